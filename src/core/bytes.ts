@@ -1,0 +1,110 @@
+/**
+ * Bytes and their text forms: hex, Base64 (strict), base58btc, UTF-8. Decoders answer `null` for
+ * text that is not exactly of the form: no white space, no missing padding, no stray trailing bits.
+ * Source: decisions section 1.
+ */
+import { base58 } from "@scure/base";
+
+const encoder = new TextEncoder();
+const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+export function utf8(text: string): Uint8Array {
+  return encoder.encode(text);
+}
+
+/** The text of UTF-8 bytes, or `null` when they are not well-formed UTF-8. A BOM is kept as a character. */
+export function decodeUtf8(bytes: Uint8Array): string | null {
+  try {
+    return strictDecoder.decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
+export function concatBytes(...parts: Uint8Array[]): Uint8Array {
+  let length = 0;
+  for (const part of parts) length += part.length;
+  const out = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+
+export function encodeHex(bytes: Uint8Array): string {
+  return bytes.toHex();
+}
+
+/** `0x` and lower-case hex. */
+export function encodeHex0x(bytes: Uint8Array): string {
+  return `0x${bytes.toHex()}`;
+}
+
+/** Bytes of an even number of hex digits, with or without `0x`; `null` otherwise. */
+export function decodeHex(text: string): Uint8Array | null {
+  const digits = text.startsWith("0x") ? text.slice(2) : text;
+  if (digits.length % 2 !== 0) return null;
+  try {
+    return Uint8Array.fromHex(digits);
+  } catch {
+    return null;
+  }
+}
+
+/** Standard alphabet with padding. */
+export function encodeBase64(bytes: Uint8Array): string {
+  return bytes.toBase64();
+}
+
+/** Standard alphabet, padded, canonical trailing bits, no white space. Cost: two passes over the text. */
+export function decodeBase64(text: string): Uint8Array | null {
+  return decodeStrictBase64(text, "base64");
+}
+
+/** URL-safe alphabet, with or without padding, canonical trailing bits. */
+export function decodeBase64Url(text: string): Uint8Array | null {
+  const unpadded = text.endsWith("=") ? text.replace(/={1,2}$/, "") : text;
+  if (text !== unpadded && text.length % 4 !== 0) return null;
+  if (unpadded.length % 4 === 1) return null;
+  return decodeStrictBase64(unpadded + "=".repeat((4 - (unpadded.length % 4)) % 4), "base64url");
+}
+
+function decodeStrictBase64(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
+  if (text.length % 4 !== 0) return null;
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) <= 0x20) return null;
+  try {
+    return Uint8Array.fromBase64(text, { alphabet, lastChunkHandling: "strict" });
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * The forms of `canonical_payload` and `doc_blob`: `0x` hex, standard Base64, or URL-safe Base64 with
+ * or without padding. `null` when the text is none of them.
+ */
+export function decodePayloadText(text: string): Uint8Array | null {
+  if (text.startsWith("0x")) return decodeHex(text);
+  return decodeBase64(text) ?? decodeBase64Url(text);
+}
+
+export function encodeBase58(bytes: Uint8Array): string {
+  return base58.encode(bytes);
+}
+
+/** base58btc is quadratic in its length: callers bound the text first. */
+export function decodeBase58(text: string): Uint8Array | null {
+  try {
+    return base58.decode(text);
+  } catch {
+    return null;
+  }
+}
