@@ -1,0 +1,24 @@
+/**
+ * The narrow ordered table that the embedded ledger stands on. Memory and LMDB offer it; everything
+ * the embedded ledger knows is written once over it, in `embedded.ts`.
+ */
+
+/** Keys are strings in byte order; values are bytes. Reads are synchronous and see the last commit. */
+export interface TableView {
+  get(key: string): Uint8Array | null;
+  /** Entries whose key starts with `prefix` and is greater than `after`, in key order, at most `limit`. */
+  range(prefix: string, options: { readonly after?: string; readonly limit: number }): [string, Uint8Array][];
+}
+
+export interface TableChange extends TableView {
+  put(key: string, value: Uint8Array): void;
+  remove(key: string): void;
+}
+
+export interface Table extends TableView {
+  /**
+   * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
+   * at all. Resolves with its result once they stand as durably as the store declares.
+   */
+  commit<T>(change: (view: TableChange) => T): Promise<T>;
+}
