@@ -107,7 +107,8 @@ export function renderPublicKey(publicKey: Uint8Array): string {
   return `z${encodeBase58(bytes)}`;
 }
 
-const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
+/** The method types that name Ed25519 keys (decisions section 1). */
+export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
 
 /** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {

@@ -37,12 +37,15 @@ export type Account = {
   readonly counters: Counters;
   /** The time of the last accepted full document (decisions section 10, "Document time"). */
   readonly documentTimeMs: bigint;
+  /** The expiry of the last version 2 registration proof: the next one must expire later, so that none works twice. */
+  readonly registrationExpiryMs: bigint;
 };
 
 export const emptyAccount: Account = {
   record: null,
   counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },
   documentTimeMs: 0n,
+  registrationExpiryMs: 0n,
 };
 
 /** What every call signed by a DID key carries: the SCALE payload, its signature, who signed. */

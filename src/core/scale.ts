@@ -286,6 +286,7 @@ const accountCodec: Codec<Account> = structure<Account>({
   record: option(recordCodec),
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
   documentTimeMs: u64,
+  registrationExpiryMs: u64,
 });
 
 export const encodeDidRecord = (record: DidRecord): Uint8Array => encodeWith(recordCodec, record);

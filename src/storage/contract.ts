@@ -9,6 +9,7 @@
  * - `null` means known to be absent, never "could not find out".
  * The conformance kit in `test/conformance` checks these laws over every driver.
  */
+import type { LedgerBounds } from "../core/bounds.ts";
 import type { Did, Uuid } from "../core/did.ts";
 import type { Fault } from "../core/fault.ts";
 import type { Account, LedgerCall, PolicyScope } from "../core/ledger.ts";
@@ -165,26 +166,6 @@ export type LedgerHead = {
   readonly finalized: Block;
   readonly blockTimeMs: number;
 };
-
-/** Bounds of the structures, from the embedded ledger's constants or the chain's metadata. */
-export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
-export type LedgerBoundName =
-  | "didBytes"
-  | "idBytes"
-  | "verificationMethods"
-  | "keyAgreements"
-  | "authentications"
-  | "services"
-  | "serviceEndpoints"
-  | "serviceEndpointBytes"
-  | "serviceAuthorizations"
-  | "typeBytes"
-  | "keyMultibaseBytes"
-  | "documentBytes"
-  | "aliasBytes"
-  | "aliases"
-  | "policyRefs"
-  | "policyRefBytes";
 
 export type SubmissionState = "pending" | "in_block" | "finalized" | "failed" | "dropped";
 

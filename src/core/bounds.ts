@@ -1,0 +1,29 @@
+/**
+ * How large the structures of a ledger may be, as one table. The embedded ledger and the reference
+ * runtime have the values below; on another chain they are read from its metadata.
+ * Source: chain-facts 1.1, decisions section 1 (ids of 192 bytes).
+ */
+import { scaleBounds } from "./scale.ts";
+
+export type LedgerBoundName =
+  | "didBytes"
+  | "idBytes"
+  | "verificationMethods"
+  | "keyAgreements"
+  | "authentications"
+  | "services"
+  | "serviceEndpoints"
+  | "serviceEndpointBytes"
+  | "serviceAuthorizations"
+  | "typeBytes"
+  | "keyMultibaseBytes"
+  | "documentBytes"
+  | "aliasBytes"
+  | "aliases"
+  | "policyRefs"
+  | "policyRefBytes";
+
+/** Counts are of entries, sizes of UTF-8 bytes; every bound is inclusive. */
+export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
+
+export const embeddedBounds: LedgerBounds = scaleBounds;
