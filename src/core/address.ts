@@ -1,0 +1,218 @@
+/**
+ * Which network addresses and endpoint URLs a Relay may reach. Destinations are chosen by strangers, so
+ * a URL must be written the one plain way, and an address is judged by its parsed bits, never by its text.
+ * IPv4 is a list of what is refused; IPv6 is a list of what is allowed, so that mapped, translated,
+ * local and future ranges are refused without being named.
+ * Source: decisions section 5 "Outbound requests", RFC 6890 and the IANA special-purpose registries.
+ */
+
+/** 4 bytes for IPv4, 16 for IPv6. */
+export type Address = Uint8Array;
+/** A network in CIDR form: the first `prefixBits` bits of `address`. */
+export type Network = { readonly address: Address; readonly prefixBits: number };
+
+const ipv4Form = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/;
+
+/** The bits of an address in dotted-decimal or RFC 4291 text, or `null`. Zones, octal and hex parts are refused. */
+export function parseAddress(text: string): Address | null {
+  if (text.length > 45) return null;
+  return text.includes(":") ? parseIpv6(text) : parseIpv4(text);
+}
+
+function parseIpv4(text: string): Address | null {
+  const parts = ipv4Form.exec(text)?.slice(1);
+  if (parts === undefined) return null;
+  if (parts.some((part) => (part.length > 1 && part.startsWith("0")) || Number(part) > 255)) return null;
+  return Uint8Array.from(parts, Number);
+}
+
+function parseIpv6(text: string): Address | null {
+  const halves = text.split("::");
+  if (halves.length > 2) return null;
+  const head = parseGroups(halves[0] as string, halves.length === 1);
+  const tail = halves.length === 2 ? parseGroups(halves[1] as string, true) : [];
+  if (head === null || tail === null) return null;
+  const missing = 16 - head.length - tail.length;
+  if (halves.length === 2 ? missing < 2 : missing !== 0) return null;
+  return Uint8Array.from([...head, ...new Array<number>(missing).fill(0), ...tail]);
+}
+
+/** Bytes of colon-separated groups; an IPv4 address may stand in the last place of the whole address. */
+function parseGroups(text: string, endsAddress: boolean): number[] | null {
+  if (text === "") return [];
+  const groups = text.split(":");
+  const bytes: number[] = [];
+  for (const [i, group] of groups.entries()) {
+    const v4 = endsAddress && i === groups.length - 1 ? parseIpv4(group) : null;
+    if (v4 !== null) bytes.push(...v4);
+    else if (/^[0-9a-fA-F]{1,4}$/.test(group))
+      bytes.push(Number.parseInt(group, 16) >> 8, Number.parseInt(group, 16) & 255);
+    else return null;
+  }
+  return bytes;
+}
+
+/** `10.0.0.0/8`, `fd00::/8`, or a single address; `null` when the text is no network or has bits behind its prefix. */
+export function parseNetwork(text: string): Network | null {
+  const slash = text.indexOf("/");
+  const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
+  if (address === null) return null;
+  const bitsMax = address.length * 8;
+  if (slash < 0) return { address, prefixBits: bitsMax };
+  const digits = text.slice(slash + 1);
+  if (!/^(0|[1-9]\d{0,2})$/.test(digits) || Number(digits) > bitsMax) return null;
+  const prefixBits = Number(digits);
+  for (let bit = prefixBits; bit < bitsMax; bit++) if (bitAt(address, bit) !== 0) return null;
+  return { address, prefixBits };
+}
+
+function bitAt(address: Address, bit: number): number {
+  return ((address[bit >> 3] as number) >> (7 - (bit & 7))) & 1;
+}
+
+export function networkHolds(network: Network, address: Address): boolean {
+  if (network.address.length !== address.length) return false;
+  const whole = network.prefixBits >> 3;
+  for (let i = 0; i < whole; i++) if (network.address[i] !== address[i]) return false;
+  const rest = network.prefixBits & 7;
+  if (rest === 0) return true;
+  const mask = (0xff << (8 - rest)) & 0xff;
+  return ((network.address[whole] as number) & mask) === ((address[whole] as number) & mask);
+}
+
+const networks = (...texts: string[]): Network[] => texts.map((text) => parseNetwork(text) as Network);
+
+const ipv4Refused = networks(
+  "0.0.0.0/8",
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "127.0.0.0/8",
+  "169.254.0.0/16",
+  "172.16.0.0/12",
+  "192.0.0.0/24",
+  "192.0.2.0/24",
+  "192.88.99.0/24",
+  "192.168.0.0/16",
+  "198.18.0.0/15",
+  "198.51.100.0/24",
+  "203.0.113.0/24",
+  "224.0.0.0/3",
+);
+const ipv6Allowed = networks("2000::/3");
+const ipv6Refused = networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20");
+
+/** Whether an address belongs to the public internet. */
+export function isPublicAddress(address: Address): boolean {
+  const among = (list: readonly Network[]) => list.some((network) => networkHolds(network, address));
+  if (address.length === 4) return !among(ipv4Refused);
+  return address.length === 16 && among(ipv6Allowed) && !among(ipv6Refused);
+}
+
+const loopback = networks("127.0.0.0/8", "::1/128");
+
+/** Whether a client's address is this machine itself, also in its IPv4-mapped form. */
+export function isLoopbackAddress(text: string): boolean {
+  const address = unmapAddress(parseAddress(text));
+  return address !== null && loopback.some((network) => networkHolds(network, address));
+}
+
+const mapped = networks("::ffff:0:0/96")[0] as Network;
+
+/** The IPv4 address inside an IPv4-mapped one; any other address as it is. For clients, never for destinations. */
+export function unmapAddress(address: Address | null): Address | null {
+  return address !== null && networkHolds(mapped, address) ? address.slice(12) : address;
+}
+
+// --------------------------------------------------------------------------------------------- endpoints
+
+export type EndpointRules = {
+  /** `http` endpoints may be used as well as `https`. */
+  readonly allowHttp: boolean;
+  /** Networks that may be reached although they are not public. */
+  readonly allowPrivate: readonly Network[];
+  /** Origins (`https://relay.example`) of this node: it never sends a request to itself. */
+  readonly ownOrigins: readonly string[];
+};
+
+export type Endpoint = {
+  readonly scheme: "http" | "https";
+  /** Lower-case name, or an address without brackets. */
+  readonly host: string;
+  readonly port: number;
+  /** Path and query as they are requested. */
+  readonly target: string;
+  /** Scheme, host and port as published: what results may show. */
+  readonly origin: string;
+  /** A literal address or a name of local scope reaches only networks of `allowPrivate`. */
+  readonly localOnly: boolean;
+};
+
+const endpointCharsMax = 2_048;
+const endpointForm = /^(https?):\/\/((?:[a-z0-9.-]{1,253})|(?:\[[0-9a-f:.]{2,45}\]))(?::([1-9]\d{0,4}))?([/?][!-~]*)?$/;
+const labelForm = /^(?!-)[a-z0-9-]{1,63}(?<!-)$/;
+const localSuffixes = ["local", "localhost", "internal", "arpa", "onion", "test", "example", "invalid", "alt"];
+
+/**
+ * The endpoint of a published URL with `suffix` (`/cache/store`) behind its path, or `null` when it may
+ * not be used: another scheme, credentials, a fragment, a host written in any but its plain form, a port
+ * below 1024 that is not 80 or 443, an origin of this node, or a query where a suffix is to follow.
+ */
+export function parseEndpoint(text: string, suffix: string, rules: EndpointRules): Endpoint | null {
+  if (text.length > endpointCharsMax || text.includes("#") || text.includes("\\")) return null;
+  const parts = endpointForm.exec(lowerAuthority(text));
+  if (parts === null) return null;
+  const scheme = parts[1] as "http" | "https";
+  if (scheme === "http" && !rules.allowHttp) return null;
+  const written = parts[2] as string;
+  const port = parts[3] === undefined ? (scheme === "https" ? 443 : 80) : Number(parts[3]);
+  if (port > 65_535 || (port < 1_024 && port !== 80 && port !== 443)) return null;
+  const url = URL.parse(text);
+  if (url === null || url.hostname !== written || url.username !== "" || url.password !== "") return null;
+  if (rules.ownOrigins.includes(url.origin)) return null;
+  const scope = hostScope(written);
+  const target = joinTarget(url, suffix);
+  if (scope === null || target === null) return null;
+  const host = written.startsWith("[") ? written.slice(1, -1) : written;
+  return { scheme, host, port, target, origin: url.origin, localOnly: scope === "local" };
+}
+
+/** Scheme and authority in lower case: their case means nothing, while that of a path does. */
+function lowerAuthority(text: string): string {
+  const start = text.indexOf("://");
+  if (start < 0) return text;
+  const path = text.slice(start + 3).search(/[/?]/);
+  const end = path < 0 ? text.length : start + 3 + path;
+  return text.slice(0, end).toLowerCase() + text.slice(end);
+}
+
+function hostScope(host: string): "global" | "local" | null {
+  if (host.startsWith("[")) return parseAddress(host.slice(1, -1)) === null ? null : "local";
+  if (parseAddress(host) !== null) return "local";
+  const labels = host.split(".");
+  if (!labels.every((label) => labelForm.test(label))) return null;
+  return labels.length === 1 || localSuffixes.includes(labels.at(-1) as string) ? "local" : "global";
+}
+
+function joinTarget(url: URL, suffix: string): string | null {
+  if (suffix === "") return url.pathname + url.search;
+  if (url.search !== "") return null;
+  return url.pathname.replace(/\/{1,64}$/, "") + suffix;
+}
+
+/**
+ * Whether an endpoint may be reached at these addresses: every one must pass, because the choice among
+ * them is not ours. Own interface addresses are refused like private ones.
+ */
+export function decideAddresses(
+  endpoint: Endpoint,
+  addresses: readonly string[],
+  rules: { readonly allowPrivate: readonly Network[]; readonly ownAddresses: readonly string[] },
+): boolean {
+  if (addresses.length === 0) return false;
+  return addresses.every((text) => {
+    const address = parseAddress(text);
+    if (address === null) return false;
+    if (rules.allowPrivate.some((network) => networkHolds(network, address))) return true;
+    return !endpoint.localOnly && isPublicAddress(address) && !rules.ownAddresses.includes(text);
+  });
+}
