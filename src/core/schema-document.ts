@@ -1,0 +1,81 @@
+/**
+ * Shapes of the DID document and its components, as sent and as answered. Counts and lengths are rules
+ * of the ledger (422), not of the shape (400).
+ * Source: interface "DID document", decisions sections 1, 4 and 10, chain-facts 1.2.
+ */
+import { Type } from "@sinclair/typebox";
+import { closed, didText, didUrlText, exampleDid, exampleKey, open } from "./schema.ts";
+
+const componentMembers = {
+  id: didUrlText,
+  type: Type.String({ examples: ["Multikey"] }),
+  controller: didText,
+  publicKeyMultibase: Type.String({ examples: [exampleKey] }),
+};
+
+export const exampleMethod = {
+  id: `${exampleDid}#k1`,
+  type: "Multikey",
+  controller: exampleDid,
+  publicKeyMultibase: exampleKey,
+};
+
+export const exampleKeyAgreement = {
+  id: `${exampleDid}#x25519-1`,
+  type: "X25519KeyAgreementKey2020",
+  controller: exampleDid,
+  publicKeyMultibase: "z6LSgtvMnb35HnMsEx48tQXVmXHLUAutTBadN6Zr6bwfmtkz",
+};
+
+export const exampleService = {
+  id: `${exampleDid}#cache`,
+  type: "SvcCacheService",
+  serviceEndpoint: ["https://cache.example"],
+  authorization: [`${exampleDid}#k1`],
+};
+
+export const verificationMethodShape = closed(componentMembers, exampleMethod);
+export const keyAgreementShape = closed(componentMembers, exampleKeyAgreement);
+export const serviceShape = closed(
+  {
+    id: didUrlText,
+    type: Type.String({ examples: ["SvcCacheService"] }),
+    serviceEndpoint: Type.Union([Type.String(), Type.Array(Type.String())], { description: "1 to 5 URLs, or one" }),
+    authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
+    priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
+  },
+  exampleService,
+);
+
+export const exampleDocument = {
+  id: exampleDid,
+  verificationMethod: [exampleMethod],
+  authentication: [exampleMethod.id],
+  keyAgreement: [],
+  service: [exampleService],
+};
+
+/** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
+export const documentInShape = closed(
+  {
+    "@context": Type.Optional(Type.Unknown({ description: "accepted and left out" })),
+    id: didText,
+    verificationMethod: Type.Optional(Type.Array(verificationMethodShape)),
+    authentication: Type.Optional(Type.Array(Type.String())),
+    keyAgreement: Type.Optional(Type.Array(keyAgreementShape)),
+    service: Type.Optional(Type.Array(serviceShape)),
+  },
+  exampleDocument,
+);
+
+/** A document as answered: ids are absolute, all four lists are present. */
+export const documentShape = open(
+  {
+    id: didText,
+    verificationMethod: Type.Array(verificationMethodShape),
+    authentication: Type.Array(didUrlText),
+    keyAgreement: Type.Array(keyAgreementShape),
+    service: Type.Array(serviceShape),
+  },
+  exampleDocument,
+);

@@ -1,0 +1,284 @@
+/**
+ * Shapes of the message path: the envelope, what the Relay and the Cache answer, and the acknowledgement.
+ * Envelopes are decoded by `envelope.ts`, which knows rules that no schema states; the shape here
+ * documents them.
+ * Source: interface "DDN envelope" to "Cached message entry", decisions sections 2, 5 and 6.
+ */
+import { Type } from "@sinclair/typebox";
+import {
+  closed,
+  didText,
+  didUrlText,
+  exampleDid,
+  isoText,
+  nullable,
+  open,
+  signatureText,
+  timestampText,
+  uuidText,
+} from "./schema.ts";
+
+const messageId = "0190b3b4-0000-7000-8000-000000000001";
+const groupId = "0190b3b4-0000-7000-8000-0000000000f0";
+const durationText = Type.String({
+  description: "ISO-8601 duration in hours, minutes and seconds",
+  examples: ["PT24H"],
+});
+const base64Text = Type.String({ description: "standard Base64, padded" });
+
+const headerMembers = {
+  encrypted_header: base64Text,
+  header_nonce: base64Text,
+  header_key_id: Type.String(),
+  schema_version: Type.String({ enum: ["1"] }),
+};
+
+const exampleEnvelope = {
+  message_id: messageId,
+  to: exampleDid,
+  timestamp: "2026-07-16T12:00:00Z",
+  ttl: "24h",
+  delivery_hint: "standard",
+  payload: { ciphertext_b64: "aGVsbG8=" },
+};
+
+/** Body of `POST /relay`, `POST /relay/{recipientDid}` and `POST /cache/store`. */
+export const envelopeShape = closed(
+  {
+    message_id: uuidText,
+    to: Type.Optional(didText),
+    recipient: Type.Optional(Type.String({ description: "alternate name of to; never both" })),
+    timestamp: Type.Optional(timestampText),
+    created_at: Type.Optional(Type.String({ description: "alternate name of timestamp; never both" })),
+    payload: Type.Object(
+      { ciphertext_b64: Type.Optional(base64Text) },
+      { description: "opaque to every node; further members are allowed" },
+    ),
+    ttl: Type.Optional(Type.String({ description: "1d12h, 24h, or ISO-8601; 1 second to 30 days", examples: ["24h"] })),
+    delivery_hint: Type.Optional(Type.String({ enum: ["standard", "chunked", "direct", "cache"] })),
+    encrypted_header: Type.Optional(headerMembers.encrypted_header),
+    header_nonce: Type.Optional(headerMembers.header_nonce),
+    header_key_id: Type.Optional(headerMembers.header_key_id),
+    schema_version: Type.Optional(headerMembers.schema_version),
+    context: Type.Optional(closed(headerMembers, undefined, "instead of the four flat members")),
+    message_group_id: Type.Optional(uuidText),
+    sequence_number: Type.Optional(Type.Integer({ minimum: 0, maximum: 65_534 })),
+    total_chunks: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535 })),
+    tag: Type.Optional(Type.String({ description: "public; 1 to 96 bytes of UTF-8 without control characters" })),
+    from: Type.Optional(didText),
+    sender_key_id: Type.Optional(didUrlText),
+    sender_signature: Type.Optional(signatureText),
+  },
+  exampleEnvelope,
+  "One encrypted envelope. A chunk carries message_group_id, sequence_number and total_chunks together.",
+);
+
+const eventProof = open(
+  {
+    event_type: Type.String({ enum: ["delivery", "retrieval"] }),
+    message_id: uuidText,
+    recipient_did: didText,
+    timestamp: isoText,
+    reason: nullable(Type.String()),
+    signature: nullable(Type.String()),
+  },
+  {
+    event_type: "delivery",
+    message_id: messageId,
+    recipient_did: exampleDid,
+    timestamp: "2026-07-16T12:00:00.000Z",
+    reason: null,
+    signature: null,
+  },
+);
+
+const exampleReceipt = {
+  accepted: true,
+  deduped: false,
+  message_id: messageId,
+  recipient: exampleDid,
+  expires_at: "2026-07-17T12:00:00.000Z",
+  max_ttl: "PT48H",
+  applied_ttl: "PT24H",
+  chunked: false,
+  proof: eventProof["examples"][0],
+};
+
+/** `202` of `POST /cache/store`. */
+export const storeReceiptShape = open(
+  {
+    accepted: Type.Boolean(),
+    deduped: Type.Boolean({ description: "this Cache already held the message id" }),
+    message_id: uuidText,
+    recipient: didText,
+    expires_at: isoText,
+    max_ttl: durationText,
+    applied_ttl: durationText,
+    chunked: Type.Boolean(),
+    proof: eventProof,
+  },
+  exampleReceipt,
+);
+
+const failedCacheResult = open(
+  { code: Type.String(), message: Type.String(), http_status: Type.Integer() },
+  { code: "cache_unavailable", message: "The Cache can't be reached", http_status: 502 },
+);
+
+const nonDeliveryReport = open(
+  {
+    message_id: uuidText,
+    recipient: didText,
+    reason: Type.String(),
+    final: Type.Boolean(),
+    attempts: Type.Array(
+      Type.Object({
+        channel: Type.String(),
+        origin: nullable(Type.String()),
+        http_status: nullable(Type.Integer()),
+        error: nullable(Type.String()),
+        duration_ms: Type.Integer(),
+      }),
+    ),
+  },
+  { message_id: messageId, recipient: exampleDid, reason: "destination_unavailable", final: false, attempts: [] },
+);
+
+/** Every answer of the Relay, refusals included. */
+export const deliveryResultShape = open(
+  {
+    success: Type.Boolean(),
+    delivery_mode: Type.String({ enum: ["direct", "forwarded", "cache", "failed"] }),
+    http_status: Type.Integer(),
+    code: Type.String({ description: "delivered, forwarded, cached, or a code of /problems" }),
+    message: Type.String(),
+    retry_count: Type.Integer({ minimum: 0 }),
+    cache_attempted: Type.Boolean(),
+    cache_result: Type.Union([storeReceiptShape, failedCacheResult, Type.Null()]),
+    ndr: nullable(nonDeliveryReport),
+    details: Type.Object({}),
+  },
+  {
+    success: true,
+    delivery_mode: "cache",
+    http_status: 202,
+    code: "cached",
+    message: "Stored in the recipient's Cache",
+    retry_count: 0,
+    cache_attempted: true,
+    cache_result: exampleReceipt,
+    ndr: null,
+    details: {},
+  },
+);
+
+const chunkShape = open(
+  { message_group_id: uuidText, sequence_number: Type.Integer(), total_chunks: Type.Integer() },
+  { message_group_id: groupId, sequence_number: 0, total_chunks: 3 },
+);
+
+/** Element of `messages` and of `chunks`. */
+export const cachedEntryShape = open(
+  {
+    message_id: uuidText,
+    recipient: didText,
+    expires_at: Type.Optional(isoText),
+    chunked: Type.Boolean(),
+    chunk: Type.Optional(chunkShape),
+    envelope: Type.Object({ message_id: Type.String(), to: Type.String(), payload: Type.Object({}) }),
+    proof: eventProof,
+  },
+  {
+    message_id: messageId,
+    recipient: exampleDid,
+    expires_at: "2026-07-17T12:00:00.000Z",
+    chunked: false,
+    envelope: exampleEnvelope,
+    proof: { ...eventProof["examples"][0], event_type: "retrieval" },
+  },
+);
+
+const nextCursor = Type.Optional(Type.String({ description: "present when more is left; continue with ?cursor=" }));
+
+/** `200` of `GET /cache/messages/{did}`. */
+export const messagesShape = open(
+  { count: Type.Integer(), messages: Type.Array(cachedEntryShape), next_cursor: nextCursor },
+  { count: 1, messages: [cachedEntryShape["examples"][0]] },
+);
+
+/** `200` of `GET /cache/chunks/{did}/{messageGroupId}`. */
+export const chunksShape = open(
+  {
+    count: Type.Integer(),
+    chunks: Type.Array(cachedEntryShape),
+    complete: Type.Boolean({ description: "every chunk of the group is held now" }),
+    total_chunks: nullable(Type.Integer()),
+    next_cursor: nextCursor,
+  },
+  { count: 0, chunks: [], complete: false, total_chunks: null },
+);
+
+/** `200` of `GET /cache/summary/{did}`. */
+export const summaryShape = open(
+  {
+    count: Type.Integer(),
+    messages: Type.Array(
+      Type.Object({
+        message_id: uuidText,
+        expires_at: isoText,
+        chunked: Type.Boolean(),
+        message_group_id: Type.Optional(uuidText),
+        sequence_number: Type.Optional(Type.Integer()),
+        total_chunks: Type.Optional(Type.Integer()),
+      }),
+    ),
+    next_cursor: nextCursor,
+  },
+  {
+    count: 1,
+    messages: [{ message_id: messageId, expires_at: "2026-07-17T12:00:00.000Z", chunked: false }],
+  },
+);
+
+/** `200` of `GET /cache/message/{did}/{messageId}`. */
+export const messageStateShape = open(
+  {
+    state: Type.String({ enum: ["active", "acked", "expired", "absent"] }),
+    message: nullable(cachedEntryShape),
+    message_id: Type.Optional(uuidText),
+    expires_at: Type.Optional(isoText),
+    header_preview: Type.Optional(nullable(base64Text)),
+  },
+  { state: "absent", message: null },
+);
+
+/** Body of `POST /cache/ack`. The ids are parsed, trimmed and counted by the Cache. */
+export const ackBodyShape = closed(
+  {
+    did: didText,
+    message_ids: Type.Array(Type.String(), { description: "1 to 1,000 UUIDs" }),
+    device_id: Type.Optional(Type.String()),
+    service_id: Type.String(),
+    cache_endpoint: Type.String(),
+    key_id: Type.String(),
+    timestamp: Type.String(),
+    nonce: Type.String({ description: "8 to 128 visible ASCII characters, never used twice" }),
+    signature_b64: Type.String(),
+  },
+  {
+    did: exampleDid,
+    message_ids: [messageId],
+    service_id: `${exampleDid}#cache`,
+    cache_endpoint: "https://cache.example",
+    key_id: `${exampleDid}#k1`,
+    timestamp: "2026-07-16T12:00:00Z",
+    nonce: "0190b3b4-0000-7000-8000-0000000000cc",
+    signature_b64: "Kd1auYPwKavuUkO8ZcyRJsw6x4QJ8/mMV+Hx+f/qgKT0Z23cYj+NmLmAEhBpnv2aTT93XeZst/0CJBIk3hAqBA==",
+  },
+);
+
+/** `200` of `POST /cache/ack`. */
+export const ackShape = open(
+  { acked: Type.Integer({ minimum: 0 }), message_ids: Type.Array(uuidText) },
+  { acked: 1, message_ids: [messageId] },
+);
