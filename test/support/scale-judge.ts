@@ -1,0 +1,371 @@
+/**
+ * The second implementation of our SCALE layouts: the @polkadot codec, told the layouts anew from the
+ * tables of chain-facts 1.2 to 1.7 and not from `src/core/scale.ts`. It judges ours and is judged by nothing.
+ */
+import { TypeRegistry } from "@polkadot/types";
+import type {
+  AliasPayload,
+  ControlAction,
+  ControlPayload,
+  DocumentPayload,
+  RootPubkeyPayload,
+} from "../../src/core/authorization.ts";
+import { encodeHex0x, utf8 } from "../../src/core/bytes.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/document.ts";
+import type { DidRecord, LedgerCall, SignedPayload } from "../../src/core/ledger.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/policy.ts";
+
+const registry = new TypeRegistry();
+
+const proofArguments = { signedPayload: "Bytes", signature: "Bytes", signerKeyId: "Bytes" };
+
+registry.register({
+  Method: { id: "Bytes", methodType: "Bytes", controller: "Bytes", publicKeyMultibase: "Bytes" },
+  Service: {
+    id: "Bytes",
+    serviceType: "Bytes",
+    serviceEndpoint: "Vec<Bytes>",
+    authorization: "Option<Vec<Bytes>>",
+    priority: "Option<u32>",
+  },
+  Document: {
+    id: "Bytes",
+    verificationMethod: "Vec<Method>",
+    authentication: "Option<Vec<Bytes>>",
+    keyAgreement: "Vec<Method>",
+    service: "Option<Vec<Service>>",
+  },
+  Links: { recipientPolicy: "Option<Bytes>", tagPolicies: "Vec<Bytes>", personaPolicies: "Vec<Bytes>" },
+  Device: { deviceId: "Bytes", addedAt: "u64", tombstoned: "bool" },
+  Record: {
+    owner: "Option<[u8; 32]>",
+    aliases: "Option<Vec<Bytes>>",
+    devices: "Option<Vec<Device>>",
+    document: "Option<Document>",
+    version: "u64",
+    updatedAt: "u64",
+    rootPubkey: "Option<Bytes>",
+    links: "Option<Links>",
+    deactivated: "bool",
+  },
+  DocumentAction: {
+    _enum: [
+      "AddVerificationMethod",
+      "UpdateVerificationMethod",
+      "RemoveVerificationMethod",
+      "AddAuthentication",
+      "RemoveAuthentication",
+      "AddKeyAgreement",
+      "UpdateKeyAgreement",
+      "RemoveKeyAgreement",
+      "AddService",
+      "UpdateService",
+      "RemoveService",
+    ],
+  },
+  DocumentPayload: {
+    did: "Bytes",
+    action: "DocumentAction",
+    verificationMethod: "Option<Method>",
+    keyAgreement: "Option<Method>",
+    service: "Option<Service>",
+    id: "Option<Bytes>",
+    nonce: "u64",
+    validUntil: "u64",
+    signerKeyId: "Bytes",
+  },
+  RootPubkeyPayload: { did: "Bytes", newRootPubkey: "Bytes", nonce: "u64", validUntil: "u64", signerKeyId: "Bytes" },
+  AliasPayload: {
+    did: "Bytes",
+    action: "u8",
+    alias: "Option<Bytes>",
+    oldAlias: "Option<Bytes>",
+    newAlias: "Option<Bytes>",
+    nonce: "u64",
+    validUntil: "u64",
+    signerKeyId: "Bytes",
+  },
+  UpdateDevice: { oldDeviceId: "Bytes", newDeviceId: "Bytes" },
+  ControlAction: {
+    _enum: {
+      AddDevice: "Bytes",
+      TombstoneDevice: "Bytes",
+      UpdateDevice: "UpdateDevice",
+      RemoveDevice: "Bytes",
+      DeactivateDid: "Null",
+      SetDeliveryPolicyLinks: "Links",
+      ClearDeliveryPolicyLinks: "Null",
+      DeleteDid: "Null",
+    },
+  },
+  ControlPayload: { did: "Bytes", action: "ControlAction", nonce: "u64", validUntil: "u64", signerKeyId: "Bytes" },
+  Expiration: { _enum: ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] },
+  Pricing: { baseFee: "u128", perKibFee: "u128" },
+  DeliveryPolicy: {
+    effectiveTtl: "u32",
+    maxMessageBytes: "u32",
+    cacheEligible: "bool",
+    replication: "Option<u8>",
+    preview: "Option<u32>",
+    releasePricing: "Option<Pricing>",
+    expiration: "Option<Expiration>",
+  },
+  AssetPrice: { asset: "Bytes", amount: "u128" },
+  Retention: { mode: "Expiration", retainUntil: "Option<u64>" },
+  PersonaPolicy: {
+    releasePricing: "Option<AssetPrice>",
+    expiration: "Option<Retention>",
+    allowedRelays: "Vec<Bytes>",
+  },
+  CallIndex: { pallet: "u8", call: "u8" },
+  Registration: {
+    index: "CallIndex",
+    did: "Bytes",
+    alias: "Option<Bytes>",
+    timestamp: "Bytes",
+    pubkey: "Bytes",
+    signature: "Bytes",
+    docBlob: "Bytes",
+  },
+  SetDocument: {
+    index: "CallIndex",
+    did: "Bytes",
+    docBlob: "Bytes",
+    timestamp: "Bytes",
+    pubkey: "Bytes",
+    signature: "Bytes",
+  },
+  MethodCall: { index: "CallIndex", did: "Bytes", method: "Method", ...proofArguments },
+  BytesCall: { index: "CallIndex", did: "Bytes", subject: "Bytes", ...proofArguments },
+  ServiceCall: { index: "CallIndex", did: "Bytes", service: "Service", ...proofArguments },
+  UpdateAlias: { index: "CallIndex", did: "Bytes", oldAlias: "Bytes", newAlias: "Bytes", ...proofArguments },
+  Control: { index: "CallIndex", ...proofArguments },
+  SetAlias: { index: "CallIndex", did: "Bytes", alias: "Bytes" },
+  SetLinks: { index: "CallIndex", did: "Bytes", links: "Links" },
+  SetPolicy: { index: "CallIndex", did: "Bytes", policy: "DeliveryPolicy" },
+  SetPersona: { index: "CallIndex", did: "Bytes", policy: "PersonaPolicy" },
+});
+
+/** What the judge has: a type of its registry and a value in its own terms. */
+export type Judged = readonly [type: string, value: unknown];
+
+export function judgeEncode([type, value]: Judged): Uint8Array {
+  return registry.createType(type, value).toU8a();
+}
+
+/** The bytes that the judge writes for what it reads; it does not care about bounds or canonical form. */
+export function judgeReencode(type: string, bytes: Uint8Array): Uint8Array {
+  return registry.createType(type, bytes).toU8a();
+}
+
+/** Text and bytes go in as hex, because the codec would read a text such as `0x00` as bytes. */
+const hex = (value: string | Uint8Array) => encodeHex0x(typeof value === "string" ? utf8(value) : value);
+/** An instance, because the codec takes the hex of empty bytes for an option that is none. */
+const hexOrNull = (value: string | Uint8Array | null) =>
+  value === null ? null : registry.createType("Bytes", hex(value));
+const hexes = (values: readonly string[]) => values.map(hex);
+const listOrNull = <T, R>(values: readonly T[], convert: (value: T) => R) =>
+  values.length === 0 ? null : values.map(convert);
+
+const method = (m: VerificationMethod) => ({
+  id: hex(m.id),
+  methodType: hex(m.type),
+  controller: hex(m.controller),
+  publicKeyMultibase: hex(m.publicKeyMultibase),
+});
+
+const service = (s: Service) => ({
+  id: hex(s.id),
+  serviceType: hex(s.type),
+  serviceEndpoint: hexes(s.serviceEndpoint),
+  authorization: s.authorization === null ? null : hexes(s.authorization),
+  priority: s.priority,
+});
+
+const document = (d: DidDocument) => ({
+  id: hex(d.id),
+  verificationMethod: d.verificationMethod.map(method),
+  authentication: listOrNull(d.authentication, hex),
+  keyAgreement: d.keyAgreement.map(method),
+  service: listOrNull(d.service, service),
+});
+
+const links = (l: DeliveryPolicyLinks) => ({
+  recipientPolicy: hexOrNull(l.recipientPolicy),
+  tagPolicies: hexes(l.tagPolicies),
+  personaPolicies: hexes(l.personaPolicies),
+});
+
+const policy = (p: DeliveryPolicy) => ({
+  effectiveTtl: p.effectiveTtlBlocks,
+  maxMessageBytes: p.maxMessageBytes,
+  cacheEligible: p.cacheEligible,
+  replication: p.replication,
+  preview: p.encryptedHeaderPreviewBytes,
+  releasePricing: p.releasePricing,
+  expiration: p.expirationBehavior,
+});
+
+const persona = (p: PersonaPolicy) => ({
+  releasePricing:
+    p.releasePricing === null ? null : { asset: hex(p.releasePricing.asset), amount: p.releasePricing.amount },
+  expiration:
+    p.expirationBehavior === null
+      ? null
+      : { mode: p.expirationBehavior.mode, retainUntil: p.expirationBehavior.retainUntilMs },
+  allowedRelays: hexes(p.allowedRelays),
+});
+
+const proof = (p: SignedPayload) => ({
+  signedPayload: hex(p.signedPayload),
+  signature: hex(p.signature),
+  signerKeyId: hex(p.signerKeyId),
+});
+
+const seal = (p: { did: string; nonce: bigint; validUntilMs: bigint; signerKeyId: string }) => ({
+  did: hex(p.did),
+  nonce: p.nonce,
+  validUntil: p.validUntilMs,
+  signerKeyId: hex(p.signerKeyId),
+});
+
+export const judge = {
+  method: (m: VerificationMethod): Judged => ["Method", method(m)],
+  service: (s: Service): Judged => ["Service", service(s)],
+  document: (d: DidDocument): Judged => ["Document", document(d)],
+  deliveryPolicy: (p: DeliveryPolicy): Judged => ["DeliveryPolicy", policy(p)],
+  personaPolicy: (p: PersonaPolicy): Judged => ["PersonaPolicy", persona(p)],
+  documentPayload: (p: DocumentPayload): Judged => [
+    "DocumentPayload",
+    {
+      ...seal(p),
+      action: p.action,
+      verificationMethod: p.verificationMethod === null ? null : method(p.verificationMethod),
+      keyAgreement: p.keyAgreement === null ? null : method(p.keyAgreement),
+      service: p.service === null ? null : service(p.service),
+      id: hexOrNull(p.id),
+    },
+  ],
+  rootPubkeyPayload: (p: RootPubkeyPayload): Judged => [
+    "RootPubkeyPayload",
+    { ...seal(p), newRootPubkey: hex(p.newRootPubkey) },
+  ],
+  aliasPayload: (p: AliasPayload): Judged => [
+    "AliasPayload",
+    {
+      ...seal(p),
+      action: { add_alias: 0, update_alias: 1, remove_alias: 2 }[p.action],
+      alias: hexOrNull(p.alias),
+      oldAlias: hexOrNull(p.oldAlias),
+      newAlias: hexOrNull(p.newAlias),
+    },
+  ],
+  controlPayload: (p: ControlPayload): Judged => ["ControlPayload", { ...seal(p), action: controlAction(p.action) }],
+  record: (r: DidRecord): Judged => [
+    "Record",
+    {
+      owner: r.owner === null ? null : hex(r.owner),
+      aliases: listOrNull(r.aliases, hex),
+      devices: listOrNull(r.devices, (d) => ({
+        deviceId: hex(d.deviceId),
+        addedAt: d.addedAtMs,
+        tombstoned: d.tombstoned,
+      })),
+      document: r.document === null ? null : document(r.document),
+      version: r.version,
+      updatedAt: r.updatedAtMs,
+      rootPubkey: hexOrNull(r.rootPubkey),
+      links: r.links === null ? null : links(r.links),
+      deactivated: r.deactivated,
+    },
+  ],
+  call: (call: LedgerCall): Judged => {
+    const [type, pallet, index, value] = callLayout(call);
+    return [type, { index: { pallet, call: index }, ...("did" in call ? { did: hex(call.did) } : {}), ...value }];
+  },
+} as const;
+
+function controlAction(action: ControlAction): unknown {
+  switch (action.kind) {
+    case "add_device":
+      return { AddDevice: hex(action.deviceId) };
+    case "tombstone_device":
+      return { TombstoneDevice: hex(action.deviceId) };
+    case "update_device":
+      return { UpdateDevice: { oldDeviceId: hex(action.oldDeviceId), newDeviceId: hex(action.newDeviceId) } };
+    case "remove_device":
+      return { RemoveDevice: hex(action.deviceId) };
+    case "deactivate_did":
+      return { DeactivateDid: null };
+    case "set_delivery_policy_links":
+      return { SetDeliveryPolicyLinks: links(action.links) };
+    case "clear_delivery_policy_links":
+      return { ClearDeliveryPolicyLinks: null };
+    case "delete_did":
+      return { DeleteDid: null };
+  }
+}
+
+function callLayout(call: LedgerCall): [type: string, pallet: number, index: number, value: object] {
+  switch (call.name) {
+    case "set_alias":
+      return ["SetAlias", 8, 1, { alias: hex(call.alias) }];
+    case "set_document_with_proof":
+      return ["SetDocument", 8, 5, documentProof(call)];
+    case "register_with_document_proof_signed":
+      return ["Registration", 8, 7, { ...documentProof(call), alias: hexOrNull(call.alias) }];
+    case "set_delivery_policy_links":
+      return ["SetLinks", 8, 8, { links: links(call) }];
+    case "add_alias":
+    case "remove_alias":
+      return ["BytesCall", 8, call.name === "add_alias" ? 11 : 13, { subject: hex(call.alias), ...proof(call) }];
+    case "update_alias":
+      return ["UpdateAlias", 8, 12, { oldAlias: hex(call.oldAlias), newAlias: hex(call.newAlias), ...proof(call) }];
+    case "add_verification_method":
+    case "update_verification_method":
+      return ["MethodCall", 8, call.name.startsWith("add") ? 14 : 15, { method: method(call.method), ...proof(call) }];
+    case "remove_verification_method":
+      return ["BytesCall", 8, 16, { subject: hex(call.methodId), ...proof(call) }];
+    case "add_authentication":
+    case "remove_authentication":
+      return ["BytesCall", 8, call.name.startsWith("add") ? 17 : 18, { subject: hex(call.methodId), ...proof(call) }];
+    case "add_key_agreement":
+    case "update_key_agreement": {
+      const index = call.name.startsWith("add") ? 19 : 20;
+      return ["MethodCall", 8, index, { method: method(call.keyAgreement), ...proof(call) }];
+    }
+    case "remove_key_agreement":
+      return ["BytesCall", 8, 21, { subject: hex(call.keyAgreementId), ...proof(call) }];
+    case "add_service":
+    case "update_service":
+      return [
+        "ServiceCall",
+        8,
+        call.name.startsWith("add") ? 22 : 23,
+        { service: service(call.service), ...proof(call) },
+      ];
+    case "remove_service":
+      return ["BytesCall", 8, 24, { subject: hex(call.serviceId), ...proof(call) }];
+    case "update_root_pubkey":
+      return ["BytesCall", 8, 25, { subject: hex(call.newRootPubkey), ...proof(call) }];
+    case "apply_control_with_proof":
+      return ["Control", 8, 29, proof(call)];
+    case "set_delivery_policy":
+    case "set_tag_policy":
+      return ["SetPolicy", 9, call.name === "set_delivery_policy" ? 0 : 2, { policy: policy(call.policy) }];
+    case "set_persona_policy":
+      return ["SetPersona", 9, 3, { policy: persona(call.policy) }];
+  }
+}
+
+const documentProof = (call: {
+  timestamp: string;
+  pubkey: Uint8Array;
+  signature: Uint8Array;
+  docBlob: Uint8Array;
+}) => ({
+  timestamp: hex(call.timestamp),
+  pubkey: hex(call.pubkey),
+  signature: hex(call.signature),
+  docBlob: hex(call.docBlob),
+});

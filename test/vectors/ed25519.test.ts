@@ -1,0 +1,53 @@
+/**
+ * Edge cases of Ed25519: the native verifier must answer what the model of its rule answers, must accept
+ * nothing that the chain's ZIP-215 rule refuses, and only sound keys are admitted. @noble/curves judges.
+ * Source: decisions section 8, design/security 3.
+ */
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { isAdmissibleKey, verifyEd25519 } from "../../src/core/ed25519.ts";
+import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
+
+const load = (file: string) => JSON.parse(readFileSync(new URL(`ed25519/${file}`, import.meta.url), "utf8"));
+const signatures: SignatureVector[] = load("signatures.json");
+const keys: KeyVector[] = load("keys.json");
+
+/** @noble/curves throws on a key that is no point at all. */
+function chainAccepts(signature: Uint8Array, message: Uint8Array, key: Uint8Array): boolean {
+  try {
+    return ed25519.verify(signature, message, key, { zip215: true });
+  } catch {
+    return false;
+  }
+}
+
+test("the vectors hold every class, with verdicts both ways", () => {
+  expect(signatures.length).toBeGreaterThan(400);
+  expect(new Set(signatures.map((v) => v.class)).size).toBe(16);
+  expect(signatures.filter((v) => v.native).length).toBeGreaterThan(20);
+  expect(signatures.filter((v) => v.zip215 && !v.native).length).toBeGreaterThan(200);
+});
+
+for (const name of new Set(signatures.map((v) => v.class))) {
+  test(`signatures, ${name}: the native verdict is as expected and never wider than the chain's`, () => {
+    for (const v of signatures.filter((vector) => vector.class === name)) {
+      const [signature, message, key] = [v.signature, v.message, v.public_key].map((h) => Uint8Array.fromHex(h));
+      if (!signature || !message || !key) throw new Error("a vector without bytes");
+      const native = verifyEd25519(signature, message, key);
+      const zip215 = chainAccepts(signature, message, key);
+      expect({ v, verdict: native }).toEqual({ v, verdict: v.native });
+      expect({ v, verdict: zip215 }).toEqual({ v, verdict: v.zip215 });
+      if (native) expect(zip215).toBe(true);
+    }
+  });
+}
+
+for (const name of new Set(keys.map((v) => v.class))) {
+  test(`keys, ${name}: admitted exactly when canonical and of large order`, () => {
+    for (const v of keys.filter((vector) => vector.class === name)) {
+      const admitted = isAdmissibleKey(Uint8Array.fromHex(v.public_key));
+      expect({ v, admitted }).toEqual({ v, admitted: v.admissible });
+    }
+  });
+}

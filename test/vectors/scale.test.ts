@@ -1,0 +1,155 @@
+/**
+ * The worked vectors of our SCALE layouts and of the texts that keys sign. Valid ones must encode,
+ * decode and verify exactly; the @polkadot codec and @noble/curves judge them too. Invalid ones must be
+ * refused, and where only a bound or the text is at fault, the lenient codec shows that the rest is sound.
+ */
+import { expect, test } from "bun:test";
+import { readdirSync, readFileSync } from "node:fs";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/bytes.ts";
+import type { DidDocument } from "../../src/core/document.ts";
+import { verifyEd25519 } from "../../src/core/ed25519.ts";
+import { blake2b256 } from "../../src/core/hash.ts";
+import * as scale from "../../src/core/scale.ts";
+import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
+
+type Vector = {
+  readonly name: string;
+  readonly kind: string;
+  readonly bytes: string;
+  readonly value?: unknown;
+  readonly breach?: "bound" | "text" | "form";
+  readonly signature?: string;
+  readonly public_key?: string;
+  readonly blake2b256?: string;
+};
+
+function load(folder: string): [file: string, vector: Vector][] {
+  const root = new URL(`scale/${folder}/`, import.meta.url);
+  return readdirSync(root)
+    .sort()
+    .map((file) => [file, JSON.parse(readFileSync(new URL(file, root), "utf8"), revive)]);
+}
+
+const integers = new Set(["nonce", "validUntilMs", "baseFee", "perKibFee"]);
+
+function revive(name: string, value: unknown): unknown {
+  if (typeof value !== "string") return value;
+  if (name === "newRootPubkey") return Uint8Array.fromHex(value.slice(2));
+  return integers.has(name) ? BigInt(value) : value;
+}
+
+type Kind = {
+  readonly encode: (value: never) => Uint8Array;
+  readonly decode: (bytes: Uint8Array) => unknown;
+  readonly judged: (value: never) => Judged;
+  readonly judgedType: string;
+};
+
+const structures: Readonly<Record<string, Kind>> = {
+  verification_method: {
+    encode: scale.encodeVerificationMethod,
+    decode: scale.decodeVerificationMethod,
+    judged: judge.method,
+    judgedType: "Method",
+  },
+  service: {
+    encode: scale.encodeService,
+    decode: scale.decodeService,
+    judged: judge.service,
+    judgedType: "Service",
+  },
+  document: {
+    encode: scale.encodeDidDocument,
+    decode: scale.decodeDidDocument,
+    judged: judge.document,
+    judgedType: "Document",
+  },
+  document_payload: {
+    encode: scale.encodeDocumentPayload,
+    decode: scale.decodeDocumentPayload,
+    judged: judge.documentPayload,
+    judgedType: "DocumentPayload",
+  },
+  root_pubkey_payload: {
+    encode: scale.encodeRootPubkeyPayload,
+    decode: scale.decodeRootPubkeyPayload,
+    judged: judge.rootPubkeyPayload,
+    judgedType: "RootPubkeyPayload",
+  },
+  alias_payload: {
+    encode: scale.encodeAliasPayload,
+    decode: scale.decodeAliasPayload,
+    judged: judge.aliasPayload,
+    judgedType: "AliasPayload",
+  },
+  control_payload: {
+    encode: scale.encodeControlPayload,
+    decode: scale.decodeControlPayload,
+    judged: judge.controlPayload,
+    judgedType: "ControlPayload",
+  },
+  delivery_policy: {
+    encode: scale.encodeDeliveryPolicy,
+    decode: scale.decodeDeliveryPolicy,
+    judged: judge.deliveryPolicy,
+    judgedType: "DeliveryPolicy",
+  },
+};
+
+/** Kinds that are bytes or texts without a structure to decode. */
+const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
+  registration_message: (v: { did: string; timestamp: string }) => utf8(`${v.did}|${v.timestamp}`),
+  set_document_message: (v: { document: DidDocument; timestamp: string }) =>
+    concatBytes(
+      utf8(`svc:set_document:v1|${v.document.id}|`),
+      blake2b256(scale.encodeDidDocument(v.document)),
+      utf8(`|${v.timestamp}`),
+    ),
+  storage_key: (v: { pallet: "DidRegistry"; map: "Dids"; key: string }) => scale.storageMapKey(v.pallet, v.map, v.key),
+};
+
+const valid = load("valid");
+const invalid = load("invalid");
+
+test("the twelve worked vectors are all there", () => {
+  expect(new Set(valid.map(([file]) => file.slice(0, 2))).size).toBe(12);
+  expect(invalid.length).toBeGreaterThan(20);
+});
+
+for (const [file, vector] of valid) {
+  test(`valid ${file}: ${vector.name}`, () => {
+    const kind = structures[vector.kind];
+    const value = vector.value as never;
+    const bytes = Uint8Array.fromHex(vector.bytes);
+    if (kind === undefined) {
+      expect(messages[vector.kind]?.(value).toHex()).toBe(vector.bytes);
+    } else {
+      expect(kind.encode(value).toHex()).toBe(vector.bytes);
+      expect(kind.decode(bytes)).toEqual(vector.value);
+      expect(judgeEncode(kind.judged(value)).toHex()).toBe(vector.bytes);
+    }
+    if (vector.blake2b256 !== undefined) expect(blake2b256(bytes).toHex()).toBe(vector.blake2b256);
+    if (vector.signature !== undefined) expectSigned(vector, bytes);
+  });
+}
+
+function expectSigned(vector: Vector, message: Uint8Array): void {
+  const signature = decodeBase64(vector.signature ?? "");
+  const key = Uint8Array.fromHex(vector.public_key ?? "");
+  if (signature === null) throw new Error("the signature of the vector is not Base64");
+  expect(verifyEd25519(signature, message, key)).toBe(true);
+  expect(ed25519.verify(signature, message, key)).toBe(true);
+  expect(encodeBase64(ed25519.sign(message, new Uint8Array(32).fill(7)))).toBe(vector.signature ?? "");
+  expect(verifyEd25519(signature, message.subarray(1), key)).toBe(false);
+}
+
+for (const [file, vector] of invalid) {
+  test(`invalid ${file}: ${vector.name}`, () => {
+    const kind = structures[vector.kind];
+    if (kind === undefined) throw new Error(`no kind ${vector.kind}`);
+    const bytes = Uint8Array.fromHex(vector.bytes);
+    expect(kind.decode(bytes)).toBeNull();
+    if (vector.breach !== "form") expect(judgeReencode(kind.judgedType, bytes).toHex()).toBe(vector.bytes);
+  });
+}
