@@ -5,6 +5,8 @@
  * - it is atomic by itself: it happens wholly or not at all, and concurrent calls behave as if in some order;
  * - its promise settles only when the outcome stands as durably as the store's `durability` says;
  * - time is a parameter: a driver reads no clock to decide (only the embedded ledger's block timer does);
+ *   it does not go back: what was over at the time of one call may be over for every later call;
+ * - bytes and objects that go in or come out belong to the caller afterwards: nothing is shared;
  * - a refusal that belongs to the domain is a value; an operating failure is a thrown `StoreError`;
  * - `null` means known to be absent, never "could not find out".
  * The conformance kit in `test/conformance` checks these laws over every driver.
@@ -110,7 +112,8 @@ export interface Mailbox {
    * Keeps an entry, once per (recipient, message id). Duplicate, conflict and quota are decided inside
    * the write itself, so that of concurrent stores of one id exactly one is `stored`. Checked in that
    * order: duplicate, chunk conflict, quota. Entries whose time is over at `storedAtMs` are not held:
-   * they neither count nor collide.
+   * they neither count nor collide, and a store of such an id begins a new life. An entry that has
+   * expired before it arrives (`expiresAtMs <= storedAtMs`) is the caller's mistake and throws.
    */
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome>;
   /** Entries of a recipient that are neither acknowledged nor expired, oldest first. */
@@ -122,13 +125,17 @@ export interface Mailbox {
   message(recipient: Did, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
    * Removes the named entries in one write and answers the ids it removed, sorted. Their ids stay
-   * known until their expiry, so that a late store is a `duplicate`.
+   * known until their expiry, so that a late store is a `duplicate`. Expired entries are not removed
+   * by this; an acknowledged chunk no longer belongs to its group.
    */
   remove(recipient: Did, messageIds: readonly Uuid[], nowMs: number): Promise<Uuid[]>;
   /** Frees what is due at `nowMs`, at most `limit` records in one write; answers how many it freed. */
   expire(nowMs: number, limit: number): Promise<number>;
-  /** What is held now, exactly: quotas count the same. */
-  stats(): Promise<MailboxStats>;
+  /**
+   * What is neither acknowledged nor expired at `nowMs`, exactly: quotas count the same. Bytes are
+   * envelope bytes.
+   */
+  stats(nowMs: number): Promise<MailboxStats>;
 }
 
 // ----------------------------------------------------------------------------------------------- replay
@@ -136,10 +143,10 @@ export interface Mailbox {
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. `true` for exactly one caller; `false` while an earlier claim still
-   * lasts at `nowMs`. A tag is at most 512 characters.
+   * lasts (`untilMs > nowMs`). A tag is at most 512 characters.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
-  /** Forgets claims that ended before `nowMs`, at most `limit` in one write; answers how many. */
+  /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; answers how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
@@ -153,7 +160,7 @@ export interface Receipts {
   putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null>;
   get(key: string, nowMs: number): Promise<Uint8Array | null>;
   remove(key: string): Promise<void>;
-  /** Forgets what ended before `nowMs`, at most `limit` in one write; answers how many. */
+  /** Forgets what has ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; answers how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 

@@ -3,7 +3,10 @@
  * the embedded ledger knows is written once over it, in `embedded.ts`.
  */
 
-/** Keys are strings in byte order; values are bytes. Reads are synchronous and see the last commit. */
+/**
+ * Keys are well-formed strings of 1 to 1,024 UTF-8 bytes, in the order of those bytes; values are bytes.
+ * Reads are synchronous and see the last commit; bytes that go in or out belong to the caller.
+ */
 export interface TableView {
   get(key: string): Uint8Array | null;
   /** Entries whose key starts with `prefix` and is greater than `after`, in key order, at most `limit`. */
@@ -18,7 +21,8 @@ export interface TableChange extends TableView {
 export interface Table extends TableView {
   /**
    * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
-   * at all. Resolves with its result once they stand as durably as the store declares.
+   * at all; a throw is passed on. Resolves with its result once they stand as durably as the store
+   * declares. `change` is synchronous and calls no other operation of the store.
    */
   commit<T>(change: (view: TableChange) => T): Promise<T>;
 }
