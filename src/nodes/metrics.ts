@@ -1,0 +1,119 @@
+/**
+ * Counters, gauges and histograms in the Prometheus text format. Label values come from fixed sets
+ * (routes, codes, channels), never from requests; a family still holds at most `seriesMax` series, so
+ * that a mistake costs a number and not the memory of the node.
+ * Source: decisions section 9 ("/metrics").
+ */
+
+export type Counter = { readonly add: (labels: readonly string[], by?: number) => void };
+export type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
+export type GaugeReading = number | readonly (readonly [labels: readonly string[], value: number])[];
+
+/** Name without the `waypost_` prefix, the help line, and the names of the labels in order. */
+export type Family = { readonly name: string; readonly help: string; readonly labels?: readonly string[] };
+
+export type Metrics = {
+  readonly counter: (family: Family) => Counter;
+  /** `read` is called when `/metrics` is read; it must be cheap. */
+  readonly gauge: (family: Family, read: () => GaugeReading | Promise<GaugeReading>) => void;
+  readonly histogram: (family: Family, buckets: readonly number[]) => Histogram;
+  readonly render: () => Promise<string>;
+};
+
+const seriesMax = 2_000;
+const prefix = "waypost_";
+
+export function createMetrics(): Metrics {
+  const families = new Map<string, () => Promise<string> | string>();
+  const register = (family: Family, render: () => Promise<string> | string): void => {
+    if (families.has(family.name)) throw new Error(`metric ${family.name} is registered twice`);
+    families.set(family.name, render);
+  };
+  return {
+    counter: (family) => {
+      const series = new Map<string, number>();
+      register(family, () => `${head(family, "counter")}${lines(family, series)}`);
+      return { add: (labels, by = 1) => addTo(series, labels, by) };
+    },
+    gauge: (family, read) =>
+      register(family, async () => {
+        const reading = await Promise.resolve()
+          .then(read)
+          .catch((): GaugeReading => []);
+        const rows = typeof reading === "number" ? [[[], reading] as const] : reading;
+        const series = new Map(rows.map(([labels, value]) => [labels.join("\0"), value]));
+        return `${head(family, "gauge")}${lines(family, series)}`;
+      }),
+    histogram: (family, buckets) => {
+      const series = new Map<string, HistogramSeries>();
+      register(family, () => renderHistogram(family, buckets, series));
+      return { observe: (labels, value) => observe(series, buckets, labels.join("\0"), value) };
+    },
+    render: async () => (await Promise.all([...families.values()].map((render) => render()))).join(""),
+  };
+}
+
+function addTo(series: Map<string, number>, labels: readonly string[], by: number): void {
+  const key = labels.join("\0");
+  const before = series.get(key);
+  if (before === undefined && series.size >= seriesMax) return;
+  series.set(key, (before ?? 0) + by);
+}
+
+type HistogramSeries = { readonly counts: number[]; sum: number; count: number };
+
+function observe(
+  series: Map<string, HistogramSeries>,
+  buckets: readonly number[],
+  ...[key, value]: [key: string, value: number]
+): void {
+  let one = series.get(key);
+  if (one === undefined) {
+    if (series.size >= seriesMax) return;
+    one = { counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 };
+    series.set(key, one);
+  }
+  one.sum += value;
+  one.count += 1;
+  for (let i = 0; i < buckets.length; i++)
+    if (value <= (buckets[i] as number)) one.counts[i] = (one.counts[i] ?? 0) + 1;
+}
+
+function renderHistogram(
+  family: Family,
+  buckets: readonly number[],
+  series: ReadonlyMap<string, HistogramSeries>,
+): string {
+  let text = head(family, "histogram");
+  for (const [key, one] of series) {
+    buckets.forEach((bound, i) => {
+      text += `${prefix}${family.name}_bucket${labelText(family, key, `le="${bound}"`)} ${one.counts[i]}\n`;
+    });
+    text += `${prefix}${family.name}_bucket${labelText(family, key, `le="+Inf"`)} ${one.count}\n`;
+    text += `${prefix}${family.name}_sum${labelText(family, key)} ${one.sum}\n`;
+    text += `${prefix}${family.name}_count${labelText(family, key)} ${one.count}\n`;
+  }
+  return text;
+}
+
+function head(family: Family, type: string): string {
+  return `# HELP ${prefix}${family.name} ${family.help}\n# TYPE ${prefix}${family.name} ${type}\n`;
+}
+
+function lines(family: Family, series: ReadonlyMap<string, number>): string {
+  let text = "";
+  for (const [key, value] of series) text += `${prefix}${family.name}${labelText(family, key)} ${value}\n`;
+  return text;
+}
+
+function labelText(family: Family, key: string, extra?: string): string {
+  const names = family.labels ?? [];
+  const values = names.length === 0 ? [] : key.split("\0");
+  const pairs = names.map((name, i) => `${name}="${escapeLabel(values[i] ?? "")}"`);
+  if (extra !== undefined) pairs.push(extra);
+  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+}
+
+function escapeLabel(value: string): string {
+  return value.replace(/[\\"\n]/g, (c) => (c === "\n" ? "\\n" : `\\${c}`));
+}
