@@ -1,0 +1,124 @@
+/** The delivery plan under every sequence of outcomes: it ends, within its bounds, in a valid result. */
+import { expect, test } from "bun:test";
+import fc from "fast-check";
+import {
+  type AttemptOutcome,
+  attemptsMax,
+  beginDelivery,
+  type DeliveryFacts,
+  type DeliveryTurn,
+  deliveryLimits,
+  nextStep,
+  planDelivery,
+} from "../../src/core/delivery.ts";
+import type { Did, Uuid } from "../../src/core/did.ts";
+import { expectDeliveryResult } from "../support/delivery-shape.ts";
+
+const recipient = "did:svc:1111111111111111111111" as Did;
+
+const services = fc.array(
+  fc.record({
+    id: fc.constant(`${recipient}#s`),
+    type: fc.constantFrom("SvcInboxService", "SvcRelayService", "SvcCacheService", "SvcArchiveService"),
+    serviceEndpoint: fc.array(fc.oneof(fc.webUrl(), fc.string()), { minLength: 1, maxLength: 5 }),
+    authorization: fc.constant(null),
+    priority: fc.option(fc.nat(5), { nil: null }),
+  }),
+  { maxLength: 4 },
+);
+
+const anyFacts: fc.Arbitrary<DeliveryFacts> = fc.record({
+  messageId: fc.constant("0190b3b4-0000-7000-8000-000000000001" as Uuid),
+  recipient: fc.constant(recipient),
+  hint: fc.constantFrom("standard", "chunked", "direct", "cache"),
+  expiresAtMs: fc.oneof(fc.integer({ min: 0, max: 20_000 }), fc.constant(86_400_000)),
+  services,
+  live: fc.boolean(),
+  hops: fc.nat(3),
+  cacheEligible: fc.boolean(),
+  replication: fc.nat(4),
+  ownEndpoints: fc.constant(["https://self.net"]),
+  limits: fc.constant(deliveryLimits),
+});
+
+const outcome: fc.Arbitrary<AttemptOutcome> = fc
+  .record({
+    httpStatus: fc.option(fc.oneof(fc.integer({ min: 100, max: 599 }), fc.constantFrom(200, 202, 404, 410, 429, 503)), {
+      nil: null,
+    }),
+    error: fc.option(
+      fc.constantFrom(
+        "destination_refused",
+        "destination_unavailable",
+        "upstream_timeout",
+        "invalid_answer",
+        "not_acknowledged",
+      ),
+      { nil: null },
+    ),
+    durationMs: fc.nat(10_000),
+    giveUp: fc.boolean(),
+  })
+  .map((drawn) => (drawn.httpStatus === null && drawn.error === null ? { ...drawn, httpStatus: 200 } : drawn));
+
+const moves = fc.array(
+  fc.record({
+    outcome,
+    share: fc.double({ min: 0, max: 1, noNaN: true }),
+    jitter: fc.double({ min: 0, max: 0.999, noNaN: true }),
+  }),
+  {
+    minLength: 1,
+    maxLength: 80,
+  },
+);
+
+test("every plan ends within its attempts and its time, and in a valid result", () => {
+  fc.assert(
+    fc.property(anyFacts, moves, (facts, script) => {
+      const plan = planDelivery(facts);
+      const { limits } = plan;
+      let nowMs = 100;
+      let turn: DeliveryTurn = beginDelivery(plan, nowMs);
+      let attempts = 0;
+      for (let i = 0; turn.step.kind !== "finished"; i++) {
+        const move = script[i % script.length] as (typeof script)[number];
+        if (turn.step.kind === "wait") {
+          expect(turn.step.waitMs).toBeLessThanOrEqual(limits.retryWaitMs * 2 ** limits.attemptsPerDestination);
+          nowMs += turn.step.waitMs;
+          turn = nextStep(turn.state, { kind: "waited", nowMs });
+          continue;
+        }
+        attempts++;
+        expect(attempts).toBeLessThanOrEqual(attemptsMax(plan));
+        expect(nowMs).toBeLessThan(facts.expiresAtMs);
+        const { destination, timeoutMs } = turn.step;
+        expect(timeoutMs).toBeGreaterThanOrEqual(1);
+        expect(timeoutMs).toBeLessThanOrEqual(destination.channel === "live" ? limits.liveAckMs : limits.requestMs);
+        nowMs += Math.floor(timeoutMs * move.share);
+        const { httpStatus, error } = move.outcome;
+        turn = nextStep(turn.state, { kind: "outcome", outcome: move.outcome, jitter: move.jitter, nowMs });
+        const refused =
+          destination.channel === "inbox" &&
+          error === null &&
+          httpStatus !== null &&
+          httpStatus >= 400 &&
+          httpStatus < 500;
+        const final = refused && ![404, 408, 410, 425, 429].includes(httpStatus);
+        if (final) expect(turn.step.kind === "finished" ? turn.step.result.code : "went on").toBe("not_deliverable");
+        const taken =
+          error === null &&
+          (destination.channel === "live" || (httpStatus !== null && httpStatus >= 200 && httpStatus < 300));
+        if (taken && destination.channel !== "cache")
+          expect(turn.step.kind === "finished" && turn.step.result.success).toBe(true);
+      }
+      expect(nowMs - 100).toBeLessThanOrEqual(limits.liveAckMs + limits.totalMs);
+      const { result } = turn.step;
+      expectDeliveryResult(result);
+      expect(result.retry_count).toBeLessThan(Math.max(1, attempts));
+      expect(result.ndr === null || result.ndr.attempts.length === attempts).toBe(true);
+      if (facts.hint === "direct" || !facts.cacheEligible) expect(result.cache_attempted).toBe(false);
+    }),
+    { numRuns: 5_000 },
+  );
+});
