@@ -3,6 +3,7 @@
  * runtime have the values below; on another chain they are read from its metadata.
  * Source: chain-facts 1.1, decisions section 1 (ids of 192 bytes).
  */
+import { utf8 } from "./bytes.ts";
 import { scaleBounds } from "./scale.ts";
 
 export type LedgerBoundName =
@@ -27,3 +28,9 @@ export type LedgerBoundName =
 export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
 
 export const embeddedBounds: LedgerBounds = scaleBounds;
+
+/** Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes only when the count of units can't tell. */
+export function longerThan(text: string, bytesMax: number): boolean {
+  if (text.length > bytesMax) return true;
+  return text.length * 3 > bytesMax && utf8(text).length > bytesMax;
+}
