@@ -1,0 +1,101 @@
+/**
+ * What settings must hold between each other, checked when each by itself is right.
+ * Source: decisions sections 4 ("unsigned_updates"), 5, 6 and 7; security note on limits.
+ */
+import type { Config } from "./config.ts";
+import { isProxyNetwork } from "./nodes/caller.ts";
+import { isLoopbackAddress, parseListenAddress } from "./nodes/listen.ts";
+import type { InputProblem } from "./storage/contract.ts";
+
+export function relationProblems(config: Config): InputProblem[] {
+  return [...serverProblems(config), ...limitProblems(config), ...storeProblems(config), ...nodeProblems(config)];
+}
+
+/** `problem` when `broken`, else nothing. */
+function unless(holds: boolean, setting: string, message: string): InputProblem[] {
+  return holds ? [] : [{ setting, message }];
+}
+
+function serverProblems({ server, directory }: Config): InputProblem[] {
+  const addresses = [
+    ...server.listen.map((address) => ["server.listen", address] as const),
+    ...server.admin_listen.map((address) => ["server.admin_listen", address] as const),
+  ];
+  const loopback = server.listen.every(isLoopbackAddress);
+  return [
+    ...addresses.flatMap(([setting, address]) =>
+      unless(parseListenAddress(address) !== null, setting, `${address} is no host:port, [v6]:port or unix:/path`),
+    ),
+    ...server.trusted_proxies.flatMap((network) =>
+      unless(isProxyNetwork(network), "server.trusted_proxies", `${network} is no network, address or "unix"`),
+    ),
+    ...unless(
+      !directory.enabled || directory.unsigned_updates === "deny" || loopback,
+      "directory.unsigned_updates",
+      '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
+    ),
+  ];
+}
+
+function limitProblems({ limits, server }: Config): InputProblem[] {
+  const order = "must hold: chunk_bytes_max <= unchunked_bytes_max <= body_bytes_max";
+  return [
+    ...unless(limits.chunk_bytes_max <= limits.unchunked_bytes_max, "limits.chunk_bytes_max", order),
+    ...unless(limits.unchunked_bytes_max <= limits.body_bytes_max, "limits.unchunked_bytes_max", order),
+    ...unless(limits.header_bytes_max <= limits.body_bytes_max, "limits.header_bytes_max", "is above body_bytes_max"),
+    ...unless(limits.ttl_default <= limits.ttl_max, "limits.ttl_default", "is above ttl_max"),
+    ...unless(
+      limits.body_bytes_max <= server.body_bytes_in_flight,
+      "server.body_bytes_in_flight",
+      "is below limits.body_bytes_max: such a body could never be read",
+    ),
+  ];
+}
+
+function storeProblems(config: Config): InputProblem[] {
+  const named = [
+    ...(config.directory.enabled
+      ? [
+          ["directory.store", config.directory.store],
+          ["directory.ledger", config.directory.ledger],
+        ]
+      : []),
+    ...(config.relay.enabled ? [["relay.store", config.relay.store]] : []),
+    ...(config.cache.enabled ? [["cache.store", config.cache.store]] : []),
+    ...recipientStores(config),
+  ] as readonly (readonly [setting: string, store: string])[];
+  return named.flatMap(([setting, store]) =>
+    unless(Object.hasOwn(config.stores, store), setting, `there is no [stores.${store}]`),
+  );
+}
+
+function recipientStores(config: Config): (readonly [string, string])[] {
+  return (["relay", "cache"] as const)
+    .filter((node) => config[node].enabled && config[node].recipients.startsWith("ledger:"))
+    .map((node) => [`${node}.recipients`, config[node].recipients.slice("ledger:".length)]);
+}
+
+function nodeProblems(config: Config): InputProblem[] {
+  const { directory, relay, cache } = config;
+  const needsSource = (node: "relay" | "cache"): InputProblem[] =>
+    unless(
+      !config[node].enabled || directory.enabled || config[node].recipients !== "local",
+      `${node}.recipients`,
+      'is "local", but this process is no Directory: name a Directory\'s URL or a ledger',
+    );
+  return [
+    ...unless(directory.enabled || relay.enabled || cache.enabled, "(file)", "no node is enabled"),
+    ...needsSource("relay"),
+    ...needsSource("cache"),
+    ...unless(
+      !cache.enabled || cache.public_endpoints.length > 0,
+      "cache.public_endpoints",
+      "a Cache needs at least one: recipients sign it",
+    ),
+    ...unless(
+      cache.page_bytes_max >= 1_024 && cache.recipient_bytes_max <= cache.store_bytes_max,
+      "cache.recipient_bytes_max",
+      "is above store_bytes_max, or page_bytes_max is below 1KiB",
+    ),
+  ];
+}

@@ -1,0 +1,288 @@
+/**
+ * The configuration: one strict schema in which every setting has its text, its unit and its default.
+ * A file is read whole: unknown settings are refused, and every problem is reported at once under the
+ * name of its setting. Options of a storage plugin are the plugin's own; here only its name is read.
+ * `docs/operating.md` lists the settings from this schema.
+ */
+import { parse as parseToml } from "smol-toml";
+import { z } from "zod";
+import { relationProblems } from "./config-relations.ts";
+import type { InputProblem } from "./storage/contract.ts";
+
+// --------------------------------------------------------------------------------------------- text forms
+
+const durationUnitsMs: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+  w: 604_800_000,
+};
+const sizeUnits: Readonly<Record<string, number>> = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40 };
+
+/** Milliseconds of `500ms`, `30s`, `1h30m`; `null` for anything else. */
+export function parseDurationSetting(text: string): number | null {
+  if (text.length > 40 || !/^(?:\d{1,9}(?:ms|[smhdw]))+$/.test(text)) return null;
+  let ms = 0;
+  for (const [, count, unit] of text.matchAll(/(\d+)(ms|[smhdw])/g))
+    ms += Number(count) * (durationUnitsMs[unit ?? ""] ?? 0);
+  return ms;
+}
+
+/** Bytes of `25MiB`, `4KiB`, `512B` or of a plain number; `null` for anything else. */
+export function parseSizeSetting(value: unknown): number | null {
+  if (typeof value === "number") return Number.isSafeInteger(value) && value >= 0 ? value : null;
+  const m = typeof value === "string" ? /^(\d{1,12})(B|KiB|MiB|GiB|TiB)$/.exec(value) : null;
+  return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);
+}
+
+type Range = { readonly min?: number; readonly max?: number };
+
+const duration = (text: string, range: Range = {}) =>
+  z
+    .unknown()
+    .transform((value, context) => {
+      const ms = typeof value === "string" ? parseDurationSetting(value) : null;
+      if (ms !== null && ms >= (range.min ?? 1) && ms <= (range.max ?? 366 * 86_400_000)) return ms;
+      context.addIssue(ms === null ? 'must be a duration such as "30s" or "1h30m"' : "is out of range");
+      return z.NEVER;
+    })
+    .prefault(text)
+    .meta({ form: "duration" });
+
+const size = (text: string, range: Range = {}) =>
+  z
+    .unknown()
+    .transform((value, context) => {
+      const bytes = parseSizeSetting(value);
+      if (bytes !== null && bytes >= (range.min ?? 1) && bytes <= (range.max ?? Number.MAX_SAFE_INTEGER)) return bytes;
+      context.addIssue(bytes === null ? 'must be a size such as "25MiB" or a number of bytes' : "is out of range");
+      return z.NEVER;
+    })
+    .prefault(text)
+    .meta({ form: "size" });
+
+const count = (value: number, range: Range = {}) =>
+  z
+    .int("must be a whole number")
+    .min(range.min ?? 1)
+    .max(range.max ?? 1_000_000_000)
+    .prefault(value);
+const flag = (value: boolean) => z.boolean("must be true or false").prefault(value);
+const name = z.string().regex(/^[a-z][a-z0-9_-]{0,31}$/, "must be a name of a-z, 0-9, _ and -");
+const texts = z.array(z.string().min(1).max(2_048)).max(1_000).prefault([]);
+
+const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
+
+/** An endpoint that others reach this node by. */
+export function isPublicEndpoint(text: string): boolean {
+  if (text.length > 512 || !URL.canParse(text)) return false;
+  const { protocol, username, password, search, hash } = new URL(text);
+  return (protocol === "https:" || protocol === "http:") && username + password + search + hash === "";
+}
+
+// ------------------------------------------------------------------------------------------------ schema
+
+const doc = (description: string) => ({ description });
+
+const serverSchema = z.strictObject({
+  listen: z
+    .array(z.string())
+    .min(1)
+    .max(16)
+    .prefault(["127.0.0.1:7400"])
+    .meta(doc("Addresses to listen on: `host:port`, `[v6]:port` or `unix:/path`.")),
+  admin_listen: z
+    .array(z.string())
+    .max(16)
+    .prefault([])
+    .meta(doc("Addresses of a second listener for health and `/metrics`. When it is set, `/metrics` is only there.")),
+  trusted_proxies: texts.meta(
+    doc("Networks (`10.0.0.0/8`), addresses or `unix` whose `X-Forwarded-For` names the client."),
+  ),
+  log_level: z
+    .enum(["debug", "info", "warn", "error"])
+    .prefault("info")
+    .meta(doc("Least level that is written. `info` writes a line for each request.")),
+  requests_max: count(1_024, { max: 65_536 }).meta(doc("Requests in work at once; beyond them a delayed 503.")),
+  reserved_requests_max: count(256, { max: 65_536 }).meta(
+    doc("The same for acknowledgements and health, which have a lane of their own."),
+  ),
+  refusals_max: count(4_096, { min: 0, max: 65_536 }).meta(
+    doc("Refusals held back at once; beyond them a 503 is instant and ends the connection."),
+  ),
+  refusal_delay: duration("500ms", { min: 0, max: 10_000 }).meta(doc("How long a 503 over capacity is held back.")),
+  body_bytes_in_flight: size("256MiB", { min: 1 << 20 }).meta(doc("Sum of request bodies in memory at once.")),
+  body_deadline: duration("60s", { min: 1_000, max: 3_600_000 }).meta(doc("Time for a request's body to arrive.")),
+  drain_timeout: duration("30s", { min: 0, max: 3_600_000 }).meta(
+    doc("After SIGTERM: how long requests in work may take to end."),
+  ),
+});
+
+const storeSchema = z.looseObject({
+  plugin: z
+    .string()
+    .min(1)
+    .max(1_024)
+    .meta(doc("`lmdb`, `memory`, `chain`, or the path of an external module (`./x.js`). Its options stand beside it.")),
+});
+
+const limitsSchema = z.strictObject({
+  body_bytes_max: size("25MiB", { min: 1_024, max: 1 << 30 }).meta(doc("Largest HTTP body.")),
+  unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).meta(doc("Largest payload of an envelope that is no chunk.")),
+  chunk_bytes_max: size("2MiB", { max: 1 << 30 }).meta(doc("Largest payload of a chunk.")),
+  header_bytes_max: size("4KiB", { max: 1 << 20 }).meta(doc("Largest encrypted header, decoded.")),
+  ttl_max: duration("48h", { min: 1_000, max: 30 * 86_400_000 }).meta(doc("Longest life of an envelope.")),
+  ttl_default: duration("24h", { min: 1_000, max: 30 * 86_400_000 }).meta(doc("Life of an envelope that names none.")),
+  clock_ahead: duration("5m", { min: 0, max: 86_400_000 }).meta(
+    doc("How far ahead of this node's clock an envelope's timestamp may lie."),
+  ),
+});
+
+const directorySchema = z.strictObject({
+  enabled: flag(false).meta(doc("Whether this process is a Directory.")),
+  store: name.prefault("main").meta(doc("Store of replay marks and receipts.")),
+  ledger: name.prefault("main").meta(doc("Store whose ledger holds the records.")),
+  registration_proofs: z
+    .array(z.enum(["v1", "v2"]))
+    .min(1)
+    .prefault(["v1", "v2"])
+    .meta(doc("Versions of the registration proof that are taken. v1 leaves the document unsigned.")),
+  unsigned_updates: z
+    .enum(["deny", "allow"])
+    .prefault("deny")
+    .meta(
+      doc(
+        "Whether primary alias, policy links and policies may change without a proof. `allow` needs loopback listeners.",
+      ),
+    ),
+  authorization_max_ahead: duration("1h", { min: 1_000, max: 30 * 86_400_000 }).meta(
+    doc("Longest time an authorization may still be valid for."),
+  ),
+  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
+    doc("How far timestamps of proofs may lie from this node's clock."),
+  ),
+});
+
+const recipientsSetting = z
+  .string()
+  .refine(isRecipientsSource, 'must be "local", "ledger:<store>" or the URL of a Directory')
+  .prefault("local")
+  .meta(doc("Where recipients are looked up: `local` (the Directory here), `ledger:<store>`, or a Directory's URL."));
+
+function isRecipientsSource(text: string): boolean {
+  return text === "local" || /^ledger:[a-z][a-z0-9_-]{0,31}$/.test(text) || isPublicEndpoint(text);
+}
+
+const relaySchema = z.strictObject({
+  enabled: flag(false).meta(doc("Whether this process is a Relay.")),
+  store: name.prefault("main").meta(doc("Store of delivery results (repeats) and replay marks.")),
+  recipients: recipientsSetting,
+  public_id: z
+    .string()
+    .min(1)
+    .max(128)
+    .nullable()
+    .prefault(null)
+    .meta(doc("Name of this Relay in `allowed_relays` of policies.")),
+  public_endpoint: endpoint
+    .nullable()
+    .prefault(null)
+    .meta(doc("URL by which others reach this Relay. Live sessions need it; forwards to it are refused.")),
+  allow_http: flag(false).meta(doc("Whether destinations may be `http:`.")),
+  allow_private: texts.meta(doc("Networks that are no public ones and may be destinations all the same.")),
+  attempts: count(3, { max: 10 }).meta(doc("Attempts for each destination.")),
+  retry_delay: duration("200ms", { max: 60_000 }).meta(
+    doc("Wait before the first retry; doubled for each further one."),
+  ),
+  delivery_budget: duration("10s", { min: 100, max: 20_000 }).meta(
+    doc("Longest time for all attempts of one envelope."),
+  ),
+  connect_timeout: duration("5s", { min: 100, max: 20_000 }).meta(doc("Longest time to connect to a destination.")),
+  request_timeout: duration("10s", { min: 100, max: 20_000 }).meta(doc("Longest time for one outbound request.")),
+  client_rate: count(50, { max: 1_000_000 }).meta(doc("Envelopes a second from one client address.")),
+  client_burst: count(200, { max: 1_000_000 }).meta(doc("The same at once.")),
+  recipient_rate: count(20, { max: 1_000_000 }).meta(doc("Envelopes a second to one recipient.")),
+  recipient_burst: count(200, { max: 1_000_000 }).meta(doc("The same at once.")),
+  rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
+  require_sender_signature: flag(false).meta(doc("Whether envelopes without a sender signature are refused.")),
+  allow_recipients: texts.meta(doc("When not empty: the only recipients that are served.")),
+  deny_recipients: texts.meta(doc("Recipients that are refused.")),
+  allow_senders: texts.meta(doc("When not empty: the only (signed) senders that are served.")),
+  deny_senders: texts.meta(doc("Senders that are refused.")),
+});
+
+const cacheSchema = z.strictObject({
+  enabled: flag(false).meta(doc("Whether this process is a Cache.")),
+  store: name.prefault("main").meta(doc("Store of the mailboxes and of replay marks.")),
+  recipients: recipientsSetting,
+  public_endpoints: z
+    .array(endpoint)
+    .max(16)
+    .prefault([])
+    .meta(doc("URLs by which others know this Cache: what recipients publish and sign. At least one.")),
+  signing_key_file: z
+    .string()
+    .min(1)
+    .nullable()
+    .prefault(null)
+    .meta(doc("File with the 32-byte seed, in hex, of the key that signs event proofs.")),
+  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
+    doc("How far timestamps of proofs may lie from this node's clock."),
+  ),
+  recipient_entries_max: count(10_000).meta(doc("Entries held for one recipient.")),
+  recipient_bytes_max: size("256MiB").meta(doc("Bytes held for one recipient.")),
+  store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
+  store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
+  page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one answer.")),
+  page_bytes_max: size("1MiB", { max: 16 << 20 }).meta(doc("Bytes of envelopes in one answer, past the first.")),
+});
+
+export const configSchema = z.strictObject({
+  server: serverSchema.prefault({}),
+  stores: z.record(name, storeSchema).prefault({}),
+  limits: limitsSchema.prefault({}),
+  directory: directorySchema.prefault({}),
+  relay: relaySchema.prefault({}),
+  cache: cacheSchema.prefault({}),
+});
+
+export type Config = z.output<typeof configSchema>;
+/** A configuration as a file would say it, before defaults. */
+export type ConfigInput = z.input<typeof configSchema>;
+
+// ------------------------------------------------------------------------------------------------ reading
+
+export type ConfigResult =
+  | { readonly ok: true; readonly config: Config }
+  | { readonly ok: false; readonly problems: readonly InputProblem[] };
+
+/** Reads the text of a TOML file. */
+export function parseConfig(text: string): ConfigResult {
+  let input: unknown;
+  try {
+    input = parseToml(text);
+  } catch (error) {
+    const message = error instanceof Error ? error.message.split("\n")[0] : "not TOML";
+    return { ok: false, problems: [{ setting: "(file)", message: message ?? "not TOML" }] };
+  }
+  return checkConfig(input);
+}
+
+/** Checks a value of the shape of the file, its relations included. */
+export function checkConfig(input: unknown): ConfigResult {
+  const parsed = configSchema.safeParse(input, { reportInput: false });
+  if (!parsed.success) return { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue) };
+  const problems = relationProblems(parsed.data);
+  return problems.length === 0 ? { ok: true, config: parsed.data } : { ok: false, problems };
+}
+
+function problemsOfIssue(issue: z.core.$ZodIssue): InputProblem[] {
+  const setting = issue.path.join(".");
+  if (issue.code === "unrecognized_keys") {
+    return issue.keys.map((key) => ({ setting: setting === "" ? key : `${setting}.${key}`, message: "is no setting" }));
+  }
+  if (issue.code === "invalid_key") return [{ setting, message: "must be a name of a-z, 0-9, _ and -" }];
+  return [{ setting, message: issue.message }];
+}

@@ -1,0 +1,172 @@
+/**
+ * The configuration: strictness, every problem under the name of its setting, relations, text forms, and
+ * that the reference in the documentation is the one the schema gives.
+ */
+import { describe, expect, test } from "bun:test";
+import { checkConfig, parseConfig, parseDurationSetting, parseSizeSetting } from "../../src/config.ts";
+import { listSettings, renderEffective, renderReference } from "../../src/config-reference.ts";
+
+const allInOne = `
+[stores.main]
+plugin = "memory"
+[directory]
+enabled = true
+[relay]
+enabled = true
+[cache]
+enabled = true
+public_endpoints = ["https://cache.example.org"]
+`;
+
+function problemsOf(text: string): string[] {
+  const result = parseConfig(text);
+  return result.ok ? [] : result.problems.map((problem) => problem.setting);
+}
+
+test("a short file gets every default", () => {
+  const result = parseConfig(allInOne);
+  if (!result.ok) throw new Error(JSON.stringify(result.problems));
+  expect(result.config.server.listen).toEqual(["127.0.0.1:7400"]);
+  expect(result.config.limits).toMatchObject({
+    body_bytes_max: 26_214_400,
+    ttl_max: 172_800_000,
+    ttl_default: 86_400_000,
+  });
+  expect(result.config.directory).toMatchObject({ registration_proofs: ["v1", "v2"], unsigned_updates: "deny" });
+  expect(result.config.relay).toMatchObject({ attempts: 3, client_rate: 50, recipient_rate: 20, allow_http: false });
+  expect(result.config.cache).toMatchObject({ recipient_entries_max: 10_000, page_entries_max: 100 });
+  expect(result.config.stores).toEqual({ main: { plugin: "memory" } });
+});
+
+test("every problem is reported at once with the name of its setting", () => {
+  const text = `colour = 1
+[server]
+listn = 1
+body_deadline = "soon"
+requests_max = 0
+[stores.Main]
+plugin = "lmdb"
+[stores.two]
+[directory]
+unsigned_updates = "maybe"
+[cache]
+enabled = "yes"
+public_endpoints = ["ftp://x"]
+page_bytes_max = "1 MB"
+`;
+  expect(problemsOf(text).sort()).toEqual([
+    "cache.enabled",
+    "cache.page_bytes_max",
+    "cache.public_endpoints.0",
+    "colour",
+    "directory.unsigned_updates",
+    "server.body_deadline",
+    "server.listn",
+    "server.requests_max",
+    "stores.Main",
+    "stores.two.plugin",
+  ]);
+});
+
+test("text that is no TOML is one problem of the file", () => {
+  expect(problemsOf("[server")).toEqual(["(file)"]);
+});
+
+describe("relations", () => {
+  const with_ = (more: string): string[] => problemsOf(`${allInOne}\n${more}`);
+
+  test("a chunk may not be larger than an unchunked payload, nor that than a body", () => {
+    expect(with_(`[limits]\nchunk_bytes_max = "17MiB"`)).toEqual(["limits.chunk_bytes_max"]);
+    expect(with_(`[limits]\nunchunked_bytes_max = "26MiB"`)).toEqual(["limits.unchunked_bytes_max"]);
+    expect(with_(`[limits]\nttl_default = "72h"`)).toEqual(["limits.ttl_default"]);
+    expect(with_(`[server]\nbody_bytes_in_flight = "20MiB"`)).toEqual(["server.body_bytes_in_flight"]);
+  });
+
+  test("unsigned updates need listeners that only this machine reaches", () => {
+    const open = (listen: string): string[] =>
+      problemsOf(
+        `${allInOne.replace("[directory]", '[directory]\nunsigned_updates = "allow"')}\n[server]\nlisten = ${listen}`,
+      );
+    expect(open('["127.0.0.1:1", "unix:/run/w.sock", "[::1]:2"]')).toEqual([]);
+    for (const far of ['["0.0.0.0:1"]', '["127.0.0.1:1", "192.168.1.2:1"]', '["example.org:80"]']) {
+      expect(open(far)).toEqual(["directory.unsigned_updates"]);
+    }
+  });
+
+  test("a Relay or a Cache without a Directory needs a source of recipients", () => {
+    const lone = (more: string): string[] =>
+      problemsOf(`[stores.main]\nplugin = "memory"\n[relay]\nenabled = true\n${more}`);
+    expect(lone("")).toEqual(["relay.recipients"]);
+    expect(lone('recipients = "https://directory.example.org"')).toEqual([]);
+    expect(lone('recipients = "ledger:main"')).toEqual([]);
+    expect(lone('recipients = "ledger:other"')).toEqual(["relay.recipients"]);
+    expect(lone('recipients = "directory.example.org"')).toEqual(["relay.recipients"]);
+  });
+
+  test("stores that are named must exist, and a Cache must know its endpoints", () => {
+    expect(problemsOf("[directory]\nenabled = true")).toEqual(["directory.store", "directory.ledger"]);
+    expect(problemsOf(allInOne.replace(/public_endpoints.*/, ""))).toEqual(["cache.public_endpoints"]);
+    expect(problemsOf("")).toEqual(["(file)"]);
+  });
+
+  test("addresses and proxies must be readable", () => {
+    expect(with_(`[server]\nlisten = ["7400"]\ntrusted_proxies = ["10.0.0.0/40"]`)).toEqual([
+      "server.listen",
+      "server.trusted_proxies",
+    ]);
+  });
+});
+
+describe("text forms", () => {
+  test.each([
+    ["500ms", 500],
+    ["30s", 30_000],
+    ["1h30m", 5_400_000],
+    ["2d", 172_800_000],
+    ["1m5ms", 60_005],
+    ["", null],
+    ["30", null],
+    ["-1s", null],
+    ["1 h", null],
+    ["1y", null],
+  ])("the duration %p is %p ms", (text, ms) => expect(parseDurationSetting(text)).toBe(ms));
+
+  test.each([
+    ["25MiB", 26_214_400],
+    ["4KiB", 4_096],
+    ["512B", 512],
+    [1_000, 1_000],
+    ["25MB", null],
+    ["25", null],
+    [-1, null],
+    [1.5, null],
+    [true, null],
+  ])("the size %p is %p bytes", (value, bytes) => expect(parseSizeSetting(value)).toBe(bytes));
+});
+
+describe("what is said about settings", () => {
+  test("every setting has a text, and a default where it is not null", () => {
+    for (const setting of listSettings()) {
+      expect(setting.doc.endsWith(".")).toBe(true);
+      expect(setting.section).not.toBe("");
+    }
+    expect(listSettings().find((one) => one.name === "body_bytes_max")?.defaultText).toBe('"25MiB"');
+  });
+
+  test("the effective configuration reads back as itself", () => {
+    const first = parseConfig(allInOne);
+    if (!first.ok) throw new Error("the file is good");
+    const text = renderEffective(first.config);
+    expect(text).toContain('body_deadline = "1m"');
+    expect(parseConfig(text)).toEqual(first);
+  });
+
+  test("docs/operating.md lists exactly the settings of the schema", async () => {
+    const page = await Bun.file(`${import.meta.dir}/../../docs/operating.md`).text();
+    expect(page).toContain(renderReference());
+  });
+});
+
+test("a checked value may also come from a program", () => {
+  expect(checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true } }).ok).toBe(true);
+});
