@@ -1,0 +1,8 @@
+/**
+ * The drivers that are built in, by their names in the configuration. A new one is one row here.
+ * Registration is this table and nothing else, so that it can be read and survives any bundler.
+ */
+import { type ConfigurablePlugin, configurable } from "../storage/bind.ts";
+import { memoryPlugin } from "./memory/memory.ts";
+
+export const builtInPlugins: readonly ConfigurablePlugin[] = [configurable(memoryPlugin)];

@@ -1,0 +1,492 @@
+/**
+ * The book of a mailbox: what is held for whom, in what order, until when, and every decision about it
+ * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
+ * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
+ * Memory: about 110 bytes a row (an entry that is held, remembered or kept), 300 more for each recipient
+ * with rows and for each chunk group; the driver bounds the rows.
+ * Laws: `Mailbox` in storage/contract.ts, decisions section 6.
+ */
+import type { Did, Uuid } from "../../core/did.ts";
+import { type Fault, fault } from "../../core/fault.ts";
+import type {
+  Chunk,
+  Cursor,
+  MailboxEntry,
+  MailboxQuota,
+  MailboxStats,
+  PageRequest,
+  StoreOutcome,
+} from "../../storage/contract.ts";
+import { decodeCursor, encodeCursor } from "../../storage/keys.ts";
+import { acked, behaviors, Columns, held, idText, idWords, kept, lapsed, none, over } from "./columns.ts";
+import { DueHeap } from "./due.ts";
+
+/** Everything of an entry but its bytes. */
+export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"> & {
+  readonly envelopeBytes: number;
+  readonly previewBytes: number;
+};
+
+/** A row as it is loaded: `held`, `acked` or `kept`, with the place it had. */
+export type LoadedRow = Row & { readonly slot: number; readonly arrival: number; readonly status: number };
+
+type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
+
+type Recipient = {
+  readonly number: number;
+  readonly did: Did;
+  /** Rows of any state; the recipient is forgotten with the last. */
+  rows: number;
+  entries: number;
+  bytes: number;
+  first: number;
+  last: number;
+  groups: Map<Uuid, number> | null;
+};
+
+export type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
+
+export type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
+export type SlotGroup = SlotPage & { readonly total: number | null; readonly complete: boolean };
+export type SlotState = {
+  readonly state: "active" | "acked" | "expired" | "absent";
+  /** Meaningless when absent. */
+  readonly slot: number;
+};
+
+/** What a sweep asks of the driver: `cut` down to the preview, or `drop` altogether. */
+export type Swept = { readonly slot: number; readonly action: "cut" | "drop" };
+
+export class MailboxBook {
+  private readonly rows = new Columns();
+  private readonly byDid = new Map<Did, Recipient>();
+  private readonly recipients: (Recipient | undefined)[] = [];
+  private readonly recipientsFree: number[] = [];
+  private readonly groups: (Group | undefined)[] = [];
+  private readonly groupsFree: number[] = [];
+  /** By expiry, and for `kept` rows by the end of what is kept. */
+  private readonly due = new DueHeap((slot) =>
+    this.rows.status[slot] === kept ? this.rows.keptUntilMs[slot]! : this.rows.expiresAtMs[slot]!,
+  );
+  /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
+  private readonly sweepQueue = { first: none, last: none };
+  private entries = 0;
+  private bytes = 0;
+  private lastArrival = 0;
+  /** While rows are loaded they count, but do not stand in their recipients' lists yet. */
+  private loading = false;
+
+  /** `onDrop` hears of every row that goes, while its columns still stand. */
+  constructor(private readonly onDrop: (slot: number) => void) {}
+
+  get rowCount(): number {
+    return this.rows.rows;
+  }
+
+  get slotCount(): number {
+    return this.rows.slots;
+  }
+
+  stats(nowMs: number): MailboxStats {
+    this.settle(nowMs);
+    return { entries: this.entries, bytes: this.bytes };
+  }
+
+  admit(row: Row, storedAtMs: number, quota: MailboxQuota): Admission {
+    if (!(row.expiresAtMs > storedAtMs)) throw new RangeError("the entry has expired before it is stored");
+    this.settle(storedAtMs);
+    const refusal = this.refusal(row, quota);
+    if (refusal !== null) return refusal;
+    const arrival = Math.max(this.lastArrival + 1, Math.min(storedAtMs, arrivalClockMax) * arrivalsPerMs);
+    return { kind: "stored", slot: this.enter(row, null, { arrival, status: held }) };
+  }
+
+  /** Why the row can't be stored now. A row of the same id whose time is over is dropped on the way. */
+  private refusal(row: Row, quota: MailboxQuota): Admission | null {
+    const recipient = this.byDid.get(row.recipient);
+    if (recipient !== undefined) {
+      const slot = this.rows.find(recipient.number, idWords(row.messageId));
+      if (slot !== none) {
+        const status = this.rows.status[slot]!;
+        if (status === held || status === acked) {
+          return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]! };
+        }
+        this.drop(slot);
+      }
+      if (row.chunk !== null && this.conflicts(recipient, row.chunk)) return { kind: "chunk_conflict" };
+    }
+    const [entries, bytes] = recipient === undefined ? [0, 0] : [recipient.entries, recipient.bytes];
+    if (entries + 1 > quota.recipientEntriesMax || bytes + row.envelopeBytes > quota.recipientBytesMax) {
+      return { kind: "full", scope: "recipient" };
+    }
+    if (this.entries + 1 > quota.storeEntriesMax || this.bytes + row.envelopeBytes > quota.storeBytesMax) {
+      return { kind: "full", scope: "store" };
+    }
+    return null;
+  }
+
+  private conflicts(recipient: Recipient, chunk: Chunk): boolean {
+    const number = recipient.groups?.get(chunk.groupId);
+    if (number === undefined) return false;
+    const group = this.groups[number]!;
+    return group.total !== chunk.total || group.chunks.has(chunk.sequence);
+  }
+
+  /** Puts back a row that a driver kept; `finishLoading` must follow. */
+  load(row: LoadedRow): void {
+    this.loading = true;
+    const recipient = this.byDid.get(row.recipient);
+    const known = recipient === undefined ? none : this.rows.find(recipient.number, idWords(row.messageId));
+    if (known !== none) this.forgetLoaded(known);
+    if (row.slot < this.rows.slots && this.rows.status[row.slot] !== 0) this.forgetLoaded(row.slot);
+    this.enter(row, row.slot, row);
+  }
+
+  /** Puts the loaded rows in order of arrival. Cost: one sort of what is held. */
+  finishLoading(): void {
+    const { status, arrival, recipient, slots } = this.rows;
+    const order = new Uint32Array(this.entries);
+    let count = 0;
+    for (let slot = 0; slot < slots; slot++) if (status[slot] === held) order[count++] = slot;
+    order.sort((a, b) => arrival[a]! - arrival[b]!);
+    for (const slot of order) this.append(slot, this.recipients[recipient[slot]!]!);
+    this.loading = false;
+    this.rows.listFree();
+  }
+
+  /** What a loaded journal says happened to a row: it was acknowledged, cut, or dropped. */
+  replay(slot: number, what: "acked" | "cut" | "dropped"): void {
+    if (!this.taken(slot)) return;
+    const isHeld = this.rows.status[slot] === held;
+    if (what === "dropped") {
+      this.forgetLoaded(slot);
+    } else if (what === "acked") {
+      if (isHeld) this.acknowledge(slot);
+    } else {
+      if (isHeld) this.uncount(slot);
+      this.due.remove(slot);
+      this.rows.status[slot] = kept;
+      this.due.push(slot);
+    }
+  }
+
+  private forgetLoaded(slot: number): void {
+    this.detach(slot);
+    this.leave(slot);
+    this.rows.forget(slot);
+  }
+
+  private enter(row: Row, at: number | null, place: { arrival: number; status: number }): number {
+    const recipient = this.recipientOf(row.recipient);
+    const rows = this.rows;
+    const words = idWords(row.messageId);
+    let slot = at ?? 0;
+    if (at === null) slot = rows.take(recipient.number, words);
+    else rows.place(at, recipient.number, words);
+    rows.status[slot] = place.status;
+    rows.arrival[slot] = place.arrival;
+    rows.behavior[slot] = behaviors.indexOf(row.onExpiry);
+    rows.expiresAtMs[slot] = row.expiresAtMs;
+    rows.keptUntilMs[slot] = row.keptUntilMs;
+    rows.envelopeBytes[slot] = row.envelopeBytes;
+    rows.previewBytes[slot] = row.previewBytes;
+    rows.sequence[slot] = row.chunk?.sequence ?? 0;
+    rows.group[slot] = none;
+    recipient.rows++;
+    if (place.arrival > this.lastArrival) this.lastArrival = place.arrival;
+    if (place.status === held) this.count(slot, recipient, row.chunk);
+    this.due.push(slot);
+    return slot;
+  }
+
+  private count(slot: number, recipient: Recipient, chunk: Chunk | null): void {
+    const bytes = this.rows.envelopeBytes[slot]!;
+    recipient.entries++;
+    recipient.bytes += bytes;
+    this.entries++;
+    this.bytes += bytes;
+    if (!this.loading) this.append(slot, recipient);
+    if (chunk !== null) this.joinGroup(slot, recipient, chunk);
+  }
+
+  private append(slot: number, recipient: Recipient): void {
+    const { next, previous } = this.rows;
+    previous[slot] = recipient.last;
+    next[slot] = none;
+    if (recipient.last === none) recipient.first = slot;
+    else next[recipient.last] = slot;
+    recipient.last = slot;
+  }
+
+  private joinGroup(slot: number, recipient: Recipient, chunk: Chunk): void {
+    recipient.groups ??= new Map();
+    let number = recipient.groups.get(chunk.groupId);
+    if (number === undefined) {
+      number = this.groupsFree.pop() ?? this.groups.length;
+      this.groups[number] = { id: chunk.groupId, total: chunk.total, chunks: new Map() };
+      recipient.groups.set(chunk.groupId, number);
+    }
+    this.groups[number]!.chunks.set(chunk.sequence, slot);
+    this.rows.group[slot] = number;
+  }
+
+  /** A held row stops counting: it leaves its list, its group and the sums. */
+  private uncount(slot: number): void {
+    const rows = this.rows;
+    const recipient = this.recipients[rows.recipient[slot]!]!;
+    const bytes = rows.envelopeBytes[slot]!;
+    recipient.entries--;
+    recipient.bytes -= bytes;
+    this.entries--;
+    this.bytes -= bytes;
+    if (!this.loading) this.unlink(slot, recipient);
+    const number = rows.group[slot]!;
+    if (number === none) return;
+    const group = this.groups[number]!;
+    group.chunks.delete(rows.sequence[slot]!);
+    rows.group[slot] = none;
+    if (group.chunks.size > 0) return;
+    recipient.groups!.delete(group.id);
+    if (recipient.groups!.size === 0) recipient.groups = null;
+    this.groups[number] = undefined;
+    this.groupsFree.push(number);
+  }
+
+  private unlink(slot: number, list: { first: number; last: number }): void {
+    const { next, previous } = this.rows;
+    const [before, after] = [previous[slot]!, next[slot]!];
+    if (before === none) list.first = after;
+    else next[before] = after;
+    if (after === none) list.last = before;
+    else previous[after] = before;
+  }
+
+  /** Moves every row whose time has come by `nowMs` to the sweep queue: from then on it counts no more. */
+  private settle(nowMs: number): void {
+    for (;;) {
+      const slot = this.due.first();
+      if (slot === -1) return;
+      const status = this.rows.status[slot]!;
+      if ((status === kept ? this.rows.keptUntilMs : this.rows.expiresAtMs)[slot]! > nowMs) return;
+      this.due.remove(slot);
+      if (status === held) this.uncount(slot);
+      this.rows.status[slot] = status === held ? lapsed : over;
+      const queue = this.sweepQueue;
+      this.rows.previous[slot] = queue.last;
+      this.rows.next[slot] = none;
+      if (queue.last === none) queue.first = slot;
+      else this.rows.next[queue.last] = slot;
+      queue.last = slot;
+    }
+  }
+
+  /** At most `limit` rows that are due, oldest first. A dropped row also reaches `onDrop`. */
+  sweep(nowMs: number, limit: number): Swept[] {
+    this.settle(nowMs);
+    const swept: Swept[] = [];
+    const rows = this.rows;
+    while (swept.length < limit && this.sweepQueue.first !== none) {
+      const slot = this.sweepQueue.first;
+      const keeps = rows.status[slot] === lapsed && rows.behavior[slot] !== 0 && rows.keptUntilMs[slot]! > nowMs;
+      swept.push({ slot, action: keeps ? "cut" : "drop" });
+      if (!keeps) {
+        this.drop(slot);
+        continue;
+      }
+      this.unlink(slot, this.sweepQueue);
+      rows.status[slot] = kept;
+      this.due.push(slot);
+    }
+    return swept;
+  }
+
+  private drop(slot: number): void {
+    this.onDrop(slot);
+    this.detach(slot);
+    this.leave(slot);
+    this.rows.release(slot);
+  }
+
+  /** Takes a row out of whatever it stands in by its state. */
+  private detach(slot: number): void {
+    const status = this.rows.status[slot]!;
+    if (status === lapsed || status === over) {
+      this.unlink(slot, this.sweepQueue);
+      return;
+    }
+    if (status === held) this.uncount(slot);
+    this.due.remove(slot);
+  }
+
+  private leave(slot: number): void {
+    const recipient = this.recipients[this.rows.recipient[slot]!]!;
+    if (--recipient.rows > 0) return;
+    this.byDid.delete(recipient.did);
+    this.recipients[recipient.number] = undefined;
+    this.recipientsFree.push(recipient.number);
+  }
+
+  private recipientOf(did: Did): Recipient {
+    let recipient = this.byDid.get(did);
+    if (recipient !== undefined) return recipient;
+    const number = this.recipientsFree.pop() ?? this.recipients.length;
+    recipient = { number, did, rows: 0, entries: 0, bytes: 0, first: none, last: none, groups: null };
+    this.recipients[number] = recipient;
+    this.byDid.set(did, recipient);
+    return recipient;
+  }
+
+  /** Acknowledges what is active of the ids and answers the slots. */
+  remove(did: Did, ids: readonly Uuid[], nowMs: number): number[] {
+    const recipient = this.byDid.get(did);
+    if (recipient === undefined) return [];
+    const slots: number[] = [];
+    for (const id of ids) {
+      const slot = this.rows.find(recipient.number, idWords(id));
+      if (slot === none || !this.active(slot, nowMs)) continue;
+      this.acknowledge(slot);
+      slots.push(slot);
+    }
+    return slots;
+  }
+
+  private acknowledge(slot: number): void {
+    this.uncount(slot);
+    this.rows.status[slot] = acked;
+  }
+
+  private active(slot: number, nowMs: number): boolean {
+    return this.rows.status[slot] === held && this.rows.expiresAtMs[slot]! > nowMs;
+  }
+
+  /** Active entries in order of arrival. `bytesMax` of `null` does not count bytes. */
+  page(did: Did, page: PageRequest, bytesMax: number | null): SlotPage | Fault {
+    const after = readCursor(page.after);
+    if (after === null) return badCursor();
+    const recipient = this.byDid.get(did);
+    const slots: number[] = [];
+    if (recipient === undefined) return { slots, next: null };
+    const pages = new PageFill(page.entriesMax, bytesMax);
+    for (let slot = recipient.first; slot !== none; slot = this.rows.next[slot]!) {
+      if (this.rows.arrival[slot]! <= after || this.rows.expiresAtMs[slot]! <= page.nowMs) continue;
+      if (!pages.takes(this.rows.envelopeBytes[slot]!)) return { slots, next: this.cursor(slots.at(-1), after) };
+      slots.push(slot);
+    }
+    return { slots, next: null };
+  }
+
+  cursor(slot: number | undefined, otherwise = 0): Cursor {
+    return encodeCursor(slot === undefined ? otherwise : this.rows.arrival[slot]!);
+  }
+
+  /** Active chunks of a group by sequence; its cursors count sequence numbers from 1. */
+  groupPage(did: Did, groupId: Uuid, page: PageRequest): SlotGroup | Fault {
+    const after = readCursor(page.after);
+    if (after === null) return badCursor();
+    const number = this.byDid.get(did)?.groups?.get(groupId);
+    const group = number === undefined ? undefined : this.groups[number];
+    const held = [...(group?.chunks.values() ?? [])].filter((slot) => this.active(slot, page.nowMs));
+    if (group === undefined || held.length === 0) return { slots: [], next: null, total: null, complete: false };
+    held.sort((a, b) => this.rows.sequence[a]! - this.rows.sequence[b]!);
+    const facts = { total: group.total, complete: held.length === group.total };
+    const pages = new PageFill(page.entriesMax, page.bytesMax);
+    const slots: number[] = [];
+    for (const slot of held) {
+      if (this.rows.sequence[slot]! + 1 <= after) continue;
+      if (!pages.takes(this.rows.envelopeBytes[slot]!)) {
+        const last = slots.at(-1);
+        return { slots, next: encodeCursor(last === undefined ? after : this.rows.sequence[last]! + 1), ...facts };
+      }
+      slots.push(slot);
+    }
+    return { slots, next: null, ...facts };
+  }
+
+  state(did: Did, id: Uuid, nowMs: number): SlotState {
+    const recipient = this.byDid.get(did);
+    const slot = recipient === undefined ? none : this.rows.find(recipient.number, idWords(id));
+    if (slot === none) return { state: "absent", slot };
+    const rows = this.rows;
+    const status = rows.status[slot]!;
+    if (status === held || status === acked) {
+      if (rows.expiresAtMs[slot]! > nowMs) return { state: status === held ? "active" : "acked", slot };
+      if (status === acked) return { state: "absent", slot };
+    }
+    const remains = status !== over && rows.behavior[slot] !== 0 && rows.keptUntilMs[slot]! > nowMs;
+    return { state: remains ? "expired" : "absent", slot };
+  }
+
+  /** The row of a taken slot as it was given. `chunk` is known while the entry is held. */
+  row(slot: number): LoadedRow {
+    const rows = this.rows;
+    return {
+      slot,
+      status: rows.status[slot]!,
+      arrival: rows.arrival[slot]!,
+      recipient: this.recipients[rows.recipient[slot]!]!.did,
+      messageId: this.id(slot),
+      chunk: this.chunk(slot),
+      expiresAtMs: rows.expiresAtMs[slot]!,
+      keptUntilMs: rows.keptUntilMs[slot]!,
+      onExpiry: behaviors[rows.behavior[slot]!]!,
+      envelopeBytes: rows.envelopeBytes[slot]!,
+      previewBytes: rows.previewBytes[slot]!,
+    };
+  }
+
+  taken(slot: number): boolean {
+    return slot < this.rows.slots && this.rows.status[slot] !== 0;
+  }
+
+  id(slot: number): Uuid {
+    return idText(this.rows.words(slot));
+  }
+
+  expiresAtMs(slot: number): number {
+    return this.rows.expiresAtMs[slot]!;
+  }
+
+  keepsPreview(slot: number): boolean {
+    return behaviors[this.rows.behavior[slot]!] === "KeepHeaderPreview";
+  }
+
+  chunk(slot: number): Chunk | null {
+    const number = this.rows.group[slot]!;
+    if (number === none) return null;
+    const group = this.groups[number]!;
+    return { groupId: group.id, sequence: this.rows.sequence[slot]!, total: group.total };
+  }
+}
+
+/**
+ * Arrival numbers grow with every entry and follow the clock, so that a cursor neither dates back after
+ * a restart nor tells a recipient how much traffic the others have. 2^53 lasts beyond the year 2200.
+ */
+const arrivalsPerMs = 1024;
+const arrivalClockMax = 2 ** 42;
+
+class PageFill {
+  private entries = 0;
+  private bytes = 0;
+
+  constructor(
+    private readonly entriesMax: number,
+    private readonly bytesMax: number | null,
+  ) {}
+
+  takes(bytes: number): boolean {
+    if (this.entries >= this.entriesMax) return false;
+    if (this.entries > 0 && this.bytesMax !== null && this.bytes + bytes > this.bytesMax) return false;
+    this.entries++;
+    this.bytes += bytes;
+    return true;
+  }
+}
+
+function readCursor(cursor: Cursor | null): number | null {
+  return cursor === null ? 0 : decodeCursor(cursor);
+}
+
+function badCursor(): Fault {
+  return fault("invalid_request", "the cursor is not one that this node gave out");
+}

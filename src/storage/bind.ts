@@ -1,0 +1,191 @@
+/**
+ * From the configured stores to what the nodes need: opens each named store that is used, with its
+ * plugin and options, and hands every need the capability of the store that it names. All problems are
+ * told at once, each with the setting that causes it, before anything is opened.
+ */
+import {
+  type Capabilities,
+  type CapabilityName,
+  type Durability,
+  type InputProblem,
+  type StoragePlugin,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "./contract.ts";
+
+/** A plugin whose option type is hidden: options are parsed and opened in two steps. */
+export type ConfigurablePlugin = {
+  readonly name: string;
+  readonly provides: readonly CapabilityName[];
+  configure(
+    options: unknown,
+  ):
+    | { readonly ok: true; readonly open: (environment: StoreEnvironment) => Promise<Store> }
+    | { readonly ok: false; readonly problems: InputProblem[] };
+};
+
+export function configurable<Options>(plugin: StoragePlugin<Options>): ConfigurablePlugin {
+  return {
+    name: plugin.name,
+    provides: plugin.provides,
+    configure(input) {
+      const parsed = plugin.parseOptions(input);
+      if (!parsed.ok) return parsed;
+      return { ok: true, open: (environment) => plugin.open(parsed.options, environment) };
+    },
+  };
+}
+
+/** One configured store: the plugin's name, and the plugin's own options. */
+export type StoreSettings = { readonly plugin: string; readonly options: unknown };
+
+/** One thing a node needs, and where the configuration says it comes from. */
+export type Need = {
+  /** The setting that names the store: `cache.mailbox`. */
+  readonly setting: string;
+  readonly store: string;
+  readonly capability: CapabilityName;
+  /**
+   * The least that will do. A store of a plugin that is volatile by nature (`memory`) is accepted all
+   * the same: naming it in the configuration is the explicit choice.
+   */
+  readonly durability: Durability;
+};
+
+export type StoreConfiguration = {
+  /** By name; `stores.<name>` is the setting that problems are told under. */
+  readonly stores: Readonly<Record<string, StoreSettings>>;
+  readonly plugins: readonly ConfigurablePlugin[];
+  readonly needs: readonly Need[];
+};
+
+export type OpenStores = {
+  /** The capability that answers a need; the setting and capability must be among the needs. */
+  capability<Name extends CapabilityName>(setting: string, name: Name): NonNullable<Capabilities[Name]>;
+  /** Every open store by name. */
+  readonly stores: ReadonlyMap<string, Store>;
+  /** Resolves when every store works; throws the first `StoreError` otherwise. */
+  probe(): Promise<void>;
+  /** Closes all, each even when another fails, and throws what failed first. */
+  close(): Promise<void>;
+};
+
+type OpenStep = { readonly name: string; readonly open: (environment: StoreEnvironment) => Promise<Store> };
+
+/** What is wrong with the configuration, without opening anything. Empty when it can be opened. */
+export function storeProblems(configuration: StoreConfiguration): InputProblem[] {
+  return plan(configuration).problems;
+}
+
+/**
+ * Opens every store that a need names. Problems of the configuration, and durabilities that turn out
+ * too weak, are answered as a list; a store that can't be opened throws its `StoreError`, after the
+ * ones already open were closed again.
+ */
+export async function openStores(
+  configuration: StoreConfiguration,
+  environment: StoreEnvironment,
+): Promise<OpenStores | InputProblem[]> {
+  const { steps, problems } = plan(configuration);
+  if (problems.length > 0) return problems;
+  const stores = new Map<string, Store>();
+  try {
+    for (const { name, open } of steps) stores.set(name, await open(named(environment, name)));
+  } catch (error) {
+    await closeAll(stores.values()).catch(() => {});
+    throw error;
+  }
+  const weak = configuration.needs.flatMap((need) => unmet(need, stores.get(need.store)!));
+  if (weak.length > 0) {
+    await closeAll(stores.values()).catch(() => {});
+    return weak;
+  }
+  return bound(configuration.needs, stores);
+}
+
+function plan({ stores, plugins, needs }: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
+  const steps = new Map<string, OpenStep>();
+  const problems: InputProblem[] = [];
+  for (const need of needs) {
+    const settings = Object.hasOwn(stores, need.store) ? stores[need.store] : undefined;
+    if (settings === undefined) {
+      problems.push({ setting: need.setting, message: `there is no store named "${need.store}"` });
+      continue;
+    }
+    const plugin = plugins.find(({ name }) => name === settings.plugin);
+    if (plugin === undefined) continue;
+    if (!plugin.provides.includes(need.capability)) {
+      const message = `plugin "${plugin.name}" of store "${need.store}" provides no ${need.capability}`;
+      problems.push({ setting: need.setting, message });
+    }
+  }
+  // Every configured store is checked, and only those that are needed are opened.
+  for (const [name, settings] of Object.entries(stores)) {
+    const plugin = plugins.find((known) => known.name === settings.plugin);
+    if (plugin === undefined) {
+      const known = plugins.map((one) => one.name).join(", ");
+      problems.push({
+        setting: `stores.${name}.plugin`,
+        message: `no plugin "${settings.plugin}"; there are ${known}`,
+      });
+      continue;
+    }
+    const configured = plugin.configure(settings.options);
+    if (!configured.ok) {
+      for (const { setting, message } of configured.problems) {
+        problems.push({ setting: setting === "" ? `stores.${name}` : `stores.${name}.${setting}`, message });
+      }
+    } else if (needs.some((need) => need.store === name)) steps.set(name, { name, open: configured.open });
+  }
+  return { steps: [...steps.values()], problems };
+}
+
+const strength: Readonly<Record<Durability, number>> = { volatile: 0, committed: 1, flushed: 2 };
+
+function unmet(need: Need, store: Store): InputProblem[] {
+  if (store.capabilities[need.capability] === undefined) {
+    const message = `store "${need.store}" (plugin "${store.plugin}") opened without ${need.capability}`;
+    return [{ setting: need.setting, message }];
+  }
+  if (store.durability === "volatile" || strength[store.durability] >= strength[need.durability]) return [];
+  const message = `store "${need.store}" (plugin "${store.plugin}") is ${store.durability}, this needs ${need.durability}`;
+  return [{ setting: need.setting, message }];
+}
+
+function bound(needs: readonly Need[], stores: ReadonlyMap<string, Store>): OpenStores {
+  return {
+    stores,
+    capability(setting, name) {
+      const need = needs.find((one) => one.setting === setting && one.capability === name);
+      const capability = need && stores.get(need.store)?.capabilities[name];
+      if (!capability) throw new Error(`nothing was bound for ${setting} (${name})`);
+      return capability;
+    },
+    async probe() {
+      for (const store of stores.values()) await store.probe();
+    },
+    close: () => closeAll(stores.values()),
+  };
+}
+
+async function closeAll(stores: Iterable<Store>): Promise<void> {
+  const closed = await Promise.allSettled([...stores].map((store) => store.close()));
+  const failed = closed.find((one) => one.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
+}
+
+/** The environment of one store: its log lines and its fatal reason carry its name. */
+function named(environment: StoreEnvironment, name: string): StoreEnvironment {
+  return {
+    now: environment.now,
+    log: (level, message, fields) => environment.log(level, message, { store: name, ...fields }),
+    fatal: (reason) => environment.fatal(`store "${name}": ${reason}`),
+  };
+}
+
+/** For messages about a store that can't be opened. */
+export function describeStoreError(name: string, error: unknown): string {
+  if (error instanceof StoreError) return `stores.${name}: ${error.message}`;
+  return `stores.${name}: ${error instanceof Error ? error.message : String(error)}`;
+}
