@@ -5,6 +5,7 @@
  * Source: chain-facts 1.0.
  */
 import { decodeUtf8 } from "./bytes.ts";
+import { u64Max } from "./u64.ts";
 
 /** How one type is measured, written and read. A reader that has failed answers anything: look at `failed`. */
 export interface Codec<T> {
@@ -31,16 +32,23 @@ const textEncoder = new TextEncoder();
 /** Fills a buffer whose size was computed before. Running over its end is a bug and throws. */
 export class Writer {
   readonly bytes: Uint8Array;
-  readonly view: DataView;
   at = 0;
 
   constructor(size: number) {
     this.bytes = new Uint8Array(size);
-    this.view = new DataView(this.bytes.buffer);
   }
 
   byte(value: number): void {
-    this.view.setUint8(this.at++, value);
+    this.bytes[this.at++] = value;
+  }
+
+  /** Little endian, byte by byte: making a DataView costs more than all numbers of a payload. */
+  number(value: number, length: 2 | 4): void {
+    this.byte(value);
+    this.byte(value >>> 8);
+    if (length === 2) return;
+    this.byte(value >>> 16);
+    this.byte(value >>> 24);
   }
 
   raw(bytes: Uint8Array): void {
@@ -52,11 +60,9 @@ export class Writer {
     if (value < 0x40) {
       this.byte(value << 2);
     } else if (value < 0x4000) {
-      this.view.setUint16(this.at, (value << 2) | 1, true);
-      this.at += 2;
+      this.number((value << 2) | 1, 2);
     } else {
-      this.view.setUint32(this.at, value * 4 + 2, true);
-      this.at += 4;
+      this.number(value * 4 + 2, 4);
     }
   }
 
@@ -80,13 +86,10 @@ const nothing = new Uint8Array(0);
 
 /** Walks untrusted bytes. The first breach sets `failed`; from then on every read answers an empty value. */
 export class Reader {
-  readonly view: DataView;
   at = 0;
   failed = false;
 
-  constructor(readonly bytes: Uint8Array) {
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  }
+  constructor(readonly bytes: Uint8Array) {}
 
   /** Moves on by `length` and answers the position before, or -1 when so much is not left. */
   skip(length: number): number {
@@ -101,7 +104,16 @@ export class Reader {
 
   byte(): number {
     const from = this.skip(1);
-    return from < 0 ? 0 : this.view.getUint8(from);
+    return from < 0 ? 0 : (this.bytes[from] as number);
+  }
+
+  /** Little endian, unsigned. */
+  number(length: 2 | 4): number {
+    const from = this.skip(length);
+    if (from < 0) return 0;
+    let value = 0;
+    for (let i = length - 1; i >= 0; i--) value = value * 256 + (this.bytes[from + i] as number);
+    return value;
   }
 
   /** A copy, so that what was decoded does not keep a whole request body alive. */
@@ -116,10 +128,8 @@ export class Reader {
     const mode = first & 3;
     if (mode === 0) return first >> 2;
     if (mode === 3) return this.refuse();
-    this.at -= this.failed ? 0 : 1;
-    const from = this.skip(mode === 1 ? 2 : 4);
-    if (from < 0) return 0;
-    const value = mode === 1 ? this.view.getUint16(from, true) >> 2 : this.view.getUint32(from, true) >>> 2;
+    this.at--;
+    const value = this.number(mode === 1 ? 2 : 4) >>> 2;
     return value < (mode === 1 ? 0x40 : 0x4000) ? this.refuse() : value;
   }
 
@@ -251,14 +261,8 @@ export const u8: Codec<number> = {
 
 export const u32: Codec<number> = {
   size: () => 4,
-  write: (writer, value) => {
-    writer.view.setUint32(writer.at, inRange(value, 0xffff_ffff), true);
-    writer.at += 4;
-  },
-  read: (reader) => {
-    const from = reader.skip(4);
-    return from < 0 ? 0 : reader.view.getUint32(from, true);
-  },
+  write: (writer, value) => writer.number(inRange(value, 0xffff_ffff), 4),
+  read: (reader) => reader.number(4),
 };
 
 function inRange(value: number, max: number): number {
@@ -266,25 +270,25 @@ function inRange(value: number, max: number): number {
   return value;
 }
 
+const low32 = 0xffff_ffffn;
+
 export const u64: Codec<bigint> = {
   size: () => 8,
   write: (writer, value) => {
-    if (value < 0n || value >= 1n << 64n) throw new RangeError("number out of range for SCALE");
-    writer.view.setBigUint64(writer.at, value, true);
-    writer.at += 8;
+    if (value < 0n || value > u64Max) throw new RangeError("number out of range for SCALE");
+    writer.number(Number(value & low32), 4);
+    writer.number(Number(value >> 32n), 4);
   },
   read: (reader) => {
-    const from = reader.skip(8);
-    return from < 0 ? 0n : reader.view.getBigUint64(from, true);
+    const low = reader.number(4);
+    return BigInt(low) | (BigInt(reader.number(4)) << 32n);
   },
 };
-
-const low64 = (1n << 64n) - 1n;
 
 export const u128: Codec<bigint> = {
   size: () => 16,
   write: (writer, value) => {
-    u64.write(writer, value & low64);
+    u64.write(writer, value & u64Max);
     u64.write(writer, value >> 64n);
   },
   read: (reader) => {
