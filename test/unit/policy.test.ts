@@ -1,0 +1,166 @@
+/** Which policy applies to an envelope, and what it permits. */
+import { describe, expect, test } from "bun:test";
+import { type AdmissionRules, admitEveryone, decideAdmission } from "../../src/core/admission.ts";
+import { decodeHex, utf8 } from "../../src/core/bytes.ts";
+import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/envelope.ts";
+import { isFault } from "../../src/core/fault.ts";
+import {
+  type DeliveryPolicy,
+  decidePayloadSize,
+  decidePolicy,
+  decideRelay,
+  type EffectivePolicy,
+  type PolicyFacts,
+} from "../../src/core/policy.ts";
+import signedEnvelopes from "../vectors/envelope/valid/signed.json";
+
+const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({
+  effectiveTtlBlocks: 10,
+  maxMessageBytes: 1_000,
+  cacheEligible: false,
+  replication: null,
+  encryptedHeaderPreviewBytes: null,
+  releasePricing: null,
+  expirationBehavior: null,
+  ...change,
+});
+const facts = (change: Partial<PolicyFacts> = {}): PolicyFacts => ({
+  links: null,
+  tag: null,
+  tagPolicy: null,
+  recipientPolicy: null,
+  personaPolicies: [],
+  blockTimeMs: 6_000,
+  ...change,
+});
+const links = (tagPolicies: string[]) => ({ recipientPolicy: null, tagPolicies, personaPolicies: [] });
+const persona = (allowedRelays: string[]) => ({ releasePricing: null, expirationBehavior: null, allowedRelays });
+
+function effective(change: Partial<PolicyFacts>): EffectivePolicy {
+  const outcome = decidePolicy(facts(change));
+  if (isFault(outcome)) throw new Error(outcome.code);
+  return outcome;
+}
+
+describe("decidePolicy", () => {
+  test("leaves the node's limits and Cache eligibility to a recipient without any policy", () => {
+    expect(effective({})).toEqual({
+      ttlMs: null,
+      messageBytesMax: null,
+      cacheEligible: true,
+      replication: 1,
+      headerPreviewBytes: 0,
+      expiration: "DeleteOnExpiry",
+      allowedRelays: [],
+    });
+  });
+
+  test("counts the ttl in blocks of the chain's time", () => {
+    expect(effective({ recipientPolicy: policy({ effectiveTtlBlocks: 600 }) }).ttlMs).toBe(3_600_000);
+    expect(effective({ recipientPolicy: policy({ effectiveTtlBlocks: 4_294_967_295 }), blockTimeMs: 500 }).ttlMs).toBe(
+      2_147_483_647_500,
+    );
+  });
+
+  test("applies the tag policy whole, before the recipient policy", () => {
+    const tagPolicy = policy({ cacheEligible: true, expirationBehavior: "TombstoneReference" });
+    const recipientPolicy = policy({ replication: 3, encryptedHeaderPreviewBytes: 64, maxMessageBytes: 5 });
+    const both = effective({ tag: "t", tagPolicy, recipientPolicy });
+    expect(both).toMatchObject({ cacheEligible: true, replication: 1, headerPreviewBytes: 0, messageBytesMax: 1_000 });
+    expect(both.expiration).toBe("TombstoneReference");
+    expect(effective({ tag: "t", recipientPolicy })).toMatchObject({ replication: 3, headerPreviewBytes: 64 });
+  });
+
+  test.each([
+    ["a tag that is listed", links(["a", "b"]), "b", "admitted"],
+    ["a tag that is not listed", links(["a"]), "b", "policy_denied"],
+    ["no tag beside a list", links(["a"]), null, "admitted"],
+    ["any tag beside an empty list", links([]), "b", "admitted"],
+    ["any tag without links", null, "b", "admitted"],
+  ] as const)("admits or refuses %s", (_, given, tag, expected) => {
+    const outcome = decidePolicy(facts({ links: given, tag }));
+    expect(isFault(outcome) ? outcome.code : "admitted").toBe(expected);
+  });
+
+  test("admits a Relay only when every persona that names Relays names it", () => {
+    const code = (lists: string[][], id: string | null) =>
+      decideRelay(effective({ personaPolicies: lists.map(persona) }), id)?.code ?? "admitted";
+    expect(code([[]], null)).toBe("admitted");
+    expect(code([["r1"], []], "r1")).toBe("admitted");
+    expect(code([["r1", "r2"], ["r2"]], "r2")).toBe("admitted");
+    expect(code([["r1"], ["r2"]], "r1")).toBe("policy_denied");
+    expect(code([["r1"]], null)).toBe("policy_denied");
+  });
+
+  test("refuses a payload above the limit and takes one of exactly the limit", () => {
+    const limited = effective({ recipientPolicy: policy({ maxMessageBytes: 5 }) });
+    expect(decidePayloadSize(limited, 5)).toBeNull();
+    expect(decidePayloadSize(limited, 6)?.code).toBe("too_large");
+    expect(decidePayloadSize(effective({}), 1e9)).toBeNull();
+  });
+});
+
+describe("decideAdmission", () => {
+  const [vector] = signedEnvelopes;
+  const decode = (members: Record<string, unknown>) => {
+    const envelope = decodeEnvelope(utf8(JSON.stringify(members)), envelopeLimitsDefault);
+    if (isFault(envelope)) throw new Error(envelope.detail);
+    return envelope;
+  };
+  if (vector === undefined) throw new Error("no vector");
+  const signed = decode(vector.envelope);
+  const { from: _from, sender_key_id: _key, sender_signature: _signature, ...unsignedMembers } = vector.envelope;
+  const unsigned = decode(unsignedMembers);
+  const { envelope } = vector;
+  const method = {
+    id: envelope.sender_key_id,
+    type: "Multikey",
+    controller: envelope.from,
+    publicKeyMultibase: renderPublicKey(decodeHex(vector.public_key_hex) as Uint8Array),
+  };
+  const document = {
+    id: envelope.from,
+    verificationMethod: [method],
+    authentication: [method.id],
+    keyAgreement: [],
+    service: [],
+  };
+  const code = (
+    given: typeof signed,
+    rules: Partial<AdmissionRules>,
+    sender: Parameters<typeof decideAdmission>[1] = null,
+  ) => decideAdmission(given, sender, { ...admitEveryone, ...rules })?.code ?? "admitted";
+
+  test("takes unsigned envelopes unless signatures are required or senders are listed", () => {
+    expect(code(unsigned, {})).toBe("admitted");
+    expect(code(unsigned, { requireSenderSignature: true })).toBe("sender_signature_invalid");
+    expect(code(unsigned, { allowSenders: new Set([envelope.from]) })).toBe("policy_denied");
+    expect(code(unsigned, { denySenders: new Set([envelope.from]) })).toBe("admitted");
+  });
+
+  test("never takes a supplied signature on trust", () => {
+    expect(code(signed, {})).toBe("sender_signature_invalid");
+    expect(code(signed, {}, { document, deactivated: false })).toBe("admitted");
+    expect(code(signed, {}, { document, deactivated: true })).toBe("sender_signature_invalid");
+    expect(code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false })).toBe(
+      "sender_signature_invalid",
+    );
+    expect(code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
+  });
+
+  test("keeps to the operator's lists of proven senders", () => {
+    const known = { document, deactivated: false };
+    expect(code(signed, { requireSenderSignature: true, allowSenders: new Set([envelope.from]) }, known)).toBe(
+      "admitted",
+    );
+    expect(code(signed, { allowSenders: new Set([unsigned.to]) }, known)).toBe("policy_denied");
+    expect(code(signed, { denySenders: new Set([envelope.from]) }, known)).toBe("policy_denied");
+  });
+
+  test("keeps to the operator's lists of recipients", () => {
+    expect(code(unsigned, { denyRecipients: new Set([unsigned.to]) })).toBe("policy_denied");
+    expect(code(unsigned, { allowRecipients: new Set([unsigned.to]) })).toBe("admitted");
+    expect(code(unsigned, { allowRecipients: new Set(["did:svc:3333333333333333333333"]) })).toBe("policy_denied");
+  });
+});
