@@ -1,0 +1,414 @@
+/**
+ * The embedded ledger: `core/ledger.ts` with blocks on a timer, over the table of a driver. A call that
+ * was taken lies in the table until a block holds it or its life is over, so a crash loses none; a block
+ * is one commit of the table. Nothing is written while no call is pending; block numbers go on by time.
+ *
+ * Stated bounds: 10,000 pending calls (then `full`), 256 calls in a commit, a life of 64 blocks, of which
+ * the time that the ledger was closed takes none; settled submissions are kept for 7 days and at most
+ * 200,000 of them.
+ * Source: decisions section 4 ("Idempotence", "Status"), house "The storage contract".
+ */
+import { embeddedBounds, longerThan } from "../core/bounds.ts";
+import { concatBytes, encodeHex0x, utf8 } from "../core/bytes.ts";
+import type { Applied } from "../core/change.ts";
+import { type Did, didBytesMax, normalizeAlias } from "../core/did.ts";
+import { type Fault, fault, isFault } from "../core/fault.ts";
+import { blake2b256 } from "../core/hash.ts";
+import { type Account, type AccountId, applyCall, type LedgerCall, type PolicyScope } from "../core/ledger.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../core/policy.ts";
+import { faultOfRefusal, isRefusal } from "../core/refusal.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../core/scale-calls.ts";
+import { dayMs, secondMs } from "../core/time.ts";
+import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
+import * as records from "./embedded-records.ts";
+import {
+  blockHash,
+  claimKeys,
+  type Facts,
+  findCollision,
+  maxOf,
+  numberAt,
+  readFacts,
+  readHead,
+  readHolder,
+  readSubmission,
+  sameFacts,
+  writeApplied,
+} from "./embedded-state.ts";
+import type { Table, TableChange, TableView } from "./table.ts";
+
+export type EmbeddedLimits = {
+  readonly pendingCallsMax: number;
+  /** A commit with this many calls keeps the event loop for about 20 ms. */
+  readonly blockCallsMax: number;
+  readonly lifetimeBlocks: bigint;
+  readonly retainedMs: number;
+  readonly retainedMax: bigint;
+};
+
+export const embeddedLimits: EmbeddedLimits = {
+  pendingCallsMax: 10_000,
+  blockCallsMax: 256,
+  lifetimeBlocks: 64n,
+  retainedMs: 7 * dayMs,
+  retainedMax: 200_000n,
+};
+
+export type EmbeddedOptions = {
+  readonly table: Table;
+  readonly blockTimeMs: number;
+  readonly now: () => number;
+  readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
+  readonly operator: AccountId;
+  readonly limits?: Partial<EmbeddedLimits>;
+};
+
+export type EmbeddedLedger = Ledger & {
+  /** Lets the block and the submissions at hand end, and takes no more. Idempotent. */
+  close(): Promise<void>;
+};
+
+/** Opens what the table holds, or begins a new ledger with its first block. */
+export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
+  const limits = { ...embeddedLimits, ...options.limits };
+  await options.table.commit((view) => prepareHead(view, options));
+  const ledger = new Chain(options, limits);
+  ledger.start();
+  return ledger;
+}
+
+/** Writes the first head, and starts a new count of blocks when the block time is another than before. */
+function prepareHead(view: TableChange, options: EmbeddedOptions): void {
+  const { blockTimeMs, operator } = options;
+  const nowMs = options.now();
+  const bytes = view.get(records.headKey);
+  if (bytes === null) {
+    const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
+    const last: Block = { number: 0n, hash, timeMs: nowMs };
+    const clock = { number: 0n, timeMs: nowMs, blockTimeMs };
+    const head = { last, clock, nextSequence: 0n, settledFirst: 0n, settledNext: 0n };
+    view.put(records.headKey, records.encodeHead(head));
+    return;
+  }
+  const head = records.decodeHead(bytes);
+  if (head.clock.blockTimeMs === blockTimeMs) return;
+  const number = maxOf(head.last.number, numberAt(head.clock, nowMs)) + 1n;
+  view.put(records.headKey, records.encodeHead({ ...head, clock: { number, timeMs: nowMs, blockTimeMs } }));
+}
+
+class Chain implements EmbeddedLedger {
+  private readonly table: Table;
+  private readonly clock: records.Clock;
+  private pendingCalls = 0;
+  private nextSequence = 0n;
+  private openedAt = 0n;
+  private shown = 0n;
+  private timer: ReturnType<typeof setTimeout> | null = null;
+  private failures = 0;
+  private closing = false;
+  private readonly atHand = new Set<Promise<unknown>>();
+
+  constructor(
+    private readonly options: EmbeddedOptions,
+    private readonly limits: EmbeddedLimits,
+  ) {
+    this.table = options.table;
+    this.clock = readHead(options.table).clock;
+  }
+
+  /** Counts what an earlier run left pending, and goes on with it. */
+  start(): void {
+    const head = readHead(this.table);
+    this.openedAt = this.currentNumber(head);
+    this.nextSequence = head.nextSequence;
+    let after = "";
+    for (;;) {
+      const page = this.table.range(records.poolPrefix, { after, limit: 256 });
+      const last = page.at(-1);
+      if (last === undefined) break;
+      after = last[0];
+      this.pendingCalls += page.length;
+      this.nextSequence = maxOf(this.nextSequence, records.sequenceOf(after) + 1n);
+    }
+    if (this.pendingCalls > 0) this.options.log("info", "pending calls found", { calls: this.pendingCalls });
+    this.arm();
+  }
+
+  // ------------------------------------------------------------------------------------------------ reading
+
+  async head(): Promise<LedgerHead> {
+    this.checkOpen();
+    return { finalized: this.finalized(readHead(this.table)), blockTimeMs: this.options.blockTimeMs };
+  }
+
+  /**
+   * Blocks without calls are not kept: their hash and time follow from their number. A block number is
+   * shown once its time is over, so no block with calls can still take it.
+   */
+  private finalized(head: records.Head): Block {
+    this.shown = maxOf(this.shown, numberAt(this.clock, this.options.now()) - 1n);
+    if (this.shown <= head.last.number) return head.last;
+    const { number, timeMs, blockTimeMs } = this.clock;
+    const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
+    const begunMs = timeMs + Number(this.shown - number) * blockTimeMs;
+    return { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
+  }
+
+  async bounds() {
+    this.checkOpen();
+    return embeddedBounds;
+  }
+
+  async account(did: Did): Promise<Account> {
+    this.checkOpen();
+    return records.accountOf(this.table.get(records.accountKey(did)));
+  }
+
+  async aliasHolder(alias: string): Promise<Did | null> {
+    this.checkOpen();
+    return normalizeAlias(alias) === alias ? readHolder(this.table, alias) : null;
+  }
+
+  policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
+  policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
+  policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
+  async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
+    this.checkOpen();
+    if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
+    return records.policyOf(scope, this.table.get(records.policyKey(scope, key)));
+  }
+
+  async submission(txHash: string): Promise<Submission | null> {
+    this.checkOpen();
+    const hash = txHash.toLowerCase();
+    if (!/^0x[0-9a-f]{64}$/.test(hash)) return null;
+    return readSubmission(this.table, hash)?.submission ?? null;
+  }
+
+  async operator(): Promise<AccountId> {
+    return this.options.operator;
+  }
+
+  private checkOpen(): void {
+    if (this.closing) throw new StoreError("closed", "the ledger is closed");
+  }
+
+  // ------------------------------------------------------------------------------------------------- taking
+
+  async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
+    this.checkOpen();
+    const facts = readFacts(this.table, call);
+    const refused = this.dryRun(this.table, call);
+    if (refused !== null) return refused;
+    const bytes = encodeLedgerCall(call);
+    if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
+    return this.accompany(this.take({ call, bytes, label, facts }));
+  }
+
+  /** A refused call costs no write. */
+  private dryRun(view: TableView, call: LedgerCall): Fault | null {
+    const outcome = this.outcomeOf(view, call, this.options.now());
+    return isFault(outcome) ? outcome : null;
+  }
+
+  private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
+    const { operator } = this.options;
+    const account = records.accountOf(view.get(records.accountKey(call.did)));
+    const aliasHolder = (alias: string) => readHolder(view, alias);
+    const outcome = applyCall({ account, aliasHolder, call, nowMs, operator, bounds: embeddedBounds });
+    return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
+  }
+
+  private async take(given: {
+    readonly call: LedgerCall;
+    readonly bytes: Uint8Array;
+    readonly label: string;
+    readonly facts: Facts;
+  }): Promise<Submission | Fault> {
+    const { call, bytes, label, facts } = given;
+    let counted = false;
+    try {
+      const taken = await this.table.commit((view) => {
+        const refused = sameFacts(facts, readFacts(view, call)) ? null : this.dryRun(view, call);
+        if (refused !== null) return refused;
+        const standing = findCollision(view, call);
+        if (standing !== null) return standing;
+        if (this.pendingCalls >= this.limits.pendingCallsMax) {
+          throw new StoreError("full", `the ledger holds ${this.limits.pendingCallsMax} pending calls`);
+        }
+        this.pendingCalls++;
+        counted = true;
+        return this.enqueue(view, { call, bytes, label });
+      });
+      this.arm();
+      return taken;
+    } catch (error) {
+      if (counted) this.pendingCalls--;
+      throw error;
+    }
+  }
+
+  private enqueue(
+    view: TableChange,
+    given: { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string },
+  ): Submission {
+    const { call, bytes, label } = given;
+    const sequence = this.nextSequence++;
+    const hash = blake2b256(concatBytes(bytes, utf8(records.poolKey(sequence))));
+    const submission: Submission = {
+      txHash: encodeHex0x(hash),
+      did: call.did,
+      call: call.name,
+      label,
+      state: "pending",
+      reason: null,
+      block: null,
+      submittedAtMs: this.options.now(),
+    };
+    const takenAt = this.currentNumber(readHead(view));
+    view.put(records.poolKey(sequence), records.encodePending(hash, bytes));
+    view.put(records.submissionKey(submission.txHash), records.encodeSubmission({ submission, takenAt }));
+    for (const key of claimKeys(call)) view.put(key, utf8(records.poolKey(sequence)));
+    return submission;
+  }
+
+  /** The number of the block in the making: above every number that was shown, even when the clock steps back. */
+  private currentNumber(head: records.Head): bigint {
+    const free = maxOf(head.last.number, this.shown) + 1n;
+    return maxOf(free, numberAt(this.clock, this.options.now()));
+  }
+
+  // ------------------------------------------------------------------------------------------------- blocks
+
+  /** Sets the timer to the end of the current block time when calls are pending and it is not set. */
+  private arm(): void {
+    if (this.timer !== null || this.closing || this.pendingCalls === 0) return;
+    const { blockTimeMs } = this.options;
+    const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
+    // A table that fails is asked again at growing distances, at most half a minute apart.
+    const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, 100 * 2 ** Math.min(this.failures, 10));
+    this.timer = setTimeout(() => void this.accompany(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
+  }
+
+  /** Makes blocks until every call is settled that was pending at the start. */
+  private async produceDue(): Promise<void> {
+    const until = this.nextSequence;
+    try {
+      for (let more = true; more; ) {
+        const made = await this.table.commit((view) => this.makeBlock(view, until));
+        this.pendingCalls -= made.settled;
+        more = made.more && !this.closing;
+      }
+      this.failures = 0;
+    } catch (error) {
+      this.failures++;
+      const code = error instanceof StoreError ? error.code : "bug";
+      const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      this.options.log("error", "no block could be made; it will be tried again", { code, error: text });
+    } finally {
+      this.timer = null;
+      this.arm();
+    }
+  }
+
+  /** One block: the oldest pending calls below `until`, in the order in which they were taken. */
+  private makeBlock(view: TableChange, until: bigint): { readonly settled: number; readonly more: boolean } {
+    const head = readHead(view);
+    const due = view
+      .range(records.poolPrefix, { limit: this.limits.blockCallsMax })
+      .filter(([key]) => records.sequenceOf(key) < until);
+    if (due.length === 0) return { settled: 0, more: false };
+    const pending = due.map(([key, bytes]) => ({ key, ...records.decodePending(bytes) }));
+    const timeMs = Math.max(this.options.now(), head.last.timeMs);
+    const number = this.currentNumber(head);
+    const hash = blockHash(head.last, { number, timeMs }, pending);
+    const block: Block = { number, hash, timeMs };
+    let { settledFirst, settledNext } = head;
+    for (const entry of pending) {
+      this.settle(view, entry, block);
+      view.put(records.settledKey(settledNext), records.encodeSettled({ txHash: entry.txHash, atMs: timeMs }));
+      settledNext++;
+    }
+    settledFirst = this.prune(view, {
+      first: settledFirst,
+      next: settledNext,
+      nowMs: timeMs,
+      steps: 2 * due.length + 32,
+    });
+    const nextSequence = maxOf(head.nextSequence, records.sequenceOf(due.at(-1)![0]) + 1n);
+    view.put(records.headKey, records.encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
+    return { settled: due.length, more: due.length === this.limits.blockCallsMax };
+  }
+
+  /** Takes one call out of the pool, with what it changes and what became of it. */
+  private settle(view: TableChange, entry: records.Pending & { readonly key: string }, block: Block): void {
+    const kept = readSubmission(view, entry.txHash);
+    if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
+    const dropped = block.number > maxOf(kept.takenAt, this.openedAt) + this.limits.lifetimeBlocks;
+    const outcome = dropped ? lifeOver : this.apply(view, entry, block);
+    const refused = isFault(outcome);
+    if (!refused) writeApplied(view, kept.submission.did, outcome);
+    const state = dropped ? "dropped" : refused ? "failed" : "finalized";
+    const submission: Submission = {
+      ...kept.submission,
+      state,
+      reason: refused ? outcome : null,
+      block: dropped ? null : block,
+    };
+    view.put(records.submissionKey(entry.txHash), records.encodeSubmission({ ...kept, submission }));
+    view.remove(entry.key);
+    if (entry.call !== null) for (const key of claimKeys(entry.call)) view.remove(key);
+  }
+
+  /** A call that breaks the program must not stop the calls behind it: it fails, and the log tells why. */
+  private apply(view: TableView, entry: records.Pending, block: Block): Applied | Fault {
+    try {
+      if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");
+      return this.outcomeOf(view, entry.call, block.timeMs);
+    } catch (error) {
+      if (error instanceof StoreError && error.code !== "corrupt") throw error;
+      const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      this.options.log("error", "a call could not be applied", { txHash: entry.txHash, error: text });
+      return fault("internal_error", "the call could not be applied");
+    }
+  }
+
+  /** Forgets settled submissions that are too old or too many, in bounded steps; answers the first that is kept. */
+  private prune(
+    view: TableChange,
+    given: { readonly first: bigint; readonly next: bigint; readonly nowMs: number; readonly steps: number },
+  ): bigint {
+    let { first } = given;
+    for (let step = 0; step < given.steps && first < given.next; step++, first++) {
+      const key = records.settledKey(first);
+      const bytes = view.get(key);
+      if (bytes === null) continue;
+      const { txHash, atMs } = records.decodeSettled(bytes);
+      const excess = given.next - first > this.limits.retainedMax;
+      if (!excess && atMs + this.limits.retainedMs > given.nowMs) break;
+      view.remove(key);
+      view.remove(records.submissionKey(txHash));
+    }
+    return first;
+  }
+
+  // ------------------------------------------------------------------------------------------------ closing
+
+  private async accompany<T>(work: Promise<T>): Promise<T> {
+    this.atHand.add(work);
+    try {
+      return await work;
+    } finally {
+      this.atHand.delete(work);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.closing = true;
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+    await Promise.allSettled(this.atHand);
+  }
+}
+
+const lifeOver = fault("chain_submission_rejected", "no block held the call within its lifetime");
