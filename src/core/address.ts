@@ -206,13 +206,14 @@ function joinTarget(url: URL, suffix: string): string | null {
 export function decideAddresses(
   endpoint: Endpoint,
   addresses: readonly string[],
-  rules: { readonly allowPrivate: readonly Network[]; readonly ownAddresses: readonly string[] },
+  rules: { readonly allowPrivate: readonly Network[]; readonly ownAddresses: readonly Network[] },
 ): boolean {
   if (addresses.length === 0) return false;
   return addresses.every((text) => {
     const address = parseAddress(text);
     if (address === null) return false;
-    if (rules.allowPrivate.some((network) => networkHolds(network, address))) return true;
-    return !endpoint.localOnly && isPublicAddress(address) && !rules.ownAddresses.includes(text);
+    const among = (list: readonly Network[]) => list.some((network) => networkHolds(network, address));
+    if (among(rules.allowPrivate)) return true;
+    return !endpoint.localOnly && isPublicAddress(address) && !among(rules.ownAddresses);
   });
 }

@@ -8,7 +8,7 @@ import { StoreError } from "../storage/contract.ts";
 export type MemoOptions<T> = {
   readonly load: (key: string) => Promise<T>;
   /** How long a value may be used after its load began. */
-  readonly valueMs: number;
+  readonly valueMs: number | ((value: T) => number);
   /** How long a failure is answered again without another try. */
   readonly failureMs: number;
   readonly entriesMax: number;
@@ -41,7 +41,8 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     const startMs = options.now();
     try {
       const value = await options.load(key);
-      keep(key, { outcome: { value }, untilMs: startMs + options.valueMs });
+      const valueMs = typeof options.valueMs === "number" ? options.valueMs : options.valueMs(value);
+      keep(key, { outcome: { value }, untilMs: startMs + valueMs });
       return value;
     } catch (failure) {
       keep(key, { outcome: { failure }, untilMs: options.now() + options.failureMs });

@@ -278,7 +278,7 @@ describe("endpoints", () => {
 
   test("every resolved address must pass, and own addresses never do", () => {
     const endpoint = parseEndpoint("https://a.net/x", "", strict) as Endpoint;
-    const rules = { allowPrivate: [parseNetwork("10.1.0.0/16")!], ownAddresses: ["9.9.9.9"] };
+    const rules = { allowPrivate: [parseNetwork("10.1.0.0/16")!], ownAddresses: [parseNetwork("9.9.9.9")!] };
     expect(decideAddresses(endpoint, ["8.8.8.8", "2606:4700::1"], rules)).toBe(true);
     expect(decideAddresses(endpoint, ["8.8.8.8", "10.1.2.3"], rules)).toBe(true);
     expect(decideAddresses(endpoint, ["8.8.8.8", "10.2.2.3"], rules)).toBe(false);
