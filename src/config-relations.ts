@@ -8,7 +8,7 @@ import { isLoopbackAddress, parseListenAddress } from "./nodes/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
 export function relationProblems(config: Config): InputProblem[] {
-  return [...serverProblems(config), ...limitProblems(config), ...storeProblems(config), ...nodeProblems(config)];
+  return [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
 }
 
 /** `problem` when `broken`, else nothing. */
@@ -50,29 +50,6 @@ function limitProblems({ limits, server }: Config): InputProblem[] {
       "is below limits.body_bytes_max: such a body could never be read",
     ),
   ];
-}
-
-function storeProblems(config: Config): InputProblem[] {
-  const named = [
-    ...(config.directory.enabled
-      ? [
-          ["directory.store", config.directory.store],
-          ["directory.ledger", config.directory.ledger],
-        ]
-      : []),
-    ...(config.relay.enabled ? [["relay.store", config.relay.store]] : []),
-    ...(config.cache.enabled ? [["cache.store", config.cache.store]] : []),
-    ...recipientStores(config),
-  ] as readonly (readonly [setting: string, store: string])[];
-  return named.flatMap(([setting, store]) =>
-    unless(Object.hasOwn(config.stores, store), setting, `there is no [stores.${store}]`),
-  );
-}
-
-function recipientStores(config: Config): (readonly [string, string])[] {
-  return (["relay", "cache"] as const)
-    .filter((node) => config[node].enabled && config[node].recipients.startsWith("ledger:"))
-    .map((node) => [`${node}.recipients`, config[node].recipients.slice("ledger:".length)]);
 }
 
 function nodeProblems(config: Config): InputProblem[] {

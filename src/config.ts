@@ -163,6 +163,10 @@ const directorySchema = z.strictObject({
   clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
     doc("How far timestamps of proofs may lie from this node's clock."),
   ),
+  prepared_life: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
+    doc("Life of what a preparation route prepares, unless the caller names another end."),
+  ),
+  pending_blocks: count(64, { max: 1_000_000 }).meta(doc("Blocks after which a registration is no longer pending.")),
 });
 
 const recipientsSetting = z
@@ -192,6 +196,11 @@ const relaySchema = z.strictObject({
     .meta(doc("URL by which others reach this Relay. Live sessions need it; forwards to it are refused.")),
   allow_http: flag(false).meta(doc("Whether destinations may be `http:`.")),
   allow_private: texts.meta(doc("Networks that are no public ones and may be destinations all the same.")),
+  ignore_proxy_variables: flag(false).meta(
+    doc(
+      "Start although proxy variables are set in the environment. They are never used: destinations are reached directly.",
+    ),
+  ),
   attempts: count(3, { max: 10 }).meta(doc("Attempts for each destination.")),
   retry_delay: duration("200ms", { max: 60_000 }).meta(
     doc("Wait before the first retry; doubled for each further one."),

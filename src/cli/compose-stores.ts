@@ -1,0 +1,52 @@
+/**
+ * From the configuration to what `storage/bind.ts` binds: the stores with their plugins, and the needs of
+ * the nodes that are enabled, each under the setting that names its store.
+ */
+import type { Config } from "../config.ts";
+import { builtInPlugins } from "../plugins/index.ts";
+import { type Need, type StoreConfiguration, storeProblems } from "../storage/bind.ts";
+import type { InputProblem } from "../storage/contract.ts";
+
+export async function storeConfiguration(config: Config): Promise<StoreConfiguration> {
+  const stores = Object.fromEntries(
+    Object.entries(config.stores).map(([name, { plugin, ...options }]) => [name, { plugin, options }]),
+  );
+  return { stores, plugins: builtInPlugins, needs: needsOf(config) };
+}
+
+/** Every problem of the stores, found without opening one. */
+export async function checkStores(config: Config): Promise<InputProblem[]> {
+  return storeProblems(await storeConfiguration(config));
+}
+
+/** What a `202` promises must survive the death of the machine, so every need asks for `flushed`. */
+function needsOf(config: Config): Need[] {
+  const needs: Need[] = [];
+  const need = (setting: string, store: string, capability: Need["capability"]): void => {
+    needs.push({ setting, store, capability, durability: "flushed" });
+  };
+  const { directory, relay, cache } = config;
+  if (directory.enabled) {
+    need("directory.ledger", directory.ledger, "ledger");
+    need("directory.store", directory.store, "receipts");
+    need("directory.store", directory.store, "replay");
+  }
+  if (relay.enabled) {
+    need("relay.store", relay.store, "receipts");
+    need("relay.store", relay.store, "replay");
+  }
+  if (cache.enabled) {
+    need("cache.store", cache.store, "mailbox");
+    need("cache.store", cache.store, "replay");
+  }
+  for (const node of ["relay", "cache"] as const) {
+    const ledger = config[node].enabled ? ledgerOfRecipients(config[node].recipients) : null;
+    if (ledger !== null) need(`${node}.recipients`, ledger, "ledger");
+  }
+  return needs;
+}
+
+/** The store that `ledger:<store>` names, or `null` for another source of recipients. */
+export function ledgerOfRecipients(recipients: string): string | null {
+  return recipients.startsWith("ledger:") ? recipients.slice("ledger:".length) : null;
+}

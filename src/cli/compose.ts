@@ -1,0 +1,162 @@
+/**
+ * One process out of a configuration: stores, nodes, apps, listeners, sweepers, and how all of it ends.
+ * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
+ * Source: decisions section 9.
+ */
+import type { Config } from "../config.ts";
+import { type App, createApp, type Route, shellMetrics } from "../nodes/http.ts";
+import { type Listener, listen } from "../nodes/listen.ts";
+import type { Log } from "../nodes/log.ts";
+import { createMetrics, type Metrics } from "../nodes/metrics.ts";
+import { statusRoutes } from "../nodes/status.ts";
+import { type OpenStores, openStores } from "../storage/bind.ts";
+import type { StoreEnvironment } from "../storage/contract.ts";
+import { version } from "../version.ts";
+import { type ComposedNodes, composeNodes, type NodeOverrides } from "./compose-nodes.ts";
+import { storeConfiguration } from "./compose-stores.ts";
+import { failed } from "./outcome.ts";
+import { startSweepers } from "./sweep.ts";
+
+/** What `serve` fixes and tests may set. */
+export type StartOptions = NodeOverrides & {
+  readonly log: Log;
+  readonly now?: () => number;
+  /** The process must end: a store can no longer keep its promises. */
+  readonly onFatal: (reason: string) => void;
+};
+
+export type RunningNodes = {
+  /** Base URL of the first listener. */
+  readonly url: string;
+  readonly urls: readonly string[];
+  readonly adminUrls: readonly string[];
+  readonly stores: OpenStores;
+  /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
+  readonly stop: () => Promise<void>;
+};
+
+export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
+  const now = options.now ?? Date.now;
+  const metrics = createMetrics();
+  const stores = await openConfiguredStores(config, { now, log: options.log, fatal: options.onFatal });
+  try {
+    const nodes = await composeNodes(config, { ...options, stores, now, metrics });
+    registerStoreMetrics(metrics, stores);
+    const apps = createApps(config, { nodes, stores, metrics, now, log: options.log });
+    const listeners = bindListeners(config, { nodes, ...apps, now });
+    const sweepers = startSweepers(stores, { now, log: options.log });
+    let ended: Promise<void> | null = null;
+    const end = async (): Promise<void> => {
+      await nodes.stop?.();
+      await Promise.all([...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout)));
+      await sweepers.stop();
+      await stores.close();
+    };
+    return {
+      url: listeners.main[0]?.url ?? "",
+      urls: listeners.main.map((one) => one.url),
+      adminUrls: listeners.admin.map((one) => one.url),
+      stores,
+      stop: () => {
+        ended ??= end();
+        return ended;
+      },
+    };
+  } catch (error) {
+    await stores.close();
+    throw error;
+  }
+}
+
+async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
+  const opened = await openStores(await storeConfiguration(config), environment);
+  if (!Array.isArray(opened)) return opened;
+  throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+}
+
+type AppParts = {
+  readonly nodes: ComposedNodes;
+  readonly stores: OpenStores;
+  readonly metrics: Metrics;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+/** The app of the public listeners and, when they are apart, of the admin listeners. */
+function createApps(config: Config, parts: AppParts): { main: App; admin: App | null } {
+  const { server } = config;
+  const shell = shellMetrics(parts.metrics);
+  const apart = server.admin_listen.length > 0;
+  let main: App | null = null;
+  const common = {
+    version,
+    limits: parts.nodes.limits,
+    metrics: parts.metrics,
+    probes: probesOf(parts.stores),
+    draining: () => main?.draining() ?? false,
+  };
+  const build = (routes: readonly Route[]): App =>
+    createApp({
+      routes,
+      limits: {
+        requestsMax: server.requests_max,
+        reservedMax: server.reserved_requests_max,
+        parkedMax: server.refusals_max,
+        refusalDelayMs: server.refusal_delay,
+        bodyBytesInFlightMax: server.body_bytes_in_flight,
+        bodyDeadlineMs: server.body_deadline,
+      },
+      trustedProxies: server.trusted_proxies,
+      now: parts.now,
+      log: parts.log,
+      metrics: shell,
+    });
+  const { routes } = parts.nodes;
+  main = build([...routes, ...statusRoutes({ ...common, routes, withMetrics: !apart })]);
+  const admin = apart ? build(statusRoutes({ ...common, routes: [], withMetrics: true })) : null;
+  const measured = main;
+  parts.metrics.gauge(
+    { name: "http_requests_in_flight", help: "Requests being worked on." },
+    () => measured.inFlight().requests,
+  );
+  parts.metrics.gauge(
+    { name: "http_body_bytes_in_flight", help: "Request bodies in memory." },
+    () => measured.inFlight().bodyBytes,
+  );
+  parts.metrics.gauge(
+    { name: "http_refusals_held", help: "Refusals over capacity being held back." },
+    () => measured.inFlight().parked,
+  );
+  parts.metrics.gauge({ name: "process_resident_bytes", help: "Resident memory." }, () => process.memoryUsage.rss());
+  return { main, admin };
+}
+
+function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
+  return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
+}
+
+function registerStoreMetrics(metrics: Metrics, stores: OpenStores): void {
+  const mailboxes = [...stores.stores].flatMap(([name, { capabilities }]) =>
+    capabilities.mailbox === undefined ? [] : [[name, capabilities.mailbox] as const],
+  );
+  const read = (member: "entries" | "bytes") => async () =>
+    Promise.all(mailboxes.map(async ([name, mailbox]) => [[name], (await mailbox.stats(Date.now()))[member]] as const));
+  metrics.gauge({ name: "mailbox_entries", help: "Entries held.", labels: ["store"] }, read("entries"));
+  metrics.gauge({ name: "mailbox_bytes", help: "Bytes held.", labels: ["store"] }, read("bytes"));
+}
+
+type ListenParts = {
+  readonly nodes: ComposedNodes;
+  readonly main: App;
+  readonly admin: App | null;
+  readonly now: () => number;
+};
+
+function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
+  const { main, admin, nodes, now } = parts;
+  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
+  return {
+    main: config.server.listen.map((address) => listen({ app: main, address, now, ...upgrade })),
+    admin: admin === null ? [] : config.server.admin_listen.map((address) => listen({ app: admin, address, now })),
+  };
+}

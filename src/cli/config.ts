@@ -1,0 +1,46 @@
+/**
+ * `waypost config check` and `config show`: whether a configuration file holds, and what it comes to
+ * with every default. Reading a file and reporting its problems is shared with `serve`.
+ */
+import { existsSync } from "node:fs";
+import type { Command } from "commander";
+import { type Config, parseConfig } from "../config.ts";
+import { renderEffective } from "../config-reference.ts";
+import { checkStores } from "./compose-stores.ts";
+import { failed } from "./outcome.ts";
+
+export const defaultConfigFile = "waypost.toml";
+
+export function registerConfigCommand(program: Command): void {
+  const config = program.command("config").description("check a configuration file or show what it comes to");
+  config
+    .command("check")
+    .description("report every problem of a configuration file")
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .action(async (options: { config: string }) => {
+      await readConfig(options.config);
+      console.log(`${options.config}: no problems`);
+    });
+  config
+    .command("show")
+    .description("print every setting with the value that holds")
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .action(async (options: { config: string }) => {
+      console.log(renderEffective(await readConfig(options.config)));
+    });
+}
+
+/** The configuration of a file; throws a failure that lists every problem. */
+export async function readConfig(file: string): Promise<Config> {
+  if (!existsSync(file)) throw failed(`${file}: there is no such file`);
+  const result = parseConfig(await Bun.file(file).text());
+  if (!result.ok) throw problemReport(file, result.problems);
+  const problems = await checkStores(result.config);
+  if (problems.length > 0) throw problemReport(file, problems);
+  return result.config;
+}
+
+function problemReport(file: string, problems: readonly { setting: string; message: string }[]) {
+  const lines = problems.map(({ setting, message }) => `  ${setting}: ${message}`);
+  return failed([`${file}: ${problems.length} problem${problems.length === 1 ? "" : "s"}`, ...lines].join("\n"));
+}

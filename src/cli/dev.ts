@@ -1,0 +1,92 @@
+/**
+ * `waypost dev`: all three nodes on one loopback listener without any configuration, for trying and
+ * developing. Data stay under `.waypost/`, so starting again finds everything.
+ */
+import { resolve } from "node:path";
+import type { Command } from "commander";
+import { type Config, type ConfigInput, checkConfig } from "../config.ts";
+import { checkOutboundEnvironment } from "../nodes/courier.ts";
+import { createLog } from "../nodes/log.ts";
+import { failed } from "./outcome.ts";
+import { runUntilSignal } from "./serve.ts";
+
+const hostname = "127.0.0.1";
+
+export type DevOptions = { readonly port: number; readonly folder: string };
+
+/** What `dev` runs, as a file would say it. */
+export function devConfig({ port, folder }: DevOptions): Config {
+  const url = `http://${hostname}:${port}`;
+  const input: ConfigInput = {
+    server: { listen: [`${hostname}:${port}`], log_level: "warn" },
+    stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
+    directory: { enabled: true, unsigned_updates: "allow" },
+    relay: {
+      enabled: true,
+      public_id: "dev",
+      public_endpoint: url,
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+      ignore_proxy_variables: true,
+    },
+    cache: { enabled: true, public_endpoints: [url] },
+  };
+  const result = checkConfig(input);
+  if (result.ok) return result.config;
+  throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+}
+
+export function registerDevCommand(program: Command): void {
+  program
+    .command("dev")
+    .description("run all three nodes on this machine, without any configuration")
+    .option("-p, --port <number>", "port on 127.0.0.1", "7400")
+    .option("-d, --data <folder>", "where data lie", ".waypost")
+    .action(async (options: { port: string; data: string }) => {
+      checkOutboundEnvironment(process.env, { allowProxyVariables: true });
+      const folder = resolve(options.data);
+      const config = devConfig({ port: Number(options.port), folder });
+      const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStderr });
+      await runUntilSignal(config, sink, ({ url }) => console.log(welcome(url, folder)));
+      console.log("Stopped. Everything is kept; starting again finds it.");
+    });
+}
+
+function welcome(url: string, folder: string): string {
+  const waypost = ownCommand();
+  return `Waypost runs on ${url}: Directory, Relay and Cache, for development only.
+Data lie in ${folder}. Ctrl-C stops it.
+
+  Interface    ${url}/docs
+  Readiness    ${url}/readyz
+  Metrics      ${url}/metrics
+
+Try it in another terminal, in this folder:
+
+  ${waypost} did create --name alice
+  ${waypost} did create --name bob
+  echo "Meet me at noon." > note.txt
+  ${waypost} send --as alice --to bob --file note.txt
+  ${waypost} receive --as bob --out inbox
+`;
+}
+
+/** How the person who started this can start another command: the executable itself, or the package script. */
+function ownCommand(): string {
+  if (!Bun.main.startsWith("/$bunfs/") && !Bun.main.includes("~BUN")) {
+    return Bun.which("bun") === null || startedByNpx() ? "npx -y bun@1.4.5 run waypost" : "bun run waypost";
+  }
+  return process.execPath;
+}
+
+/** npm puts a folder of its own in front of PATH for the time of a command. */
+function startedByNpx(): boolean {
+  return (process.env["npm_command"] ?? "") === "exec" || (Bun.which("bun") ?? "").includes("_npx");
+}
+
+function writeToStderr(text: string): Promise<void> {
+  return new Promise((done) => {
+    process.stderr.write(text, () => done());
+  });
+}

@@ -1,0 +1,24 @@
+/**
+ * How a command ends: by returning (0), or by throwing one of these (1 failed, 2 timed out). Anything
+ * else that is thrown is a bug and is shown with its stack.
+ */
+
+export class CommandFailure extends Error {
+  constructor(
+    message: string,
+    readonly exitCode: 1 | 2 = 1,
+  ) {
+    super(message);
+    this.name = "CommandFailure";
+  }
+}
+
+/** Exit code 1. */
+export function failed(message: string): CommandFailure {
+  return new CommandFailure(message, 1);
+}
+
+/** Exit code 2. */
+export function timedOut(message: string): CommandFailure {
+  return new CommandFailure(message, 2);
+}

@@ -1,0 +1,42 @@
+/**
+ * The commands of `waypost`: each file beside this one registers its own. The exit code is 0, 1 when a
+ * command failed or was misused, 2 when it waited in vain.
+ */
+import { Command, CommanderError } from "commander";
+import { version } from "../version.ts";
+import { registerConfigCommand } from "./config.ts";
+import { registerDevCommand } from "./dev.ts";
+import { registerDoctorCommand } from "./doctor.ts";
+import { CommandFailure } from "./outcome.ts";
+import { registerServeCommand } from "./serve.ts";
+import { registerStorageCommand } from "./storage.ts";
+
+function createProgram(): Command {
+  const program = new Command("waypost")
+    .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
+    .version(version)
+    .exitOverride()
+    .showHelpAfterError();
+  registerServeCommand(program);
+  registerDevCommand(program);
+  registerConfigCommand(program);
+  registerDoctorCommand(program);
+  registerStorageCommand(program);
+  return program;
+}
+
+/** Runs the command that `argv` names and answers its exit code. */
+export async function runProgram(argv: readonly string[]): Promise<number> {
+  try {
+    await createProgram().parseAsync([...argv]);
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 1;
+    if (error instanceof CommandFailure) {
+      console.error(error.message);
+      return error.exitCode;
+    }
+    console.error(error);
+    return 1;
+  }
+}

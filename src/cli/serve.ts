@@ -1,0 +1,84 @@
+/**
+ * `waypost serve`: the nodes of a configuration file, until a signal. SIGTERM and SIGINT stop accepting,
+ * finish what is in flight and end with 0; a second signal ends at once. A store that can no longer keep
+ * its promises ends the process with 1, so that a supervisor starts it afresh.
+ * Source: decisions section 9.
+ */
+import type { Command } from "commander";
+import type { Config } from "../config.ts";
+import { checkOutboundEnvironment } from "../nodes/courier.ts";
+import { createLog, type LogSink } from "../nodes/log.ts";
+import { version } from "../version.ts";
+import { type RunningNodes, startNodes } from "./compose.ts";
+import { defaultConfigFile, readConfig } from "./config.ts";
+import { failed } from "./outcome.ts";
+
+export function registerServeCommand(program: Command): void {
+  program
+    .command("serve")
+    .description("run the nodes of a configuration file")
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .action(async (options: { config: string }) => {
+      const config = await readConfig(options.config);
+      refuseWeakEnvironment(config);
+      const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
+      await runUntilSignal(config, sink, (running) => {
+        const { urls, adminUrls } = running;
+        sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
+      });
+    });
+}
+
+/** Runs until a signal or a fatal store. `onReady` is told where the nodes listen. */
+export async function runUntilSignal(
+  config: Config,
+  sink: LogSink,
+  onReady: (running: RunningNodes) => void,
+): Promise<void> {
+  const signals = catchSignals();
+  const running = await startNodes(config, {
+    log: sink.log,
+    onFatal: (reason) => {
+      sink.log("error", "the node must stop", { reason });
+      void sink.flush().finally(() => process.exit(1));
+    },
+  });
+  onReady(running);
+  const signal = await signals.first;
+  sink.log("info", "stopping", { signal });
+  await running.stop();
+  sink.log("info", "stopped");
+  await sink.flush();
+  signals.release();
+}
+
+/** Outbound requests go straight to checked addresses; an environment that says otherwise is told so. */
+function refuseWeakEnvironment(config: Config): void {
+  const allowProxyVariables = !config.relay.enabled || config.relay.ignore_proxy_variables;
+  const problems = checkOutboundEnvironment(process.env, { allowProxyVariables });
+  if (problems.length > 0) throw failed(problems.join("\n"));
+}
+
+/** The first signal resolves, the second ends the process at once. */
+function catchSignals(): { readonly first: Promise<string>; readonly release: () => void } {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  let caught = 0;
+  const onSignal = (signal: string): void => {
+    caught += 1;
+    if (caught > 1) process.exit(1);
+    resolve(signal);
+  };
+  process.on("SIGTERM", onSignal);
+  process.on("SIGINT", onSignal);
+  const release = (): void => {
+    process.off("SIGTERM", onSignal);
+    process.off("SIGINT", onSignal);
+  };
+  return { first: promise, release };
+}
+
+function writeToStdout(text: string): Promise<void> {
+  return new Promise((resolve) => {
+    process.stdout.write(text, () => resolve());
+  });
+}
