@@ -91,7 +91,7 @@ export async function openStores(
   if (problems.length > 0) return problems;
   const stores = new Map<string, Store>();
   try {
-    for (const { name, open } of steps) stores.set(name, await open(named(environment, name)));
+    for (const { name, open } of steps) stores.set(name, await openNamed(name, () => open(named(environment, name))));
   } catch (error) {
     await closeAll(stores.values()).catch(() => {});
     throw error;
@@ -184,8 +184,13 @@ function named(environment: StoreEnvironment, name: string): StoreEnvironment {
   };
 }
 
-/** For messages about a store that can't be opened. */
-export function describeStoreError(name: string, error: unknown): string {
-  if (error instanceof StoreError) return `stores.${name}: ${error.message}`;
-  return `stores.${name}: ${error instanceof Error ? error.message : String(error)}`;
+/** What goes wrong while a store opens is told with its name. */
+async function openNamed(name: string, open: () => Promise<Store>): Promise<Store> {
+  try {
+    return await open();
+  } catch (error) {
+    const code = error instanceof StoreError ? error.code : "unavailable";
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new StoreError(code, `store "${name}" can't be opened: ${reason}`, { cause: error });
+  }
 }

@@ -3,7 +3,15 @@
  * For development, tests, and operators who prefer losing messages to writing them on a disk.
  */
 import { z } from "zod";
-import { type Receipts, type Replay, type StoragePlugin, type Store, StoreError } from "../../storage/contract.ts";
+import {
+  type Receipts,
+  type Replay,
+  type StoragePlugin,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "../../storage/contract.ts";
+import { openLedger } from "../embedded.ts";
 import { checkReceipt, checkText, problemsOf } from "../options.ts";
 import { ExpiringMap } from "./expiring.ts";
 import { openMemoryMailbox } from "./mailbox.ts";
@@ -34,7 +42,7 @@ export type MemoryOptions = z.output<typeof optionsSchema>;
 
 export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   name: "memory",
-  provides: ["mailbox", "replay", "receipts"],
+  provides: ["mailbox", "replay", "receipts", "ledger"],
   parseOptions(input) {
     const parsed = optionsSchema.safeParse(input ?? {});
     return parsed.success ? { ok: true, options: parsed.data } : { ok: false, problems: problemsOf(parsed.error) };
@@ -42,9 +50,10 @@ export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   open: openMemory,
 };
 
-async function openMemory(options: MemoryOptions): Promise<Store> {
+async function openMemory(options: MemoryOptions, environment: StoreEnvironment): Promise<Store> {
   let open = true;
   const table = openMemoryTable({ bytesMax: options.ledger_bytes_max });
+  const ledger = await openLedger(table, options.block_time_ms, environment);
   const checked = <T extends object>(capability: T) => closing(capability, () => open);
   return {
     plugin: "memory",
@@ -53,12 +62,14 @@ async function openMemory(options: MemoryOptions): Promise<Store> {
       mailbox: checked(openMemoryMailbox({ rowsMax: options.message_ids_max, bytesMax: options.mailbox_bytes_max })),
       replay: checked(openMemoryReplay(options.records_max)),
       receipts: checked(openMemoryReceipts(options.records_max)),
+      ledger,
     },
     async probe() {
       if (!open) throw new StoreError("closed", "the store is closed");
     },
     async close() {
       open = false;
+      await ledger.close();
       table.close();
     },
   };

@@ -1,0 +1,27 @@
+/**
+ * The embedded ledger over a driver's table, with the operator account that owns what is registered.
+ * The account is drawn once per ledger and kept in its table: it signs nothing here, since the driver
+ * itself is the authority that a chain would be.
+ */
+import type { StoreEnvironment } from "../storage/contract.ts";
+import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
+import type { Table } from "../storage/table.ts";
+
+/** No record of the ledger begins with this letter sequence. */
+const operatorKey = "driver/operator";
+
+export async function openLedger(
+  table: Table,
+  blockTimeMs: number,
+  environment: StoreEnvironment,
+): Promise<EmbeddedLedger> {
+  const operator = await table.commit((view) => {
+    const known = view.get(operatorKey);
+    if (known !== null) return known;
+    const drawn = crypto.getRandomValues(new Uint8Array(32));
+    view.put(operatorKey, drawn);
+    return drawn;
+  });
+  const { now, log } = environment;
+  return openEmbeddedLedger({ table, blockTimeMs, now, log, operator });
+}

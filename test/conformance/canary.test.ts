@@ -1,0 +1,173 @@
+/**
+ * The kit proves itself: each driver below is the memory driver with one bug planted, and at least one
+ * case of the kit must catch it.
+ */
+import { describe, expect, test } from "bun:test";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import type { Capabilities, Mailbox, Receipts, Replay } from "../../src/storage/contract.ts";
+import { conformanceCases, runCase } from "./kit.ts";
+import { optionsOf } from "./options.ts";
+
+type Bugs = {
+  readonly mailbox?: (real: Mailbox) => Partial<Mailbox>;
+  readonly replay?: (real: Replay) => Partial<Replay>;
+  readonly receipts?: (real: Receipts) => Partial<Receipts>;
+};
+
+const bugs: Readonly<Record<string, Bugs>> = {
+  "forgets an id once it is acknowledged": {
+    mailbox: (real) => ({
+      store: async (entry, quota) => {
+        const state = await real.message(entry.recipient, entry.messageId, entry.storedAtMs);
+        return state.state === "acked" ? { kind: "stored" } : real.store(entry, quota);
+      },
+    }),
+  },
+  "decides duplicates before the write instead of in it": {
+    mailbox: (real) => {
+      const writing = new Map<string, number>();
+      return {
+        store: async (entry, quota) => {
+          const key = `${entry.recipient} ${entry.messageId}`;
+          const known = await real.message(entry.recipient, entry.messageId, entry.storedAtMs);
+          if (known.state === "absent") writing.set(key, (writing.get(key) ?? 0) + 1);
+          await Bun.sleep(0);
+          const outcome = await real.store(entry, quota);
+          return (writing.get(key) ?? 0) > 1 ? { kind: "stored" } : outcome;
+        },
+      };
+    },
+  },
+  "takes one entry more than the quota": {
+    mailbox: (real) => ({
+      store: (entry, quota) => real.store(entry, { ...quota, recipientEntriesMax: quota.recipientEntriesMax + 1 }),
+    }),
+  },
+  "shows an entry one millisecond too long": {
+    mailbox: (real) => ({ list: (recipient, page) => real.list(recipient, { ...page, nowMs: page.nowMs - 1 }) }),
+  },
+  "answers pages newest first": {
+    mailbox: (real) => ({
+      list: async (recipient, page) => {
+        const found = await real.list(recipient, page);
+        return "entries" in found ? { ...found, entries: [...found.entries].reverse() } : found;
+      },
+    }),
+  },
+  "loses the last entry when a page is exactly full": {
+    mailbox: (real) => ({
+      list: async (recipient, page) => {
+        const found = await real.list(recipient, page);
+        return "entries" in found && found.entries.length === page.entriesMax ? { ...found, next: null } : found;
+      },
+    }),
+  },
+  "takes any cursor": {
+    mailbox: (real) => ({
+      list: (recipient, page) =>
+        real.list(recipient, { ...page, after: page.after?.startsWith("c") ? page.after : null }),
+    }),
+  },
+  "says complete when only the page is": {
+    mailbox: (real) => ({
+      group: async (recipient, groupId, page) => {
+        const found = await real.group(recipient, groupId, page);
+        return "entries" in found ? { ...found, complete: found.entries.length === found.total } : found;
+      },
+    }),
+  },
+  "counts absent ids as acknowledged": {
+    mailbox: (real) => ({
+      remove: async (recipient, ids, nowMs) => {
+        await real.remove(recipient, ids, nowMs);
+        return [...new Set(ids)].sort();
+      },
+    }),
+  },
+  "answers acknowledged ids in the order they were named": {
+    mailbox: (real) => ({
+      remove: async (recipient, ids, nowMs) => {
+        const removed = await real.remove(recipient, ids, nowMs);
+        return ids.filter((id) => removed.includes(id));
+      },
+    }),
+  },
+  "lets two callers claim one tag": {
+    replay: (real) => {
+      const claimed = new Set<string>();
+      return {
+        claim: async (tag, untilMs, nowMs) => {
+          if (claimed.has(tag)) return real.claim(tag, untilMs, nowMs);
+          await Bun.sleep(0);
+          claimed.add(tag);
+          await real.claim(tag, untilMs, nowMs);
+          return true;
+        },
+      };
+    },
+  },
+  "keeps a claim for ever": {
+    replay: (real) => ({ claim: (tag, _untilMs, nowMs) => real.claim(tag, Number.MAX_SAFE_INTEGER, nowMs) }),
+  },
+  "forgets claims beyond the limit of a sweep": {
+    replay: (real) => ({ expire: (nowMs) => real.expire(nowMs, 1_000) }),
+  },
+  "replaces a receipt that stands": {
+    receipts: (real) => ({
+      putIfAbsent: async (key, value, untilMs, nowMs) => {
+        const standing = await real.get(key, nowMs);
+        await real.put(key, value, untilMs);
+        return standing;
+      },
+    }),
+  },
+  "shares the bytes of receipts": {
+    receipts: (real) => {
+      const shared = new Map<string, Uint8Array>();
+      return {
+        put: async (key, value, untilMs) => {
+          shared.set(key, value);
+          await real.put(key, value, untilMs);
+        },
+        get: async (key, nowMs) => ((await real.get(key, nowMs)) === null ? null : (shared.get(key) ?? null)),
+      };
+    },
+  },
+};
+
+function planted(real: Capabilities, planted: Bugs): Capabilities {
+  return {
+    ...real,
+    ...(real.mailbox && planted.mailbox && { mailbox: { ...spread(real.mailbox), ...planted.mailbox(real.mailbox) } }),
+    ...(real.replay && planted.replay && { replay: { ...spread(real.replay), ...planted.replay(real.replay) } }),
+    ...(real.receipts &&
+      planted.receipts && { receipts: { ...spread(real.receipts), ...planted.receipts(real.receipts) } }),
+  };
+}
+
+function spread<T extends object>(real: T): T {
+  const names = Object.keys(real) as (keyof T)[];
+  return Object.fromEntries(names.map((name) => [name, real[name]])) as T;
+}
+
+describe("the kit catches a driver that", () => {
+  for (const [bug, of] of Object.entries(bugs)) {
+    test(bug, async () => {
+      const target = {
+        name: bug,
+        open: async (environment: Parameters<typeof memoryPlugin.open>[1]) => {
+          const store = await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment);
+          return { ...store, capabilities: planted(store.capabilities, of) };
+        },
+      };
+      const caught: string[] = [];
+      for (const one of conformanceCases) {
+        if (one.lasting || one.capability === "ledger") continue;
+        await runCase(target, one).catch(() => caught.push(one.name));
+      }
+      expect(caught).not.toEqual([]);
+      // Everything else still passes: it is the bug that is caught, not the disguise.
+      expect(caught.length).toBeLessThan(conformanceCases.length / 2);
+    });
+  }
+});

@@ -1,0 +1,107 @@
+/**
+ * The conformance kit: the laws of `storage/contract.ts` as cases that run over any driver. For authors
+ * of plugins: a test file of ten lines calls `runConformance` with how to open a fresh store (see
+ * docs/plugins.md). A waived case needs a reason, and must really fail: a waiver can only shrink.
+ */
+import { describe, expect, test } from "bun:test";
+import type { CapabilityName, Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { ledgerCases } from "./ledger.ts";
+import { mailboxCases } from "./mailbox.ts";
+import { modelCases } from "./model.ts";
+import { receiptsCases, replayCases } from "./records.ts";
+import { storeCases } from "./store.ts";
+
+/** What a case is given: a fresh store, and for stores that last a way to close and open it again. */
+export type Subject = {
+  readonly store: Store;
+  /** Closes the store and opens the same data; `null` for a store that keeps nothing. */
+  readonly reopen: (() => Promise<Store>) | null;
+};
+
+export type ConformanceCase = {
+  readonly name: string;
+  /** Runs only over stores that have it; `null` concerns the store itself. */
+  readonly capability: CapabilityName | null;
+  /** Runs only where `reopen` is given. */
+  readonly lasting?: true;
+  readonly run: (subject: Subject) => Promise<void>;
+};
+
+export type ConformanceTarget = {
+  readonly name: string;
+  /** A store that is empty and shares nothing with the others. */
+  readonly open: (environment: StoreEnvironment) => Promise<Store>;
+  /** Opens what `store`, already closed, held. Required of every driver that is not `volatile`. */
+  readonly reopen?: (store: Store, environment: StoreEnvironment) => Promise<Store>;
+  /** Case name to the reason why this driver may fail it. */
+  readonly waivers?: Readonly<Record<string, string>>;
+};
+
+export const conformanceCases: readonly ConformanceCase[] = [
+  ...storeCases,
+  ...mailboxCases,
+  ...modelCases,
+  ...replayCases,
+  ...receiptsCases,
+  ...ledgerCases,
+];
+
+/** An environment whose clock runs, and which fails the case when the store gives up. */
+export function testEnvironment(): StoreEnvironment & { readonly fatals: string[] } {
+  const fatals: string[] = [];
+  return { now: Date.now, log: () => {}, fatal: (reason) => fatals.push(reason), fatals };
+}
+
+/** Registers every case as a test. */
+export function runConformance(target: ConformanceTarget): void {
+  const waivers = target.waivers ?? {};
+  describe(`conformance of ${target.name}`, () => {
+    for (const one of conformanceCases) {
+      if (one.lasting && target.reopen === undefined) continue;
+      const reason = waivers[one.name];
+      if (reason === undefined) test(one.name, () => runCase(target, one), 30_000);
+      else test(`${one.name} (waived: ${reason})`, () => expectFailure(target, one), 30_000);
+    }
+    test("every waiver names a case and gives a reason", () => {
+      const names = conformanceCases.map(({ name }) => name);
+      expect(new Set(names).size).toBe(names.length);
+      for (const [name, reason] of Object.entries(waivers)) {
+        expect(names).toContain(name);
+        expect(reason.length).toBeGreaterThan(10);
+      }
+    });
+  });
+}
+
+/** Runs one case over a fresh store. Throws when a law is broken. */
+export async function runCase(target: ConformanceTarget, one: ConformanceCase): Promise<void> {
+  const environment = testEnvironment();
+  let store = await target.open(environment);
+  try {
+    if (one.capability !== null && store.capabilities[one.capability] === undefined) return;
+    const reopenStore = target.reopen;
+    if (store.durability !== "volatile" && reopenStore === undefined) {
+      throw new Error("a store that is not volatile needs `reopen`");
+    }
+    const reopen =
+      reopenStore === undefined
+        ? null
+        : async () => {
+            await store.close();
+            store = await reopenStore(store, environment);
+            return store;
+          };
+    await one.run({ store, reopen });
+    expect(environment.fatals).toEqual([]);
+  } finally {
+    await store.close();
+  }
+}
+
+async function expectFailure(target: ConformanceTarget, one: ConformanceCase): Promise<void> {
+  const failed = await runCase(target, one).then(
+    () => false,
+    () => true,
+  );
+  if (!failed) throw new Error("this case passes now: remove its waiver");
+}

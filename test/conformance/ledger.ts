@@ -1,0 +1,6 @@
+/**
+ * Laws of the ledger capability.
+ */
+import type { ConformanceCase } from "./kit.ts";
+
+export const ledgerCases: readonly ConformanceCase[] = [];

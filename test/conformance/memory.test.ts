@@ -1,0 +1,8 @@
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import { runConformance } from "./kit.ts";
+import { optionsOf } from "./options.ts";
+
+runConformance({
+  name: "memory",
+  open: (environment) => memoryPlugin.open(optionsOf(memoryPlugin, { block_time_ms: 20 }), environment),
+});

@@ -1,0 +1,179 @@
+/**
+ * Random sequences of operations, played to a driver and to the naive twin, whose answers must be the
+ * same. Time moves forward, stores are closed and opened now and then, and a failure names its seed.
+ */
+import { expect } from "bun:test";
+import type { Did, Uuid } from "../../src/core/did.ts";
+import { isFault } from "../../src/core/fault.ts";
+import type { Cursor, Mailbox, MailboxEntry, MailboxQuota } from "../../src/storage/contract.ts";
+import type { ConformanceCase } from "./kit.ts";
+import { bytesOf, chunkOf, did, id, seeded } from "./samples.ts";
+import { openTwin, type Twin } from "./twin.ts";
+
+const seeds = [1, 2, 3, 4, 5, 6, 7, 8];
+const stepsPerSeed = 400;
+/** Small enough that ids meet again, groups fill and quotas bind. */
+const recipients = 3;
+const messageIds = 40;
+const quota: MailboxQuota = {
+  recipientEntriesMax: 12,
+  recipientBytesMax: 6_000,
+  storeEntriesMax: 30,
+  storeBytesMax: 14_000,
+};
+
+export const modelCases: readonly ConformanceCase[] = seeds.map((seed) => ({
+  name: `random operations answer as the naive twin does (seed ${seed})`,
+  capability: "mailbox",
+  async run({ store, reopen }) {
+    const random = seeded(seed);
+    let mailbox = store.capabilities.mailbox!;
+    const play = new Play(openTwin(), random);
+    for (let step = 0; step < stepsPerSeed; step++) {
+      if (reopen !== null && random() < 0.01) mailbox = (await reopen()).capabilities.mailbox!;
+      try {
+        await play.step(mailbox);
+      } catch (error) {
+        throw new Error(`seed ${seed}, step ${step}: ${(error as Error).message}`, { cause: error });
+      }
+    }
+  },
+}));
+
+class Play {
+  private nowMs = 1_000;
+  /** Cursors that the driver gave out, with the place they mean to the twin. */
+  private readonly cursors: { recipient: Did; cursor: Cursor; place: number }[] = [];
+
+  constructor(
+    private readonly twin: Twin,
+    private readonly random: () => number,
+  ) {}
+
+  async step(mailbox: Mailbox): Promise<void> {
+    this.nowMs += this.below(40);
+    const roll = this.random();
+    if (roll < 0.4) await this.store(mailbox);
+    else if (roll < 0.5) await this.burst(mailbox);
+    else if (roll < 0.65) await this.remove(mailbox);
+    else if (roll < 0.75) await this.list(mailbox);
+    else if (roll < 0.8) await this.summary(mailbox);
+    else if (roll < 0.87) await this.group(mailbox);
+    else if (roll < 0.95) await this.message(mailbox);
+    else await this.expire(mailbox);
+    if (this.random() < 0.2) expect(await mailbox.stats(this.nowMs)).toEqual(this.twin.stats(this.nowMs));
+  }
+
+  private below(n: number): number {
+    return Math.floor(this.random() * n);
+  }
+
+  private pick<T>(list: readonly T[]): T {
+    return list[this.below(list.length)]!;
+  }
+
+  private recipient(): Did {
+    return did(this.below(recipients));
+  }
+
+  private messageId(): Uuid {
+    return id(this.below(messageIds));
+  }
+
+  private entry(): MailboxEntry {
+    const lifeMs = 1 + this.below(1_500);
+    return {
+      recipient: this.recipient(),
+      messageId: this.messageId(),
+      chunk: this.random() < 0.4 ? chunkOf(this.below(2), this.below(3), 2 + this.below(2)) : null,
+      storedAtMs: this.nowMs,
+      expiresAtMs: this.nowMs + lifeMs,
+      keptUntilMs: this.nowMs + 2 * lifeMs,
+      onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
+      headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
+      envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
+    };
+  }
+
+  private async store(mailbox: Mailbox): Promise<void> {
+    const entry = this.entry();
+    expect(await mailbox.store(entry, quota)).toEqual(this.twin.store(entry, quota));
+  }
+
+  /** Calls made together happen as if in some order: the sums must come out the same as in order of call. */
+  private async burst(mailbox: Mailbox): Promise<void> {
+    const entry = this.entry();
+    const outcomes = await Promise.all([1, 2, 3].map(() => mailbox.store(entry, quota)));
+    const expected = [1, 2, 3].map(() => this.twin.store(entry, quota));
+    expect(outcomes.map((one) => one.kind).sort()).toEqual(expected.map((one) => one.kind).sort());
+  }
+
+  private async remove(mailbox: Mailbox): Promise<void> {
+    const recipient = this.recipient();
+    const named = Array.from({ length: this.below(12) }, () => this.messageId());
+    expect(await mailbox.remove(recipient, named, this.nowMs)).toEqual(this.twin.remove(recipient, named, this.nowMs));
+  }
+
+  private async list(mailbox: Mailbox): Promise<void> {
+    const known = this.random() < 0.5 && this.cursors.length > 0 ? this.pick(this.cursors) : null;
+    const recipient = known?.recipient ?? this.recipient();
+    const page = { entriesMax: 1 + this.below(6), bytesMax: this.below(2_000), nowMs: this.nowMs };
+    const found = await mailbox.list(recipient, { ...page, after: known?.cursor ?? null });
+    if (isFault(found)) throw new Error(found.detail);
+    const expected = this.twin.list(recipient, page, known?.place ?? 0);
+    expect([...found.entries]).toEqual(expected.entries);
+    expect(found.next === null).toBe(expected.next === null);
+    if (found.next !== null) this.remember({ recipient, cursor: found.next, place: expected.next! });
+  }
+
+  private async summary(mailbox: Mailbox): Promise<void> {
+    const recipient = this.recipient();
+    const page = { after: null, entriesMax: 1 + this.below(9), bytesMax: 0, nowMs: this.nowMs };
+    const found = await mailbox.summary(recipient, page);
+    if (isFault(found)) throw new Error(found.detail);
+    const expected = this.twin.list(recipient, { ...page, bytesMax: Number.MAX_SAFE_INTEGER }, 0);
+    expect(found.entries.map((one) => one.messageId)).toEqual(expected.entries.map((one) => one.messageId));
+    for (const [i, one] of found.entries.entries()) {
+      this.remember({ recipient, cursor: one.cursor, place: expected.places[i]! });
+    }
+  }
+
+  private remember(known: { recipient: Did; cursor: Cursor; place: number }): void {
+    this.cursors.push(known);
+    if (this.cursors.length > 20) this.cursors.shift();
+  }
+
+  private async group(mailbox: Mailbox): Promise<void> {
+    const recipient = this.recipient();
+    const { groupId } = chunkOf(this.below(2), 0, 1);
+    const page = { entriesMax: 1 + this.below(3), bytesMax: 10_000, nowMs: this.nowMs };
+    const seen = [];
+    let after: Cursor | null = null;
+    do {
+      const found: Awaited<ReturnType<Mailbox["group"]>> = await mailbox.group(recipient, groupId, { ...page, after });
+      if (isFault(found)) throw new Error(found.detail);
+      const expected = this.twin.group(recipient, groupId, this.nowMs);
+      expect([found.total, found.complete]).toEqual([expected.total, expected.complete]);
+      seen.push(...found.entries);
+      after = found.next;
+    } while (after !== null);
+    expect(seen).toEqual(this.twin.group(recipient, groupId, this.nowMs).entries);
+  }
+
+  private async message(mailbox: Mailbox): Promise<void> {
+    const [recipient, messageId] = [this.recipient(), this.messageId()];
+    const found = await mailbox.message(recipient, messageId, this.nowMs);
+    expect(found).toEqual(this.twin.message(recipient, messageId, this.nowMs));
+  }
+
+  /** How much a sweep frees is the driver's own affair: it must end, and change no answer. */
+  private async expire(mailbox: Mailbox): Promise<void> {
+    const limit = 1 + this.below(10);
+    for (let step = 0; step < 1_000; step++) {
+      const freed = await mailbox.expire(this.nowMs, limit);
+      expect(freed).toBeLessThanOrEqual(limit);
+      if (freed === 0 || this.random() < 0.3) return;
+    }
+    throw new Error("the sweep never ends");
+  }
+}

@@ -1,0 +1,199 @@
+/**
+ * Laws of replay claims and receipts.
+ */
+import { expect } from "bun:test";
+import type { ConformanceCase } from "./kit.ts";
+import { bytesOf } from "./samples.ts";
+
+const longText = "Grüße-".padEnd(512, "☃x");
+
+export const replayCases: readonly ConformanceCase[] = [
+  {
+    name: "a tag is claimed once until its time is over",
+    capability: "replay",
+    async run({ store }) {
+      const replay = store.capabilities.replay!;
+      expect(await replay.claim("tag", 5_000, 1_000)).toBe(true);
+      expect(await replay.claim("tag", 9_000, 1_000)).toBe(false);
+      expect(await replay.claim("tag", 9_000, 4_999)).toBe(false);
+      expect(await replay.claim("other", 9_000, 4_999)).toBe(true);
+      expect(await replay.claim("tag", 9_000, 5_000)).toBe(true);
+      expect(await replay.claim("tag", 9_900, 8_999)).toBe(false);
+    },
+  },
+  {
+    name: "of 100 concurrent claims of one tag exactly one wins",
+    capability: "replay",
+    async run({ store }) {
+      const replay = store.capabilities.replay!;
+      for (const tag of ["one", "two", "three"]) {
+        const claims = await Promise.all(Array.from({ length: 100 }, () => replay.claim(tag, 5_000, 1_000)));
+        expect(claims.filter(Boolean).length).toBe(1);
+      }
+    },
+  },
+  {
+    name: "tags of 512 characters in any script are told apart",
+    capability: "replay",
+    async run({ store }) {
+      const replay = store.capabilities.replay!;
+      const tags = [
+        longText,
+        `${longText.slice(0, -1)}y`,
+        "a",
+        "a\0",
+        "A",
+        "\u00e1",
+        "a\u0301",
+        "pull\ndid\nkey",
+        "pull\ndid",
+      ];
+      for (const tag of tags) expect(await replay.claim(tag, 5_000, 1_000)).toBe(true);
+      for (const tag of tags) expect(await replay.claim(tag, 5_000, 1_000)).toBe(false);
+    },
+  },
+  {
+    name: "expiring claims frees what is due, in bounded steps, and nothing else",
+    capability: "replay",
+    async run({ store }) {
+      const replay = store.capabilities.replay!;
+      await Promise.all(Array.from({ length: 10 }, (_, i) => replay.claim(`due ${i}`, 2_000 + i, 1_000)));
+      await replay.claim("later", 9_000, 1_000);
+      // A tag that was claimed again after its end is not forgotten with its first claim.
+      await replay.claim("renewed", 2_000, 1_000);
+      expect(await replay.claim("renewed", 9_000, 2_000)).toBe(true);
+      expect(await replay.expire(1_999, 100)).toBe(0);
+      let freed = 0;
+      for (let step = 0; step < 10; step++) {
+        const now = await replay.expire(2_009, 4);
+        expect(now).toBeLessThanOrEqual(4);
+        freed += now;
+        if (now === 0) break;
+      }
+      expect(freed).toBe(10);
+      expect(await replay.claim("later", 9_500, 2_010)).toBe(false);
+      expect(await replay.claim("renewed", 9_500, 2_010)).toBe(false);
+      expect(await replay.claim("due 0", 9_500, 2_010)).toBe(true);
+    },
+  },
+  {
+    name: "claims survive closing and opening",
+    capability: "replay",
+    lasting: true,
+    async run({ store, reopen }) {
+      await store.capabilities.replay!.claim("tag", 5_000, 1_000);
+      const replay = (await reopen!()).capabilities.replay!;
+      expect(await replay.claim("tag", 9_000, 2_000)).toBe(false);
+      expect(await replay.expire(5_000, 10)).toBe(1);
+      expect(await replay.claim("tag", 9_000, 5_000)).toBe(true);
+    },
+  },
+];
+
+export const receiptsCases: readonly ConformanceCase[] = [
+  {
+    name: "a receipt is what was put last, until its time is over",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      expect(await receipts.get("key", 1_000)).toBeNull();
+      await receipts.put("key", bytesOf(1, 300), 5_000);
+      expect(await receipts.get("key", 4_999)).toEqual(bytesOf(1, 300));
+      await receipts.put("key", bytesOf(2, 10), 7_000);
+      expect(await receipts.get("key", 6_999)).toEqual(bytesOf(2, 10));
+      expect(await receipts.get("key", 7_000)).toBeNull();
+      await receipts.put("shorter", bytesOf(3, 10), 9_000);
+      await receipts.put("shorter", bytesOf(4, 10), 8_000);
+      expect(await receipts.get("shorter", 8_000)).toBeNull();
+    },
+  },
+  {
+    name: "keys of 512 characters, empty values and values of 64 KiB are kept exactly",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      const values = { [longText]: bytesOf(1, 64 * 1024), e: new Uint8Array(0), "e\0": bytesOf(3, 1) };
+      for (const [key, value] of Object.entries(values)) await receipts.put(key, value, 5_000);
+      for (const [key, value] of Object.entries(values)) expect(await receipts.get(key, 1_000)).toEqual(value);
+    },
+  },
+  {
+    name: "bytes of receipts are not shared with the caller",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      const value = bytesOf(1, 8);
+      await receipts.put("key", value, 5_000);
+      value.fill(0);
+      const first = await receipts.get("key", 1_000);
+      expect(first).toEqual(bytesOf(1, 8));
+      first!.fill(0);
+      expect(await receipts.get("key", 1_000)).toEqual(bytesOf(1, 8));
+    },
+  },
+  {
+    name: "putIfAbsent sets once, answers the value that stands, and sets again after its end",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      const answers = await Promise.all(
+        Array.from({ length: 100 }, (_, i) => receipts.putIfAbsent("key", bytesOf(i, 20), 5_000, 1_000)),
+      );
+      expect(answers.filter((answer) => answer === null).length).toBe(1);
+      const standing = bytesOf(answers.indexOf(null), 20);
+      for (const answer of answers) if (answer !== null) expect(answer).toEqual(standing);
+      expect(await receipts.get("key", 1_000)).toEqual(standing);
+      expect(await receipts.putIfAbsent("key", bytesOf(7, 5), 9_000, 4_999)).toEqual(standing);
+      expect(await receipts.putIfAbsent("key", bytesOf(7, 5), 9_000, 5_000)).toBeNull();
+      expect(await receipts.get("key", 8_999)).toEqual(bytesOf(7, 5));
+    },
+  },
+  {
+    name: "a removed receipt is absent, and removing what is absent is no error",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      await receipts.put("key", bytesOf(1, 20), 5_000);
+      await receipts.remove("key");
+      await receipts.remove("key");
+      expect(await receipts.get("key", 1_000)).toBeNull();
+      expect(await receipts.putIfAbsent("key", bytesOf(2, 20), 5_000, 1_000)).toBeNull();
+    },
+  },
+  {
+    name: "expiring receipts frees what is due, in bounded steps, and nothing else",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      for (let i = 0; i < 10; i++) await receipts.put(`due ${i}`, bytesOf(i, 50), 2_000 + i);
+      await receipts.put("longer", bytesOf(1, 50), 2_000);
+      await receipts.put("longer", bytesOf(2, 50), 9_000);
+      await receipts.put("gone", bytesOf(1, 50), 2_000);
+      await receipts.remove("gone");
+      expect(await receipts.expire(1_999, 100)).toBe(0);
+      let freed = 0;
+      for (let step = 0; step < 10; step++) {
+        const now = await receipts.expire(2_009, 4);
+        expect(now).toBeLessThanOrEqual(4);
+        freed += now;
+        if (now === 0) break;
+      }
+      expect(freed).toBe(10);
+      expect(await receipts.get("longer", 2_010)).toEqual(bytesOf(2, 50));
+    },
+  },
+  {
+    name: "receipts survive closing and opening",
+    capability: "receipts",
+    lasting: true,
+    async run({ store, reopen }) {
+      await store.capabilities.receipts!.put("key", bytesOf(1, 2_000), 5_000);
+      await store.capabilities.receipts!.put("gone", bytesOf(1, 20), 5_000);
+      await store.capabilities.receipts!.remove("gone");
+      const receipts = (await reopen!()).capabilities.receipts!;
+      expect(await receipts.get("key", 4_999)).toEqual(bytesOf(1, 2_000));
+      expect(await receipts.get("gone", 1_000)).toBeNull();
+      expect(await receipts.expire(5_000, 10)).toBe(1);
+    },
+  },
+];

@@ -1,0 +1,125 @@
+/**
+ * Entries and ids for the cases. Time in the cases is small numbers that the case chooses.
+ */
+import type { Did, Uuid } from "../../src/core/did.ts";
+import { isFault } from "../../src/core/fault.ts";
+import {
+  type Chunk,
+  type HeldMessage,
+  type Mailbox,
+  type MailboxEntry,
+  type MailboxQuota,
+  type Page,
+  type PageRequest,
+  StoreError,
+  type StoreOutcome,
+} from "../../src/storage/contract.ts";
+
+export const alice = "did:svc:AAAAAAAAAAAAAAAAAAAA" as Did;
+export const bob = "did:svc:BBBBBBBBBBBBBBBBBBBB" as Did;
+
+export function did(n: number): Did {
+  const digits = String(n).padStart(16, "1").replaceAll("0", "z");
+  return `did:svc:${digits}` as Did;
+}
+
+/** A UUID whose four words all depend on `n`, as those of real ids do. */
+export function id(n: number): Uuid {
+  const word = (k: number) => (Math.imul(n + 1, k) >>> 0).toString(16).padStart(8, "0");
+  const [a, b, c] = [word(2654435761), word(2246822519), word(3266489917)];
+  const d = (n >>> 0).toString(16).padStart(8, "0");
+  return `${a}-${b.slice(0, 4)}-${b.slice(4)}-${c.slice(0, 4)}-${c.slice(4)}${d}` as Uuid;
+}
+
+export function chunkOf(group: number, sequence: number, total: number): Chunk {
+  return { groupId: id(1_000_000 + group), sequence, total };
+}
+
+/** Stored at 1,000, expires at 10,000, kept until 19,000, 100 bytes that depend on `n`. */
+export function entry(n: number, changes: Partial<MailboxEntry> = {}): MailboxEntry {
+  return {
+    recipient: alice,
+    messageId: id(n),
+    chunk: null,
+    storedAtMs: 1_000,
+    expiresAtMs: 10_000,
+    onExpiry: "DeleteOnExpiry",
+    keptUntilMs: 19_000,
+    headerPreview: null,
+    envelope: bytesOf(n, 100),
+    ...changes,
+  };
+}
+
+/** Bytes of every value, different for each `n`. */
+export function bytesOf(n: number, length: number): Uint8Array {
+  return Uint8Array.from({ length }, (_, i) => (i * 7 + n * 31 + (i >> 8)) & 0xff);
+}
+
+export function quota(changes: Partial<MailboxQuota> = {}): MailboxQuota {
+  const large = Number.MAX_SAFE_INTEGER;
+  return {
+    recipientEntriesMax: large,
+    recipientBytesMax: large,
+    storeEntriesMax: large,
+    storeBytesMax: large,
+    ...changes,
+  };
+}
+
+export function pageOf(changes: Partial<PageRequest> = {}): PageRequest {
+  return { after: null, entriesMax: 1_000, bytesMax: 1 << 30, nowMs: 2_000, ...changes };
+}
+
+/** The answer, which must not be a refusal. */
+export function granted<T>(answer: T): Exclude<T, import("../../src/core/fault.ts").Fault> {
+  if (isFault(answer)) throw new Error(`refused: ${answer.code}`);
+  return answer as Exclude<T, import("../../src/core/fault.ts").Fault>;
+}
+
+export async function listAll(mailbox: Mailbox, recipient: Did, page: PageRequest): Promise<HeldMessage[]> {
+  const all: HeldMessage[] = [];
+  let after = page.after;
+  for (let pages = 0; pages < 10_000; pages++) {
+    const answer: Page<HeldMessage> = granted(await mailbox.list(recipient, { ...page, after }));
+    all.push(...answer.entries);
+    if (answer.next === null) return all;
+    after = answer.next;
+  }
+  throw new Error("the pages never end");
+}
+
+export function ids(entries: readonly { readonly messageId: Uuid }[]): Uuid[] {
+  return entries.map((one) => one.messageId);
+}
+
+export function kinds(outcomes: readonly StoreOutcome[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { kind } of outcomes) counts[kind] = (counts[kind] ?? 0) + 1;
+  return counts;
+}
+
+/** What the operation throws or rejects with, or `null`. */
+export async function failureOf(operation: () => unknown): Promise<unknown> {
+  try {
+    await operation();
+    return null;
+  } catch (error) {
+    return error;
+  }
+}
+
+export function isFull(error: unknown): boolean {
+  return error instanceof StoreError && error.code === "full";
+}
+
+/** A generator of numbers in [0, 1) that a seed repeats. */
+export function seeded(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+}

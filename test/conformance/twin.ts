@@ -1,0 +1,107 @@
+/**
+ * The naive twin: a mailbox in the simplest words there are, one list that every operation walks
+ * through. Slow on purpose; it decides what the drivers must answer.
+ */
+import type { Did, Uuid } from "../../src/core/did.ts";
+import type {
+  HeldMessage,
+  MailboxEntry,
+  MailboxQuota,
+  MailboxStats,
+  MessageState,
+  PageRequest,
+  StoreOutcome,
+} from "../../src/storage/contract.ts";
+
+type Line = MailboxEntry & { readonly place: number; acked: boolean };
+type TwinPage = { readonly entries: HeldMessage[]; readonly places: number[]; readonly next: number | null };
+
+export type Twin = {
+  store(entry: MailboxEntry, quota: MailboxQuota): StoreOutcome;
+  list(recipient: Did, page: Omit<PageRequest, "after">, after: number): TwinPage;
+  group(
+    recipient: Did,
+    groupId: Uuid,
+    nowMs: number,
+  ): { entries: HeldMessage[]; total: number | null; complete: boolean };
+  message(recipient: Did, messageId: Uuid, nowMs: number): MessageState;
+  remove(recipient: Did, messageIds: readonly Uuid[], nowMs: number): Uuid[];
+  stats(nowMs: number): MailboxStats;
+};
+
+export function openTwin(): Twin {
+  let lines: Line[] = [];
+  let place = 0;
+
+  const alive = (line: Line, nowMs: number) => line.expiresAtMs > nowMs;
+  const active = (nowMs: number) => lines.filter((line) => !line.acked && alive(line, nowMs));
+  const activeOf = (recipient: Did, nowMs: number) => active(nowMs).filter((line) => line.recipient === recipient);
+  const sum = (some: readonly Line[]) => some.reduce((bytes, line) => bytes + line.envelope.length, 0);
+
+  return {
+    store(entry, quota) {
+      const now = entry.storedAtMs;
+      const same = lines.find(
+        (l) => l.recipient === entry.recipient && l.messageId === entry.messageId && alive(l, now),
+      );
+      if (same !== undefined) return { kind: "duplicate", expiresAtMs: same.expiresAtMs };
+      const mine = activeOf(entry.recipient, now);
+      const { chunk } = entry;
+      const conflict = mine.some(
+        (l) =>
+          chunk !== null &&
+          l.chunk?.groupId === chunk.groupId &&
+          (l.chunk.total !== chunk.total || l.chunk.sequence === chunk.sequence),
+      );
+      if (conflict) return { kind: "chunk_conflict" };
+      const all = active(now);
+      const size = entry.envelope.length;
+      if (mine.length >= quota.recipientEntriesMax || sum(mine) + size > quota.recipientBytesMax) {
+        return { kind: "full", scope: "recipient" };
+      }
+      if (all.length >= quota.storeEntriesMax || sum(all) + size > quota.storeBytesMax) {
+        return { kind: "full", scope: "store" };
+      }
+      lines = lines.filter((l) => l.recipient !== entry.recipient || l.messageId !== entry.messageId);
+      lines.push({ ...entry, place: ++place, acked: false });
+      return { kind: "stored" };
+    },
+    list(recipient, page, after) {
+      const left = activeOf(recipient, page.nowMs).filter((line) => line.place > after);
+      const taken: Line[] = [];
+      for (const line of left) {
+        const fits = taken.length < page.entriesMax && sum(taken) + line.envelope.length <= page.bytesMax;
+        if (taken.length > 0 && !fits) break;
+        taken.push(line);
+      }
+      const next = taken.length < left.length ? taken.at(-1)!.place : null;
+      return { entries: taken.map(shown), places: taken.map((line) => line.place), next };
+    },
+    group(recipient, groupId, nowMs) {
+      const chunks = activeOf(recipient, nowMs).filter((line) => line.chunk?.groupId === groupId);
+      chunks.sort((a, b) => a.chunk!.sequence - b.chunk!.sequence);
+      const total = chunks[0]?.chunk?.total ?? null;
+      return { entries: chunks.map(shown), total, complete: chunks.length === total };
+    },
+    message(recipient, messageId, nowMs) {
+      const line = lines.find((l) => l.recipient === recipient && l.messageId === messageId);
+      if (line === undefined) return { state: "absent" };
+      if (alive(line, nowMs)) return line.acked ? { state: "acked" } : { state: "active", message: shown(line) };
+      if (line.acked || line.onExpiry === "DeleteOnExpiry" || line.keptUntilMs <= nowMs) return { state: "absent" };
+      const headerPreview = line.onExpiry === "KeepHeaderPreview" ? line.headerPreview : null;
+      return { state: "expired", expiresAtMs: line.expiresAtMs, headerPreview };
+    },
+    remove(recipient, messageIds, nowMs) {
+      const gone = activeOf(recipient, nowMs).filter((line) => messageIds.includes(line.messageId));
+      for (const line of gone) line.acked = true;
+      return gone.map((line) => line.messageId).sort();
+    },
+    stats(nowMs) {
+      return { entries: active(nowMs).length, bytes: sum(active(nowMs)) };
+    },
+  };
+}
+
+function shown({ messageId, chunk, expiresAtMs, envelope }: Line): HeldMessage {
+  return { messageId, chunk, expiresAtMs, envelope };
+}
