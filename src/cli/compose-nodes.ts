@@ -3,6 +3,7 @@
  * Directory, the Relay and the Cache, and where they are given their stores and their recipients.
  */
 import type { Config } from "../config.ts";
+import { createDirectory } from "../nodes/directory.ts";
 import type { Route } from "../nodes/http.ts";
 import type { Upgrade } from "../nodes/listen.ts";
 import type { Log } from "../nodes/log.ts";
@@ -27,6 +28,28 @@ export type ComposedNodes = {
   readonly stop?: () => Promise<void>;
 };
 
-export async function composeNodes(_config: Config, _parts: ComposeParts): Promise<ComposedNodes> {
-  return { routes: [], limits: {} };
+export async function composeNodes(config: Config, parts: ComposeParts): Promise<ComposedNodes> {
+  const nodes = [config.directory.enabled ? composeDirectory(config, parts) : null].filter((node) => node !== null);
+  return {
+    routes: nodes.flatMap((node) => node.routes),
+    limits: Object.assign({}, ...nodes.map((node) => node.limits())),
+  };
+}
+
+type Node = { readonly routes: readonly Route[]; readonly limits: () => Record<string, unknown> };
+
+function composeDirectory({ directory }: Config, { stores }: ComposeParts): Node {
+  return createDirectory({
+    ledger: stores.capability("directory.ledger", "ledger"),
+    receipts: stores.capability("directory.store", "receipts"),
+    replay: stores.capability("directory.store", "replay"),
+    options: {
+      registrationProofs: directory.registration_proofs,
+      unsignedUpdates: directory.unsigned_updates,
+      skewMs: directory.clock_skew,
+      authorizationAheadMsMax: directory.authorization_max_ahead,
+      preparedLifeMs: directory.prepared_life,
+      pendingBlocks: directory.pending_blocks,
+    },
+  });
 }

@@ -3,8 +3,15 @@
  * description of the interface and its page. None of them reads a store but readiness.
  * Source: decisions sections 3 and 9.
  */
-import { type Static, Type } from "@sinclair/typebox";
 import { describeFault, type FaultCode, fault, faultCodes } from "../core/fault.ts";
+import {
+  HealthAnswer,
+  LimitsAnswer,
+  type ProblemEntry,
+  ProblemEntrySchema,
+  ProblemList,
+  ReadyAnswer,
+} from "../core/schema-node.ts";
 import { renderDocumentation } from "./documentation.ts";
 import type { Answer, Operation, Route } from "./http.ts";
 import type { Metrics } from "./metrics.ts";
@@ -22,40 +29,6 @@ export type StatusOptions = {
   readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
   readonly draining: () => boolean;
 };
-
-const HealthAnswer = Type.Object(
-  { status: Type.Literal("ok"), version: Type.String() },
-  { examples: [{ status: "ok", version: "0.1.0" }] },
-);
-
-const ReadyAnswer = Type.Object(
-  { status: Type.Literal("ready"), checks: Type.Record(Type.String(), Type.Literal("ok")) },
-  { examples: [{ status: "ready", checks: { "store main": "ok" } }] },
-);
-
-const LimitsAnswer = Type.Object(
-  {
-    max_http_body_bytes: Type.Integer(),
-    max_unchunked_bytes: Type.Optional(Type.Integer()),
-    max_chunk_bytes: Type.Optional(Type.Integer()),
-    max_header_bytes: Type.Optional(Type.Integer()),
-    default_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
-    max_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
-    max_clock_skew_seconds: Type.Optional(Type.Integer()),
-  },
-  { additionalProperties: true, examples: [{ max_http_body_bytes: 26_214_400, max_ttl: "PT48H" }] },
-);
-
-const ProblemEntry = Type.Object(
-  { code: Type.String(), status: Type.Integer(), title: Type.String() },
-  { examples: [{ code: "not_found", status: 404, title: "No such resource" }] },
-);
-type ProblemEntry = Static<typeof ProblemEntry>;
-
-const ProblemList = Type.Object(
-  { problems: Type.Array(ProblemEntry) },
-  { examples: [{ problems: [{ code: "not_found", status: 404, title: "No such resource" }] }] },
-);
 
 export function statusRoutes(options: StatusOptions): Route[] {
   const routes = [health(options), readiness(options), limits(options), ...problems()];
@@ -157,7 +130,7 @@ function problems(): Route[] {
       {
         id: "problem",
         summary: "One code of the catalogue",
-        responses: { 200: { description: "Status and title of the code.", schema: ProblemEntry } },
+        responses: { 200: { description: "Status and title of the code.", schema: ProblemEntrySchema } },
         codes: ["not_found"],
       },
       (call) => {

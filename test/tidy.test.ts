@@ -1,0 +1,231 @@
+/**
+ * The house rules that a program can check: who may import whom, what no file may hold, how long files
+ * may be, that nothing lies around unused, and that versions are exact. Exceptions are listed with their
+ * reason and may only become fewer.
+ */
+import { describe, expect, test } from "bun:test";
+import { dirname, join, normalize } from "node:path";
+import { Glob } from "bun";
+
+const root = join(import.meta.dir, "..");
+const files = new Map<string, string>();
+for (const pattern of ["src/**/*.ts", "test/**/*.ts", "bench/**/*.ts", "*.ts"]) {
+  for (const path of new Glob(pattern).scanSync({ cwd: root })) {
+    if (path.startsWith("test/chain/")) continue;
+    files.set(path, await Bun.file(join(root, path)).text());
+  }
+}
+const sources = [...files].filter(([path]) => path.startsWith("src/"));
+
+type Import = { readonly from: string; readonly to: string; readonly typeOnly: boolean };
+
+/** Static and dynamic imports with literal names; ours as paths from the root. */
+function importsOf(path: string, text: string): Import[] {
+  const found: Import[] = [];
+  const pattern =
+    /^\s*(?:import|export)\s+(type\s)?(?:[^;"']*?\sfrom\s+)?["']([^"']+)["']|\bimport\(\s*["']([^"']+)["']\s*\)/gm;
+  for (const [, typeOnly, name, dynamic] of text.matchAll(pattern)) {
+    const target = (name ?? dynamic) as string;
+    const to = target.startsWith(".") ? normalize(join(dirname(path), target)) : target;
+    found.push({ from: path, to, typeOnly: typeOnly !== undefined });
+  }
+  return found;
+}
+
+const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
+const fromSource = imports.filter(({ from }) => from.startsWith("src/"));
+const show = ({ from, to }: Import): string => `${from} -> ${to}`;
+
+describe("import walls", () => {
+  /** Which rooms the files of a room may import; a room of its own is always allowed. */
+  const arrows: Readonly<Record<string, readonly string[]>> = {
+    core: [],
+    storage: ["core"],
+    nodes: ["storage", "core"],
+    plugins: ["storage", "core"],
+    client: ["core"],
+    cli: ["plugins", "nodes", "storage", "client", "core", "."],
+    ".": ["cli", "nodes", "storage", "core"],
+  };
+  const roomOf = (path: string): string => {
+    const [, room = "", rest] = path.split("/");
+    return rest === undefined ? "." : room;
+  };
+
+  test("every arrow between rooms is an allowed one", () => {
+    const wrong = fromSource.filter(({ from, to }) => {
+      if (!to.startsWith("src/")) return false;
+      const [room, target] = [roomOf(from), roomOf(to)];
+      return room !== target && !(arrows[room] ?? []).includes(target);
+    });
+    expect(wrong.map(show)).toEqual([]);
+  });
+
+  test("only main, config and the version stand outside the rooms", () => {
+    const outside = sources.map(([path]) => path).filter((path) => roomOf(path) === ".");
+    expect(outside.sort()).toEqual([
+      "src/config-reference.ts",
+      "src/config-relations.ts",
+      "src/config.ts",
+      "src/main.ts",
+      "src/version.ts",
+    ]);
+  });
+
+  /** Packages that one place owns; `typeOnly` places may use their types. */
+  const owners: readonly { package: RegExp; owner: RegExp; typeOnly?: RegExp }[] = [
+    { package: /^elysia(\/|$)/, owner: /^src\/nodes\/(http|sessions)\.ts$/ },
+    { package: /^lmdb(\/|$)/, owner: /^src\/plugins\/lmdb/ },
+    { package: /^@polkadot\//, owner: /^src\/plugins\/chain/ },
+    { package: /^zod(\/|$)/, owner: /^src\/(config\.ts$|plugins\/)/ },
+    { package: /^smol-toml$/, owner: /^src\/config\.ts$/ },
+    {
+      package: /^@sinclair\/typebox/,
+      owner: /^src\/core\/schema/,
+      typeOnly: /^src\/(core|nodes)\//,
+    },
+    { package: /^node:crypto$/, owner: /^src\/core\/(ed25519|hash)\.ts$/ },
+    { package: /^commander$/, owner: /^src\/cli\// },
+    { package: /^@noble\/ciphers/, owner: /^src\/client\// },
+    { package: /^cborg$/, owner: /^src\/client\// },
+  ];
+
+  test.each(owners)("$package stays behind its wall", ({ package: name, owner, typeOnly }) => {
+    const wrong = fromSource.filter(
+      (one) => name.test(one.to) && !owner.test(one.from) && !(one.typeOnly && typeOnly?.test(one.from)),
+    );
+    expect(wrong.map(show)).toEqual([]);
+  });
+
+  test("the core does no input or output and reads neither clock nor chance", () => {
+    const banned =
+      /\b(Date\.now|performance\.now|Math\.random|randomUUID|getRandomValues|setTimeout|setInterval|fetch\(|console\.|process\.|Bun\.(?!hash))/;
+    const wrong = sources
+      .filter(([path]) => path.startsWith("src/core/"))
+      .flatMap(([path, text]) => (banned.test(withoutComments(text)) ? [path] : []));
+    expect(wrong).toEqual([]);
+    const outside = fromSource.filter(
+      ({ from, to }) => from.startsWith("src/core/") && /^(node:|bun)/.test(to) && !/node:crypto/.test(to),
+    );
+    expect(outside.map(show)).toEqual([]);
+  });
+
+  test("imports of our own files carry the ending", () => {
+    const wrong = imports.filter(({ to }) => /^(src|test|bench)\//.test(to) && !/\.(ts|json|html)$/.test(to));
+    expect(wrong.map(show)).toEqual([]);
+  });
+});
+
+function withoutComments(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\//g, "").replace(/\/\/.*$/gm, "");
+}
+
+describe("what no file may hold", () => {
+  const banned: readonly { name: string; pattern: RegExp; where?: RegExp }[] = [
+    { name: "unfinished marks", pattern: /\b(TODO|FIXME|XXX|HACK)\b/ },
+    { name: "silenced checks", pattern: /@ts-(ignore|expect-error|nocheck)/ },
+    { name: "forced types", pattern: /\bas any\b|as unknown as/ },
+    { name: "tests that do not run", pattern: /\b(test|it|describe)\.(skip|todo|only|failing)\b|\bmock\.module\b/ },
+    { name: "re-exports of whole modules", pattern: /^export \* from/m, where: /^src\// },
+    { name: "a registry's address", pattern: /registry\.npmjs|registry\.yarnpkg|npmmirror|pkg\.github/ },
+  ];
+  test.each(banned)("$name", ({ pattern, where }) => {
+    const wrong = [...files]
+      .filter(([path]) => path !== "test/tidy.test.ts" && (where === undefined || where.test(path)))
+      .flatMap(([path, text]) => (pattern.test(withoutComments(text)) || /\bTODO|FIXME/.test(text) ? [path] : []));
+    expect(wrong).toEqual([]);
+  });
+
+  test("the lockfile and the other files of the root name no registry either", async () => {
+    const names = ["bun.lock", "bunfig.toml", "package.json", "Dockerfile", ".ci/run", "README.md"];
+    for (const name of names) {
+      const text = await Bun.file(join(root, name)).text();
+      expect(text.includes("registry.") ? name : null).toBeNull();
+    }
+  });
+
+  /** Names that say nothing. `process` of the platform and words inside texts are not names. */
+  test("names say what they name", () => {
+    const vague =
+      /^(?:export )?(?:async )?(?:function|const|let|class|type|interface)\s+(?:\w*(?:Manager|Helper|Util|Utils|Handler)|handler|helper|manager|util|data|info|doIt|tmp)\b/m;
+    const wrong = sources.flatMap(([path, text]) => {
+      const m = vague.exec(withoutComments(text));
+      return m === null ? [] : [`${path}: ${m[0]}`];
+    });
+    expect(wrong).toEqual([]);
+  });
+
+  test("no file is called by its kind", () => {
+    const wrong = [...files.keys()].filter((path) => /(^|\/)(utils?|helpers?|types|common|misc|index)\.ts$/.test(path));
+    expect(wrong).toEqual(["src/plugins/index.ts"]);
+  });
+});
+
+describe("the shape of files", () => {
+  /** Longer than 500 lines, with the reason. May only shrink. */
+  const longFiles: Readonly<Record<string, string>> = {};
+
+  test("no file is longer than 500 lines", () => {
+    const long = [...files].filter(([, text]) => text.split("\n").length > 501).map(([path]) => path);
+    expect(long.sort()).toEqual(Object.keys(longFiles).sort());
+  });
+
+  test("every file begins with what it is for", () => {
+    const bare = [...files].filter(([, text]) => !/^(#!.*\n)?\/\*\*[\s\S]{20,}?\*\//.test(text)).map(([path]) => path);
+    expect(bare).toEqual([]);
+  });
+
+  test("no function is longer than 70 lines", () => {
+    const long = [...files].flatMap(([path, text]) => longFunctions(text).map((name) => `${path}: ${name}`));
+    expect(long.filter((one) => !one.startsWith("test/"))).toEqual([]);
+  });
+
+  test("every source file is imported by another or is an entry", () => {
+    const entries = new Set(["src/main.ts", "src/client/client.ts"]);
+    const imported = new Set(fromSource.map(({ to }) => to));
+    expect(sources.map(([path]) => path).filter((path) => !imported.has(path) && !entries.has(path))).toEqual([]);
+  });
+});
+
+/**
+ * Names of top-level functions whose body spans more than 70 lines. The formatter puts the end at column 0.
+ * One that ends by returning its closures stands for a class, and is as long as they are together.
+ */
+function longFunctions(text: string): string[] {
+  const lines = text.split("\n");
+  const found: string[] = [];
+  lines.forEach((line, start) => {
+    const m = /^(?:export )?(?:async )?function\*? (\w+)/.exec(line);
+    if (m === null) return;
+    const length = lines.slice(start).indexOf("}");
+    const returnsClosures =
+      lines.slice(start, start + length).includes("  return {") && lines[start + length - 1] === "  };";
+    if (length > 70 && !returnsClosures) found.push(m[1] as string);
+  });
+  return found;
+}
+
+describe("packages", () => {
+  test("every version is exact", async () => {
+    const manifest = (await Bun.file(join(root, "package.json")).json()) as Record<string, Record<string, string>>;
+    const versions = { ...manifest["dependencies"], ...manifest["devDependencies"] };
+    const loose = Object.entries(versions).filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version));
+    expect(loose).toEqual([]);
+  });
+
+  test("every dependency at run time is used, and has its line in docs/architecture.md", async () => {
+    const manifest = (await Bun.file(join(root, "package.json")).json()) as { dependencies: Record<string, string> };
+    const page = await Bun.file(join(root, "docs", "architecture.md")).text();
+    for (const name of Object.keys(manifest.dependencies)) {
+      const used = imports.some(({ to }) => to === name || to.startsWith(`${name}/`));
+      expect([name, used, page.includes(`\`${name}\``)]).toEqual([name, true, true]);
+    }
+  });
+
+  test("documents name no path of the machine they were written on", async () => {
+    for (const path of new Glob("{docs/*.md,*.md,examples/*,Dockerfile,.ci/run}").scanSync({ cwd: root, dot: true })) {
+      const text = await Bun.file(join(root, path)).text();
+      expect(/\/work\/|\/home\/\w+\/|\/root\//.test(text) ? path : null).toBeNull();
+    }
+  });
+});
