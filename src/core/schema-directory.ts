@@ -6,6 +6,8 @@
  * Source: interface "Resources and their fields" and "Endpoints", decisions sections 4 and 10.
  */
 import { type TProperties, Type } from "@sinclair/typebox";
+import { policyLimits } from "./policy-rules.ts";
+import { scaleBounds } from "./scale.ts";
 import {
   closed,
   didText,
@@ -107,11 +109,6 @@ export const registrationStatusAnswer = open(
   },
 );
 
-export const prepareRegistrationBody = closed(registrationMembers, {
-  did: exampleDid,
-  did_document: exampleDocument,
-});
-
 // ---------------------------------------------------------------------------------------- preparation
 
 const validUntil = Type.Union([u64Text, Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })], {
@@ -120,6 +117,11 @@ const validUntil = Type.Union([u64Text, Type.Integer({ minimum: 0, maximum: Numb
 });
 const signerKeyId = Type.Optional(
   Type.String({ description: "root or <did>#<fragment>", default: "root", examples: ["root"] }),
+);
+
+export const prepareRegistrationBody = closed(
+  { ...registrationMembers, valid_until: Type.Optional(validUntil) },
+  { did: exampleDid, did_document: exampleDocument },
 );
 
 export const preparedAnswer = open(
@@ -152,18 +154,25 @@ export const preparedAnswer = open(
   },
 );
 
-/** The body of a preparation: DID and action, then the members of that action. */
-export function prepareBody(action: string, members: TProperties, example: object) {
+/** The body of a preparation: DID and action, who signs and until when, then the members of that action. */
+export function prepareBody<M extends TProperties>(action: string, members: M, example: object) {
   return closed(
-    { did: didText, action: namedText([action]), signer_key_id: signerKeyId, ...members },
+    { ...prepareMembers, action: namedText([action]), ...members },
     { did: exampleDid, action, ...example },
   );
 }
 
+const prepareMembers = {
+  did: didText,
+  action: Type.String(),
+  signer_key_id: signerKeyId,
+  valid_until: Type.Optional(validUntil),
+};
+
 /** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its own members. */
 export function anyPrepareBody(actions: readonly string[]) {
   return Type.Object(
-    { did: didText, action: namedText(actions), signer_key_id: signerKeyId },
+    { ...prepareMembers, action: namedText(actions) },
     {
       description: "did, action, and the members that the route of the action takes besides its authorization",
       examples: [{ did: exampleDid, action: "RemoveService", id: exampleService.id }],
@@ -262,10 +271,11 @@ export const prepareDocumentBody = prepareBody("replace_document", eitherDocumen
 
 export const primaryAliasBody = closed({ did: didText, alias: aliasText }, { did: exampleDid, alias: "team.one" });
 
+const linkText = Type.String({ minLength: 1 });
 const linkMembers = {
-  recipient_policy: Type.Optional(Type.String({ description: "DID whose recipient policy counts" })),
-  tag_policies: Type.Optional(Type.Array(Type.String(), { description: "admitted tags" })),
-  persona_policies: Type.Optional(Type.Array(Type.String(), { description: "persona DIDs" })),
+  recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
+  tag_policies: Type.Optional(Type.Array(linkText, { description: "admitted tags" })),
+  persona_policies: Type.Optional(Type.Array(linkText, { description: "persona DIDs" })),
 };
 
 const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news"], persona_policies: [] };
@@ -280,9 +290,15 @@ const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]
 const behaviour = Type.Union(behaviours.map((name) => Type.Literal(name)));
 
 const personaPolicyMembers = {
-  release_pricing: Type.Optional(closed({ asset: Type.String({ maxLength: 32 }), amount: u128Text })),
+  release_pricing: Type.Optional(
+    closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
+  ),
   expiration_behavior: Type.Optional(closed({ mode: behaviour, retain_until: Type.Optional(u64Text) })),
-  allowed_relays: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { maxItems: 16 })),
+  allowed_relays: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes }), {
+      maxItems: scaleBounds.allowedRelays,
+    }),
+  ),
 };
 
 const examplePersonaPolicy = {
@@ -296,13 +312,15 @@ export const personaPolicyBody = closed(
   { did: exampleDid, policy: examplePersonaPolicy },
 );
 
-/** Bounds of chain-facts 2.7; fees are bounded by the route, since they are texts. */
+/** The ledger's own limits; those of fees, which are texts, are checked by the route. */
 const deliveryPolicyMembers = {
-  effective_ttl: Type.Integer({ minimum: 1, maximum: 432_000, description: "in blocks" }),
-  max_message_bytes: Type.Integer({ minimum: 1, maximum: 16_777_216 }),
+  effective_ttl: Type.Integer({ minimum: 1, maximum: policyLimits.effectiveTtlBlocksMax, description: "in blocks" }),
+  max_message_bytes: Type.Integer({ minimum: 1, maximum: policyLimits.maxMessageBytesMax }),
   cache_eligible: Type.Boolean(),
-  replication: Type.Optional(Type.Integer({ minimum: 0, maximum: 4 })),
-  encrypted_header_preview_bytes: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_096 })),
+  replication: Type.Optional(Type.Integer({ minimum: 1, maximum: policyLimits.replicationMax })),
+  encrypted_header_preview_bytes: Type.Optional(
+    Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
+  ),
   release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
   expiration_behavior: Type.Optional(behaviour),
 };
@@ -372,7 +390,13 @@ export const replaceDocumentAnswer = open(
 // ----------------------------------------------------------------------------------------------- reads
 
 export const noncesAnswer = open(
-  { did: didText, document_nonce: u64Text, alias_nonce: u64Text, root_pubkey_nonce: u64Text, control_nonce: u64Text },
+  {
+    did: didText,
+    document_nonce: u64Text,
+    alias_nonce: Type.Optional(u64Text),
+    root_pubkey_nonce: u64Text,
+    control_nonce: Type.Optional(u64Text),
+  },
   { did: exampleDid, document_nonce: "0", alias_nonce: "0", root_pubkey_nonce: "0", control_nonce: "0" },
 );
 
@@ -435,12 +459,11 @@ export const submissionAnswer = open(
 export const directoryLimitsShape = Type.Composite([
   limitsShape,
   Type.Object({
-    block_time_ms: Type.Integer({ description: "policies count time in these blocks" }),
+    block_time_ms: Type.Number({ description: "effective_ttl counts these blocks" }),
     max_directory_body_bytes: Type.Integer(),
-    max_authorization_ahead_seconds: Type.Integer(),
-    max_registration_proof_ahead_seconds: Type.Integer(),
+    max_authorization_ahead_seconds: Type.Number(),
+    max_proof_life_seconds: Type.Number(),
     registration_proofs: Type.Array(namedText(["v1", "v2"])),
     unsigned_updates: namedText(["allow", "deny"]),
-    document_bounds: Type.Record(Type.String(), Type.Integer()),
   }),
 ]);

@@ -9,6 +9,7 @@ import { FormatRegistry, type Static, type TObject, type TProperties, type TSche
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "./bytes.ts";
 import { type Fault, fault, faultCodes, type InputError } from "./fault.ts";
+import { parseProofTimestamp } from "./proof-message.ts";
 import { parseTimestamp } from "./time.ts";
 import { parseU64, parseU128 } from "./u64.ts";
 
@@ -28,7 +29,7 @@ const formats: Record<string, { readonly accepts: (text: string) => boolean; rea
     expected: "text of ISO-8601 with seconds and a zone, or of epoch seconds or milliseconds",
   },
   "proof-timestamp": {
-    accepts: (text) => parseTimestamp(text) !== null || isVersionTwoToken(text),
+    accepts: (text) => parseProofTimestamp(text) !== null,
     expected: "a timestamp, or v2:<nonce>:<expiry in milliseconds>",
   },
   "ed25519-signature": {
@@ -36,11 +37,6 @@ const formats: Record<string, { readonly accepts: (text: string) => boolean; rea
     expected: "standard Base64 of 64 bytes",
   },
 };
-
-function isVersionTwoToken(text: string): boolean {
-  const [version, nonce, expiry, ...rest] = text.length <= 48 ? text.split(":") : [];
-  return version === "v2" && rest.length === 0 && parseU64(nonce ?? "") !== null && parseU64(expiry ?? "") !== null;
-}
 
 for (const [name, format] of Object.entries(formats)) FormatRegistry.Set(name, format.accepts);
 
@@ -162,8 +158,8 @@ export function namedText(values: readonly string[], description?: string) {
   return Type.String({ enum: values, ...(description === undefined ? {} : { description }) });
 }
 
-export function nullable<S extends TSchema>(schema: S) {
-  return Type.Union([schema, Type.Null()]);
+export function nullable<S extends TSchema>(schema: S, description?: string) {
+  return Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
 }
 
 // ---------------------------------------------------------------------------------------------- errors

@@ -1,0 +1,225 @@
+/**
+ * A Directory for tests: the real app over a real driver, a clock that tests move by hand, and the bodies
+ * that clients send, signed by the keys of `identity.ts`. Each body is made of the request's own members,
+ * so that a test can spoil any one of them.
+ */
+import type { ActionName } from "../../src/core/authorization.ts";
+import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/bytes.ts";
+import type { Did } from "../../src/core/did.ts";
+import { parseDocument } from "../../src/core/document.ts";
+import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { isFault } from "../../src/core/fault.ts";
+import { encodeAuthorization } from "../../src/core/intent.ts";
+import { encodeUpdateProof } from "../../src/core/proof.ts";
+import { documentMessage, registrationMessage } from "../../src/core/proof-message.ts";
+import { encodeDidDocument } from "../../src/core/scale.ts";
+import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory.ts";
+import { directoryDefaults } from "../../src/nodes/directory-parts.ts";
+import { parseIntent } from "../../src/nodes/directory-updates.ts";
+import type { Route } from "../../src/nodes/http.ts";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
+import { testApp } from "./app.ts";
+import { type Identity, type KeyPair, keyPair } from "./identity.ts";
+
+export type Json = Record<string, unknown>;
+export type Reply = { readonly status: number; readonly body: Json; readonly headers: Headers };
+
+export type TestDirectory = {
+  readonly routes: readonly Route[];
+  readonly store: Store;
+  readonly ledger: Ledger;
+  readonly nowMs: () => number;
+  readonly advance: (ms: number) => void;
+  readonly ask: (method: string, path: string, body?: unknown, headers?: Record<string, string>) => Promise<Reply>;
+  /** The submission behind a `202`, once it is settled. */
+  readonly settle: (reply: Reply) => Promise<Submission>;
+  /** Registers an identity and waits until it is confirmed. */
+  readonly register: (identity: Identity, given?: Json) => Promise<Did>;
+  readonly close: () => Promise<void>;
+};
+
+export const testStartMs = Date.parse("2026-07-16T12:00:00Z");
+const settlePatienceMs = 5_000;
+
+export type TestDirectoryOptions = {
+  readonly options?: Partial<DirectoryOptions>;
+  /** Opens another driver than a fresh memory store. */
+  readonly open?: (environment: StoreEnvironment) => Promise<Store>;
+  readonly blockTimeMs?: number;
+  readonly startMs?: number;
+  /** Puts something between the Directory and its ledger. */
+  readonly around?: (ledger: Ledger) => Ledger;
+};
+
+export async function testDirectory(given: TestDirectoryOptions = {}): Promise<TestDirectory> {
+  let nowMs = given.startMs ?? testStartMs;
+  const environment: StoreEnvironment = { now: () => nowMs, log: () => undefined, fatal: failOn };
+  const store = await (given.open ?? openMemory(given.blockTimeMs ?? 10))(environment);
+  const { ledger, receipts, replay } = store.capabilities;
+  if (ledger === undefined || receipts === undefined || replay === undefined) throw new Error("a driver of everything");
+  const options: DirectoryOptions = { ...directoryDefaults, unsignedUpdates: "allow", ...given.options };
+  const directory = createDirectory({ ledger: given.around?.(ledger) ?? ledger, receipts, replay, options });
+  const app = testApp(directory.routes, { now: () => nowMs });
+  const ask: TestDirectory["ask"] = async (method, path, body, headers = {}) => {
+    const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
+    const init = text === undefined ? {} : { body: text, headers: { "content-type": "application/json", ...headers } };
+    const response = await app.ask(path, { method, ...init });
+    return { status: response.status, body: (await response.json()) as Json, headers: response.headers };
+  };
+  const settle = (reply: Reply) => settled(ledger, String(reply.body["tx_hash"] ?? reply.body["tx_id"]));
+  return {
+    routes: directory.routes,
+    store,
+    ledger,
+    nowMs: () => nowMs,
+    advance: (ms) => {
+      nowMs += ms;
+    },
+    ask,
+    settle,
+    register: async (identity, members = {}) => {
+      const reply = await ask("POST", "/register-did", registerBodyOf(identity, nowMs, members));
+      if (reply.status !== 202) throw new Error(`registration answered ${JSON.stringify(reply.body)}`);
+      await settle(reply);
+      nowMs += 1;
+      return identity.did;
+    },
+    close: () => store.close(),
+  };
+}
+
+function failOn(reason: string): never {
+  throw new Error(`the store gave up: ${reason}`);
+}
+
+export function openMemory(blockTimeMs: number): (environment: StoreEnvironment) => Promise<Store> {
+  return async (environment) => {
+    const parsed = memoryPlugin.parseOptions({ block_time_ms: blockTimeMs });
+    if (!parsed.ok) throw new Error("the memory driver refuses its options");
+    return memoryPlugin.open(parsed.options, environment);
+  };
+}
+
+async function settled(ledger: Ledger, txHash: string): Promise<Submission> {
+  const deadline = performance.now() + settlePatienceMs;
+  while (performance.now() < deadline) {
+    const submission = await ledger.submission(txHash);
+    if (submission !== null && submission.state !== "pending" && submission.state !== "in_block") return submission;
+    await Bun.sleep(1);
+  }
+  throw new Error(`${txHash} did not settle`);
+}
+
+// -------------------------------------------------------------------------------------------- identities
+
+/** The key and DID of the worked vectors: seed of 32 bytes 07. */
+export function vectorIdentity(): Identity {
+  return {
+    did: "did:svc:1111111111111111111111" as Did,
+    root: keyPair(new Uint8Array(32).fill(7)),
+    label: "vector",
+  };
+}
+
+/** A document whose method `#k1` holds the root key itself, with a Cache service. */
+export function simpleDocument(identity: Identity): Json {
+  const { did, root } = identity;
+  const method = {
+    id: `${did}#k1`,
+    type: "Multikey",
+    controller: did,
+    publicKeyMultibase: renderPublicKey(root.publicKey),
+  };
+  const service = {
+    id: `${did}#cache`,
+    type: "SvcCacheService",
+    serviceEndpoint: ["https://cache.example"],
+    authorization: [method.id],
+  };
+  return { id: did, verificationMethod: [method], authentication: [method.id], keyAgreement: [], service: [service] };
+}
+
+// ------------------------------------------------------------------------------------------------ bodies
+
+function blobOf(document: unknown, did: Did): Uint8Array {
+  const parsed = parseDocument(document, did);
+  if (isFault(parsed)) throw new Error(parsed.detail);
+  return encodeDidDocument(parsed);
+}
+
+/** A version 1 registration unless `members` names another timestamp. */
+export function registerBodyOf(identity: Identity, nowMs: number, members: Json = {}): Json {
+  const { did, root } = identity;
+  const body = {
+    did,
+    timestamp: new Date(nowMs).toISOString(),
+    did_document: simpleDocument(identity),
+    root_pubkey: renderPublicKey(root.publicKey),
+    ...members,
+  };
+  const { timestamp } = body;
+  const alias = "alias" in body ? String(body.alias) : null;
+  const docBlob = blobOf(body.did_document, did);
+  const message = registrationMessage({ did, alias, timestamp, pubkey: root.publicKey, docBlob });
+  return { ...body, signature: encodeBase64(root.sign(message ?? utf8("nothing"))) };
+}
+
+export function replaceBodyOf(identity: Identity, given: { timestamp: string } & Json): Json {
+  const { did, root } = identity;
+  const { doc_blob: blob, document, ...rest } = given;
+  const docBlob = blob === undefined ? blobOf(document, did) : (blob as Uint8Array);
+  const message = documentMessage({ did, timestamp: given.timestamp, docBlob });
+  return {
+    did,
+    ...(blob === undefined ? { document } : { doc_blob: encodeHex0x(docBlob) }),
+    pubkey: renderPublicKey(root.publicKey),
+    ...rest,
+    signature: encodeBase64(root.sign(message ?? utf8("nothing"))),
+  };
+}
+
+export type Terms = {
+  readonly nonce: string;
+  readonly validUntilMs: number;
+  readonly signerKeyId?: string;
+  readonly signer?: KeyPair;
+};
+
+/** The body of a signed update. Alias bodies carry `timestamp` among the members. */
+export function updateBodyOf(identity: Identity, action: ActionName, members: Json, terms: Terms): Json {
+  const { did } = identity;
+  const signerKeyId = terms.signerKeyId ?? "root";
+  const intent = parseIntent(action, members, did);
+  if (isFault(intent)) throw new Error(intent.detail);
+  const validUntilMs = BigInt(terms.validUntilMs);
+  const payload = encodeAuthorization(intent, { nonce: BigInt(terms.nonce), validUntilMs, signerKeyId });
+  return {
+    did,
+    action,
+    ...members,
+    nonce: terms.nonce,
+    valid_until: String(terms.validUntilMs),
+    signer_key_id: signerKeyId,
+    canonical_payload: encodeHex0x(payload),
+    signature: encodeBase64((terms.signer ?? identity.root).sign(payload)),
+  };
+}
+
+/** The proof headers of an update without a payload. */
+export function proofHeadersOf(
+  identity: Identity,
+  given: {
+    readonly operation: string;
+    readonly body: string;
+    readonly timestamp: string;
+    readonly nonce?: string;
+    readonly keyId?: string;
+    readonly signer?: KeyPair;
+  },
+): Record<string, string> {
+  const { operation, body, timestamp, nonce = crypto.randomUUID(), keyId = "root" } = given;
+  const claims = { operation, did: identity.did, keyId, timestamp, nonce, body: utf8(body) };
+  const signature = (given.signer ?? identity.root).sign(encodeUpdateProof(claims));
+  return { "x-key-id": keyId, "x-timestamp": timestamp, "x-nonce": nonce, "x-signature": encodeBase64(signature) };
+}
