@@ -32,11 +32,11 @@ export async function composeNodes(config: Config, parts: ComposeParts): Promise
   const nodes = [config.directory.enabled ? composeDirectory(config, parts) : null].filter((node) => node !== null);
   return {
     routes: nodes.flatMap((node) => node.routes),
-    limits: Object.assign({}, ...nodes.map((node) => node.limits())),
+    limits: Object.assign({}, ...(await Promise.all(nodes.map((node) => node.limits())))),
   };
 }
 
-type Node = { readonly routes: readonly Route[]; readonly limits: () => Record<string, unknown> };
+type Node = { readonly routes: readonly Route[]; readonly limits: () => object | Promise<object> };
 
 function composeDirectory({ directory }: Config, { stores }: ComposeParts): Node {
   return createDirectory({
