@@ -8,6 +8,7 @@ import type { Did, Uuid } from "./did.ts";
 import type { Service } from "./document.ts";
 import type { DeliveryHint } from "./envelope.ts";
 import { describeFault, type FaultCode } from "./fault.ts";
+import { withoutTrailingSlashes } from "./proof.ts";
 
 export type DeliveryMode = "direct" | "forwarded" | "cache" | "failed";
 export type Channel = "live" | "inbox" | "relay" | "cache";
@@ -159,13 +160,6 @@ function published(facts: DeliveryFacts): boolean {
   const types =
     facts.hint === "cache" ? ["SvcCacheService"] : ["SvcInboxService", "SvcRelayService", "SvcCacheService"];
   return facts.services.some((service) => types.includes(service.type) && service.serviceEndpoint.length > 0);
-}
-
-/** Endpoints are compared without trailing slashes and otherwise as they are written. */
-export function withoutTrailingSlashes(endpoint: string): string {
-  let end = endpoint.length;
-  while (end > 0 && endpoint[end - 1] === "/") end--;
-  return endpoint.slice(0, end);
 }
 
 function destinations(facts: DeliveryFacts, type: string, channel: Channel): Destination[] {
