@@ -1,0 +1,93 @@
+/**
+ * Identities for tests: keys from a seed, and the signed calls that they make. Signing is native, so that
+ * property tests can afford thousands of signatures; other tests judge the verifier.
+ */
+import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
+import { encodeBase58 } from "../../src/core/bytes.ts";
+import type { Did } from "../../src/core/did.ts";
+import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/document.ts";
+import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { sha256 } from "../../src/core/hash.ts";
+import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/intent.ts";
+import type { LedgerCall } from "../../src/core/ledger.ts";
+import { documentMessage, registrationMessage } from "../../src/core/proof-message.ts";
+import { encodeDidDocument } from "../../src/core/scale.ts";
+
+export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
+
+const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
+
+export function keyPair(seed: Uint8Array): KeyPair {
+  const der = Buffer.concat([pkcs8Prefix, seed]);
+  const key: KeyObject = createPrivateKey({ key: der, format: "der", type: "pkcs8" });
+  const spki = createPublicKey(key).export({ format: "der", type: "spki" });
+  return {
+    publicKey: new Uint8Array(spki.subarray(spki.length - 32)),
+    sign: (message) => new Uint8Array(sign(null, message, key)),
+  };
+}
+
+/** The key that a label stands for; the same label is the same key in every run. */
+export function keyOf(label: string): KeyPair {
+  return keyPair(sha256(new TextEncoder().encode(`waypost test key ${label}`)));
+}
+
+export type Identity = { readonly did: Did; readonly root: KeyPair; readonly label: string };
+
+export function identityOf(label: string): Identity {
+  const bytes = sha256(new TextEncoder().encode(`waypost test did ${label}`)).slice(0, 16);
+  // 16 bytes are at most 22 characters; fewer than 16 would take 5 leading zero bytes.
+  return { did: `did:svc:${encodeBase58(bytes)}` as Did, root: keyOf(label), label };
+}
+
+export function methodOf(did: Did, fragment: string, key: KeyPair): VerificationMethod {
+  return {
+    id: `${did}#${fragment}`,
+    type: "Multikey",
+    controller: did,
+    publicKeyMultibase: renderPublicKey(key.publicKey),
+  };
+}
+
+/** One method `#k1` with the identity's own second key, listed in `authentication`. */
+export function documentOf(identity: Identity): DidDocument {
+  const method = methodOf(identity.did, "k1", keyOf(`${identity.label} k1`));
+  return { ...emptyDocument(identity.did), verificationMethod: [method], authentication: [method.id] };
+}
+
+type RegisterCall = Extract<LedgerCall, { readonly name: "register_with_document_proof_signed" }>;
+type SetDocumentCall = Extract<LedgerCall, { readonly name: "set_document_with_proof" }>;
+
+export function registrationOf(
+  identity: Identity,
+  given: { readonly timestamp: string; readonly alias?: string; readonly docBlob?: Uint8Array },
+): RegisterCall {
+  const proof = {
+    did: identity.did,
+    alias: given.alias ?? null,
+    timestamp: given.timestamp,
+    pubkey: identity.root.publicKey,
+    docBlob: given.docBlob ?? encodeDidDocument(documentOf(identity)),
+  };
+  const signature = identity.root.sign(registrationMessage(proof) ?? new Uint8Array(0));
+  return { name: "register_with_document_proof_signed", ...proof, signature };
+}
+
+export function setDocumentOf(
+  identity: Identity,
+  given: { readonly timestamp: string; readonly docBlob: Uint8Array },
+): SetDocumentCall {
+  const proof = { did: identity.did, ...given };
+  const signature = identity.root.sign(documentMessage(proof) ?? new Uint8Array(0));
+  return { name: "set_document_with_proof", ...proof, pubkey: identity.root.publicKey, signature };
+}
+
+/** The call for an intent, signed by `signer`. */
+export function authorizedCall(intent: Intent, terms: Terms, signer: KeyPair): LedgerCall {
+  const signedPayload = encodeAuthorization(intent, terms);
+  return callOfIntent(intent, {
+    signedPayload,
+    signature: signer.sign(signedPayload),
+    signerKeyId: terms.signerKeyId,
+  });
+}

@@ -1,0 +1,61 @@
+/**
+ * A ledger of maps around `applyCall`: the smallest thing that can hold several DIDs. It writes what a
+ * call changes and nothing else, so that tests of the rules see the rules.
+ */
+import { embeddedBounds } from "../../src/core/bounds.ts";
+import type { Applied } from "../../src/core/change.ts";
+import type { Did } from "../../src/core/did.ts";
+import { type Account, applyCall, type DidRecord, emptyAccount, type LedgerCall } from "../../src/core/ledger.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
+import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/refusal.ts";
+
+export const operatorAccount = new Uint8Array(32).fill(0xaa);
+
+export class World {
+  readonly accounts = new Map<Did, Account>();
+  readonly aliases = new Map<string, Did>();
+  readonly policies = new Map<string, DeliveryPolicy | PersonaPolicy>();
+  operator = operatorAccount;
+
+  constructor(public nowMs: number) {}
+
+  account(did: Did): Account {
+    return this.accounts.get(did) ?? emptyAccount;
+  }
+
+  record(did: Did): DidRecord {
+    const { record } = this.account(did);
+    if (record === null) throw new Error(`${did} has no record`);
+    return record;
+  }
+
+  try(call: LedgerCall): Applied | LedgerRefusal {
+    return applyCall({
+      account: this.account(call.did),
+      aliasHolder: (alias) => this.aliases.get(alias) ?? null,
+      call,
+      nowMs: this.nowMs,
+      operator: this.operator,
+      bounds: embeddedBounds,
+    });
+  }
+
+  /** Applies a call and answers its events' names, or the name of the refusal. */
+  apply(call: LedgerCall): string[] | LedgerError {
+    const outcome = this.try(call);
+    if (isRefusal(outcome)) return outcome.error;
+    this.accounts.set(call.did, outcome.account);
+    for (const alias of outcome.aliases.removed) this.aliases.delete(alias);
+    for (const alias of outcome.aliases.set) this.aliases.set(alias, call.did);
+    for (const { scope, key, policy } of outcome.policies) {
+      if (policy === null) this.policies.delete(`${scope} ${key}`);
+      else this.policies.set(`${scope} ${key}`, policy);
+    }
+    return outcome.events.map((event) => event.name);
+  }
+
+  /** Changes a record behind the ledger's back, to stage what no call leads to. */
+  stage(did: Did, patch: Partial<DidRecord>): void {
+    this.accounts.set(did, { ...this.account(did), record: { ...this.record(did), ...patch } });
+  }
+}
