@@ -23,7 +23,7 @@ export type ComposeParts = NodeOverrides & {
 export type ComposedNodes = {
   readonly routes: readonly Route[];
   /** What `/limits` answers. */
-  readonly limits: Readonly<Record<string, unknown>>;
+  readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly upgrade?: Upgrade<unknown>;
   readonly stop?: () => Promise<void>;
 };
@@ -32,7 +32,7 @@ export async function composeNodes(config: Config, parts: ComposeParts): Promise
   const nodes = [config.directory.enabled ? composeDirectory(config, parts) : null].filter((node) => node !== null);
   return {
     routes: nodes.flatMap((node) => node.routes),
-    limits: Object.assign({}, ...(await Promise.all(nodes.map((node) => node.limits())))),
+    limits: async () => Object.assign({}, ...(await Promise.all(nodes.map((node) => node.limits())))),
   };
 }
 

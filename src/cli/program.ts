@@ -7,6 +7,7 @@ import { version } from "../version.ts";
 import { registerConfigCommand } from "./config.ts";
 import { registerDevCommand } from "./dev.ts";
 import { registerDoctorCommand } from "./doctor.ts";
+import { registerHealthCommand } from "./health.ts";
 import { CommandFailure } from "./outcome.ts";
 import { registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
@@ -21,6 +22,7 @@ function createProgram(): Command {
   registerDevCommand(program);
   registerConfigCommand(program);
   registerDoctorCommand(program);
+  registerHealthCommand(program);
   registerStorageCommand(program);
   return program;
 }

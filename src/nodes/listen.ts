@@ -69,7 +69,7 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
     error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
     websocket: upgrade?.websocket ?? noWebSocket<Session>(),
   };
-  const place = parseAddress(options.address);
+  const place = parseListenAddress(options.address);
   if (place === null) throw new Error(`${options.address} is no address to listen on`);
   const server =
     "unix" in place
@@ -128,7 +128,7 @@ function upgradeContext<Session>(
 export type ListenAddress = { readonly unix: string } | { readonly hostname: string; readonly port: number };
 
 /** `host:port`, `[v6]:port` or `unix:/path`; `null` for anything else. */
-export function parseAddress(text: string): ListenAddress | null {
+export function parseListenAddress(text: string): ListenAddress | null {
   if (text.startsWith("unix:")) return text.length > 5 && text.length < 100 ? { unix: text.slice(5) } : null;
   const m = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/.exec(text);
   if (m === null || Number(m[3]) > 65_535) return null;
@@ -137,7 +137,7 @@ export function parseAddress(text: string): ListenAddress | null {
 
 /** Only callers of this machine reach it. */
 export function isLoopbackAddress(text: string): boolean {
-  const place = parseAddress(text);
+  const place = parseListenAddress(text);
   if (place === null) return false;
   if ("unix" in place) return true;
   return place.hostname === "localhost" || place.hostname === "::1" || /^127\.\d+\.\d+\.\d+$/.test(place.hostname);

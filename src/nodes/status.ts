@@ -22,7 +22,7 @@ export type StatusOptions = {
   /** The routes of the nodes on the same listener, for the description. */
   readonly routes: readonly Route[];
   /** What `/limits` answers: the limits of all nodes of the listener. */
-  readonly limits: Readonly<Record<string, unknown>>;
+  readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly metrics: Metrics;
   readonly withMetrics: boolean;
   /** Names of what must work, and the probe of each; a probe throws when it does not. */
@@ -95,9 +95,14 @@ async function failedProbes(probes: StatusOptions["probes"]): Promise<string[]> 
 }
 
 function limits(options: StatusOptions): Route {
-  const answer: Answer = { status: 200, json: options.limits };
-  const responses = { 200: { description: "The limits that this node applies.", schema: LimitsAnswer } };
-  return nodeRoute("/limits", { id: "limits", summary: "Limits of this node", responses }, () => answer);
+  const piece: Piece = {
+    id: "limits",
+    summary: "Limits of this node",
+    responses: { 200: { description: "The limits that this node applies.", schema: LimitsAnswer } },
+    codes: ["chain_unavailable"],
+  };
+  const route = nodeRoute("/limits", piece, async () => ({ status: 200, json: await options.limits() }));
+  return { ...route, unavailable: "chain_unavailable" };
 }
 
 function metrics(options: StatusOptions): Route {

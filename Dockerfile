@@ -1,0 +1,36 @@
+# Three stages: build the executable, start it once and ask it for readiness, and an image that holds
+# nothing but the executable, run by a user without rights.
+
+FROM node:22-bookworm-slim AS build
+RUN npm install --global bun@1.4.5
+WORKDIR /build
+COPY package.json bun.lock bunfig.toml ./
+RUN bun install --frozen-lockfile
+COPY tsconfig.json build.ts ./
+COPY src ./src
+RUN bun build.ts
+
+FROM debian:12-slim AS smoke
+COPY --from=build /build/dist/waypost /usr/local/bin/waypost
+COPY examples/container.toml /etc/waypost/waypost.toml
+RUN mkdir /data && waypost config check --config /etc/waypost/waypost.toml \
+  && (waypost serve --config /etc/waypost/waypost.toml & echo $! > /tmp/pid) \
+  && waypost health http://127.0.0.1:7400 --wait 20 \
+  && kill "$(cat /tmp/pid)" && touch /smoke-passed
+
+FROM debian:12-slim
+# Ties this stage to the smoke test: without it the image is not built.
+COPY --from=smoke /smoke-passed /usr/share/doc/waypost/smoke-passed
+COPY --from=build /build/dist/waypost /usr/local/bin/waypost
+COPY LICENSE /usr/share/doc/waypost/LICENSE
+COPY examples/container.toml /etc/waypost/waypost.toml
+RUN useradd --system --uid 7400 --home-dir /data --shell /usr/sbin/nologin waypost \
+  && mkdir /data && chown 7400:7400 /data
+USER 7400:7400
+WORKDIR /data
+VOLUME /data
+EXPOSE 7400
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=5s CMD ["waypost", "health", "http://127.0.0.1:7400"]
+ENTRYPOINT ["waypost"]
+CMD ["serve", "--config", "/etc/waypost/waypost.toml"]

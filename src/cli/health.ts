@@ -1,0 +1,37 @@
+/**
+ * `waypost health <url>`: whether a node is ready, for supervisors and images that hold no other client.
+ * Exit code 0 ready, 1 not ready, 2 not ready within `--wait`.
+ */
+import type { Command } from "commander";
+import { failed, timedOut } from "./outcome.ts";
+
+const askTimeoutMs = 3_000;
+const againMs = 200;
+
+export function registerHealthCommand(program: Command): void {
+  program
+    .command("health")
+    .description("ask a node whether it is ready")
+    .argument("<url>", "base URL of the node")
+    .option("-w, --wait <seconds>", "ask again until it is", "0")
+    .action(async (url: string, options: { wait: string }) => {
+      const waitMs = Number(options.wait) * 1_000;
+      const endsAtMs = performance.now() + waitMs;
+      let answer = await askReadiness(url);
+      while (!answer.ready && performance.now() < endsAtMs) {
+        await Bun.sleep(againMs);
+        answer = await askReadiness(url);
+      }
+      if (!answer.ready) throw waitMs > 0 ? timedOut(answer.text) : failed(answer.text);
+      console.log(answer.text);
+    });
+}
+
+async function askReadiness(url: string): Promise<{ readonly ready: boolean; readonly text: string }> {
+  try {
+    const response = await fetch(new URL("/readyz", url), { signal: AbortSignal.timeout(askTimeoutMs), proxy: false });
+    return { ready: response.ok, text: (await response.text()).slice(0, 4_096) };
+  } catch (error) {
+    return { ready: false, text: error instanceof Error ? error.message : String(error) };
+  }
+}
