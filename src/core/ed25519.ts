@@ -4,7 +4,7 @@
  * is remembered is bounded.
  * Source: decisions sections 1 and 8, design/security 3.2.
  */
-import { createPublicKey, type KeyObject, verify } from "node:crypto";
+import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase58, decodeHex, encodeBase58 } from "./bytes.ts";
 import type { VerificationMethod } from "./document.ts";
@@ -44,6 +44,17 @@ function importKey(publicKey: Uint8Array): KeyObject {
   const key = createPublicKey({ key: Buffer.from(der.buffer), format: "der", type: "spki" });
   remember(importedKeys, name, key);
   return key;
+}
+
+/** DER of an Ed25519 private key in PKCS #8, up to the 32 seed bytes (RFC 8410). */
+const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
+
+/** The signing function of a node's own key, from its 32-byte seed; `null` for another length. About 25 µs a signature. */
+export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8Array) | null {
+  if (seed.length !== 32) return null;
+  const der = Buffer.concat([pkcs8Prefix, seed]);
+  const key = createPrivateKey({ key: der, format: "der", type: "pkcs8" });
+  return (message) => new Uint8Array(sign(null, message, key));
 }
 
 /**
