@@ -179,6 +179,15 @@ function isRecipientsSource(text: string): boolean {
   return text === "local" || /^ledger:[a-z][a-z0-9_-]{0,31}$/.test(text) || isPublicEndpoint(text);
 }
 
+/** Whom a node serves besides what the recipient's policy says. */
+const admissionSettings = {
+  require_sender_signature: flag(false).meta(doc("Whether envelopes without a sender signature are refused.")),
+  allow_recipients: texts.meta(doc("When not empty: the only recipients that are served.")),
+  deny_recipients: texts.meta(doc("Recipients that are refused.")),
+  allow_senders: texts.meta(doc("When not empty: the only (signed) senders that are served.")),
+  deny_senders: texts.meta(doc("Senders that are refused.")),
+};
+
 const relaySchema = z.strictObject({
   enabled: flag(false).meta(doc("Whether this process is a Relay.")),
   store: name.prefault("main").meta(doc("Store of delivery results (repeats) and replay marks.")),
@@ -215,11 +224,7 @@ const relaySchema = z.strictObject({
   recipient_rate: count(20, { max: 1_000_000 }).meta(doc("Envelopes a second to one recipient.")),
   recipient_burst: count(200, { max: 1_000_000 }).meta(doc("The same at once.")),
   rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
-  require_sender_signature: flag(false).meta(doc("Whether envelopes without a sender signature are refused.")),
-  allow_recipients: texts.meta(doc("When not empty: the only recipients that are served.")),
-  deny_recipients: texts.meta(doc("Recipients that are refused.")),
-  allow_senders: texts.meta(doc("When not empty: the only (signed) senders that are served.")),
-  deny_senders: texts.meta(doc("Senders that are refused.")),
+  ...admissionSettings,
 });
 
 const cacheSchema = z.strictObject({
@@ -246,6 +251,13 @@ const cacheSchema = z.strictObject({
   store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
   page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one answer.")),
   page_bytes_max: size("1MiB", { max: 16 << 20 }).meta(doc("Bytes of envelopes in one answer, past the first.")),
+  summary_entries_max: count(1_000, { max: 10_000 }).meta(doc("Ids in one answer of a summary.")),
+  ack_ids_max: count(1_000, { max: 10_000 }).meta(doc("Ids in one acknowledgement.")),
+  streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
+  recipient_streams_max: count(8, { max: 1_000 }).meta(doc("Open streams of one recipient.")),
+  stream_heartbeat: duration("15s", { min: 1_000, max: 60_000 }).meta(doc("Longest silence of a stream.")),
+  stream_life: duration("15m", { min: 1_000, max: 86_400_000 }).meta(doc("Life of a stream; the client comes again.")),
+  ...admissionSettings,
 });
 
 export const configSchema = z.strictObject({
