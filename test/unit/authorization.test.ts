@@ -123,7 +123,7 @@ describe("worked vectors", () => {
       name: "RemoveKeyAgreement",
       intent: { action: "RemoveKeyAgreement", did, id: `${did}#x25519-1` },
       nonce: 5n,
-      hex: `${head}07000000019c6469643a7376633a3131313131313131313131313131313131313131313123783235353139 2d310500000000${end.slice(2)}`.replace(
+      hex: `${head}07000000019c6469643a7376633a31313131313131313131313131313131313131313131237832353531392d310500000000${end.slice(2)}`.replace(
         " ",
         "",
       ),
