@@ -123,10 +123,7 @@ describe("worked vectors", () => {
       name: "RemoveKeyAgreement",
       intent: { action: "RemoveKeyAgreement", did, id: `${did}#x25519-1` },
       nonce: 5n,
-      hex: `${head}07000000019c6469643a7376633a31313131313131313131313131313131313131313131237832353531392d310500000000${end.slice(2)}`.replace(
-        " ",
-        "",
-      ),
+      hex: `${head}07000000019c6469643a7376633a31313131313131313131313131313131313131313131237832353531392d310500000000000000${end}`,
       signature: "h4McUwhQ+HYGztVxfteX4EMbz7w1RraoINW/mYoJSR1BzWjLBN5ba8dzXKnLetYuZYKt/eUZ46Kibz0YF478Bg==",
     },
     {
