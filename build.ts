@@ -4,7 +4,7 @@
  * compiled program can't find it, so the look-up is replaced by the addon itself, which is embedded; a
  * build that does not hold it fails.
  */
-import { existsSync, mkdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { BunPlugin } from "bun";
@@ -68,6 +68,7 @@ for (const message of result.logs) console.error(message);
 if (!result.success) process.exit(1);
 
 if (!holds(readFileSync(outfile), readFileSync(addon))) {
+  rmSync(outfile);
   console.error(`${outfile} does not hold ${addon}`);
   process.exit(1);
 }

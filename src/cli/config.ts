@@ -5,7 +5,7 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { type Config, parseConfig } from "../config.ts";
-import { renderEffective } from "../config-reference.ts";
+import { renderEffective, renderReference } from "../config-reference.ts";
 import { checkStores } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
 
@@ -27,6 +27,12 @@ export function registerConfigCommand(program: Command): void {
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
       console.log(renderEffective(await readConfig(options.config)));
+    });
+  config
+    .command("reference")
+    .description("print every setting with its default and meaning, in Markdown")
+    .action(() => {
+      console.log(renderReference());
     });
 }
 

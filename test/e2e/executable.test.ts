@@ -1,0 +1,162 @@
+/**
+ * The executable by itself, in empty folders without node_modules: it starts, describes itself, checks
+ * configurations, runs the examples, loads a storage plugin from a file, and ends as it should.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { executable, freePort, run, scratchFolder, startNode } from "../support/executable.ts";
+
+const examples = join(import.meta.dir, "..", "..", "examples");
+const scratch = scratchFolder();
+const cwd = scratch.path;
+beforeAll(async () => {
+  await executable();
+}, 120_000);
+afterAll(() => scratch.remove());
+
+/** An example with its first listener on a free port and the others left out. */
+function placeExample(name: string, folder: string): { readonly url: string } {
+  const port = freePort();
+  const text = readFileSync(join(examples, name), "utf8")
+    .replace(/^listen = .*$/m, `listen = ["127.0.0.1:${port}"]`)
+    .replace(/^admin_listen = .*$/m, "")
+    .replace(/^path = .*$/m, 'path = "data"');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, "waypost.toml"), text);
+  return { url: `http://127.0.0.1:${port}` };
+}
+
+test("it tells its version and its commands", async () => {
+  expect((await run(["--version"], { cwd })).stdout.trim()).toMatch(/^\d+\.\d+\.\d+$/);
+  const help = await run(["--help"], { cwd });
+  for (const command of ["serve", "dev", "config", "doctor", "did", "send", "receive"]) {
+    expect(help.stdout).toContain(command);
+  }
+});
+
+test("a misspelt command fails with 1", async () => {
+  const { code, stderr } = await run(["srve"], { cwd });
+  expect([code, stderr.includes("srve")]).toEqual([1, true]);
+});
+
+describe("configuration", () => {
+  test("every problem is told and the exit code is 1", async () => {
+    writeFileSync(join(cwd, "bad.toml"), '[server]\nlistn = 1\n[stores.main]\nplugin = "lmbd"\n[cache]\nenabled = 1\n');
+    const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
+    expect(code).toBe(1);
+    for (const setting of ["server.listn", "cache.enabled"]) expect(stderr).toContain(setting);
+  });
+
+  test("problems of stores are told under their names", async () => {
+    const text =
+      '[stores.main]\nplugin = "lmdb"\npath = "data"\ncolour = 1\n[directory]\nenabled = true\nledger = "other"\n';
+    writeFileSync(join(cwd, "bad.toml"), text);
+    const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
+    expect([code, stderr.includes("stores.main.colour"), stderr.includes("directory.ledger")]).toEqual([1, true, true]);
+  });
+
+  test("a missing file is a failure and no crash", async () => {
+    const { code, stderr } = await run(["serve", "--config", "none.toml"], { cwd });
+    expect([code, stderr.trim()]).toEqual([1, "none.toml: there is no such file"]);
+  });
+});
+
+describe("examples", () => {
+  test.each(["all-in-one.toml", "relay.toml", "cache.toml", "container.toml"])(
+    "%s starts, serves and ends",
+    async (name) => {
+      const folder = join(cwd, name);
+      const { url } = placeExample(name, folder);
+      expect((await run(["config", "check"], { cwd: folder })).code).toBe(0);
+      const node = await startNode(["serve"], { cwd: folder, url });
+      const description = (await (await fetch(`${url}/openapi.json`)).json()) as { paths: object };
+      const has = (path: string): boolean => Object.hasOwn(description.paths, path);
+      const expected = name.startsWith("relay")
+        ? [true, false]
+        : name.startsWith("cache")
+          ? [false, true]
+          : [true, true];
+      expect([has("/relay"), has("/cache/store")]).toEqual(expected);
+      expect((await fetch(`${url}/limits`)).status).toBe(200);
+      expect(await node.kill("SIGTERM")).toBe(0);
+      expect(existsSync(join(folder, "data"))).toBe(true);
+    },
+  );
+
+  test("the admin listener has the metrics and the public one has not", async () => {
+    const folder = join(cwd, "admin");
+    const { url } = placeExample("all-in-one.toml", folder);
+    const adminPort = freePort();
+    const path = join(folder, "waypost.toml");
+    writeFileSync(
+      path,
+      readFileSync(path, "utf8").replace("[server]", `[server]\nadmin_listen = ["127.0.0.1:${adminPort}"]`),
+    );
+    const node = await startNode(["serve"], { cwd: folder, url });
+    expect((await fetch(`${url}/metrics`)).status).toBe(404);
+    const metrics = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
+    expect(metrics).toContain("waypost_http_requests_total");
+    expect(metrics).toContain('waypost_mailbox_entries{store="main"} 0');
+    expect((await fetch(`http://127.0.0.1:${adminPort}/limits`)).status).toBe(200);
+    expect((await run(["health", url], { cwd })).code).toBe(0);
+    expect(await node.kill("SIGTERM")).toBe(0);
+    expect((await run(["health", url], { cwd })).code).toBe(1);
+  });
+});
+
+describe("the page and the description", () => {
+  test("they come out of the executable without anything from elsewhere", async () => {
+    const folder = join(cwd, "docs");
+    const { url } = placeExample("all-in-one.toml", folder);
+    const node = await startNode(["serve"], { cwd: folder, url });
+    const page = await (await fetch(`${url}/docs`)).text();
+    expect(page).toContain("/registration-status/{did}");
+    expect(/<(script|img|link|iframe)|src=|@import|url\(/.test(page)).toBe(false);
+    expect([...page.matchAll(/href="([^"#]+)"/g)].map((m) => m[1]).every((to) => to?.startsWith("/"))).toBe(true);
+    await node.kill("SIGTERM");
+  });
+});
+
+test("doctor and storage stats look into stores that nobody serves", async () => {
+  const folder = join(cwd, "doctor");
+  placeExample("all-in-one.toml", folder);
+  const doctor = await run(["doctor", "--json"], { cwd: folder });
+  const findings = JSON.parse(doctor.stdout) as { name: string; ok: boolean }[];
+  expect([doctor.code, findings.filter((one) => !one.ok)]).toEqual([0, []]);
+  const stats = await run(["storage", "stats", "--json"], { cwd: folder });
+  expect(JSON.parse(stats.stdout)).toMatchObject([{ name: "main", plugin: "lmdb", durability: "flushed" }]);
+});
+
+test("a second signal ends it at once", async () => {
+  const folder = join(cwd, "signals");
+  const { url } = placeExample("cache.toml", folder);
+  const node = await startNode(["serve"], { cwd: folder, url });
+  // A request whose body never ends holds the drain up.
+  const stuck = fetch(`${url}/cache/store`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(10)) }),
+  }).catch(() => null);
+  await Bun.sleep(100);
+  void node.kill("SIGTERM");
+  await Bun.sleep(100);
+  expect(await node.kill("SIGTERM")).toBe(1);
+  await stuck;
+});
+
+test("a storage plugin from a file is loaded and serves", async () => {
+  const folder = join(cwd, "plugin");
+  const { url } = placeExample("all-in-one.toml", folder);
+  cpSync(join(import.meta.dir, "..", "support", "external-plugin.ts"), join(folder, "plugin.ts"));
+  const path = join(folder, "waypost.toml");
+  const text = readFileSync(path, "utf8")
+    .replace("[relay]\nenabled = true", "[relay]\nenabled = false")
+    .replace("[cache]\nenabled = true", '[cache]\nenabled = true\nstore = "side"')
+    .replace("[directory]", '[stores.side]\nplugin = "./plugin.ts"\ngreeting = "hello"\n\n[directory]');
+  writeFileSync(path, text);
+  const node = await startNode(["serve"], { cwd: folder, url });
+  expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({ checks: { "store side": "ok" } });
+  await node.kill("SIGTERM");
+  expect(await node.output()).toContain("hello from a plugin");
+});

@@ -1,0 +1,117 @@
+/**
+ * The compiled executable for tests: built when it is missing or older than a source, run in folders of
+ * their own without node_modules, and asked over sockets only.
+ */
+import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Glob, type Subprocess } from "bun";
+
+const root = join(import.meta.dir, "..", "..");
+const program = join(root, "dist", "waypost");
+
+let built: Promise<string> | null = null;
+
+/** Path of the executable. */
+export function executable(): Promise<string> {
+  built ??= build();
+  return built;
+}
+
+async function build(): Promise<string> {
+  if (isCurrent()) return program;
+  const child = Bun.spawn([process.execPath, "build.ts"], { cwd: root, stdout: "pipe", stderr: "pipe" });
+  const [code, output] = await Promise.all([child.exited, new Response(child.stderr).text()]);
+  if (code !== 0) throw new Error(`the build failed: ${output}`);
+  return program;
+}
+
+function isCurrent(): boolean {
+  const builtMs = statSync(program, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  const parts = ["build.ts", "bun.lock", ...new Glob("src/**/*").scanSync({ cwd: root })];
+  return parts.every((path) => statSync(join(root, path)).mtimeMs < builtMs);
+}
+
+/** An empty folder of its own; `remove` is for afterAll. */
+export function scratchFolder(): { readonly path: string; readonly remove: () => void } {
+  const path = mkdtempSync(join(tmpdir(), "waypost-"));
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** A port that was free a moment ago. */
+export function freePort(): number {
+  const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
+  const { port } = server;
+  void server.stop(true);
+  if (port === undefined) throw new Error("no port was given");
+  return port;
+}
+
+export type Ran = { readonly code: number; readonly stdout: string; readonly stderr: string };
+
+export type RunOptions = { readonly cwd: string; readonly env?: Readonly<Record<string, string>> };
+
+/** What a program may see of the environment: nothing that would help it find this repository. */
+function bareEnvironment(cwd: string): Record<string, string> {
+  return { PATH: "/usr/bin:/bin", HOME: cwd, TMPDIR: tmpdir() };
+}
+
+/** Runs the executable to its end. */
+export async function run(args: readonly string[], options: RunOptions): Promise<Ran> {
+  const child = Bun.spawn([await executable(), ...args], {
+    cwd: options.cwd,
+    env: { ...bareEnvironment(options.cwd), ...options.env },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [code, stdout, stderr] = await Promise.all([
+    child.exited,
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
+  return { code, stdout, stderr };
+}
+
+export type RunningNode = {
+  readonly url: string;
+  readonly output: () => Promise<string>;
+  readonly kill: (signal: "SIGTERM" | "SIGKILL" | "SIGINT") => Promise<number>;
+};
+
+/** Starts the executable as a server and waits until `url` is ready. */
+export async function startNode(args: readonly string[], options: RunOptions & { url: string }): Promise<RunningNode> {
+  const child = Bun.spawn([await executable(), ...args], {
+    cwd: options.cwd,
+    env: { ...bareEnvironment(options.cwd), ...options.env },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const texts = Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  const output = async (): Promise<string> => (await texts).join("\n");
+  await untilReady(options.url, child, output);
+  return {
+    url: options.url,
+    output,
+    kill: async (signal) => {
+      child.kill(signal);
+      return child.exited;
+    },
+  };
+}
+
+const readyWithinMs = 20_000;
+
+async function untilReady(url: string, child: Subprocess, output: () => Promise<string>): Promise<void> {
+  const endsAtMs = performance.now() + readyWithinMs;
+  while (performance.now() < endsAtMs) {
+    if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${await output()}`);
+    const ready = await fetch(`${url}/readyz`).then(
+      (response) => response.ok,
+      () => false,
+    );
+    if (ready) return;
+    await Bun.sleep(25);
+  }
+  child.kill("SIGKILL");
+  throw new Error(`${url} was not ready in time: ${await output()}`);
+}
