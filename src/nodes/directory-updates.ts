@@ -391,12 +391,14 @@ function decodeSignedPayload(text: string, intent: Intent, terms: Terms): Uint8A
   if (bytes === null) {
     return badInput("invalid_canonical_payload", "/canonical_payload", "must be 0x hex or Base64");
   }
-  if (decodeTerms(operations[intent.action].counter, bytes) === null) {
-    const structure = counters[operations[intent.action].counter].nonceDomain;
+  const { counter } = operations[intent.action];
+  const same = equalBytes(bytes, encodeAuthorization(intent, terms));
+  if (decodeTerms(counter, bytes) === null) {
+    if (same) return fault("document_invalid", "a member is larger than the structures of the ledger hold");
+    const structure = counters[counter].nonceDomain;
     return badInput("invalid_canonical_payload", "/canonical_payload", `is no payload of the ${structure} structure`);
   }
-  if (equalBytes(bytes, encodeAuthorization(intent, terms))) return bytes;
-  return badInput("payload_mismatch", "/canonical_payload", "differs from what the other members make");
+  return same ? bytes : badInput("payload_mismatch", "/canonical_payload", "differs from what the other members make");
 }
 
 // -------------------------------------------------------------------------------------------------- time

@@ -1,0 +1,167 @@
+/**
+ * The stage on which scenarios of the Directory play: one shared Directory, a ledger that can be told to
+ * fail, and identities in the states that refusals need. A scenario is a record, so that a test can count
+ * which codes of which routes have one.
+ */
+import { expect, test } from "bun:test";
+import type { ActionName } from "../../src/core/authorization.ts";
+import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { type FaultCode, fault } from "../../src/core/fault.ts";
+import type { DirectoryOptions } from "../../src/nodes/directory.ts";
+import { type Ledger, StoreError } from "../../src/storage/contract.ts";
+import { type Json, type Reply, type Terms, type TestDirectory, testDirectory, updateBodyOf } from "./directory.ts";
+import { type Identity, identityOf, keyOf, methodOf } from "./identity.ts";
+
+export type Scenario = {
+  readonly name: string;
+  /** `METHOD /path/:template` of the route. */
+  readonly route: string;
+  readonly status: number;
+  readonly code?: FaultCode;
+  /** Pointers that the refusal must name. */
+  readonly pointers?: readonly string[];
+  readonly act: (stage: Stage) => Promise<Reply>;
+  readonly check?: (reply: Reply, stage: Stage) => Promise<void> | void;
+};
+
+export type Stage = TestDirectory & {
+  /** Registered, with the rich document and one alias; refused requests leave it as it is. */
+  readonly standing: Identity;
+  readonly deactivated: Identity;
+  readonly unknown: Identity;
+  /** What the ledger does until `restore`: fail on reading, fail on taking, or refuse. */
+  readonly breakLedger: (how: "unreadable" | "full" | "refusing") => void;
+  readonly restore: () => void;
+  /** A fresh registered identity with the rich document and the alias `aliasOf`. */
+  readonly fresh: (document?: (identity: Identity) => Json) => Promise<Identity>;
+};
+
+export async function openStage(options: Partial<DirectoryOptions> = {}): Promise<Stage> {
+  const trouble: { how: "none" | "unreadable" | "full" | "refusing" } = { how: "none" };
+  const directory = await testDirectory({ options, around: (ledger) => troubled(ledger, trouble) });
+  let count = 0;
+  const fresh = async (document = richDocument) => {
+    const identity = identityOf(`stage ${count++}`);
+    await directory.register(identity, { did_document: document(identity), alias: aliasOf(identity) });
+    return identity;
+  };
+  const [standing, deactivated] = [await fresh(), await fresh()];
+  const body = updateBodyOf(deactivated, "deactivate_did", {}, termsAt(directory));
+  await directory.settle(await directory.ask("POST", `/dids/${deactivated.did}/deactivate`, body));
+  return {
+    ...directory,
+    standing,
+    deactivated,
+    unknown: identityOf("nobody"),
+    fresh,
+    breakLedger: (how) => {
+      trouble.how = how;
+    },
+    restore: () => {
+      trouble.how = "none";
+    },
+  };
+}
+
+/** The ledger itself, or what is left of it: reads and submissions behave as a node's would. */
+function troubled(ledger: Ledger, trouble: { how: string }): Ledger {
+  const submit: Ledger["submit"] = async (call, label) => {
+    if (trouble.how === "full") throw new StoreError("full", "no room");
+    if (trouble.how === "refusing") return fault("chain_submission_rejected", "the chain says no");
+    return ledger.submit(call, label);
+  };
+  return new Proxy(ledger, {
+    get(target, name) {
+      if (name === "submit") return submit;
+      const operation: unknown = Reflect.get(target, name);
+      if (typeof operation !== "function") return operation;
+      return async (...input: unknown[]) => {
+        if (trouble.how === "unreadable") throw new StoreError("unavailable", "no answer");
+        return operation.apply(target, input);
+      };
+    },
+  });
+}
+
+export function termsAt(directory: TestDirectory, terms: Partial<Terms> = {}): Terms {
+  return { nonce: "0", validUntilMs: directory.nowMs() + 60_000, ...terms };
+}
+
+/** Sends a signed update; `spoil` changes the finished body. */
+export async function sendUpdate(
+  stage: Stage,
+  given: {
+    readonly identity: Identity;
+    readonly action: ActionName;
+    readonly method: string;
+    readonly path: string;
+    readonly members: Json;
+    readonly terms?: Partial<Terms>;
+    readonly spoil?: (body: Json) => Json;
+  },
+): Promise<Reply> {
+  const body = updateBodyOf(given.identity, given.action, given.members, termsAt(stage, given.terms));
+  return stage.ask(given.method, given.path, given.spoil?.(body) ?? body);
+}
+
+export const aliasOf = ({ did }: Identity): string => `alias-${did.slice(8, 24).toLowerCase()}`;
+
+/** Methods `#k1` (root key, listed) and `#k2`, a key agreement `#x25519-1`, a service `#cache`. */
+export function richDocument(identity: Identity): Json {
+  const { did, root, label } = identity;
+  const [k1, k2] = [methodOf(did, "k1", root), methodOf(did, "k2", keyOf(`${label} k2`))];
+  return {
+    id: did,
+    verificationMethod: [k1, k2],
+    authentication: [k1.id],
+    keyAgreement: [agreementOf(identity, "x25519-1")],
+    service: [serviceOf(identity, "cache")],
+  };
+}
+
+export function agreementOf({ did }: Identity, fragment: string): Json {
+  return {
+    id: `${did}#${fragment}`,
+    type: "X25519KeyAgreementKey2020",
+    controller: did,
+    publicKeyMultibase: "z6LSgtvMnb35HnMsEx48tQXVmXHLUAutTBadN6Zr6bwfmtkz",
+  };
+}
+
+export function serviceOf({ did }: Identity, fragment: string): Json {
+  return {
+    id: `${did}#${fragment}`,
+    type: "SvcCacheService",
+    serviceEndpoint: ["https://cache.example"],
+    authorization: [`${did}#k1`],
+  };
+}
+
+export function methodWith(identity: Identity, fragment: string, label = `${identity.label} ${fragment}`): Json {
+  return { ...methodOf(identity.did, fragment, keyOf(label)) };
+}
+
+/** The neutral element: on the curve, canonical, of order one. Everything verifies under it. */
+export const smallOrderKey = renderPublicKey(Uint8Array.fromHex(`01${"00".repeat(31)}`));
+
+export function encoded(...segments: string[]): string {
+  return segments.map(encodeURIComponent).join("/");
+}
+
+/** Declares one test for each scenario: status, code, pointers, and what the scenario itself asserts. */
+export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Stage): void {
+  for (const scenario of scenarios) {
+    test(`${scenario.route} ${scenario.name}`, async () => {
+      const stage = stageOf();
+      const reply = await scenario.act(stage);
+      const { status, code } = scenario;
+      const seen = { status: reply.status, ...(code === undefined ? {} : { code: reply.body["code"] }) };
+      expect(seen).toEqual({ status, ...(code === undefined ? {} : { code }) });
+      const errors = (reply.body["errors"] ?? []) as { pointer: string }[];
+      if (scenario.pointers !== undefined) {
+        expect(errors.map(({ pointer }) => pointer)).toEqual(expect.arrayContaining([...scenario.pointers]));
+      }
+      await scenario.check?.(reply, stage);
+    });
+  }
+}
