@@ -285,8 +285,8 @@ class Chain implements EmbeddedLedger {
     if (this.timer !== null || this.closing || this.pendingCalls === 0) return;
     const { blockTimeMs } = this.options;
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
-    // A table that fails is asked again at growing distances, at most half a minute apart.
-    const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, 100 * 2 ** Math.min(this.failures, 10));
+    // A table that fails is asked again at doubling distances, at most half a minute apart.
+    const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 16));
     this.timer = setTimeout(() => void this.accompany(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
   }
 
