@@ -29,7 +29,7 @@ export type DeliveryResult = {
 
 /** A store receipt as the Cache gave it. */
 export type StoreReceipt = Readonly<Record<string, unknown>>;
-export type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number | null };
+export type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
 export type CacheResult = StoreReceipt | CacheRefusal;
 
 export type NonDeliveryReport = {
@@ -477,8 +477,13 @@ function cacheRefusal(state: DeliveryState): CacheRefusal | null {
   if (entry === undefined) return null;
   const { outcome } = entry;
   return {
-    code: outcome.refusal?.code ?? outcome.error ?? "cache_unavailable",
+    code: outcome.refusal?.code ?? cacheErrorCode(outcome),
     message: outcome.refusal?.message ?? "the Cache did not accept the envelope",
-    http_status: outcome.httpStatus,
+    http_status: outcome.httpStatus ?? (entry.verdict === "timeout" ? 504 : 502),
   };
+}
+
+function cacheErrorCode(outcome: AttemptOutcome): string {
+  if (outcome.error === "destination_refused" || outcome.error === "upstream_timeout") return outcome.error;
+  return "cache_unavailable";
 }
