@@ -150,10 +150,10 @@ test("a storage plugin from a file is loaded and serves", async () => {
   const { url } = placeExample("all-in-one.toml", folder);
   cpSync(join(import.meta.dir, "..", "support", "external-plugin.ts"), join(folder, "plugin.ts"));
   const path = join(folder, "waypost.toml");
-  const text = readFileSync(path, "utf8")
-    .replace("[relay]\nenabled = true", "[relay]\nenabled = false")
-    .replace("[cache]\nenabled = true", '[cache]\nenabled = true\nstore = "side"')
-    .replace("[directory]", '[stores.side]\nplugin = "./plugin.ts"\ngreeting = "hello"\n\n[directory]');
+  const text = readFileSync(path, "utf8").replace(
+    "[directory]",
+    '[stores.side]\nplugin = "./plugin.ts"\ngreeting = "hello"\n\n[directory]\nstore = "side"',
+  );
   writeFileSync(path, text);
   const node = await startNode(["serve"], { cwd: folder, url });
   expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({ checks: { "store side": "ok" } });

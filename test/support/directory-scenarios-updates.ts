@@ -5,10 +5,11 @@
 import { expect } from "bun:test";
 import type { FaultCode } from "../../src/core/fault.ts";
 import { type Update, updates } from "../../src/nodes/directory-updates.ts";
-import type { Json, Reply } from "./directory.ts";
+import type { Json } from "./directory.ts";
 import { pathOf, type Sending, sampleOf, send } from "./directory-samples.ts";
 import { ruleScenarios } from "./directory-scenarios-rules.ts";
-import type { Scenario, Stage } from "./directory-stage.ts";
+import type { Scenario } from "./directory-stage.ts";
+import { troubles } from "./directory-troubles.ts";
 import { type Identity, keyOf } from "./identity.ts";
 
 const without = (body: Json, name: string): Json =>
@@ -155,35 +156,6 @@ function commonScenarios(update: Update): Scenario[] {
       send(update, stage, { path: ({ standing }) => pathOf(update, standing).replace("did%3Asvc", "did%3Aweb") }),
   };
   return [...refused, noDid, ...troubles(route, (stage) => send(update, stage))];
-}
-
-/** What the ledger's troubles look like from outside, for any mutation that would be accepted. */
-export function troubles(route: string, act: (stage: Stage) => Promise<Reply>): Scenario[] {
-  const during = (how: Parameters<Stage["breakLedger"]>[0]) => async (stage: Stage) => {
-    stage.breakLedger(how);
-    try {
-      return await act(stage);
-    } finally {
-      stage.restore();
-    }
-  };
-  return [
-    {
-      name: "answers 502 while the ledger can't be read",
-      route,
-      status: 502,
-      code: "chain_unavailable",
-      act: during("unreadable"),
-    },
-    { name: "answers 507 when the ledger is full", route, status: 507, code: "storage_full", act: during("full") },
-    {
-      name: "hands on the refusal of the chain",
-      route,
-      status: 422,
-      code: "chain_submission_rejected",
-      act: during("refusing"),
-    },
-  ];
 }
 
 function acceptedScenario(update: Update): Scenario {

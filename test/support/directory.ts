@@ -142,7 +142,7 @@ export function simpleDocument(identity: Identity): Json {
 
 // ------------------------------------------------------------------------------------------------ bodies
 
-function blobOf(document: unknown, did: Did): Uint8Array {
+export function documentBlobOf(document: unknown, did: Did): Uint8Array {
   const parsed = parseDocument(document, did);
   if (isFault(parsed)) throw new Error(parsed.detail);
   return encodeDidDocument(parsed);
@@ -160,7 +160,7 @@ export function registerBodyOf(identity: Identity, nowMs: number, members: Json 
   };
   const { timestamp } = body;
   const alias = "alias" in body ? String(body.alias) : null;
-  const docBlob = blobOf(body.did_document, did);
+  const docBlob = documentBlobOf(body.did_document, did);
   const message = registrationMessage({ did, alias, timestamp, pubkey: root.publicKey, docBlob });
   return { ...body, signature: encodeBase64(root.sign(message ?? utf8("nothing"))) };
 }
@@ -168,7 +168,7 @@ export function registerBodyOf(identity: Identity, nowMs: number, members: Json 
 export function replaceBodyOf(identity: Identity, given: { timestamp: string } & Json): Json {
   const { did, root } = identity;
   const { doc_blob: blob, document, ...rest } = given;
-  const docBlob = blob === undefined ? blobOf(document, did) : (blob as Uint8Array);
+  const docBlob = blob === undefined ? documentBlobOf(document, did) : (blob as Uint8Array);
   const message = documentMessage({ did, timestamp: given.timestamp, docBlob });
   return {
     did,

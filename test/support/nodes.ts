@@ -1,0 +1,38 @@
+/**
+ * Nodes for tests, in this process on a free port of the loopback interface: what `serve` runs, over the
+ * memory driver with fast blocks unless the test says otherwise.
+ */
+import { type RunningNodes, startNodes } from "../../src/cli/compose.ts";
+import { type ConfigInput, checkConfig } from "../../src/config.ts";
+import { freePort } from "./executable.ts";
+
+export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
+
+/** All three nodes with everything local allowed; `input` replaces whole sections. */
+export async function startTestNodes(input: ConfigInput = {}): Promise<TestNodes> {
+  const url = `http://127.0.0.1:${freePort()}`;
+  const checked = checkConfig({
+    server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
+    stores: { main: { plugin: "memory", block_time_ms: 50 } },
+    directory: { enabled: true, unsigned_updates: "allow" },
+    relay: {
+      enabled: true,
+      public_id: "test",
+      public_endpoint: url,
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+    },
+    cache: { enabled: true, public_endpoints: [url] },
+    ...input,
+  } satisfies ConfigInput);
+  if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
+  const lines: TestNodes["lines"] = [];
+  const running = await startNodes(checked.config, {
+    log: (level, message, fields) => lines.push({ level, message, fields }),
+    onFatal: (reason) => {
+      throw new Error(reason);
+    },
+  });
+  return { ...running, lines };
+}
