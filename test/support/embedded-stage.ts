@@ -1,0 +1,101 @@
+/**
+ * A stage for the embedded ledger: a table in memory that counts and fails when told to, a clock that
+ * stands still unless a test moves it, and the calls of a few identities.
+ */
+
+import { expect } from "bun:test";
+import { isFault } from "../../src/core/fault.ts";
+import type { Intent } from "../../src/core/intent.ts";
+import type { LedgerCall } from "../../src/core/ledger.ts";
+import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import type { StoreError, Submission } from "../../src/storage/contract.ts";
+import { type EmbeddedLedger, type EmbeddedLimits, openEmbeddedLedger } from "../../src/storage/embedded.ts";
+import type { Table } from "../../src/storage/table.ts";
+import { authorizedCall, type Identity, identityOf, registrationOf } from "./identity.ts";
+import { operatorAccount } from "./world.ts";
+
+/** A memory table that counts its commits and fails when told to. */
+export class TestTable implements Table {
+  private readonly table = openMemoryTable({ bytesMax: 1 << 30 });
+  commits = 0;
+  failure: StoreError | null = null;
+
+  get = (key: string) => this.table.get(key);
+  range: Table["range"] = (prefix, options) => this.table.range(prefix, options);
+
+  async commit<T>(change: Parameters<Table["commit"]>[0]): Promise<T> {
+    this.commits++;
+    if (this.failure !== null) throw this.failure;
+    return this.table.commit(change) as Promise<T>;
+  }
+}
+
+export const startMs = 1_800_000_000_000;
+
+export type Stage = {
+  readonly table: TestTable;
+  readonly logged: string[];
+  nowMs: number;
+  blockTimeMs: number;
+  open(limits?: Partial<EmbeddedLimits>): Promise<EmbeddedLedger>;
+};
+
+/** `blockTimeMs` is real time for the timer; the clock stands still unless a test moves it. */
+export function stage(blockTimeMs = 2): Stage {
+  const made: Stage = {
+    table: new TestTable(),
+    logged: [],
+    nowMs: startMs,
+    blockTimeMs,
+    open: (limits) =>
+      openEmbeddedLedger({
+        table: made.table,
+        blockTimeMs: made.blockTimeMs,
+        now: () => made.nowMs,
+        log: (level, message) => made.logged.push(`${level} ${message}`),
+        operator: operatorAccount,
+        ...(limits && { limits }),
+      }),
+  };
+  return made;
+}
+
+/** Long enough that no test sees a block by itself. */
+export const never = 3_600_000;
+
+export async function until<T>(ask: () => Promise<T | null>): Promise<T> {
+  for (const end = Date.now() + 5_000; Date.now() < end; await Bun.sleep(1)) {
+    const answer = await ask();
+    if (answer !== null) return answer;
+  }
+  throw new Error("the condition did not come");
+}
+
+export function taken(outcome: unknown): Submission {
+  if (isFault(outcome)) throw new Error(`refused: ${outcome.code} ${outcome.detail}`);
+  return outcome as Submission;
+}
+
+export async function settled(ledger: EmbeddedLedger, outcome: unknown): Promise<Submission> {
+  const { txHash } = taken(outcome);
+  return until(async () => {
+    const submission = await ledger.submission(txHash);
+    return submission !== null && submission.state !== "pending" ? submission : null;
+  });
+}
+
+export const alice = identityOf("alice");
+export const bob = identityOf("bob");
+export const registration = (identity: Identity, timestampMs = startMs) =>
+  registrationOf(identity, { timestamp: String(timestampMs) });
+
+export async function register(ledger: EmbeddedLedger, identity: Identity): Promise<void> {
+  expect((await settled(ledger, await ledger.submit(registration(identity), "register"))).state).toBe("finalized");
+}
+
+export function signed(identity: Identity, intent: Intent, nonce: bigint, validUntilMs = startMs + 60_000): LedgerCall {
+  return authorizedCall(intent, { nonce, validUntilMs: BigInt(validUntilMs), signerKeyId: "root" }, identity.root);
+}
+
+export const addAlias = (identity: Identity, alias: string, nonce = 0n) =>
+  signed(identity, { action: "add_alias", did: identity.did, alias }, nonce);
