@@ -1,0 +1,288 @@
+/** GET /cache/stream/{did}: no gap and no repeat from a cursor, and every bound of a stream. */
+import { describe, expect, test } from "bun:test";
+import { hourMs, minuteMs } from "../../src/core/time.ts";
+import { cacheDefaults } from "../../src/nodes/cache.ts";
+import { StoreError } from "../../src/storage/contract.ts";
+import { listenForTest } from "../support/app.ts";
+import {
+  ackBody,
+  createPerson,
+  createTestCache,
+  envelopeTo,
+  outcomeOf,
+  proofHeaders,
+  type TestCache,
+  type TestCacheOptions,
+  testNowMs,
+  uuidOf,
+} from "../support/cache-node.ts";
+
+const bob = createPerson(1);
+const alice = createPerson(2);
+
+async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
+  const node = await createTestCache(options);
+  node.recipients.add(bob);
+  node.recipients.add(alice);
+  return node;
+}
+
+type StreamEvent = { id: string; data: { message_id: string } };
+
+/** Reads a stream of server-sent events piece by piece. */
+class EventReader {
+  private readonly reader: ReadableStreamDefaultReader<Uint8Array>;
+  private text = "";
+  comments = 0;
+
+  constructor(response: Response) {
+    if (response.body === null) throw new Error("no body");
+    this.reader = response.body.getReader();
+  }
+
+  /** The next event, or `null` at the end of the stream. */
+  async next(): Promise<StreamEvent | null> {
+    for (;;) {
+      const end = this.text.indexOf("\n\n");
+      if (end < 0) {
+        const { done, value } = await this.reader.read();
+        if (done) return null;
+        this.text += new TextDecoder().decode(value);
+        continue;
+      }
+      const block = this.text.slice(0, end);
+      this.text = this.text.slice(end + 2);
+      const lines = new Map(
+        block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]),
+      );
+      if (block.startsWith(":")) this.comments++;
+      if (lines.has("data")) return { id: lines.get("id") ?? "", data: JSON.parse(lines.get("data") ?? "") };
+    }
+  }
+
+  async take(count: number): Promise<StreamEvent[]> {
+    const events: StreamEvent[] = [];
+    while (events.length < count) {
+      const event = await this.next();
+      if (event === null) throw new Error("the stream ended");
+      events.push(event);
+    }
+    return events;
+  }
+
+  close(): Promise<void> {
+    return this.reader.cancel();
+  }
+}
+
+async function follow(
+  node: TestCache,
+  options: { query?: string; headers?: Record<string, string> } = {},
+): Promise<EventReader> {
+  const headers = {
+    ...proofHeaders(bob, { operation: "stream", timestamp: String(node.clock.nowMs) }),
+    ...options.headers,
+  };
+  const response = await node.read(`/cache/stream/${bob.did}${options.query ?? ""}`, headers);
+  expect(response.status).toBe(200);
+  expect(response.headers.get("content-type")).toBe("text/event-stream");
+  return new EventReader(response);
+}
+
+const idsOf = (events: StreamEvent[]) => events.map((event) => event.data.message_id);
+
+describe("a stream", () => {
+  test("tells what is held, then what is stored, with the members of a summary", async () => {
+    const node = await cacheFor();
+    await node.store(envelopeTo(bob, 1));
+    const stream = await follow(node);
+    expect((await stream.take(1))[0]?.data).toEqual({
+      message_id: uuidOf(1),
+      expires_at: "2026-07-17T12:00:00.000Z",
+      chunked: false,
+    } as never);
+    const later = stream.take(2);
+    await node.store(envelopeTo(alice, 7));
+    await node.store(envelopeTo(bob, 2));
+    await node.store(envelopeTo(bob, 2));
+    await node.store(envelopeTo(bob, 3));
+    expect(idsOf(await later)).toEqual([uuidOf(2), uuidOf(3)]);
+    expect(node.stored.filter(([to]) => to === bob.did).map(([, streamed]) => streamed)).toEqual([false, true, true]);
+    await stream.close();
+  });
+
+  test("goes on behind the cursor or the last event id, without gap or repeat", async () => {
+    const node = await cacheFor();
+    for (const number of [1, 2, 3]) await node.store(envelopeTo(bob, number));
+    const first = await follow(node);
+    const [, second] = await first.take(2);
+    await first.close();
+    await node.store(envelopeTo(bob, 4));
+    for (const options of [
+      { query: `?cursor=${second?.id}` },
+      { headers: { "Last-Event-ID": second?.id ?? "" }, query: "?cursor=ignored" },
+    ]) {
+      const again = await follow(node, options);
+      expect(idsOf(await again.take(2))).toEqual([uuidOf(3), uuidOf(4)]);
+      await again.close();
+    }
+  });
+
+  test("tells every one of many concurrent stores exactly once, in pages and across reconnects", async () => {
+    const node = await cacheFor({ stream: { ...cacheDefaults.stream, entriesPerReadMax: 7 } });
+    const count = 300;
+    const storing = (async () => {
+      for (let number = 1; number <= count; number += 10)
+        await Promise.all(Array.from({ length: 10 }, (_, i) => node.store(envelopeTo(bob, number + i))));
+    })();
+    const seen: string[] = [];
+    let query = "";
+    while (seen.length < count) {
+      const stream = await follow(node, { query });
+      for (let taken = 0; taken < 40 && seen.length < count; taken++) {
+        const event = await stream.next();
+        seen.push(event?.data.message_id ?? "");
+        query = `?cursor=${event?.id}`;
+      }
+      await stream.close();
+    }
+    await storing;
+    expect(seen.length).toBe(count);
+    expect(new Set(seen).size).toBe(count);
+  });
+
+  test("does not tell what was acknowledged or has expired", async () => {
+    const node = await cacheFor();
+    await node.store(envelopeTo(bob, 1));
+    await node.store(envelopeTo(bob, 2, { ttl: "1h" }));
+    await node.store(envelopeTo(bob, 3));
+    await node.ack(ackBody(bob, [uuidOf(1)]));
+    node.clock.nowMs = testNowMs + hourMs;
+    const stream = await follow(node);
+    expect(idsOf(await stream.take(1))).toEqual([uuidOf(3)]);
+    await stream.close();
+  });
+
+  test("refuses a cursor that can't be read, and leaves no stream behind", async () => {
+    const node = await cacheFor({ stream: { ...cacheDefaults.stream, perRecipientMax: 1 } });
+    for (let round = 0; round < 3; round++) {
+      const headers = proofHeaders(bob, { operation: "stream" });
+      expect(await outcomeOf(node.read(`/cache/stream/${bob.did}?cursor=x`, headers))).toBe("400 invalid_request");
+    }
+    await (await follow(node)).close();
+  });
+
+  test("sends a comment when nothing comes for a heartbeat, and then sees what another process stored", async () => {
+    const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5 } });
+    const stream = await follow(node);
+    const event = stream.next();
+    const entry = {
+      recipient: bob.did,
+      chunk: null,
+      storedAtMs: testNowMs,
+      expiresAtMs: testNowMs + hourMs,
+      onExpiry: "DeleteOnExpiry",
+      keptUntilMs: testNowMs + hourMs,
+      headerPreview: null,
+    } as const;
+    await Bun.sleep(25);
+    await node.mailbox.store(
+      { ...entry, messageId: uuidOf(1) as never, envelope: new Uint8Array(2) },
+      cacheDefaults.quota,
+    );
+    expect((await event)?.data.message_id).toBe(uuidOf(1));
+    expect(stream.comments).toBeGreaterThan(0);
+    await stream.close();
+  });
+
+  test("ends with its life, so that its holder proves himself again", async () => {
+    const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5, lifeMsMax: minuteMs } });
+    const stream = await follow(node);
+    node.clock.nowMs = testNowMs + minuteMs;
+    expect(await stream.next()).toBeNull();
+  });
+
+  test("ends when the node closes, and none opens after that", async () => {
+    const node = await cacheFor();
+    const stream = await follow(node);
+    const event = stream.next();
+    node.cache.close();
+    expect(await event).toBeNull();
+    const refused = node.read(`/cache/stream/${bob.did}`, proofHeaders(bob, { operation: "stream" }));
+    expect(await outcomeOf(refused)).toBe("503 shutting_down");
+  });
+
+  test("ends when the mailbox fails", async () => {
+    let reads = 0;
+    const node = await cacheFor({
+      wrap: (mailbox) => ({
+        ...mailbox,
+        store: mailbox.store,
+        summary: (recipient, page) =>
+          reads++ === 0 ? mailbox.summary(recipient, page) : Promise.reject(new StoreError("unavailable", "test")),
+      }),
+    });
+    const stream = await follow(node);
+    const event = stream.next();
+    await node.store(envelopeTo(bob, 1));
+    expect(await event).toBeNull();
+  });
+});
+
+describe("the number of streams", () => {
+  const limited = (change: object) => cacheFor({ stream: { ...cacheDefaults.stream, ...change } });
+  const open = (node: TestCache, person = bob) =>
+    node.read(`/cache/stream/${person.did}`, proofHeaders(person, { operation: "stream" }));
+
+  test("is bounded per recipient; one that closes makes room", async () => {
+    const node = await limited({ perRecipientMax: 2 });
+    const streams = [await follow(node), await follow(node)];
+    const refused = await open(node);
+    expect(refused.headers.get("retry-after")).toBe("30");
+    expect(await outcomeOf(refused)).toBe("429 rate_limited");
+    const other = await open(node, alice);
+    expect(other.status).toBe(200);
+    await other.body?.cancel();
+    await streams[0]?.close();
+    await (await follow(node)).close();
+    await streams[1]?.close();
+  });
+
+  test("is bounded in all", async () => {
+    const node = await limited({ streamsMax: 1 });
+    const stream = await follow(node);
+    expect(await outcomeOf(open(node, alice))).toBe("429 rate_limited");
+    await stream.close();
+    const after = await open(node, alice);
+    expect(after.status).toBe(200);
+    await after.body?.cancel();
+  });
+
+  test("falls when a client goes away on a real socket", async () => {
+    const node = await limited({ perRecipientMax: 1, heartbeatMs: 20 });
+    const { url, stop } = listenForTest(node.app);
+    const gone = new AbortController();
+    const ask = (signal?: AbortSignal) =>
+      fetch(`${url}/cache/stream/${bob.did}`, {
+        headers: proofHeaders(bob, { operation: "stream" }),
+        ...(signal === undefined ? {} : { signal }),
+      });
+    const first = await ask(gone.signal);
+    expect(first.status).toBe(200);
+    const reading = new EventReader(first).next().catch(() => null);
+    await node.store(envelopeTo(bob, 1));
+    expect((await reading)?.data.message_id).toBe(uuidOf(1));
+    expect((await ask()).status).toBe(429);
+    gone.abort();
+    let status = 429;
+    for (let attempt = 0; attempt < 100 && status === 429; attempt++) {
+      await Bun.sleep(10);
+      const next = await ask();
+      status = next.status;
+      await next.body?.cancel();
+    }
+    expect(status).toBe(200);
+    node.cache.close();
+    await stop();
+  });
+});

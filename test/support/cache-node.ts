@@ -1,0 +1,253 @@
+/**
+ * A Cache for tests: the real node over the memory driver, a clock that tests set, recipients that tests
+ * write, and people who sign proofs and envelopes with @noble/curves.
+ */
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { encodeBase58, encodeBase64, utf8 } from "../../src/core/bytes.ts";
+import type { Did } from "../../src/core/did.ts";
+import type { DidDocument, Service } from "../../src/core/document.ts";
+import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { encodeSenderText } from "../../src/core/envelope-signature.ts";
+import type { JsonObject } from "../../src/core/json.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
+import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/proof.ts";
+import { type Cache, type CacheOptions, type CacheParts, cacheDefaults, createCache } from "../../src/nodes/cache.ts";
+import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
+import { type TestApp, testApp, testLimits } from "./app.ts";
+
+export const cacheEndpoint = "https://cache.example";
+export const testNowMs = Date.parse("2026-07-16T12:00:00Z");
+
+// ------------------------------------------------------------------------------------------------ people
+
+export type Person = {
+  readonly did: Did;
+  readonly seed: Uint8Array;
+  readonly keyId: string;
+  readonly serviceId: string;
+  readonly document: DidDocument;
+};
+
+export function createPerson(number: number, services: Partial<Service>[] = [{}]): Person {
+  const seed = new Uint8Array(32).fill(number);
+  const did = `did:svc:${encodeBase58(ed25519.getPublicKey(seed).slice(0, 16)).padEnd(22, "z")}` as Did;
+  const keyId = `${did}#k1`;
+  const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(seed));
+  const method = { id: keyId, type: "Multikey", controller: did, publicKeyMultibase };
+  const service = services.map((change, place) => ({
+    id: `${did}#cache${place === 0 ? "" : place}`,
+    type: "SvcCacheService",
+    serviceEndpoint: [cacheEndpoint],
+    authorization: [keyId],
+    priority: null,
+    ...change,
+  }));
+  const document = { id: did, verificationMethod: [method], authentication: [keyId], keyAgreement: [], service };
+  return { did, seed, keyId, serviceId: `${did}#cache`, document };
+}
+
+export type ProofValues = Omit<RetrievalClaims, "did"> & { readonly did: string };
+
+let nonces = 0;
+/** A nonce that no other call of this process answers. */
+export function freshNonce(): string {
+  return `nonce-${String(++nonces).padStart(8, "0")}`;
+}
+
+function claimsOf(person: Person, change: Partial<ProofValues>): RetrievalClaims {
+  return {
+    operation: "pull",
+    did: person.did,
+    deviceId: "",
+    serviceId: person.serviceId,
+    endpoint: cacheEndpoint,
+    keyId: person.keyId,
+    timestamp: new Date(testNowMs).toISOString(),
+    nonce: freshNonce(),
+    subject: "*",
+    ...(change as Partial<RetrievalClaims>),
+  };
+}
+
+/** The headers of a read, signed by the person; `change` alters what is signed and sent alike. */
+export function proofHeaders(person: Person, change: Partial<ProofValues> = {}): Record<string, string> {
+  const claims = claimsOf(person, change);
+  return {
+    "X-Service-Id": claims.serviceId,
+    "X-Cache-Endpoint": claims.endpoint,
+    "X-Key-Id": claims.keyId,
+    "X-Timestamp": claims.timestamp,
+    "X-Nonce": claims.nonce,
+    "X-Signature": encodeBase64(ed25519.sign(encodeRetrievalProof(claims), person.seed)),
+    ...(claims.deviceId === "" ? {} : { "X-Device-Id": claims.deviceId }),
+  };
+}
+
+export function ackBody(
+  person: Person,
+  messageIds: readonly string[],
+  change: Partial<ProofValues> = {},
+): Record<string, unknown> {
+  const claims = claimsOf(person, { operation: "ack", subject: ackSubject(messageIds), ...change });
+  return {
+    did: claims.did,
+    message_ids: messageIds,
+    ...(claims.deviceId === "" ? {} : { device_id: claims.deviceId }),
+    service_id: claims.serviceId,
+    cache_endpoint: claims.endpoint,
+    key_id: claims.keyId,
+    timestamp: claims.timestamp,
+    nonce: claims.nonce,
+    signature_b64: encodeBase64(ed25519.sign(encodeRetrievalProof(claims), person.seed)),
+  };
+}
+
+export function uuidOf(number: number): string {
+  return `0190b3b4-0000-7000-8000-${number.toString(16).padStart(12, "0")}`;
+}
+
+export function envelopeTo(person: { did: string }, number: number, change: JsonObject = {}): JsonObject {
+  return {
+    message_id: uuidOf(number),
+    to: person.did,
+    timestamp: new Date(testNowMs).toISOString(),
+    payload: { ciphertext_b64: "aGVsbG8=" },
+    ...change,
+  };
+}
+
+export function chunkTo(
+  person: Person,
+  number: number,
+  place: { group: number; sequence: number; total: number },
+): JsonObject {
+  return envelopeTo(person, number, {
+    message_group_id: uuidOf(place.group),
+    sequence_number: place.sequence,
+    total_chunks: place.total,
+    delivery_hint: "chunked",
+  });
+}
+
+export function signedBy(sender: Person, envelope: JsonObject): JsonObject {
+  const named: JsonObject = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
+  return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), sender.seed)) };
+}
+
+export function policyOf(change: Partial<DeliveryPolicy> = {}): DeliveryPolicy {
+  return {
+    effectiveTtlBlocks: 14_400,
+    maxMessageBytes: 1_000_000,
+    cacheEligible: true,
+    replication: null,
+    encryptedHeaderPreviewBytes: null,
+    releasePricing: null,
+    expirationBehavior: null,
+    ...change,
+  };
+}
+
+// ------------------------------------------------------------------------------------------------- node
+
+export type TestRecipients = RecipientSource & {
+  readonly subjects: Map<string, Subject>;
+  readonly policies: Map<string, DeliveryPolicy>;
+  readonly personas: Map<string, PersonaPolicy>;
+  reachable: boolean;
+  asked: number;
+  readonly add: (person: Person, change?: Partial<Subject>) => void;
+};
+
+function createRecipients(): TestRecipients {
+  const answer = async <T>(value: T): Promise<T> => {
+    recipients.asked++;
+    if (!recipients.reachable) throw new StoreError("unavailable", "the source is switched off");
+    return value;
+  };
+  const recipients: TestRecipients = {
+    subjects: new Map(),
+    policies: new Map(),
+    personas: new Map(),
+    reachable: true,
+    asked: 0,
+    add: ({ did, document }, change) =>
+      void recipients.subjects.set(did, { did, document, deactivated: false, links: null, ...change }),
+    subject: (did) => answer(recipients.subjects.get(did) ?? null),
+    policy: (scope, key) => answer(recipients.policies.get(`${scope}:${key}`) ?? null),
+    persona: (key) => answer(recipients.personas.get(key) ?? null),
+    blockTimeMs: () => answer(6_000),
+  };
+  return recipients;
+}
+
+export type TestCache = TestApp & {
+  readonly cache: Cache;
+  readonly clock: { nowMs: number };
+  readonly recipients: TestRecipients;
+  readonly mailbox: Mailbox;
+  readonly stored: [string, boolean][];
+  readonly store: (envelope: JsonObject | string) => Promise<Response>;
+  readonly ack: (body: unknown) => Promise<Response>;
+  readonly read: (path: string, headers: Record<string, string>) => Promise<Response>;
+};
+
+export type TestCacheOptions = Partial<CacheOptions> & {
+  readonly sign?: CacheParts["sign"];
+  /** Stands in front of the memory driver's mailbox. */
+  readonly wrap?: (mailbox: Mailbox) => Mailbox;
+  readonly memory?: Record<string, unknown>;
+};
+
+export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
+  const { sign = null, wrap = (mailbox: Mailbox) => mailbox, memory, ...changed } = options;
+  const parsed = memoryPlugin.parseOptions(memory);
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
+  const clock = { nowMs: testNowMs };
+  const now = () => clock.nowMs;
+  const { capabilities } = await memoryPlugin.open(parsed.options, { now, log: () => {}, fatal: () => {} });
+  if (capabilities.mailbox === undefined || capabilities.replay === undefined)
+    throw new Error("memory lacks a capability");
+  const mailbox = wrap(capabilities.mailbox);
+  const recipients = createRecipients();
+  const stored: [string, boolean][] = [];
+  const cache = createCache({
+    mailbox,
+    replay: capabilities.replay,
+    recipients,
+    sign,
+    now,
+    options: { ...cacheDefaults, publicEndpoints: [cacheEndpoint], ...changed },
+    onStored: (recipient, streamed) => stored.push([recipient, streamed]),
+  });
+  // Room for the races that tests run on one route.
+  const app = testApp(cache.routes, { now, limits: { ...testLimits, reservedMax: 64 } });
+  const post = (path: string, body: unknown) =>
+    app.ask(path, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: typeof body === "string" ? body : JSON.stringify(body),
+    });
+  return {
+    ...app,
+    cache,
+    clock,
+    recipients,
+    mailbox,
+    stored,
+    store: (envelope) => post("/cache/store", envelope),
+    ack: (body) => post("/cache/ack", body),
+    read: (path, headers) => app.ask(path, { headers }),
+  };
+}
+
+/** Status and code of a refusal, status and `ok` of anything else. */
+export async function outcomeOf(response: Response | Promise<Response>): Promise<string> {
+  const answered = await response;
+  const body = (await answered.json()) as { code?: string };
+  return `${answered.status} ${body.code ?? "ok"}`;
+}
+
+export const encodedDid = (person: Person): string => encodeURIComponent(person.did);
+export const bytesOfJson = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
