@@ -3,8 +3,9 @@
  * Source: decisions sections 4 ("unsigned_updates"), 5, 6 and 7; security note on limits.
  */
 import type { Config } from "./config.ts";
+import { parseNetwork } from "./core/address.ts";
 import { isProxyNetwork } from "./nodes/caller.ts";
-import { isLoopbackAddress, parseListenAddress } from "./nodes/listen.ts";
+import { isLoopbackListener, parseListenAddress } from "./nodes/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
 export function relationProblems(config: Config): InputProblem[] {
@@ -21,7 +22,7 @@ function serverProblems({ server, directory }: Config): InputProblem[] {
     ...server.listen.map((address) => ["server.listen", address] as const),
     ...server.admin_listen.map((address) => ["server.admin_listen", address] as const),
   ];
-  const loopback = server.listen.every(isLoopbackAddress);
+  const loopback = server.listen.every(isLoopbackListener);
   return [
     ...addresses.flatMap(([setting, address]) =>
       unless(parseListenAddress(address) !== null, setting, `${address} is no host:port, [v6]:port or unix:/path`),
@@ -63,6 +64,10 @@ function nodeProblems(config: Config): InputProblem[] {
   return [
     ...unless(directory.enabled || relay.enabled || cache.enabled, "(file)", "no node is enabled"),
     ...needsSource("relay"),
+    ...relay.allow_private.flatMap((network) =>
+      unless(parseNetwork(network) !== null, "relay.allow_private", `${network} is no network such as 10.0.0.0/8`),
+    ),
+    ...unless(relay.cache_reserve < relay.delivery_budget, "relay.cache_reserve", "is not below delivery_budget"),
     ...needsSource("cache"),
     ...unless(
       !cache.enabled || cache.public_endpoints.length > 0,

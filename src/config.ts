@@ -199,10 +199,11 @@ const relaySchema = z.strictObject({
     .nullable()
     .prefault(null)
     .meta(doc("Name of this Relay in `allowed_relays` of policies.")),
-  public_endpoint: endpoint
-    .nullable()
-    .prefault(null)
-    .meta(doc("URL by which others reach this Relay. Live sessions need it; forwards to it are refused.")),
+  public_endpoints: z
+    .array(endpoint)
+    .max(16)
+    .prefault([])
+    .meta(doc("URLs by which others reach this Relay. Live sessions need one; the Relay sends nothing to itself.")),
   allow_http: flag(false).meta(doc("Whether destinations may be `http:`.")),
   allow_private: texts.meta(doc("Networks that are no public ones and may be destinations all the same.")),
   ignore_proxy_variables: flag(false).meta(
@@ -217,8 +218,22 @@ const relaySchema = z.strictObject({
   delivery_budget: duration("10s", { min: 100, max: 20_000 }).meta(
     doc("Longest time for all attempts of one envelope."),
   ),
+  cache_reserve: duration("4s", { min: 100, max: 20_000 }).meta(
+    doc("What of that time is kept for the Cache when it is the last resort."),
+  ),
+  live_ack_timeout: duration("5s", { min: 100, max: 10_000 }).meta(
+    doc("Time of a live client to acknowledge an envelope, beyond that budget."),
+  ),
   connect_timeout: duration("5s", { min: 100, max: 20_000 }).meta(doc("Longest time to connect to a destination.")),
   request_timeout: duration("10s", { min: 100, max: 20_000 }).meta(doc("Longest time for one outbound request.")),
+  destination_requests_max: count(4, { max: 1_000 }).meta(doc("Requests at once to one destination.")),
+  destination_queue_max: count(32, { max: 10_000 }).meta(doc("Requests that wait for one destination.")),
+  outbound_requests_max: count(256, { max: 10_000 }).meta(doc("Requests at once to all destinations.")),
+  sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions in all.")),
+  recipient_sessions_max: count(16, { max: 1_000 }).meta(doc("Live sessions of one recipient.")),
+  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
+    doc("How far timestamps of proofs may lie from this node's clock."),
+  ),
   client_rate: count(50, { max: 1_000_000 }).meta(doc("Envelopes a second from one client address.")),
   client_burst: count(200, { max: 1_000_000 }).meta(doc("The same at once.")),
   recipient_rate: count(20, { max: 1_000_000 }).meta(doc("Envelopes a second to one recipient.")),

@@ -5,11 +5,15 @@
 
 import { existsSync } from "node:fs";
 import type { Config } from "../config.ts";
+import { parseNetwork } from "../core/address.ts";
 import type { AdmissionRules } from "../core/admission.ts";
 import { decodeHex } from "../core/bytes.ts";
+import { deliveryLimits } from "../core/delivery.ts";
 import { createSigner } from "../core/ed25519.ts";
 import type { EnvelopeLimits } from "../core/envelope.ts";
 import { type Cache, type CacheParts, createCache } from "../nodes/cache.ts";
+import { type Courier, createCourier, type Resolver } from "../nodes/courier.ts";
+import { laneLimits } from "../nodes/courier-lanes.ts";
 import { createDirectory, type Directory } from "../nodes/directory.ts";
 import { directoryBodyBytesMax } from "../nodes/directory-parts.ts";
 import type { Route } from "../nodes/http.ts";
@@ -17,12 +21,19 @@ import type { Upgrade } from "../nodes/listen.ts";
 import type { Log } from "../nodes/log.ts";
 import type { Metrics } from "../nodes/metrics.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients.ts";
+import { createRelay, type Relay, rateKeysMax } from "../nodes/relay.ts";
+import { createSessions, type LiveSessions, type SessionSocket, sessionLimits } from "../nodes/sessions.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { ledgerOfRecipients } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
 
 /** What differs between running for real and running in a test. */
-export type NodeOverrides = Record<never, never>;
+export type NodeOverrides = {
+  /** How names of destinations become addresses. */
+  readonly resolve?: Resolver;
+  /** Certificates that outbound requests trust besides those of the system, in PEM. */
+  readonly ca?: readonly string[];
+};
 
 export type ComposeParts = NodeOverrides & {
   readonly stores: OpenStores;
@@ -35,17 +46,23 @@ export type ComposedNodes = {
   readonly routes: readonly Route[];
   /** What `/limits` answers. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
-  readonly upgrade?: Upgrade<unknown>;
+  readonly upgrade?: Upgrade<SessionSocket>;
   readonly stop?: () => Promise<void>;
 };
 
 export async function composeNodes(config: Config, parts: ComposeParts): Promise<ComposedNodes> {
   const directory = config.directory.enabled ? composeDirectory(config, parts) : null;
   const cache = config.cache.enabled ? await composeCache(config, parts) : null;
+  const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
+  const relay = config.relay.enabled ? composeRelay(config, { ...parts, cache, sessions }) : null;
   return {
-    routes: [...(directory?.routes ?? []), ...(cache?.routes ?? [])],
-    limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...cache?.limits }),
-    stop: async () => cache?.close(),
+    routes: [...(directory?.routes ?? []), ...(relay?.routes ?? []), ...(cache?.routes ?? [])],
+    limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
+    ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
+    stop: async () => {
+      relay?.close();
+      cache?.close();
+    },
   };
 }
 
@@ -103,6 +120,74 @@ async function composeCache(config: Config, { stores, now }: ComposeParts): Prom
         entriesPerReadMax: cache.page_entries_max,
       },
     },
+  });
+}
+
+function composeSessions(config: Config, { stores, now, log }: ComposeParts): LiveSessions {
+  const { relay } = config;
+  return createSessions({
+    recipients: recipientsOf("relay", config, stores),
+    replay: stores.capability("relay.store", "replay"),
+    endpoints: relay.public_endpoints,
+    skewMs: relay.clock_skew,
+    limits: { ...sessionLimits, socketsMax: relay.sessions_max, sessionsPerDidMax: relay.recipient_sessions_max },
+    now,
+    log,
+  });
+}
+
+type RelayNeighbours = { readonly cache: Cache | null; readonly sessions: LiveSessions | null };
+
+function composeRelay(config: Config, parts: ComposeParts & RelayNeighbours): Relay {
+  const { relay } = config;
+  return createRelay({
+    recipients: recipientsOf("relay", config, parts.stores),
+    receipts: parts.stores.capability("relay.store", "receipts"),
+    courier: composeCourier(relay, parts),
+    cacheDoor: parts.cache === null ? null : { endpoints: config.cache.public_endpoints, store: parts.cache.store },
+    sessions: parts.sessions,
+    options: {
+      publicId: relay.public_id,
+      publicEndpoints: relay.public_endpoints,
+      envelope: envelopeLimits(config),
+      delivery: {
+        ...deliveryLimits,
+        attemptsPerDestination: relay.attempts,
+        retryWaitMs: relay.retry_delay,
+        totalMs: relay.delivery_budget,
+        cacheReserveMs: relay.cache_reserve,
+        requestMs: relay.request_timeout,
+        liveAckMs: relay.live_ack_timeout,
+      },
+      admission: admissionRules(relay),
+      clientRate: { perSecond: relay.client_rate, burst: relay.client_burst, keysMax: rateKeysMax },
+      recipientRate: { perSecond: relay.recipient_rate, burst: relay.recipient_burst, keysMax: rateKeysMax },
+      exemptLoopback: !relay.rate_limit_loopback,
+      skewMs: relay.clock_skew,
+    },
+    now: parts.now,
+    sleep: (ms) => Bun.sleep(ms),
+    random: Math.random,
+    log: parts.log,
+  });
+}
+
+function composeCourier(relay: Config["relay"], overrides: NodeOverrides): Courier {
+  return createCourier({
+    rules: {
+      allowHttp: relay.allow_http,
+      allowPrivate: relay.allow_private.map(parseNetwork).filter((network) => network !== null),
+      ownOrigins: relay.public_endpoints.map((url) => new URL(url).origin),
+    },
+    lanes: {
+      ...laneLimits,
+      concurrentPerDestination: relay.destination_requests_max,
+      queuedPerDestination: relay.destination_queue_max,
+      concurrentTotal: relay.outbound_requests_max,
+    },
+    connectMs: relay.connect_timeout,
+    ...(overrides.resolve === undefined ? {} : { resolve: overrides.resolve }),
+    ...(overrides.ca === undefined ? {} : { ca: overrides.ca }),
   });
 }
 

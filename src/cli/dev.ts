@@ -24,7 +24,7 @@ export function devConfig({ port, folder }: DevOptions): Config {
     relay: {
       enabled: true,
       public_id: "dev",
-      public_endpoint: url,
+      public_endpoints: [url],
       allow_http: true,
       allow_private: ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,

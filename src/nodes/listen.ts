@@ -136,7 +136,7 @@ export function parseListenAddress(text: string): ListenAddress | null {
 }
 
 /** Only callers of this machine reach it. */
-export function isLoopbackAddress(text: string): boolean {
+export function isLoopbackListener(text: string): boolean {
   const place = parseListenAddress(text);
   if (place === null) return false;
   if ("unix" in place) return true;

@@ -6,7 +6,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { parseDid } from "../../src/core/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { Route } from "../../src/nodes/http.ts";
-import { isLoopbackAddress, listen, parseListenAddress } from "../../src/nodes/listen.ts";
+import { isLoopbackListener, listen, parseListenAddress } from "../../src/nodes/listen.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 import { sendRaw } from "../support/raw.ts";
 
@@ -229,7 +229,8 @@ test("addresses to listen on are read strictly", () => {
   expect(parseListenAddress("127.0.0.1:7400")).toEqual({ hostname: "127.0.0.1", port: 7400 });
   expect(parseListenAddress("[::1]:0")).toEqual({ hostname: "::1", port: 0 });
   expect(parseListenAddress("unix:/run/w.sock")).toEqual({ unix: "/run/w.sock" });
-  for (const bad of ["7400", "a:b", "a:70000", "unix:", "http://a:1", "::1:80"]) expect(parseListenAddress(bad)).toBeNull();
-  for (const near of ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/a"]) expect(isLoopbackAddress(near)).toBe(true);
-  for (const far of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"]) expect(isLoopbackAddress(far)).toBe(false);
+  for (const bad of ["7400", "a:b", "a:70000", "unix:", "http://a:1", "::1:80"])
+    expect(parseListenAddress(bad)).toBeNull();
+  for (const near of ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/a"]) expect(isLoopbackListener(near)).toBe(true);
+  for (const far of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"]) expect(isLoopbackListener(far)).toBe(false);
 });

@@ -18,7 +18,7 @@ export async function startTestNodes(input: ConfigInput = {}): Promise<TestNodes
     relay: {
       enabled: true,
       public_id: "test",
-      public_endpoint: url,
+      public_endpoints: [url],
       allow_http: true,
       allow_private: ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,
