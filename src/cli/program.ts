@@ -6,9 +6,15 @@ import { Command, CommanderError } from "commander";
 import { version } from "../version.ts";
 import { registerConfigCommand } from "./config.ts";
 import { registerDevCommand } from "./dev.ts";
+import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
 import { registerHealthCommand } from "./health.ts";
+import { registerKeyCommand } from "./key.ts";
 import { CommandFailure } from "./outcome.ts";
+import { registerPurgeCommand } from "./purge.ts";
+import { registerQueryCommand } from "./query.ts";
+import { registerReceiveCommand } from "./receive.ts";
+import { registerSendCommand } from "./send.ts";
 import { registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 
@@ -18,6 +24,12 @@ function createProgram(): Command {
     .version(version)
     .exitOverride()
     .showHelpAfterError();
+  registerDidCommand(program);
+  registerSendCommand(program);
+  registerReceiveCommand(program);
+  registerQueryCommand(program);
+  registerPurgeCommand(program);
+  registerKeyCommand(program);
   registerServeCommand(program);
   registerDevCommand(program);
   registerConfigCommand(program);

@@ -1,0 +1,139 @@
+/**
+ * What every client command shares: where the nodes are, where keys lie, how long to wait, and how a
+ * result or a failure is told. Flags win over the environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`,
+ * `WAYPOST_RELAY_URL`, `WAYPOST_CACHE_URL`, `WAYPOST_KEYS`, `WAYPOST_AS`), which wins over the defaults
+ * of the development mode.
+ */
+import { resolve } from "node:path";
+import { type Command, InvalidArgumentError } from "commander";
+import { type Client, connect, lookUp } from "../client/client.ts";
+import { type Waiting, waitingDefault } from "../client/confirm.ts";
+import { ClientError, timeoutMsDefault } from "../client/http.ts";
+import { defaultKeysFolder, type Identity, listIdentities, loadIdentity } from "../client/keys.ts";
+import type { Did } from "../core/did.ts";
+import { parseDuration } from "../core/time.ts";
+import { CommandFailure, failed } from "./outcome.ts";
+import { createReport, printable, type Report } from "./report.ts";
+
+const urlDefault = "http://127.0.0.1:7400";
+
+export type ConnectionFlags = {
+  readonly url?: string;
+  readonly directory?: string;
+  readonly relay?: string;
+  readonly cache?: string;
+  readonly keys?: string;
+  readonly json?: boolean;
+};
+
+export function addConnectionFlags(command: Command): Command {
+  return command
+    .option("--url <url>", "address of all three nodes (WAYPOST_URL)")
+    .option("--directory <url>", "address of the Directory (WAYPOST_DIRECTORY_URL)")
+    .option("--relay <url>", "address of the Relay (WAYPOST_RELAY_URL)")
+    .option("--cache <url>", "address of the Cache (WAYPOST_CACHE_URL)")
+    .option("--keys <folder>", "where keys lie (WAYPOST_KEYS; default ~/.waypost/keys)")
+    .option("--json", "print the result as JSON");
+}
+
+export type WaitFlags = { readonly wait?: boolean; readonly timeout?: number };
+
+export function addWaitFlags(command: Command): Command {
+  return command
+    .option("--no-wait", "do not wait for settlement")
+    .option("--timeout <duration>", "how long to wait: 30s, 5m", parseWait, waitingDefault.timeoutMs);
+}
+
+export function addIdentityFlag(command: Command): Command {
+  return command.option("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)");
+}
+
+export function parseWait(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null) throw new InvalidArgumentError("a duration such as 30s or 5m");
+  return ms;
+}
+
+export function parseCount(text: string): number {
+  if (!/^[0-9]{1,9}$/.test(text)) throw new InvalidArgumentError("a whole number");
+  return Number(text);
+}
+
+export type Session = {
+  readonly client: Client;
+  readonly relayUrl: string;
+  readonly cacheUrl: string;
+  readonly keysFolder: string;
+  readonly report: Report;
+};
+
+/**
+ * Runs a command's work and turns what goes wrong into an exit code: 2 when something was waited for in
+ * vain, 1 otherwise. With `--json` the failure is an object on standard error.
+ */
+export async function runSession(flags: ConnectionFlags, work: (session: Session) => Promise<void>): Promise<void> {
+  const report = createReport(flags.json === true);
+  try {
+    await work(openSession(flags, report));
+  } catch (error) {
+    if (error instanceof ClientError) throw renderFailure(error, flags.json === true);
+    if (error instanceof CommandFailure && flags.json === true) {
+      const failure = { ok: false, code: "failed", message: error.message, status: null };
+      throw new CommandFailure(JSON.stringify(failure), error.exitCode);
+    }
+    throw error;
+  } finally {
+    report.end();
+  }
+}
+
+function openSession(flags: ConnectionFlags, report: Report): Session {
+  const env = process.env;
+  const all = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
+  const directoryUrl = flags.directory ?? (flags.url || env["WAYPOST_DIRECTORY_URL"]) ?? all;
+  const relayUrl = flags.relay ?? (flags.url || env["WAYPOST_RELAY_URL"]) ?? all;
+  const cacheUrl = flags.cache ?? (flags.url || env["WAYPOST_CACHE_URL"]) ?? all;
+  return {
+    client: connect({ directoryUrl, relayUrl, timeoutMs: timeoutMsDefault }),
+    relayUrl: relayUrl.replace(/\/+$/, ""),
+    cacheUrl: cacheUrl.replace(/\/+$/, ""),
+    keysFolder: resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder()),
+    report,
+  };
+}
+
+function renderFailure(error: ClientError, json: boolean): CommandFailure {
+  const exitCode = error.kind === "timed_out" ? 2 : 1;
+  if (!json) return new CommandFailure(printable(`${error.message} (${error.code})`), exitCode);
+  const { expected } = error.extra;
+  const failure = { ok: false, code: error.code, message: error.message, status: error.status };
+  return new CommandFailure(JSON.stringify(expected === undefined ? failure : { ...failure, expected }), exitCode);
+}
+
+/** The identity that `--as` or the environment names, else the only one there is. */
+export async function chooseIdentity(session: Session, name: string | undefined): Promise<Identity> {
+  const chosen = name ?? process.env["WAYPOST_AS"];
+  if (chosen !== undefined) return loadIdentity(session.keysFolder, chosen);
+  const names = await listIdentities(session.keysFolder);
+  if (names.length === 1) return loadIdentity(session.keysFolder, names[0] as string);
+  if (names.length === 0)
+    throw failed(`no identity in ${session.keysFolder}; make one: waypost did create --name alice`);
+  throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
+}
+
+/** A DID from what a person types: a DID, the name of an identity here, or an alias. */
+export async function targetDid(session: Session, target: string): Promise<Did> {
+  const names = await listIdentities(session.keysFolder);
+  if (names.includes(target)) return (await loadIdentity(session.keysFolder, target)).did;
+  return lookUp(session.client, target);
+}
+
+/** How to wait, or `null` with `--no-wait`; the progress line shows `what`. */
+export function waitingOf(session: Session, flags: WaitFlags, what: string): Waiting | null {
+  if (flags.wait === false) return null;
+  return {
+    ...waitingDefault,
+    timeoutMs: flags.timeout ?? waitingDefault.timeoutMs,
+    onProgress: (elapsedMs, state) => session.report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`),
+  };
+}

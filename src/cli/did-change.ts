@@ -1,0 +1,378 @@
+/**
+ * `waypost did rotate|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
+ * an identity, signed here with a key of this machine and waited for. New secrets are on disk before
+ * anything that needs them is submitted.
+ * Source: interface "Signed DID-document updates", decisions section 4.
+ */
+import { ed25519, x25519 } from "@noble/curves/ed25519.js";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { renderAgreementKey, type Signer } from "../client/change.ts";
+import { activeDocument, type Changed, change, changeAsOwner } from "../client/client.ts";
+import { forgetIdentity, type Identity, rootSignerId, saveIdentity, signingSeed } from "../client/keys.ts";
+import { parseAgreementKey } from "../client/seal.ts";
+import { equalBytes } from "../core/bytes.ts";
+import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/did.ts";
+import { keyOfMethod, parsePublicKey, renderPublicKey } from "../core/ed25519.ts";
+import type { Intent } from "../core/intent.ts";
+import {
+  addConnectionFlags,
+  addIdentityFlag,
+  addWaitFlags,
+  type ConnectionFlags,
+  chooseIdentity,
+  parseCount,
+  runSession,
+  type Session,
+  type WaitFlags,
+  waitingOf,
+} from "./connection.ts";
+import { failed } from "./outcome.ts";
+
+export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
+
+export function addChangeFlags(command: Command): Command {
+  return addWaitFlags(addIdentityFlag(addConnectionFlags(command))).option(
+    "--signer <id>",
+    "the key that signs: root, or the id of a method held here",
+    rootSignerId,
+  );
+}
+
+export function registerChangeCommands(did: Command): void {
+  registerKeyCommands(did);
+  registerServiceCommands(did);
+  registerAliasCommands(did);
+  registerEndCommands(did);
+}
+
+/** The key that `--signer` names. */
+export function signerOf(identity: Identity, flags: ChangeFlags): Signer {
+  const named = flags.signer ?? rootSignerId;
+  const keyId = named === rootSignerId ? named : ownId(identity, named);
+  return { keyId, seed: signingSeed(identity, keyId) };
+}
+
+function ownId(identity: Identity, text: string): DidUrl {
+  const id = parseDidUrl(text, identity.did);
+  if (id === null) throw failed(`not an id of ${identity.did}: ${text}; write #name`);
+  return id;
+}
+
+async function apply(session: Session, identity: Identity, intent: Intent, flags: ChangeFlags): Promise<Changed> {
+  session.report.progress(`submitting ${intent.action}`);
+  const waiting = waitingOf(session, flags, `waiting for ${intent.action}`);
+  return change(session.client, intent, { signer: signerOf(identity, flags), waiting });
+}
+
+export function tell(session: Session, changed: Changed, text: string): void {
+  const { accepted, record } = changed;
+  const settled = record !== null;
+  const version = settled ? `, version ${record.version}` : ", not yet settled";
+  session.report.result(
+    { ok: true, settled, ...accepted, version: record?.version ?? null },
+    `${text} (${accepted.tx_hash.slice(0, 14)}…${version})`,
+  );
+}
+
+/** Registers a command whose work is one change of the chosen identity. */
+function changeCommand<F extends ChangeFlags, A extends string[]>(
+  command: Command,
+  work: (session: Session, identity: Identity, flags: F, ...values: A) => Promise<void>,
+): void {
+  addChangeFlags(command).action((...given: unknown[]) => {
+    // Commander hands over the values, then the flags, then the command itself.
+    const flags = given.at(-2) as F;
+    const values = given.slice(0, -2) as A;
+    return runSession(flags, async (session) =>
+      work(session, await chooseIdentity(session, flags.as), flags, ...values),
+    );
+  });
+}
+
+// ------------------------------------------------------------------------------------------------- keys
+
+type AddKeyFlags = ChangeFlags & {
+  readonly type: "ed25519" | "x25519";
+  readonly public?: string;
+  readonly auth?: boolean;
+};
+type RotateFlags = ChangeFlags & { readonly rootOnly?: boolean };
+
+function registerKeyCommands(did: Command): void {
+  changeCommand(
+    did
+      .command("rotate")
+      .description("replace the root key, and the method #root when it holds the old one")
+      .option("--root-only", "leave the document as it is"),
+    rotate,
+  );
+  changeCommand(
+    did
+      .command("add-key <id>")
+      .description("add a key: a verification method (ed25519) or a key agreement (x25519)")
+      .addOption(new Option("--type <type>", "kind of key").choices(["ed25519", "x25519"]).default("ed25519"))
+      .option("--public <key>", "a public key whose secret is held elsewhere; else a new key is made here")
+      .option("--auth", "list the method in authentication too"),
+    addKey,
+  );
+  changeCommand(did.command("remove-key <id>").description("remove a method or a key agreement"), removeKey);
+}
+
+/**
+ * The new seed is written down as the next one before it is submitted. After a crash the same command
+ * finds out by the record whether it came into force, and goes on with it.
+ */
+async function rotate(session: Session, identity: Identity, flags: RotateFlags): Promise<void> {
+  if (flags.wait === false) throw failed("a rotation must be waited for: the old key is needed until it is in force");
+  const nextRootSeed = identity.nextRootSeed ?? ed25519.utils.randomSecretKey();
+  await saveIdentity(session.keysFolder, { ...identity, nextRootSeed });
+  const newRootPubkey = ed25519.getPublicKey(nextRootSeed);
+  const before = await session.client.directory.resolve(identity.did);
+  const inForce = parsePublicKey(before.root_pubkey ?? "");
+  const intent: Intent = { action: "UpdateRootPubkey", did: identity.did, newRootPubkey };
+  const alreadyDone = inForce !== null && equalBytes(inForce, newRootPubkey);
+  const changed = alreadyDone ? null : await apply(session, identity, intent, flags);
+  const rotated = { ...identity, rootSeed: nextRootSeed, nextRootSeed: null };
+  await saveIdentity(session.keysFolder, rotated);
+  const method = flags.rootOnly === true ? null : await rotateRootMethod(session, rotated, identity.rootSeed, flags);
+  const version = method?.record?.version ?? changed?.record?.version ?? before.version;
+  session.report.result(
+    { ok: true, settled: true, did: identity.did, root_pubkey: renderPublicKey(newRootPubkey), version },
+    `${identity.name} has a new root key, version ${version}`,
+  );
+}
+
+/** An old root key that stays in the document as a method would go on signing. */
+async function rotateRootMethod(
+  session: Session,
+  identity: Identity,
+  oldSeed: Uint8Array,
+  flags: RotateFlags,
+): Promise<Changed | null> {
+  const document = await activeDocument(session.client, identity.did);
+  const method = document.verificationMethod.find(({ id }) => id === `${identity.did}#root`);
+  const key = method === undefined ? null : keyOfMethod(method);
+  if (method === undefined || key === null || !equalBytes(key, ed25519.getPublicKey(oldSeed))) return null;
+  const methods = [...identity.methods, { id: method.id, secret: identity.rootSeed }];
+  const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(identity.rootSeed));
+  const intent: Intent = {
+    action: "UpdateVerificationMethod",
+    did: identity.did,
+    verificationMethod: { ...method, publicKeyMultibase },
+  };
+  await saveIdentity(session.keysFolder, { ...identity, methods });
+  return apply(session, identity, intent, { ...flags, signer: rootSignerId });
+}
+
+async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, text: string): Promise<void> {
+  const id = ownId(identity, text);
+  const { type } = flags;
+  const secret = flags.public === undefined ? newSecret(type) : null;
+  const publicKeyMultibase = secret === null ? foreignKey(type, flags.public ?? "") : renderKey(type, secret);
+  const held = secret === null ? [] : [{ id, secret }];
+  const kept: Identity =
+    type === "ed25519"
+      ? { ...identity, methods: [...identity.methods, ...held] }
+      : { ...identity, agreements: [...identity.agreements, ...held] };
+  await refuseTaken(session, identity, id);
+  await saveIdentity(session.keysFolder, kept);
+  const component = { id, controller: identity.did, publicKeyMultibase };
+  const intent: Intent =
+    type === "ed25519"
+      ? { action: "AddVerificationMethod", did: identity.did, verificationMethod: { ...component, type: "Multikey" } }
+      : {
+          action: "AddKeyAgreement",
+          did: identity.did,
+          keyAgreement: { ...component, type: "X25519KeyAgreementKey2020" },
+        };
+  let changed = await apply(session, identity, intent, flags);
+  if (flags.auth === true && type === "ed25519") {
+    if (flags.wait === false) throw failed(`${id} was submitted; --auth needs it settled, so leave --no-wait out`);
+    changed = await apply(session, identity, { action: "AddAuthentication", did: identity.did, id }, flags);
+  }
+  tell(session, changed, `${id} added`);
+}
+
+/** Asked before new secrets are written down under the id: the ones in force must not be shadowed. */
+async function refuseTaken(session: Session, identity: Identity, id: string): Promise<void> {
+  const document = await activeDocument(session.client, identity.did);
+  const components = [...document.verificationMethod, ...document.keyAgreement];
+  if (components.some((component) => component.id === id)) throw failed(`the document already has ${id}`);
+}
+
+const newSecret = (type: AddKeyFlags["type"]) =>
+  type === "ed25519" ? ed25519.utils.randomSecretKey() : x25519.utils.randomSecretKey();
+
+const renderKey = (type: AddKeyFlags["type"], secret: Uint8Array) =>
+  type === "ed25519" ? renderPublicKey(ed25519.getPublicKey(secret)) : renderAgreementKey(x25519.getPublicKey(secret));
+
+function foreignKey(type: AddKeyFlags["type"], text: string): string {
+  const key = type === "ed25519" ? parsePublicKey(text) : parseAgreementKey(text);
+  if (key === null) throw failed(`not a public ${type} key: ${text}`);
+  return type === "ed25519" ? renderPublicKey(key) : renderAgreementKey(key);
+}
+
+async function removeKey(session: Session, identity: Identity, flags: ChangeFlags, text: string): Promise<void> {
+  const id = ownId(identity, text);
+  const { did } = identity;
+  const document = await activeDocument(session.client, did);
+  if (document.keyAgreement.some((agreement) => agreement.id === id)) {
+    tell(session, await apply(session, identity, { action: "RemoveKeyAgreement", did, id }, flags), `${id} removed`);
+    return;
+  }
+  if (document.authentication.includes(id)) {
+    if (flags.wait === false) throw failed(`${id} is in authentication, which goes first: leave --no-wait out`);
+    await apply(session, identity, { action: "RemoveAuthentication", did, id }, flags);
+  }
+  tell(
+    session,
+    await apply(session, identity, { action: "RemoveVerificationMethod", did, id }, flags),
+    `${id} removed`,
+  );
+}
+
+// ---------------------------------------------------------------------------------------------- services
+
+const serviceTypes: Readonly<Record<string, string>> = {
+  relay: "SvcRelayService",
+  cache: "SvcCacheService",
+  inbox: "SvcInboxService",
+};
+
+type ServiceFlags = ChangeFlags & {
+  readonly type: string;
+  readonly endpoint: string[];
+  readonly authorize?: string[];
+  readonly priority?: number;
+};
+
+function registerServiceCommands(did: Command): void {
+  changeCommand(
+    did
+      .command("add-service <id>")
+      .description("publish a service, or replace the one with this id")
+      .requiredOption("--type <type>", "relay, cache, inbox, or a type name in full")
+      .requiredOption("--endpoint <url...>", "1 to 5 addresses")
+      .option("--authorize <key...>", "ids of the methods that may read there")
+      .option("--priority <number>", "lower comes first", parseCount),
+    addService,
+  );
+  changeCommand(
+    did.command("remove-service <id>").description("withdraw a service"),
+    async (session, identity, flags, text: string) => {
+      const intent: Intent = { action: "RemoveService", did: identity.did, id: ownId(identity, text) };
+      tell(session, await apply(session, identity, intent, flags), `${intent.id} removed`);
+    },
+  );
+}
+
+async function addService(session: Session, identity: Identity, flags: ServiceFlags, text: string): Promise<void> {
+  const id = ownId(identity, text);
+  const document = await activeDocument(session.client, identity.did);
+  const exists = document.service.some((service) => service.id === id);
+  const service = {
+    id,
+    type: serviceTypes[flags.type] ?? flags.type,
+    serviceEndpoint: flags.endpoint,
+    authorization: flags.authorize?.map((key) => ownId(identity, key)) ?? null,
+    priority: flags.priority ?? null,
+  };
+  const intent: Intent = { action: exists ? "UpdateService" : "AddService", did: identity.did, service };
+  tell(session, await apply(session, identity, intent, flags), `${id} ${exists ? "replaced" : "added"}`);
+}
+
+// ----------------------------------------------------------------------------------------------- aliases
+
+function parseAlias(text: string): string {
+  const alias = normalizeAlias(text);
+  if (alias === null) throw new InvalidArgumentError("1 to 64 of a-z 0-9 _ - .");
+  return alias;
+}
+
+function registerAliasCommands(did: Command): void {
+  const alias = did.command("alias").description("names by which others find an identity");
+  changeCommand(
+    alias.command("add").argument("<alias>", "new alias", parseAlias).description("add an alias"),
+    async (session, identity, flags, name: string) =>
+      tell(
+        session,
+        await apply(session, identity, { action: "add_alias", did: identity.did, alias: name }, flags),
+        `${name} added`,
+      ),
+  );
+  changeCommand(
+    alias.command("remove").argument("<alias>", "alias", parseAlias).description("give an alias up"),
+    async (session, identity, flags, name: string) =>
+      tell(
+        session,
+        await apply(session, identity, { action: "remove_alias", did: identity.did, alias: name }, flags),
+        `${name} removed`,
+      ),
+  );
+  changeCommand(
+    alias
+      .command("rename")
+      .argument("<old>", "alias", parseAlias)
+      .argument("<new>", "new alias", parseAlias)
+      .description("replace one alias by another"),
+    async (session, identity, flags, oldAlias: string, newAlias: string) => {
+      const intent: Intent = { action: "update_alias", did: identity.did, oldAlias, newAlias };
+      tell(session, await apply(session, identity, intent, flags), `${oldAlias} is now ${newAlias}`);
+    },
+  );
+  changeCommand(
+    alias
+      .command("primary")
+      .argument("<alias>", "alias", parseAlias)
+      .description("make this the only alias: all others are given up"),
+    async (session, identity, flags, name: string) => {
+      const waiting = waitingOf(session, flags, "waiting for set_alias");
+      const update = { extrinsic: "set_alias" as const, did: identity.did, alias: name };
+      const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
+      tell(session, changed, `${name} is the alias`);
+    },
+  );
+}
+
+// ------------------------------------------------------------------------------------------------ the end
+
+type EndFlags = ChangeFlags & { readonly yes?: boolean; readonly keepKeys?: boolean };
+
+function registerEndCommands(did: Command): void {
+  changeCommand(
+    did
+      .command("deactivate")
+      .description("end an identity for good: it can't be changed, reached or deleted afterwards")
+      .option("--yes", "do it without asking"),
+    async (session, identity, flags: EndFlags) => {
+      confirmed(`Deactivate ${identity.name} (${identity.did}) for good?`, flags);
+      const changed = await apply(session, identity, control(identity, "deactivate_did"), flags);
+      tell(session, changed, `${identity.name} is deactivated`);
+    },
+  );
+  changeCommand(
+    did
+      .command("delete")
+      .description("remove a DID and its aliases from the ledger, and its keys from this machine")
+      .option("--yes", "do it without asking")
+      .option("--keep-keys", "leave the key file"),
+    async (session, identity, flags: EndFlags) => {
+      confirmed(`Delete ${identity.name} (${identity.did})?`, flags);
+      const changed = await apply(session, identity, control(identity, "delete_did"), flags);
+      const gone = flags.wait !== false;
+      if (gone && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, identity.name);
+      session.report.result({ ok: true, settled: gone, ...changed.accepted }, `${identity.name} is deleted`);
+    },
+  );
+}
+
+function control(identity: Identity, kind: "deactivate_did" | "delete_did"): Intent {
+  return { action: kind, did: identity.did, control: { kind } };
+}
+
+/** Asks on the terminal; without one, `--yes` must have been given. */
+export function confirmed(question: string, flags: { readonly yes?: boolean }): void {
+  if (flags.yes === true) return;
+  if (process.stdin.isTTY !== true) throw failed("this can't be undone; say --yes");
+  if (prompt(`${question} Type yes:`) !== "yes") throw failed("nothing was done");
+}

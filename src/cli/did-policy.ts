@@ -1,0 +1,155 @@
+/**
+ * `waypost did policy`: what a recipient permits, and which policies count for it. These updates carry
+ * their proof in headers; the Directory's own account submits them.
+ * Source: interface "Recipient delivery policy", decisions section 4.
+ */
+import { type Command, Option } from "commander";
+import type { OwnerUpdate } from "../client/change.ts";
+import { changeAsOwner } from "../client/client.ts";
+import { orNull } from "../client/http.ts";
+import type { Identity } from "../client/keys.ts";
+import {
+  addConnectionFlags,
+  addIdentityFlag,
+  chooseIdentity,
+  parseCount,
+  runSession,
+  type Session,
+  targetDid,
+  waitingOf,
+} from "./connection.ts";
+import { addChangeFlags, type ChangeFlags, signerOf, tell } from "./did-change.ts";
+
+const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"];
+
+export function registerPolicyCommand(did: Command): void {
+  const policy = did.command("policy").description("what may be delivered, how large, for how long");
+  registerShow(policy);
+  registerRecipientPolicy(policy);
+  registerLinks(policy);
+  registerPersonaPolicy(policy);
+}
+
+function registerShow(policy: Command): void {
+  const show = policy.command("show [target]").description("the recipient policy of a DID, and its links");
+  addIdentityFlag(addConnectionFlags(show)).action((target: string | undefined, flags: ChangeFlags) =>
+    runSession(flags, async (session) => {
+      const did =
+        target === undefined ? (await chooseIdentity(session, flags.as)).did : await targetDid(session, target);
+      const { directory } = session.client;
+      const [record, answer] = await Promise.all([
+        directory.resolve(did),
+        orNull(directory.recipientPolicy(did), "policy_not_found"),
+      ]);
+      const lines = [
+        answer === null ? `${did} has no policy: the limits of the nodes hold` : JSON.stringify(answer.policy, null, 2),
+        `links ${JSON.stringify(record.delivery_policy_links)}`,
+      ];
+      const result = { did, policy: answer?.policy ?? null, delivery_policy_links: record.delivery_policy_links };
+      session.report.result(result, lines.join("\n"));
+    }),
+  );
+}
+
+/** Registers a command that submits one owner update of the chosen identity. */
+function ownerCommand<F extends ChangeFlags>(
+  command: Command,
+  text: string,
+  updateOf: (identity: Identity, flags: F) => OwnerUpdate,
+): void {
+  addChangeFlags(command).action((flags: F) =>
+    runSession(flags, async (session: Session) => {
+      const identity = await chooseIdentity(session, flags.as);
+      const update = updateOf(identity, flags);
+      const waiting = waitingOf(session, flags, `waiting for ${update.extrinsic}`);
+      const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
+      tell(session, changed, text);
+    }),
+  );
+}
+
+type PolicyFlags = ChangeFlags & {
+  readonly ttlBlocks: number;
+  readonly maxBytes: number;
+  readonly cacheEligible: boolean;
+  readonly replication?: number;
+  readonly preview?: number;
+  readonly baseFee?: string;
+  readonly perKibFee?: string;
+  readonly expiration?: string;
+};
+
+function registerRecipientPolicy(policy: Command): void {
+  const command = policy
+    .command("set")
+    .description("set the recipient policy")
+    .requiredOption("--ttl-blocks <number>", "how long messages may wait, in blocks of the ledger", parseCount)
+    .requiredOption("--max-bytes <number>", "largest message", parseCount)
+    .option("--no-cache-eligible", "never fall back to a Cache")
+    .option("--replication <number>", "how many Caches keep a copy", parseCount)
+    .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
+    .option("--base-fee <amount>", "in the smallest unit")
+    .option("--per-kib-fee <amount>", "in the smallest unit")
+    .addOption(new Option("--expiration <behaviour>", "what is left after expiry").choices(behaviours));
+  ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => {
+    const fees = { base_fee: flags.baseFee ?? "0", per_kib_fee: flags.perKibFee ?? "0" };
+    const members = {
+      effective_ttl: flags.ttlBlocks,
+      max_message_bytes: flags.maxBytes,
+      cache_eligible: flags.cacheEligible,
+      replication: flags.replication,
+      encrypted_header_preview_bytes: flags.preview,
+      release_pricing: flags.baseFee === undefined && flags.perKibFee === undefined ? undefined : fees,
+      expiration_behavior: flags.expiration,
+    };
+    return { extrinsic: "set_delivery_policy", did, policy: members };
+  });
+}
+
+type LinkFlags = ChangeFlags & { readonly recipient?: string; readonly tag?: string[]; readonly persona?: string[] };
+
+function registerLinks(policy: Command): void {
+  const command = policy
+    .command("links")
+    .description("say which policies count: what is not named is cleared")
+    .option("--recipient <did>", "the DID whose recipient policy counts")
+    .option("--tag <tag...>", "admitted tags")
+    .option("--persona <did...>", "persona DIDs whose constraints are added");
+  ownerCommand(command, "the links are set", ({ did }, flags: LinkFlags) => ({
+    extrinsic: "set_delivery_policy_links",
+    did,
+    links: {
+      recipient_policy: flags.recipient,
+      tag_policies: flags.tag ?? [],
+      persona_policies: flags.persona ?? [],
+    },
+  }));
+}
+
+type PersonaFlags = ChangeFlags & {
+  readonly allowRelay?: string[];
+  readonly asset?: string;
+  readonly amount?: string;
+  readonly mode?: string;
+  readonly retainUntil?: string;
+};
+
+function registerPersonaPolicy(policy: Command): void {
+  const command = policy
+    .command("persona")
+    .description("set the policy of this identity as a persona")
+    .option("--allow-relay <id...>", "Relays that may deliver")
+    .option("--asset <name>", "what a release costs")
+    .option("--amount <amount>", "how much of it")
+    .addOption(new Option("--mode <behaviour>", "what is left after expiry").choices(behaviours))
+    .option("--retain-until <ms>", "epoch milliseconds");
+  ownerCommand(command, "the persona policy is set", ({ did }, flags: PersonaFlags) => {
+    const pricing = { asset: flags.asset ?? "", amount: flags.amount ?? "0" };
+    const members = {
+      release_pricing: flags.asset === undefined && flags.amount === undefined ? undefined : pricing,
+      expiration_behavior: flags.mode === undefined ? undefined : { mode: flags.mode, retain_until: flags.retainUntil },
+      allowed_relays: flags.allowRelay,
+    };
+    return { extrinsic: "set_persona_policy", did, policy: members };
+  });
+}

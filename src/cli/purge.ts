@@ -1,0 +1,60 @@
+/**
+ * `waypost purge`: removes waiting messages without reading them. It is an acknowledgement of what was
+ * never stored, so it asks first.
+ * Source: chain-facts 3.3 ("Replication").
+ */
+import type { Command } from "commander";
+import { cachesOf } from "../client/client.ts";
+import { acknowledge, listParcels, type Parcel } from "../client/retrieve.ts";
+import {
+  addConnectionFlags,
+  addIdentityFlag,
+  type ConnectionFlags,
+  chooseIdentity,
+  runSession,
+  type Session,
+} from "./connection.ts";
+import { confirmed } from "./did-change.ts";
+import { failed } from "./outcome.ts";
+
+type PurgeFlags = ConnectionFlags & {
+  readonly as?: string;
+  readonly device: string;
+  readonly id?: string[];
+  readonly all?: boolean;
+  readonly yes?: boolean;
+};
+
+export function registerPurgeCommand(program: Command): void {
+  const command = program
+    .command("purge")
+    .description("remove waiting messages unread; they are gone for good")
+    .option("--id <id...>", "message ids or group ids")
+    .option("--all", "everything that waits")
+    .option("--device <id>", "the device to read as", "")
+    .option("--yes", "do it without asking");
+  addIdentityFlag(addConnectionFlags(command)).action((flags: PurgeFlags) =>
+    runSession(flags, (session) => purge(session, flags)),
+  );
+}
+
+async function purge(session: Session, flags: PurgeFlags): Promise<void> {
+  if ((flags.all === true) === (flags.id !== undefined)) throw failed("say which: --id <id...> or --all");
+  const identity = await chooseIdentity(session, flags.as);
+  const { parcels } = await listParcels(await cachesOf(session.client, identity, flags.device));
+  const chosen = flags.all === true ? parcels : parcels.filter((parcel) => names(parcel, flags.id ?? []));
+  const messageIds = chosen.flatMap((parcel) => parcel.held.map(({ messageId }) => messageId));
+  if (messageIds.length > 0) confirmed(`Remove ${messageIds.length} message(s) unread?`, flags);
+  const failures = await acknowledge(chosen);
+  if (failures[0] !== undefined) throw failures[0].error;
+  session.report.result(
+    { ok: true, removed: messageIds.length, message_ids: messageIds },
+    messageIds.length === 0 ? "Nothing to remove." : `${messageIds.length} message(s) removed.`,
+  );
+}
+
+/** A group is named by its own id or by that of any of its messages: pieces alone are worth nothing. */
+function names(parcel: Parcel, ids: readonly string[]): boolean {
+  const wanted = new Set(ids.map((id) => id.toLowerCase()));
+  return wanted.has(parcel.groupId ?? "") || parcel.held.some(({ messageId }) => wanted.has(messageId));
+}

@@ -1,0 +1,66 @@
+/**
+ * How a client command tells what it does: the result on standard output, as text or as one JSON value;
+ * progress on standard error, as one line that is written over on a terminal and not at all elsewhere.
+ */
+
+export type Report = {
+  /** The line of the moment. Nothing when the output is JSON or not a terminal. */
+  readonly progress: (text: string) => void;
+  /** Something worth knowing besides the result, on standard error. */
+  readonly note: (text: string) => void;
+  /** The result, once: `json` with `--json`, else the text. */
+  readonly result: (json: unknown, text: string) => void;
+  /** Clears the progress line. Idempotent. */
+  readonly end: () => void;
+};
+
+export function createReport(json: boolean): Report {
+  const live = !json && process.stderr.isTTY === true;
+  let shown = false;
+  const end = () => {
+    if (shown) process.stderr.write("\r\u001b[K");
+    shown = false;
+  };
+  return {
+    progress: (text) => {
+      if (!live) return;
+      process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns ?? 80) - 1)}`);
+      shown = true;
+    },
+    note: (text) => {
+      end();
+      if (!json) process.stderr.write(`${text}\n`);
+    },
+    result: (value, text) => {
+      end();
+      process.stdout.write(`${json ? JSON.stringify(value, null, 2) : text}\n`);
+    },
+    end,
+  };
+}
+
+/** `12.3 MiB`; whole bytes below 1 KiB. */
+export function renderBytes(bytes: number): string {
+  if (bytes < 1_024) return `${bytes} byte${bytes === 1 ? "" : "s"}`;
+  const units = ["KiB", "MiB", "GiB", "TiB"];
+  let value = bytes / 1_024;
+  let unit = 0;
+  while (value >= 1_024 && unit < units.length - 1) {
+    value /= 1_024;
+    unit++;
+  }
+  return `${value.toFixed(1)} ${units[unit]}`;
+}
+
+/** `[#####.....]  50 %` */
+export function renderBar(done: number, total: number): string {
+  const width = 24;
+  const share = total === 0 ? 1 : done / total;
+  const filled = Math.round(width * share);
+  return `[${"#".repeat(filled)}${".".repeat(width - filled)}] ${String(Math.floor(share * 100)).padStart(3)} %`;
+}
+
+/** Text from the network may hold anything: control characters must not reach a terminal. */
+export function printable(text: string): string {
+  return text.toWellFormed().replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\ufffd");
+}

@@ -1,0 +1,155 @@
+/**
+ * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in pieces when it is
+ * large. An interrupted chunk set is gone on with when the same command is given again.
+ * Source: chain-facts 3.2, decisions sections 2 and 5.
+ */
+import { basename } from "node:path";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { activeDocument, senderOf } from "../client/client.ts";
+import { directoryClient } from "../client/directory.ts";
+import { removeIfThere } from "../client/files.ts";
+import { orNull } from "../client/http.ts";
+import { findUnfinished, outboxFolder, saveProgress } from "../client/outbox.ts";
+import { retryingDefault } from "../client/relay.ts";
+import {
+  pieceBytesDefault,
+  pieceCount,
+  recipientKey,
+  type SendPlan,
+  type SendProgress,
+  type Sent,
+  type Source,
+  sealedBytesMargin,
+  sendPlan,
+} from "../client/send.ts";
+import { fileSource } from "../client/source.ts";
+import type { Did } from "../core/did.ts";
+import { parseDuration, renderTimestamp } from "../core/time.ts";
+import {
+  addConnectionFlags,
+  addIdentityFlag,
+  type ConnectionFlags,
+  chooseIdentity,
+  parseCount,
+  runSession,
+  type Session,
+  targetDid,
+} from "./connection.ts";
+import { failed } from "./outcome.ts";
+import { renderBar, renderBytes } from "./report.ts";
+
+type SendFlags = ConnectionFlags & {
+  readonly to: string;
+  readonly file: string;
+  readonly as?: string;
+  readonly anonymous?: boolean;
+  readonly ttl: string;
+  readonly tag?: string;
+  readonly hint?: "direct" | "cache";
+  readonly retries: number;
+  readonly pieceBytes?: number;
+};
+
+export function registerSendCommand(program: Command): void {
+  const command = program
+    .command("send")
+    .description("send a file, end-to-end encrypted")
+    .requiredOption("--to <target>", "a DID, an alias, or an identity of this machine")
+    .requiredOption("--file <path>", "the file")
+    .option("--anonymous", "do not sign as any identity")
+    .option("--ttl <duration>", "how long it may wait: 24h, 1d12h", parseTtl, "24h")
+    .option("--tag <text>", "a public tag, for the recipient's policies")
+    .addOption(
+      new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
+    )
+    .option("--retries <number>", "further attempts for each piece", parseCount, retryingDefault.retries)
+    .option("--piece-bytes <number>", "data in one envelope", parseCount);
+  addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
+    runSession(flags, (session) => sendFile(session, flags)),
+  );
+}
+
+function parseTtl(text: string): string {
+  if (parseDuration(text) === null) throw new InvalidArgumentError("1 second to 30 days, such as 24h or 1d12h");
+  return text;
+}
+
+async function sendFile(session: Session, flags: SendFlags): Promise<void> {
+  const { client, report } = session;
+  const to = await targetDid(session, flags.to);
+  const document = await activeDocument(client, to);
+  const sender = flags.anonymous === true ? null : await senderOf(client, await chooseIdentity(session, flags.as));
+  report.progress(`reading ${flags.file}`);
+  const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
+  const plan: SendPlan = {
+    seed: crypto.getRandomValues(new Uint8Array(32)),
+    to,
+    recipient: recipientKey(document),
+    file: source.file,
+    pieceBytes: await decidePieceBytes(session, to, flags.pieceBytes),
+    timestamp: renderTimestamp(Date.now()),
+    ttl: flags.ttl,
+    tag: flags.tag ?? null,
+    hint: flags.hint ?? null,
+    sender,
+  };
+  if (plan.hint !== null && pieceCount(plan) > 1) throw failed("--hint is for files of one piece");
+  const sent = await sendResumably(session, plan, source, flags.retries);
+  const { file } = plan;
+  const code = sent.last?.code ?? "delivered";
+  report.result(
+    {
+      ok: true,
+      to,
+      file: basename(file.name),
+      size_bytes: file.sizeBytes,
+      sha256: file.sha256.toHex(),
+      pieces: sent.pieces,
+      message_group_id: sent.groupId,
+      message_ids: sent.messageIds,
+      code,
+      delivery_mode: sent.last?.delivery_mode ?? null,
+    },
+    `${file.name} (${renderBytes(file.sizeBytes)}) is ${code} for ${to}`,
+  );
+}
+
+/** As much as node and recipient allow, at most 1 MiB: above that a file goes out in pieces. */
+async function decidePieceBytes(session: Session, to: Did, asked: number | undefined): Promise<number> {
+  const { directory } = session.client;
+  const [limits, policy] = await Promise.all([
+    relayLimits(session),
+    orNull(directory.recipientPolicy(to), "policy_not_found"),
+  ]);
+  const allowed = [limits?.max_chunk_bytes, limits?.max_unchunked_bytes, policy?.policy.max_message_bytes];
+  const sealedMax = Math.min(...allowed.filter((bytes) => bytes !== undefined));
+  const pieceBytes = Math.min(asked ?? pieceBytesDefault, sealedMax - sealedBytesMargin);
+  if (pieceBytes < 1) throw failed(`the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
+  return pieceBytes;
+}
+
+/** The Relay's own limits. A Relay that tells none gets pieces of the usual size. */
+async function relayLimits(session: Session) {
+  return orNull(directoryClient(session.client.relay).limits(), "not_found");
+}
+
+async function sendResumably(session: Session, fresh: SendPlan, source: Source, retries: number): Promise<Sent> {
+  const { report, keysFolder, client } = session;
+  const folder = outboxFolder(keysFolder);
+  const chunked = pieceCount(fresh) > 1;
+  const unfinished = chunked ? await findUnfinished(folder, fresh, Date.now()) : null;
+  const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
+  const from = unfinished?.delivered ?? 0;
+  if (from > 0) report.note(`going on after ${from} of ${pieceCount(plan)} pieces`);
+  let state = chunked ? await saveProgress(folder, plan, from) : null;
+  const onDelivered = async ({ piece, pieces }: SendProgress) => {
+    report.progress(`${plan.file.name} ${renderBar(piece + 1, pieces)}`);
+    if (chunked) state = await saveProgress(folder, plan, piece + 1);
+  };
+  const onRetry = (attempt: number, reason: string, delayMs: number) =>
+    report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
+  report.progress(`${plan.file.name} ${renderBar(from, pieceCount(plan))}`);
+  const sent = await sendPlan(plan, source, { relay: client.relay, retrying: { retries, onRetry }, from, onDelivered });
+  if (state !== null) await removeIfThere(state);
+  return sent;
+}

@@ -1,0 +1,167 @@
+/**
+ * A Cache's routes for one recipient at one endpoint: every request is signed anew with a nonce of its
+ * own, by a key that the recipient's `SvcCacheService` authorizes.
+ * Source: interface "Signed Cache proof", decisions section 6, chain-facts 3.3.
+ */
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { encodeBase64 } from "../core/bytes.ts";
+import type { Did } from "../core/did.ts";
+import type { DidDocument } from "../core/document.ts";
+import type { Fault } from "../core/fault.ts";
+import {
+  ackSubject,
+  encodeRetrievalProof,
+  type RetrievalOperation,
+  retrievalHeaders,
+  withoutTrailingSlashes,
+} from "../core/proof.ts";
+import { compileShape } from "../core/schema.ts";
+import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "../core/schema-messages.ts";
+import { renderTimestamp } from "../core/time.ts";
+import type { Signer } from "./change.ts";
+import { ask, type Endpoint, endpoint, jsonBody, path } from "./http.ts";
+
+const checks = {
+  messages: compileShape(messagesShape),
+  chunks: compileShape(chunksShape),
+  summary: compileShape(summaryShape),
+  state: compileShape(messageStateShape),
+  ack: compileShape(ackShape),
+};
+
+type Checked<N extends keyof typeof checks> = Exclude<ReturnType<(typeof checks)[N]>, Fault>;
+export type MessageSummary = Checked<"summary">["messages"][number];
+export type MessageState = Checked<"state">;
+
+/** The Cache takes at most this many ids in one acknowledgement. */
+export const ackIdsMax = 1_000;
+
+/** Who reads where: one endpoint of one service of the recipient. */
+export type Reader = {
+  readonly did: Did;
+  readonly serviceId: string;
+  readonly at: Endpoint;
+  readonly signer: Signer;
+  /** Empty when the recipient names no device. */
+  readonly deviceId: string;
+};
+
+export type CacheClient = ReturnType<typeof cacheClient>;
+
+export function cacheClient(reader: Reader) {
+  const { did, at, deviceId } = reader;
+  const read = <T>(
+    operation: RetrievalOperation,
+    subject: string,
+    request: Read,
+    check: (json: unknown) => T | Fault,
+  ) =>
+    ask(
+      at,
+      {
+        method: "GET",
+        path: `${request.path}${request.cursor === undefined ? "" : `?cursor=${encodeURIComponent(request.cursor)}`}`,
+        headers: proofHeaders(reader, operation, subject),
+      },
+      check,
+    );
+  return {
+    reader,
+    messages: (cursor?: string) => read("pull", "*", { path: path`/cache/messages/${did}`, cursor }, checks.messages),
+    summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, checks.summary),
+    chunks: (groupId: string, cursor?: string) =>
+      read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor }, checks.chunks),
+    message: (messageId: string) =>
+      read(
+        "pull_message",
+        messageId,
+        { path: path`/cache/message/${did}/${messageId}`, cursor: undefined },
+        checks.state,
+      ),
+    /** Removes for good. At most `ackIdsMax` ids; answers those that were held. */
+    ack: (messageIds: readonly string[]) =>
+      ask(at, { method: "POST", path: "/cache/ack", body: ackBody(reader, messageIds) }, checks.ack),
+  };
+}
+
+type Read = { readonly path: string; readonly cursor: string | undefined };
+
+function summaryPath(did: string, deviceId: string): string {
+  return deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;
+}
+
+type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
+
+function prove(reader: Reader, operation: RetrievalOperation, subject: string): ProofValues {
+  const timestamp = renderTimestamp(Date.now());
+  const nonce = crypto.randomUUID();
+  const text = encodeRetrievalProof({
+    operation,
+    did: reader.did,
+    deviceId: operation === "pull" ? "" : reader.deviceId,
+    serviceId: reader.serviceId,
+    endpoint: reader.at.url,
+    keyId: reader.signer.keyId,
+    timestamp,
+    nonce,
+    subject,
+  });
+  return { timestamp, nonce, signature: encodeBase64(ed25519.sign(text, reader.signer.seed)) };
+}
+
+function proofHeaders(reader: Reader, operation: RetrievalOperation, subject: string): Record<string, string> {
+  const { timestamp, nonce, signature } = prove(reader, operation, subject);
+  return {
+    [retrievalHeaders.serviceId]: reader.serviceId,
+    [retrievalHeaders.endpoint]: reader.at.url,
+    [retrievalHeaders.keyId]: reader.signer.keyId,
+    [retrievalHeaders.timestamp]: timestamp,
+    [retrievalHeaders.nonce]: nonce,
+    [retrievalHeaders.signature]: signature,
+    ...(reader.deviceId === "" ? {} : { "X-Device-Id": reader.deviceId }),
+  };
+}
+
+function ackBody(reader: Reader, messageIds: readonly string[]): Uint8Array<ArrayBuffer> {
+  const subject = ackSubject(messageIds);
+  const { timestamp, nonce, signature } = prove(reader, "ack", subject);
+  return jsonBody({
+    did: reader.did,
+    device_id: reader.deviceId,
+    service_id: reader.serviceId,
+    cache_endpoint: reader.at.url,
+    key_id: reader.signer.keyId,
+    timestamp,
+    nonce,
+    signature_b64: signature,
+    message_ids: subject.split(","),
+  });
+}
+
+export type ReaderOptions = {
+  /** Answers the seed of a key id of the document, `null` when it is not held here. */
+  readonly seedOf: (keyId: string) => Uint8Array | null;
+  readonly deviceId: string;
+  readonly timeoutMs: number;
+};
+
+/**
+ * Every endpoint of every Cache service in the document that authorizes a key held here, by priority.
+ * Each may hold a copy, or part of a group.
+ */
+export function readersOf(did: Did, document: DidDocument, options: ReaderOptions): Reader[] {
+  const readers: Reader[] = [];
+  const services = document.service.filter((service) => service.type === "SvcCacheService");
+  const priority = (value: number | null) => value ?? Number.POSITIVE_INFINITY;
+  services.sort((a, b) => (priority(a.priority) < priority(b.priority) ? -1 : 1));
+  for (const service of services) {
+    const keyId = service.authorization?.find((id) => options.seedOf(id) !== null);
+    const seed = keyId === undefined ? null : options.seedOf(keyId);
+    if (keyId === undefined || seed === null) continue;
+    for (const url of new Set(service.serviceEndpoint.map(withoutTrailingSlashes))) {
+      const at = endpoint(url, options.timeoutMs);
+      readers.push({ did, serviceId: service.id, at, signer: { keyId, seed }, deviceId: options.deviceId });
+    }
+  }
+  return readers;
+}

@@ -1,0 +1,212 @@
+/**
+ * Changes of an identity, signed here: registration, full documents, every component, alias, root-key and
+ * control operation, and the updates that carry their proof in headers. Each function answers a request
+ * that is ready to send; nothing here talks to a node, and no secret is part of what it answers.
+ * Source: interface "Signed DID-document updates", decisions section 4.
+ */
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { counters, type NonceDomain, operations } from "../core/authorization.ts";
+import { encodeBase58, encodeBase64, encodeHex0x } from "../core/bytes.ts";
+import type { Did } from "../core/did.ts";
+import { type DidDocument, renderDocument, renderService } from "../core/document.ts";
+import { renderPublicKey } from "../core/ed25519.ts";
+import { encodeAuthorization, type Intent } from "../core/intent.ts";
+import { encodeUpdateProof, updateHeaders } from "../core/proof.ts";
+import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/proof-message.ts";
+import { encodeDidDocument } from "../core/scale.ts";
+import { minuteMs, renderTimestamp } from "../core/time.ts";
+import type { Submission } from "./directory.ts";
+import { jsonBody, localError, path } from "./http.ts";
+
+/** How long a signed change may be submitted: the short window that the interface asks for. */
+export const authorizationLifeMs = 5 * minuteMs;
+
+/** Who signs: `root` or the id of a method, and the seed of its key. */
+export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
+
+/** The counter value that a change uses up, and the clock it is made by. */
+export type ChangeTerms = { readonly nonce: bigint; readonly nowMs: number };
+
+/** The member of `GET /dids/{did}/nonces` to read for an action. */
+export function nonceDomainOf(action: Intent["action"]): NonceDomain {
+  return counters[operations[action].counter].nonceDomain;
+}
+
+export function signIntent(intent: Intent, signer: Signer, { nonce, nowMs }: ChangeTerms): Submission {
+  const validUntilMs = BigInt(nowMs + authorizationLifeMs);
+  const payload = encodeAuthorization(intent, { nonce, validUntilMs, signerKeyId: signer.keyId });
+  const timestamped = operations[intent.action].counter === "alias";
+  const body = {
+    did: intent.did,
+    action: intent.action,
+    ...intentMembers(intent),
+    nonce: String(nonce),
+    ...(timestamped ? { timestamp: renderTimestamp(nowMs) } : {}),
+    valid_until: String(validUntilMs),
+    signer_key_id: signer.keyId,
+    canonical_payload: encodeHex0x(payload),
+    signature: encodeBase64(ed25519.sign(payload, signer.seed)),
+  };
+  return { ...routeOf(intent), body: jsonBody(body) };
+}
+
+/** The members of the body, and of a preparation, that say what is to change. */
+export function intentMembers(intent: Intent): Record<string, unknown> {
+  if ("verificationMethod" in intent) return { verification_method: intent.verificationMethod };
+  if ("keyAgreement" in intent) return { key_agreement: intent.keyAgreement };
+  if ("service" in intent) return { service: renderService(intent.service) };
+  if ("id" in intent) return { id: intent.id };
+  if ("alias" in intent) return { alias: intent.alias };
+  if ("oldAlias" in intent) return { old_alias: intent.oldAlias, new_alias: intent.newAlias };
+  if ("newRootPubkey" in intent) return { new_root_pubkey: renderPublicKey(intent.newRootPubkey) };
+  return {};
+}
+
+type Route = Pick<Submission, "method" | "path">;
+
+function routeOf(intent: Intent): Route {
+  const { did } = intent;
+  switch (intent.action) {
+    case "AddVerificationMethod":
+      return { method: "POST", path: path`/dids/${did}/document/verification-methods` };
+    case "UpdateVerificationMethod":
+      return {
+        method: "PUT",
+        path: path`/dids/${did}/document/verification-methods/${intent.verificationMethod.id}`,
+      };
+    case "RemoveVerificationMethod":
+      return { method: "DELETE", path: path`/dids/${did}/document/verification-methods/${intent.id}` };
+    case "AddAuthentication":
+      return { method: "POST", path: path`/dids/${did}/document/authentication` };
+    case "RemoveAuthentication":
+      return { method: "DELETE", path: path`/dids/${did}/document/authentication/${intent.id}` };
+    case "AddKeyAgreement":
+      return { method: "POST", path: path`/dids/${did}/document/key-agreements` };
+    case "UpdateKeyAgreement":
+      return { method: "PUT", path: path`/dids/${did}/document/key-agreements/${intent.keyAgreement.id}` };
+    case "RemoveKeyAgreement":
+      return { method: "DELETE", path: path`/dids/${did}/document/key-agreements/${intent.id}` };
+    case "AddService":
+      return { method: "POST", path: path`/dids/${did}/document/services` };
+    case "UpdateService":
+      return { method: "PUT", path: path`/dids/${did}/document/services/${intent.service.id}` };
+    case "RemoveService":
+      return { method: "DELETE", path: path`/dids/${did}/document/services/${intent.id}` };
+    case "UpdateRootPubkey":
+      return { method: "PUT", path: path`/dids/${did}/root-pubkey` };
+    case "add_alias":
+      return { method: "POST", path: path`/dids/${did}/aliases` };
+    case "remove_alias":
+      return { method: "DELETE", path: path`/dids/${did}/aliases/${intent.alias}` };
+    case "update_alias":
+      return { method: "PATCH", path: path`/dids/${did}/aliases/${intent.oldAlias}` };
+    case "deactivate_did":
+      return { method: "POST", path: path`/dids/${did}/deactivate` };
+    case "delete_did":
+      return { method: "DELETE", path: path`/dids/${did}` };
+    default:
+      throw localError("no_route", `no route submits ${intent.action}`);
+  }
+}
+
+// ---------------------------------------------------------------------------- registration and documents
+
+export type RegistrationInput = {
+  readonly document: DidDocument;
+  readonly alias: string | null;
+  readonly rootSeed: Uint8Array;
+  readonly nowMs: number;
+};
+
+/** The body of a registration with a version 2 proof, which covers document and alias too. */
+export function signRegistration({ document, alias, rootSeed, nowMs }: RegistrationInput): Record<string, unknown> {
+  const pubkey = ed25519.getPublicKey(rootSeed);
+  const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs));
+  const docBlob = encodeDidDocument(document);
+  const message = registrationMessage({ did: document.id, alias, timestamp, pubkey, docBlob });
+  if (message === null) throw localError("invalid_alias", "the alias has no normal form");
+  return {
+    did: document.id,
+    timestamp,
+    signature: encodeBase64(ed25519.sign(message, rootSeed)),
+    did_document: renderDocument(document),
+    root_pubkey: renderPublicKey(pubkey),
+    ...(alias === null ? {} : { alias }),
+  };
+}
+
+/** Replaces the whole document with a version 2 proof; only the root key may. */
+export function signDocument(document: DidDocument, rootSeed: Uint8Array, { nonce, nowMs }: ChangeTerms): Submission {
+  const timestamp = renderProofTimestamp(nonce, BigInt(nowMs + authorizationLifeMs));
+  const docBlob = encodeDidDocument(document);
+  const message = documentMessage({ did: document.id, timestamp, docBlob });
+  if (message === null) throw localError("internal", "a proof timestamp was made that can't be read");
+  const body = {
+    did: document.id,
+    document: renderDocument(document),
+    timestamp,
+    pubkey: renderPublicKey(ed25519.getPublicKey(rootSeed)),
+    signature: encodeBase64(ed25519.sign(message, rootSeed)),
+  };
+  return { method: "PUT", path: path`/dids/${document.id}/document/proof`, body: jsonBody(body) };
+}
+
+// ---------------------------------------------------------------------------- updates with header proofs
+
+/** The updates that the operator account of the Directory makes for the DID. */
+export type OwnerUpdate =
+  | { readonly extrinsic: "set_alias"; readonly did: Did; readonly alias: string }
+  | {
+      readonly extrinsic: "set_delivery_policy_links";
+      readonly did: Did;
+      readonly links: Readonly<Record<string, unknown>>;
+    }
+  | {
+      readonly extrinsic: "set_delivery_policy" | "set_persona_policy";
+      readonly did: Did;
+      readonly policy: Readonly<Record<string, unknown>>;
+    };
+
+export function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Submission {
+  const { route, members } = ownerRequest(update);
+  const body = jsonBody({ did: update.did, ...members });
+  const claims = {
+    operation: update.extrinsic,
+    did: update.did,
+    keyId: signer.keyId,
+    timestamp: renderTimestamp(nowMs),
+    nonce: crypto.randomUUID(),
+    body,
+  };
+  const headers = {
+    [updateHeaders.keyId]: claims.keyId,
+    [updateHeaders.timestamp]: claims.timestamp,
+    [updateHeaders.nonce]: claims.nonce,
+    [updateHeaders.signature]: encodeBase64(ed25519.sign(encodeUpdateProof(claims), signer.seed)),
+  };
+  return { method: "PUT", path: route, body, headers };
+}
+
+function ownerRequest(update: OwnerUpdate): { route: string; members: Record<string, unknown> } {
+  const { did } = update;
+  switch (update.extrinsic) {
+    case "set_alias":
+      return { route: path`/dids/${did}/alias`, members: { alias: update.alias } };
+    case "set_delivery_policy_links":
+      return {
+        route: path`/dids/${did}/delivery-policy-links`,
+        members: { delivery_policy_links: update.links },
+      };
+    case "set_delivery_policy":
+      return { route: path`/delivery-policies/recipients/${did}`, members: { policy: update.policy } };
+    case "set_persona_policy":
+      return { route: path`/delivery-policies/personas/${did}`, members: { policy: update.policy } };
+  }
+}
+
+// -------------------------------------------------------------------------------------- public key texts
+
+/** An X25519 key as documents carry it: `z` and base58btc of `ec 01` and the key. */
+export function renderAgreementKey(publicKey: Uint8Array): string {
+  return `z${encodeBase58(Uint8Array.of(0xec, 0x01, ...publicKey))}`;
+}

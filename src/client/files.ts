@@ -1,0 +1,165 @@
+/**
+ * Files on this machine: written whole or not at all, and synced before anything relies on them. Names
+ * that come from the network are a stranger's: they are reduced to a plain file name and never replace
+ * a file that is there.
+ */
+import { constants } from "node:fs";
+import { link, mkdir, open, readFile, rename, stat, unlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
+
+/** Longest file name in bytes that common file systems take, with room for ` (999)`. */
+const fileNameBytesMax = 240;
+const attemptsMax = 1_000;
+
+/** Syncs a folder, so that the names in it survive the death of the machine. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function writeSynced(path: string, content: string | Uint8Array, mode: number): Promise<void> {
+  const handle = await open(path, "wx", mode);
+  try {
+    await handle.writeFile(content);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+function temporaryBeside(path: string): string {
+  return `${path}.${crypto.randomUUID()}.tmp`;
+}
+
+/** Replaces or creates a file: a reader sees the old one or the new one. The folder is made, mode 0700. */
+export async function writeDurably(path: string, content: string | Uint8Array): Promise<void> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const temporary = temporaryBeside(path);
+  await writeSynced(temporary, content, 0o600);
+  await rename(temporary, path);
+  await syncFolder(dirname(path));
+}
+
+/** Creates a file that must not exist yet; `false` when it does. */
+export async function createDurably(path: string, content: string | Uint8Array): Promise<boolean> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const temporary = temporaryBeside(path);
+  await writeSynced(temporary, content, 0o600);
+  try {
+    await link(temporary, path);
+  } catch (error) {
+    if (isSystemError(error, "EEXIST")) return false;
+    throw error;
+  } finally {
+    await unlink(temporary);
+  }
+  await syncFolder(dirname(path));
+  return true;
+}
+
+export async function readText(path: string): Promise<string | null> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (isSystemError(error, "ENOENT")) return null;
+    throw error;
+  }
+}
+
+export async function removeIfThere(path: string): Promise<void> {
+  try {
+    await unlink(path);
+  } catch (error) {
+    if (!isSystemError(error, "ENOENT")) throw error;
+  }
+}
+
+export function isSystemError(error: unknown, code: string): boolean {
+  return error instanceof Error && "code" in error && error.code === code;
+}
+
+/**
+ * A plain file name from a stranger's text: the part behind the last slash or backslash, without control
+ * characters, leading dots and what other systems refuse; `message` when nothing is left.
+ */
+export function safeFileName(text: string): string {
+  const last = text.split(/[/\\]/).at(-1) ?? "";
+  const plain = last
+    .toWellFormed()
+    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}<>:"|?*]/gu, "")
+    .trim()
+    .replace(/^[.\s]+|[.\s]+$/g, "");
+  const reserved = /^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)/i.test(plain);
+  return shorten(plain === "" || reserved ? `message${plain === "" ? "" : `-${plain}`}` : plain);
+}
+
+/** Cuts the stem, not the extension, until the name has at most `fileNameBytesMax` bytes. */
+function shorten(name: string): string {
+  const [stem, extension] = splitExtension(name);
+  const tail = Buffer.byteLength(extension) < 32 ? extension : "";
+  const characters = [...(tail === "" ? name : stem)];
+  while (Buffer.byteLength(characters.join("")) + Buffer.byteLength(tail) > fileNameBytesMax) {
+    characters.length = Math.min(characters.length - 1, fileNameBytesMax);
+  }
+  return characters.join("") + tail;
+}
+
+function splitExtension(name: string): [stem: string, extension: string] {
+  const dot = name.lastIndexOf(".");
+  return dot <= 0 ? [name, ""] : [name.slice(0, dot), name.slice(dot)];
+}
+
+/**
+ * Gives a finished temporary file its name in `folder`, or `name (1).ext` and so on when that is taken,
+ * without ever replacing a file. Whether it already has its name can be seen by `isPlaced` until the
+ * temporary name is gone. Answers the path.
+ */
+export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
+  const [stem, extension] = splitExtension(name);
+  for (let i = 0; i < attemptsMax; i++) {
+    const path = join(folder, i === 0 ? name : `${stem} (${i})${extension}`);
+    if (!(await linkAs(temporary, path))) continue;
+    await syncFolder(folder);
+    await removeIfThere(temporary);
+    return path;
+  }
+  throw new Error(`${folder} holds ${attemptsMax} files named ${name}`);
+}
+
+/** A second name for a finished file; `false` when the name is taken. */
+async function linkAs(temporary: string, path: string): Promise<boolean> {
+  try {
+    await link(temporary, path);
+    return true;
+  } catch (error) {
+    if (isSystemError(error, "EEXIST")) return false;
+    if (!["EPERM", "ENOTSUP", "ENOSYS", "EOPNOTSUPP"].some((code) => isSystemError(error, code))) throw error;
+    return renameToClaimed(temporary, path);
+  }
+}
+
+/** For file systems without links: an empty file claims the name, since a plain rename would replace. */
+async function renameToClaimed(temporary: string, path: string): Promise<boolean> {
+  try {
+    await (await open(path, "wx", 0o600)).close();
+  } catch (error) {
+    if (isSystemError(error, "EEXIST")) return false;
+    throw error;
+  }
+  await rename(temporary, path);
+  return true;
+}
+
+/** `null` when the temporary file is gone; `true` when it already has a second name. */
+export async function isPlaced(temporary: string): Promise<boolean | null> {
+  try {
+    return (await stat(temporary)).nlink > 1;
+  } catch (error) {
+    if (isSystemError(error, "ENOENT")) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * One exchange with a node: a bounded request out, a bounded answer in, and one kind of error for all
+ * that can go wrong. Redirects are not followed, because what is signed names its endpoint. Nothing is
+ * retried here: who calls knows whether a repeat is safe.
+ * Source: interface "Errors", decisions section 3, chain-facts 3 ("General").
+ */
+import { type Fault, isFault } from "../core/fault.ts";
+
+/** How an exchange failed. `unreadable` is an answer that breaks the interface. */
+export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "local";
+
+/**
+ * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
+ * or names what is wrong on this side (`local`).
+ */
+export class ClientError extends Error {
+  override readonly name = "ClientError";
+  constructor(
+    readonly kind: ClientErrorKind,
+    readonly code: string,
+    message: string,
+    readonly extra: {
+      readonly status?: number;
+      /** With `nonce_mismatch`: the counter value that would be accepted. */
+      readonly expected?: string;
+      readonly retryAfterMs?: number;
+      /** The answer as it came, when it was JSON. */
+      readonly answer?: unknown;
+      readonly cause?: unknown;
+    } = {},
+  ) {
+    super(message, extra.cause === undefined ? undefined : { cause: extra.cause });
+  }
+
+  get status(): number | null {
+    return this.extra.status ?? null;
+  }
+}
+
+export function localError(code: string, message: string): ClientError {
+  return new ClientError("local", code, message);
+}
+
+/** A node, or one endpoint of it. A path prefix in the URL is kept. */
+export type Endpoint = { readonly url: string; readonly timeoutMs: number };
+
+export const timeoutMsDefault = 20_000;
+/** More than any page of a Cache: one envelope of 25 MiB and its frame. */
+const answerBytesMax = 32 * 1_048_576;
+
+/** Checks the URL once, so that a typing error is told as such. */
+export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): Endpoint {
+  const parsed = URL.canParse(url) ? new URL(url) : null;
+  if (parsed === null || !["http:", "https:"].includes(parsed.protocol) || parsed.search !== "" || parsed.hash !== "") {
+    throw localError("invalid_url", `not the address of a node: ${url}`);
+  }
+  return { url: url.replace(/\/+$/, ""), timeoutMs };
+}
+
+export type Exchange = {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Built with `path`, so that every value is percent-encoded. */
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** JSON text as it goes out; who signs or repeats a body keeps its bytes. */
+  readonly body?: Uint8Array<ArrayBuffer>;
+};
+
+export type Received = {
+  readonly status: number;
+  readonly json: unknown;
+  /** From a `Retry-After` of whole seconds. */
+  readonly retryAfterMs: number | null;
+};
+
+/** A path whose values are percent-encoded with no safe characters. */
+export function path(strings: TemplateStringsArray, ...values: string[]): string {
+  return strings.reduce((text, part, i) => text + encodeURIComponent(values[i - 1] ?? "") + part);
+}
+
+const encoder = new TextEncoder();
+
+export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
+  return encoder.encode(JSON.stringify(value));
+}
+
+/** Sends and reads, whatever the status. Throws `unreachable`, `timed_out` or `unreadable`. */
+export async function exchange(to: Endpoint, request: Exchange): Promise<Received> {
+  const signal = AbortSignal.timeout(to.timeoutMs);
+  try {
+    const response = await fetch(`${to.url}${request.path}`, {
+      method: request.method,
+      headers: {
+        Accept: "application/json",
+        ...(request.body === undefined ? {} : { "Content-Type": "application/json" }),
+        ...request.headers,
+      },
+      ...(request.body === undefined ? {} : { body: request.body }),
+      redirect: "error",
+      signal,
+      ...directly(to.url),
+    });
+    const retryAfter = response.headers.get("retry-after") ?? "";
+    const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
+    return { status: response.status, json: await readJson(response), retryAfterMs };
+  } catch (cause) {
+    if (cause instanceof ClientError) throw cause;
+    if (signal.aborted) {
+      throw new ClientError("timed_out", "timed_out", `${to.url} did not answer in ${to.timeoutMs} ms`, { cause });
+    }
+    throw new ClientError("unreachable", "unreachable", `${to.url} can't be reached`, { cause });
+  }
+}
+
+/** A proxy of the environment has no business between two programs on one machine. */
+function directly(url: string): BunFetchRequestInit {
+  const { hostname } = new URL(url);
+  const loopback = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
+  return loopback ? { proxy: false } : {};
+}
+
+async function readJson(response: Response): Promise<unknown> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of response.body ?? []) {
+    length += chunk.length;
+    if (length > answerBytesMax) throw new ClientError("unreadable", "too_large", "the answer is too large");
+    chunks.push(chunk);
+  }
+  if (length === 0) return undefined;
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks)));
+  } catch (cause) {
+    const extra = { status: response.status, cause };
+    throw new ClientError(
+      "unreadable",
+      "unreadable",
+      `${response.url} answered ${response.status} without JSON`,
+      extra,
+    );
+  }
+}
+
+/** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
+export async function ask<T>(to: Endpoint, request: Exchange, check: (json: unknown) => T | Fault): Promise<T> {
+  const received = await exchange(to, request);
+  if (received.status < 200 || received.status > 299) throw refusal(received);
+  const answer = check(received.json);
+  if (!isFault(answer)) return answer;
+  const where = answer.extra.errors?.map(({ pointer, message }) => `${pointer} ${message}`).join(", ");
+  throw new ClientError("unreadable", "unreadable", `${to.url} answered something else than agreed: ${where}`, {
+    status: received.status,
+    answer: received.json,
+  });
+}
+
+function refusal({ status, json, retryAfterMs }: Received): ClientError {
+  const body = isRecord(json) ? json : {};
+  const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
+  const code = text("code") ?? text("error") ?? `http_${status}`;
+  const expected = text("expected");
+  return new ClientError("refused", code, text("detail") ?? text("message") ?? `the node answered ${status}`, {
+    status,
+    answer: json,
+    ...(expected === undefined ? {} : { expected }),
+    ...(retryAfterMs === null ? {} : { retryAfterMs }),
+  });
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The value of a read, or `null` when the node says that there is none. */
+export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T | null> {
+  try {
+    return await read;
+  } catch (error) {
+    if (error instanceof ClientError && error.kind === "refused" && codes.includes(error.code)) return null;
+    throw error;
+  }
+}

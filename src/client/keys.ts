@@ -1,0 +1,178 @@
+/**
+ * Identities on this machine: one file each, with the secrets that never leave it. Files have mode 0600
+ * and are replaced atomically. A secret that a change is about to put in force is written down before
+ * the change is submitted, so that a crash between the two loses no identity.
+ * Source: interface "Signed DID-document updates" (private keys), decisions section 1.
+ */
+import { readdir, stat } from "node:fs/promises";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { ed25519, x25519 } from "@noble/curves/ed25519.js";
+import { encodeBase58, equalBytes } from "../core/bytes.ts";
+import { type Did, isDid } from "../core/did.ts";
+import { createDurably, isSystemError, readText, removeIfThere, writeDurably } from "./files.ts";
+import { isRecord, localError } from "./http.ts";
+
+/** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
+export type HeldKey = { readonly id: string; readonly secret: Uint8Array };
+
+export type Identity = {
+  readonly name: string;
+  readonly did: Did;
+  /** Signs as `root`. */
+  readonly rootSeed: Uint8Array;
+  /** A root key that was submitted and not yet seen in force. */
+  readonly nextRootSeed: Uint8Array | null;
+  /** Seeds of verification methods, old ones too: which of an id is in force, the document says. */
+  readonly methods: readonly HeldKey[];
+  /** Secrets of key agreements, old ones too, since messages sealed to them may still arrive. */
+  readonly agreements: readonly HeldKey[];
+};
+
+export const rootSignerId = "root";
+
+const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
+
+/** Where identities live unless told otherwise: `~/.waypost/keys`. */
+export function defaultKeysFolder(): string {
+  return join(homedir(), ".waypost", "keys");
+}
+
+/** Fresh keys under a fresh DID of 16 random bytes. Nothing is written. */
+export function createIdentity(name: string): Identity {
+  if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
+  const did = `did:svc:${freshAddress()}` as Did;
+  const rootSeed = ed25519.utils.randomSecretKey();
+  return {
+    name,
+    did,
+    rootSeed,
+    nextRootSeed: null,
+    methods: [{ id: `${did}#root`, secret: rootSeed }],
+    agreements: [{ id: `${did}#x25519-1`, secret: x25519.utils.randomSecretKey() }],
+  };
+}
+
+/** base58btc of 16 random bytes; leading zeros could make it shorter than the 16 characters a DID needs. */
+function freshAddress(): string {
+  const address = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
+  return address.length >= 16 ? address : freshAddress();
+}
+
+/** The seed behind `signer_key_id`, or a `local` error `unknown_key`. */
+export function signingSeed(identity: Identity, signerKeyId: string): Uint8Array {
+  if (signerKeyId === rootSignerId) return identity.rootSeed;
+  const held = identity.methods.findLast((method) => method.id === signerKeyId);
+  if (held === undefined) throw localError("unknown_key", `the secret of ${signerKeyId} is not here`);
+  return held.secret;
+}
+
+/** The seed of a public key that the document shows, or `null` when it is not held here. */
+export function heldSeed(identity: Identity, publicKey: Uint8Array): Uint8Array | null {
+  const seeds = [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)];
+  return seeds.find((seed) => equalBytes(ed25519.getPublicKey(seed), publicKey)) ?? null;
+}
+
+export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[] {
+  return identity.agreements.filter((agreement) => agreement.id === keyId).map(({ secret }) => secret);
+}
+
+// ---------------------------------------------------------------------------------------------- files
+
+export function identityPath(folder: string, name: string): string {
+  if (!nameForm.test(name)) throw localError("invalid_name", `no identity can be called ${JSON.stringify(name)}`);
+  return join(folder, `${name}.json`);
+}
+
+/** Folder for what the client remembers of an identity between runs: no secrets of its keys. */
+export function stateFolder(folder: string, name: string): string {
+  return join(folder, ".state", name);
+}
+
+const render = (identity: Identity) =>
+  `${JSON.stringify(
+    {
+      version: 1,
+      name: identity.name,
+      did: identity.did,
+      root_seed: identity.rootSeed.toHex(),
+      next_root_seed: identity.nextRootSeed?.toHex() ?? null,
+      methods: identity.methods.map(renderHeld),
+      agreements: identity.agreements.map(renderHeld),
+    },
+    null,
+    2,
+  )}\n`;
+
+const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: secret.toHex() });
+
+/** Writes a new identity. A name that is taken is a `local` error `name_taken`: nothing is overwritten. */
+export async function saveNewIdentity(folder: string, identity: Identity): Promise<void> {
+  if (await createDurably(identityPath(folder, identity.name), render(identity))) return;
+  throw localError("name_taken", `an identity called ${identity.name} already exists in ${folder}`);
+}
+
+export async function saveIdentity(folder: string, identity: Identity): Promise<void> {
+  await writeDurably(identityPath(folder, identity.name), render(identity));
+}
+
+export async function forgetIdentity(folder: string, name: string): Promise<void> {
+  await removeIfThere(identityPath(folder, name));
+}
+
+export async function loadIdentity(folder: string, name: string): Promise<Identity> {
+  const file = identityPath(folder, name);
+  const text = await readText(file);
+  if (text === null) throw localError("no_identity", `there is no identity called ${name} in ${folder}`);
+  if (process.platform !== "win32" && ((await stat(file)).mode & 0o077) !== 0) {
+    throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
+  }
+  const identity = parseIdentity(text, name);
+  if (identity === null) throw localError("keys_unreadable", `${file} is not a key file of this program`);
+  return identity;
+}
+
+function parseIdentity(text: string, name: string): Identity | null {
+  const json = parseJson(text);
+  if (!isRecord(json) || json["version"] !== 1 || typeof json["did"] !== "string" || !isDid(json["did"])) return null;
+  const rootSeed = parseSecret(json["root_seed"]);
+  const nextRootSeed = json["next_root_seed"] === null ? null : parseSecret(json["next_root_seed"]);
+  const [methods, agreements] = [parseHeld(json["methods"]), parseHeld(json["agreements"])];
+  if (rootSeed === null || methods === null || agreements === null) return null;
+  return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function parseSecret(value: unknown): Uint8Array | null {
+  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? Uint8Array.fromHex(value) : null;
+}
+
+function parseHeld(value: unknown): HeldKey[] | null {
+  if (!Array.isArray(value)) return null;
+  const held: HeldKey[] = [];
+  for (const entry of value) {
+    const secret = isRecord(entry) ? parseSecret(entry["secret"]) : null;
+    if (!isRecord(entry) || typeof entry["id"] !== "string" || secret === null) return null;
+    held.push({ id: entry["id"], secret });
+  }
+  return held;
+}
+
+/** Names of the identities in a folder, sorted. */
+export async function listIdentities(folder: string): Promise<string[]> {
+  try {
+    const files = await readdir(folder);
+    const names = files.filter((file) => file.endsWith(".json")).map((file) => file.slice(0, -".json".length));
+    return names.filter((name) => nameForm.test(name)).sort();
+  } catch (error) {
+    if (isSystemError(error, "ENOENT")) return [];
+    throw error;
+  }
+}

@@ -1,0 +1,280 @@
+/**
+ * Receiving: what all Caches of a recipient hold, each message once; fetched, checked, decrypted, written
+ * and synced; and only then acknowledged on every Cache that holds a copy. A message that can't be opened
+ * stays where it is and is reported.
+ * Source: interface "Cache" (acknowledging), chain-facts 3.2 and 3.3.
+ */
+import { type FileHandle, mkdir, open, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { equalBytes } from "../core/bytes.ts";
+import type { Did } from "../core/did.ts";
+import { ackIdsMax, type CacheClient } from "./cache.ts";
+import { removeIfThere, safeFileName } from "./files.ts";
+import { ClientError, isRecord, localError } from "./http.ts";
+import type { Journal } from "./journal.ts";
+import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
+
+/** One message as the summaries tell, with every Cache that holds it. */
+export type Held = {
+  readonly messageId: string;
+  readonly expiresAtMs: number;
+  readonly chunk: Binding["chunk"];
+  readonly at: readonly CacheClient[];
+};
+
+/** Messages that make one file: one message, or what is held of a chunk set, by sequence number. */
+export type Parcel = {
+  readonly groupId: string | null;
+  readonly total: number;
+  readonly parts: readonly Held[];
+  /** All copies of all parts, for the acknowledgement. */
+  readonly held: readonly Held[];
+};
+
+export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
+export type Listing = { readonly parcels: readonly Parcel[]; readonly unreachable: readonly Unreachable[] };
+
+/** More messages than this are left for the next run: memory stays bounded whatever a Cache holds. */
+const listedMax = 100_000;
+
+/** What is waiting, oldest first. Throws when no Cache at all could be asked. */
+export async function listParcels(caches: readonly CacheClient[]): Promise<Listing> {
+  if (caches.length === 0) throw localError("no_cache", "the document names no Cache that authorizes a key held here");
+  const found = new Map<string, Held>();
+  const unreachable: Unreachable[] = [];
+  for (const cache of caches) {
+    try {
+      await listAt(cache, found);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      unreachable.push({ endpoint: cache.reader.at.url, error });
+    }
+  }
+  if (unreachable.length === caches.length) throw (unreachable[0] as Unreachable).error;
+  return { parcels: parcelsOf([...found.values()]), unreachable };
+}
+
+async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<void> {
+  let cursor: string | undefined;
+  do {
+    const page = await cache.summary(cursor);
+    for (const message of page.messages) {
+      const known = found.get(message.message_id);
+      if (known === undefined && found.size >= listedMax) return;
+      found.set(message.message_id, {
+        messageId: message.message_id,
+        expiresAtMs: Date.parse(message.expires_at),
+        chunk: chunkOf(message),
+        at: [...(known?.at ?? []), cache],
+      });
+    }
+    cursor = page.messages.length === 0 ? undefined : page.next_cursor;
+  } while (cursor !== undefined);
+}
+
+type FlatChunk = {
+  readonly message_group_id?: unknown;
+  readonly sequence_number?: unknown;
+  readonly total_chunks?: unknown;
+};
+
+function chunkOf(message: FlatChunk): Binding["chunk"] {
+  const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
+  if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
+  return { groupId, sequence, total };
+}
+
+function parcelsOf(held: readonly Held[]): Parcel[] {
+  const groups = Map.groupBy(held, (one) => (one.chunk === null ? one.messageId : `group ${one.chunk.groupId}`));
+  return [...groups.values()].map((members) => {
+    const bySequence = new Map<number, Held>();
+    for (const one of members) {
+      const sequence = one.chunk?.sequence ?? 0;
+      if (!bySequence.has(sequence)) bySequence.set(sequence, one);
+    }
+    const parts = [...bySequence.entries()].sort(([a], [b]) => a - b).map(([, one]) => one);
+    const chunk = members[0]?.chunk ?? null;
+    return { groupId: chunk?.groupId ?? null, total: chunk?.total ?? 1, parts, held: members };
+  });
+}
+
+export function isComplete(parcel: Parcel): boolean {
+  return parcel.parts.length === parcel.total;
+}
+
+// ---------------------------------------------------------------------------------------------- receiving
+
+export type Recipient = {
+  readonly did: Did;
+  readonly secretsOf: SecretsOf;
+  /** Who an envelope says it is from, and whether its signature holds; `null` when it names no sender. */
+  readonly senderOf: (envelope: Readonly<Record<string, unknown>>) => Promise<Sender | null>;
+};
+
+/** `verified` is `false` when the signature does not hold, `null` when the document could not be read. */
+export type Sender = { readonly did: string; readonly verified: boolean | null };
+
+export type Received = {
+  readonly path: string;
+  readonly name: string;
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  readonly sha256: string;
+  readonly messageIds: readonly string[];
+  readonly from: Sender | null;
+};
+
+export type ReceiveOptions = {
+  readonly folder: string;
+  readonly journal: Journal;
+  /** Begins the names of temporary files, one for each identity. */
+  readonly temporaryPrefix: string;
+  readonly onPart?: (done: number, total: number) => void;
+};
+
+/** Whether every message of a parcel was stored by an earlier run, whose acknowledgement did not arrive. */
+export function wasReceived(parcel: Parcel, journal: Journal): boolean {
+  return parcel.held.every(({ messageId }) => journal.has(messageId));
+}
+
+/** Writes a complete parcel to a file with its own name. Nothing is acknowledged yet. */
+export async function storeParcel(parcel: Parcel, recipient: Recipient, options: ReceiveOptions): Promise<Received> {
+  await mkdir(options.folder, { recursive: true });
+  const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
+  const { file, from } = await writeTemporary(temporary, parcel, recipient, options.onPart);
+  const messageIds = parcel.held.map(({ messageId }) => messageId);
+  // From here on the file belongs to the journal: should its naming fail, the next run finishes it.
+  const path = await options.journal.place({
+    messageIds,
+    untilMs: parcel.held.reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
+    temporary,
+    folder: options.folder,
+    name: safeFileName(file.name),
+  });
+  const { name, mediaType, sizeBytes } = file;
+  return { path, name, mediaType, sizeBytes, sha256: file.sha256.toHex(), messageIds, from };
+}
+
+/** The whole file under its temporary name, synced; or nothing. */
+async function writeTemporary(
+  path: string,
+  parcel: Parcel,
+  recipient: Recipient,
+  onPart: ReceiveOptions["onPart"],
+): Promise<Written> {
+  const handle = await open(path, "wx", 0o600);
+  try {
+    const written = await writeParts(handle, parcel, recipient, onPart);
+    await handle.sync();
+    await handle.close();
+    return written;
+  } catch (error) {
+    await handle.close().catch(() => undefined);
+    await removeIfThere(path);
+    throw error;
+  }
+}
+
+/** Removes temporary files of runs that were cut off before they had anything to keep. */
+export async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
+  const files = await readdir(folder).catch(() => []);
+  for (const file of files) {
+    if (file.startsWith(prefix) && file.endsWith(".part")) await removeIfThere(join(folder, file));
+  }
+}
+
+type Written = { readonly file: FileFacts; readonly from: Sender | null };
+
+/** Fetches, opens and writes part after part; size and SHA-256 are those of the whole file. */
+async function writeParts(
+  handle: FileHandle,
+  parcel: Parcel,
+  recipient: Recipient,
+  onPart: ReceiveOptions["onPart"],
+): Promise<Written> {
+  const hash = sha256.create();
+  let whole: Written | null = null;
+  let length = 0;
+  for (const [i, part] of parcel.parts.entries()) {
+    const { opened, from } = await fetchPart(part, recipient);
+    const before: Written = whole ?? { file: opened.file, from };
+    if (!sameFile(before.file, opened.file) || before.from?.did !== from?.did) {
+      throw localError("not_authentic", "the pieces describe different files");
+    }
+    whole = { file: before.file, from: weaker(before.from, from) };
+    hash.update(opened.data);
+    length += opened.data.length;
+    await handle.appendFile(opened.data);
+    onPart?.(i + 1, parcel.parts.length);
+  }
+  if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256)) {
+    throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
+  }
+  return whole;
+}
+
+/** A file is as well attested as the least of its pieces. */
+function weaker(a: Sender | null, b: Sender | null): Sender | null {
+  if (a === null || b === null || a.verified === false) return a;
+  return b.verified === true ? a : b;
+}
+
+function sameFile(a: FileFacts, b: FileFacts): boolean {
+  const same = a.name === b.name && a.mediaType === b.mediaType && a.sizeBytes === b.sizeBytes;
+  return same && equalBytes(a.sha256, b.sha256);
+}
+
+async function fetchPart(part: Held, recipient: Recipient): Promise<{ opened: Opened; from: Sender | null }> {
+  const envelope = await fetchEnvelope(part);
+  const messageId = envelope["message_id"];
+  const chunk = chunkOf(envelope);
+  const expected =
+    typeof messageId === "string" &&
+    messageId.toLowerCase() === part.messageId.toLowerCase() &&
+    envelope["to"] === recipient.did &&
+    chunk?.groupId.toLowerCase() === part.chunk?.groupId.toLowerCase() &&
+    chunk?.sequence === part.chunk?.sequence &&
+    chunk?.total === part.chunk?.total;
+  if (!expected) throw localError("not_authentic", "the Cache answered with another message");
+  const binding: Binding = { messageId, to: recipient.did, chunk };
+  const opened = openPayload(envelope["payload"], binding, recipient.secretsOf);
+  return { opened, from: await recipient.senderOf(envelope) };
+}
+
+/** From the first Cache that still has it. */
+async function fetchEnvelope(part: Held): Promise<Record<string, unknown>> {
+  let last: ClientError | null = null;
+  for (const cache of part.at) {
+    try {
+      const { state, message } = await cache.message(part.messageId);
+      if (state === "active" && isRecord(message?.envelope)) return message.envelope;
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      last = error;
+    }
+  }
+  throw last ?? localError("gone", `no Cache holds ${part.messageId} any more`);
+}
+
+/** Acknowledges every copy everywhere. Answers the Caches where that failed: they will offer it again. */
+export async function acknowledge(parcels: readonly Parcel[]): Promise<Unreachable[]> {
+  const idsAt = new Map<CacheClient, string[]>();
+  for (const { messageId, at } of parcels.flatMap((parcel) => parcel.held)) {
+    for (const cache of at) {
+      const ids = idsAt.get(cache);
+      if (ids === undefined) idsAt.set(cache, [messageId]);
+      else ids.push(messageId);
+    }
+  }
+  const failures: Unreachable[] = [];
+  for (const [cache, ids] of idsAt) {
+    try {
+      for (let from = 0; from < ids.length; from += ackIdsMax) await cache.ack(ids.slice(from, from + ackIdsMax));
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      failures.push({ endpoint: cache.reader.at.url, error });
+    }
+  }
+  return failures;
+}

@@ -1,0 +1,209 @@
+/**
+ * End-to-end sealing of one envelope's payload: X25519 + HKDF-SHA256 + ChaCha20-Poly1305 over a
+ * deterministic CBOR record, bound to message, recipient and place in the file by the additional data.
+ * Opening trusts nothing: every member is checked before and after decryption.
+ * Source: chain-facts 3.2 ("End-to-end cryptography"), with the `svc` prefix.
+ */
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { x25519 } from "@noble/curves/ed25519.js";
+import { hkdf } from "@noble/hashes/hkdf.js";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { decode, encode, rfc8949EncodeOptions } from "cborg";
+import { decodeBase58, decodeBase64, encodeBase64, utf8 } from "../core/bytes.ts";
+import { isRecord, localError } from "./http.ts";
+
+export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
+const recordFormat = "svc:binary-chunk:v1";
+const keyBytes = 32;
+const nonceBytes = 12;
+
+/** What the additional data binds a payload to. Unchunked: no group, 0 of 1. */
+export type Binding = {
+  readonly messageId: string;
+  readonly to: string;
+  readonly chunk: { readonly groupId: string; readonly sequence: number; readonly total: number } | null;
+};
+
+/** The file as its every chunk describes it. */
+export type FileFacts = {
+  readonly name: string;
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  /** Of the whole file. */
+  readonly sha256: Uint8Array;
+};
+
+export type SealedPayload = {
+  readonly profile: string;
+  readonly key_id: string;
+  readonly ephemeral_x25519_b64: string;
+  readonly nonce_b64: string;
+  readonly ciphertext_b64: string;
+};
+
+export type RecipientKey = { readonly keyId: string; readonly publicKey: Uint8Array };
+
+/** Random for one payload and never used for another: the same pair seals the same bytes again. */
+export type SealEntropy = { readonly ephemeralSecret: Uint8Array; readonly nonce: Uint8Array };
+
+export type SealInput = {
+  readonly binding: Binding;
+  readonly file: FileFacts;
+  readonly data: Uint8Array;
+  readonly recipient: RecipientKey;
+  readonly entropy: SealEntropy;
+};
+
+export function sealPayload({ binding, file, data, recipient, entropy }: SealInput): SealedPayload {
+  const additional = additionalData(binding);
+  const key = contentKey(x25519.getSharedSecret(entropy.ephemeralSecret, recipient.publicKey), additional);
+  const record = {
+    format: recordFormat,
+    name: file.name,
+    media_type: file.mediaType,
+    size_bytes: file.sizeBytes,
+    sha256: file.sha256.toHex(),
+    message_group_id: binding.chunk?.groupId ?? null,
+    sequence_number: binding.chunk?.sequence ?? 0,
+    total_chunks: binding.chunk?.total ?? 1,
+    data,
+  };
+  const plaintext = encode(record, rfc8949EncodeOptions);
+  return {
+    profile: sealProfile,
+    key_id: recipient.keyId,
+    ephemeral_x25519_b64: encodeBase64(x25519.getPublicKey(entropy.ephemeralSecret)),
+    nonce_b64: encodeBase64(entropy.nonce),
+    ciphertext_b64: encodeBase64(chacha20poly1305(key, entropy.nonce, additional).encrypt(plaintext)),
+  };
+}
+
+/** UTF-8 of `profile|message_id|to|message_group_id|sequence_number|total_chunks`. */
+function additionalData({ messageId, to, chunk }: Binding): Uint8Array {
+  return utf8(
+    [sealProfile, messageId, to, chunk?.groupId ?? "", `${chunk?.sequence ?? 0}`, `${chunk?.total ?? 1}`].join("|"),
+  );
+}
+
+function contentKey(shared: Uint8Array, additional: Uint8Array): Uint8Array {
+  return hkdf(sha256, shared, sha256(additional), utf8(sealProfile), keyBytes);
+}
+
+export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
+
+/** The secrets held under the id of a key agreement: several when its key was replaced, none when unknown. */
+export type SecretsOf = (keyId: string) => readonly Uint8Array[];
+
+/** The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key` or `not_authentic`. */
+export function openPayload(payload: unknown, binding: Binding, secretsOf: SecretsOf): Opened {
+  const sealed = parseSealed(payload);
+  const secrets = secretsOf(sealed.keyId);
+  if (secrets.length === 0) throw localError("unknown_key", `sealed to ${sealed.keyId}, whose secret is not here`);
+  const additional = additionalData(binding);
+  for (const secret of secrets) {
+    const plaintext = decrypt(sealed, secret, additional);
+    if (plaintext !== null) return parseRecord(plaintext, binding);
+  }
+  throw notAuthentic("it can't be decrypted");
+}
+
+type Sealed = {
+  readonly keyId: string;
+  readonly ephemeral: Uint8Array;
+  readonly nonce: Uint8Array;
+  readonly ciphertext: Uint8Array;
+};
+
+const sealedMembers = ["profile", "key_id", "ephemeral_x25519_b64", "nonce_b64", "ciphertext_b64"];
+
+function parseSealed(payload: unknown): Sealed {
+  if (!isRecord(payload) || payload["profile"] !== sealProfile) {
+    throw localError("unknown_profile", "sealed in a way that this program does not know");
+  }
+  const bytes = (name: string) => decodeBase64(typeof payload[name] === "string" ? payload[name] : "?");
+  const keyId = payload["key_id"];
+  const [ephemeral, nonce, ciphertext] = ["ephemeral_x25519_b64", "nonce_b64", "ciphertext_b64"].map(bytes);
+  const whole =
+    typeof keyId === "string" &&
+    ephemeral?.length === keyBytes &&
+    nonce?.length === nonceBytes &&
+    ciphertext != null &&
+    Object.keys(payload).every((name) => sealedMembers.includes(name));
+  if (!whole) throw notAuthentic("its payload is malformed");
+  return { keyId, ephemeral, nonce, ciphertext };
+}
+
+function notAuthentic(why: string) {
+  return localError("not_authentic", `the message is not what its sender sealed: ${why}`);
+}
+
+function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Array): Uint8Array | null {
+  try {
+    const key = contentKey(x25519.getSharedSecret(secret, sealed.ephemeral), additional);
+    return chacha20poly1305(key, sealed.nonce, additional).decrypt(sealed.ciphertext);
+  } catch {
+    return null;
+  }
+}
+
+const recordMembers = [
+  "format",
+  "name",
+  "media_type",
+  "size_bytes",
+  "sha256",
+  "message_group_id",
+  "sequence_number",
+  "total_chunks",
+  "data",
+];
+
+/** What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. */
+function parseRecord(plaintext: Uint8Array, binding: Binding): Opened {
+  const record = decodeRecord(plaintext);
+  const { name, media_type: mediaType, size_bytes: sizeBytes, sha256: digest, data } = record;
+  const known =
+    Object.keys(record).length === recordMembers.length &&
+    recordMembers.every((member) => Object.hasOwn(record, member)) &&
+    record["format"] === recordFormat;
+  if (!known) throw notAuthentic("its record has another format");
+  const placed =
+    (record["message_group_id"] || null) === (binding.chunk?.groupId ?? null) &&
+    record["sequence_number"] === (binding.chunk?.sequence ?? 0) &&
+    record["total_chunks"] === (binding.chunk?.total ?? 1);
+  if (!placed) throw notAuthentic("its record belongs to another place");
+  const hash = typeof digest === "string" && /^[0-9a-f]{64}$/.test(digest) ? Uint8Array.fromHex(digest) : null;
+  if (typeof name !== "string" || typeof mediaType !== "string" || hash === null || !(data instanceof Uint8Array)) {
+    throw notAuthentic("its record is malformed");
+  }
+  if (typeof sizeBytes !== "number" || !Number.isSafeInteger(sizeBytes) || sizeBytes < data.length) {
+    throw notAuthentic("its size is malformed");
+  }
+  return { file: { name, mediaType, sizeBytes, sha256: hash }, data };
+}
+
+function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
+  try {
+    const record: unknown = decode(plaintext, {
+      strict: true,
+      allowIndefinite: false,
+      allowUndefined: false,
+      allowNaN: false,
+      allowInfinity: false,
+      allowBigInt: false,
+      rejectDuplicateMapKeys: true,
+    });
+    if (isRecord(record)) return record;
+  } catch {
+    // Told below: what exactly is wrong with a stranger's bytes helps nobody.
+  }
+  throw notAuthentic("its record can't be decoded");
+}
+
+/** The 32 bytes of an X25519 key: `z` and base58btc of the bare key or of `ec 01` and the key; else `null`. */
+export function parseAgreementKey(text: string): Uint8Array | null {
+  if (!text.startsWith("z") || text.length > 49) return null;
+  const bytes = decodeBase58(text.slice(1));
+  if (bytes?.length === keyBytes) return bytes;
+  return bytes?.length === keyBytes + 2 && bytes[0] === 0xec && bytes[1] === 0x01 ? bytes.slice(2) : null;
+}

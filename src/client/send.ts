@@ -1,0 +1,150 @@
+/**
+ * Sending a file: which pieces, sealed how, in what order. A plan fixes everything that an envelope is
+ * made of, randomness included, so that each piece can be built again to the same bytes: for a repeat
+ * after a lost answer, and to resume a chunk set after an interruption. Pieces go out in order, one at a
+ * time; nothing of a file is held in memory but the piece at hand.
+ * Source: chain-facts 3.2, decisions section 2.
+ */
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { hkdf } from "@noble/hashes/hkdf.js";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { encodeBase64, utf8 } from "../core/bytes.ts";
+import type { Did } from "../core/did.ts";
+import type { DidDocument } from "../core/document.ts";
+import { chunksMax } from "../core/envelope.ts";
+import { encodeSenderText } from "../core/envelope-signature.ts";
+import type { JsonObject } from "../core/json.ts";
+import type { Signer } from "./change.ts";
+import { type Endpoint, jsonBody, localError } from "./http.ts";
+import { type DeliveryReport, postEnvelope, type Retrying } from "./relay.ts";
+import { type FileFacts, parseAgreementKey, type RecipientKey, sealPayload } from "./seal.ts";
+
+/** Bytes to send, readable by ranges and more than once. */
+export type Source = {
+  readonly file: FileFacts;
+  readonly read: (from: number, to: number) => Promise<Uint8Array>;
+};
+
+/** Data of one envelope: above this a file is sent as a chunk set. */
+export const pieceBytesDefault = 1_048_576;
+/** Room for the record around the data and for the cipher's tag. */
+export const sealedBytesMargin = 4_096;
+
+export type SendPlan = {
+  /** 32 random bytes, secret until all is sent: ids, ephemeral keys and nonces are derived from it. */
+  readonly seed: Uint8Array;
+  readonly to: Did;
+  readonly recipient: RecipientKey;
+  readonly file: FileFacts;
+  readonly pieceBytes: number;
+  /** One text for every piece of a file. */
+  readonly timestamp: string;
+  readonly ttl: string;
+  readonly tag: string | null;
+  /** Instead of `standard`, for a file of one piece. */
+  readonly hint: "direct" | "cache" | null;
+  /** Signs every envelope as coming from this DID. */
+  readonly sender: (Signer & { readonly did: Did }) | null;
+};
+
+/** The key to seal to: the first X25519 key agreement of the document. */
+export function recipientKey(document: DidDocument): RecipientKey {
+  for (const agreement of document.keyAgreement) {
+    const publicKey = parseAgreementKey(agreement.publicKeyMultibase);
+    if (publicKey !== null) return { keyId: agreement.id, publicKey };
+  }
+  throw localError("no_key_agreement", `${document.id} publishes no X25519 key to seal to`);
+}
+
+export function pieceCount(plan: Pick<SendPlan, "file" | "pieceBytes">): number {
+  const count = Math.max(1, Math.ceil(plan.file.sizeBytes / plan.pieceBytes));
+  if (count > chunksMax) throw localError("too_large", `the file needs ${count} pieces, and ${chunksMax} are allowed`);
+  return count;
+}
+
+function derive(plan: SendPlan, purpose: string, length: number): Uint8Array {
+  return hkdf(sha256, plan.seed, undefined, utf8(`waypost:send:${purpose}`), length);
+}
+
+function deriveUuid(plan: SendPlan, purpose: string): string {
+  const bytes = derive(plan, purpose, 16);
+  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x40;
+  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
+  return bytes.toHex().replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** The id that all pieces of a chunk set share. */
+export function groupIdOf(plan: SendPlan): string {
+  return deriveUuid(plan, "group");
+}
+
+export type Piece = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
+
+/** One envelope of the plan. The same plan, sequence and data give the same bytes. */
+export function buildPiece(plan: SendPlan, sequence: number, data: Uint8Array): Piece {
+  const total = pieceCount(plan);
+  const messageId = deriveUuid(plan, `message:${sequence}`);
+  const chunk = total === 1 ? null : { groupId: groupIdOf(plan), sequence, total };
+  const payload = sealPayload({
+    binding: { messageId, to: plan.to, chunk },
+    file: plan.file,
+    data,
+    recipient: plan.recipient,
+    entropy: {
+      ephemeralSecret: derive(plan, `ephemeral:${sequence}`, 32),
+      nonce: derive(plan, `nonce:${sequence}`, 12),
+    },
+  });
+  const envelope: JsonObject = {
+    message_id: messageId,
+    to: plan.to,
+    timestamp: plan.timestamp,
+    ttl: plan.ttl,
+    delivery_hint: chunk === null ? (plan.hint ?? "standard") : "chunked",
+    ...(plan.tag === null ? {} : { tag: plan.tag }),
+    ...(chunk === null
+      ? {}
+      : { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total }),
+    payload,
+  };
+  return { messageId, body: jsonBody(plan.sender === null ? envelope : signed(envelope, plan.sender)) };
+}
+
+function signed(envelope: JsonObject, sender: Signer & { readonly did: Did }): JsonObject {
+  const members = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
+  return { ...members, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(members), sender.seed)) };
+}
+
+export type SendProgress = { readonly piece: number; readonly pieces: number; readonly report: DeliveryReport };
+
+export type SendOptions = {
+  readonly relay: Endpoint;
+  readonly retrying: Retrying;
+  /** Pieces that an earlier run has delivered. */
+  readonly from: number;
+  /** Awaited after each piece, so that what was delivered can be written down. */
+  readonly onDelivered: (progress: SendProgress) => Promise<void> | void;
+};
+
+export type Sent = {
+  readonly pieces: number;
+  readonly groupId: string | null;
+  readonly messageIds: readonly string[];
+  readonly last: DeliveryReport | null;
+};
+
+/** Sends what is left of a plan. Throws the first failure; what was delivered until then stays so. */
+export async function sendPlan(plan: SendPlan, source: Source, options: SendOptions): Promise<Sent> {
+  const pieces = pieceCount(plan);
+  const messageIds: string[] = [];
+  let last: DeliveryReport | null = null;
+  for (let piece = options.from; piece < pieces; piece++) {
+    const from = piece * plan.pieceBytes;
+    const data = await source.read(from, Math.min(from + plan.pieceBytes, plan.file.sizeBytes));
+    const { messageId, body } = buildPiece(plan, piece, data);
+    last = await postEnvelope(options.relay, { recipient: plan.to, body }, options.retrying);
+    messageIds.push(messageId);
+    await options.onDelivered({ piece, pieces, report: last });
+  }
+  return { pieces, groupId: pieces === 1 ? null : groupIdOf(plan), messageIds, last };
+}

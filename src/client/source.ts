@@ -1,0 +1,47 @@
+/**
+ * A file to send: measured and hashed once, then read by ranges. A file that changes in between is
+ * noticed, so that nothing is sealed that its own SHA-256 contradicts.
+ */
+import { open, stat } from "node:fs/promises";
+import { basename } from "node:path";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { localError } from "./http.ts";
+import type { Source } from "./send.ts";
+
+const readBytes = 1_048_576;
+
+/** Reads the file once to hash it. Throws `local` errors `no_file` and, later, `file_changed`. */
+export async function fileSource(path: string, mediaType: string): Promise<Source> {
+  const facts = await stat(path).catch(() => null);
+  if (facts === null || !facts.isFile()) throw localError("no_file", `${path} is not a file`);
+  const hash = sha256.create();
+  for (let from = 0; from < facts.size; from += readBytes) {
+    hash.update(await readRange(path, from, Math.min(from + readBytes, facts.size)));
+  }
+  const file = { name: basename(path), mediaType, sizeBytes: facts.size, sha256: hash.digest() };
+  const read = async (from: number, to: number) => {
+    const now = await stat(path).catch(() => null);
+    if (now?.size !== facts.size || now.mtimeMs !== facts.mtimeMs) throw changed(path);
+    return readRange(path, from, to);
+  };
+  return { file, read };
+}
+
+async function readRange(path: string, from: number, to: number): Promise<Uint8Array> {
+  const bytes = new Uint8Array(to - from);
+  const handle = await open(path, "r");
+  try {
+    for (let at = 0; at < bytes.length; ) {
+      const { bytesRead } = await handle.read(bytes, at, bytes.length - at, from + at);
+      if (bytesRead === 0) throw changed(path);
+      at += bytesRead;
+    }
+    return bytes;
+  } finally {
+    await handle.close();
+  }
+}
+
+function changed(path: string) {
+  return localError("file_changed", `${path} changed while it was being sent`);
+}
