@@ -177,7 +177,7 @@ function composeCourier(relay: Config["relay"], overrides: NodeOverrides): Couri
     rules: {
       allowHttp: relay.allow_http,
       allowPrivate: relay.allow_private.map(parseNetwork).filter((network) => network !== null),
-      ownOrigins: relay.public_endpoints.map((url) => new URL(url).origin),
+      ownRelays: relay.public_endpoints,
     },
     lanes: {
       ...laneLimits,

@@ -130,8 +130,8 @@ export type EndpointRules = {
   readonly allowHttp: boolean;
   /** Networks that may be reached although they are not public. */
   readonly allowPrivate: readonly Network[];
-  /** Origins (`https://relay.example`) of this node: it never sends a request to itself. */
-  readonly ownOrigins: readonly string[];
+  /** Public endpoints of this Relay (`https://relay.example`): it never sends an envelope to itself. */
+  readonly ownRelays: readonly string[];
 };
 
 export type Endpoint = {
@@ -155,7 +155,7 @@ const localSuffixes = ["local", "localhost", "internal", "arpa", "onion", "test"
 /**
  * The endpoint of a published URL with `suffix` (`/cache/store`) behind its path, or `null` when it may
  * not be used: another scheme, credentials, a fragment, a host written in any but its plain form, a port
- * below 1024 that is not 80 or 443, an origin of this node, or a query where a suffix is to follow.
+ * below 1024 that is not 80 or 443, this Relay's own `/relay`, or a query where a suffix is to follow.
  */
 export function parseEndpoint(text: string, suffix: string, rules: EndpointRules): Endpoint | null {
   if (text.length > endpointCharsMax || text.includes("#") || text.includes("\\")) return null;
@@ -168,12 +168,19 @@ export function parseEndpoint(text: string, suffix: string, rules: EndpointRules
   if (port > 65_535 || (port < 1_024 && port !== 80 && port !== 443)) return null;
   const url = URL.parse(text);
   if (url === null || url.hostname !== written || url.username !== "" || url.password !== "") return null;
-  if (rules.ownOrigins.includes(url.origin)) return null;
   const scope = hostScope(written);
   const target = joinTarget(url, suffix);
-  if (scope === null || target === null) return null;
+  if (scope === null || target === null || isOwnRelay(url.origin + target, rules.ownRelays)) return null;
   const host = written.startsWith("[") ? written.slice(1, -1) : written;
   return { scheme, host, port, target, origin: url.origin, localOnly: scope === "local" };
+}
+
+/** Whether a URL leads to `/relay` below one of the endpoints: an envelope sent there would come back. */
+function isOwnRelay(url: string, ownRelays: readonly string[]): boolean {
+  return ownRelays.some((endpoint) => {
+    const own = `${endpoint.replace(/\/{1,64}$/, "")}/relay`;
+    return url === own || url.startsWith(`${own}/`) || url.startsWith(`${own}?`);
+  });
 }
 
 /** Scheme and authority in lower case: their case means nothing, while that of a path does. */

@@ -84,7 +84,7 @@ const only127001 = [parseNetwork("127.0.0.1/32")!];
 const rules = (more: Partial<EndpointRules> = {}): EndpointRules => ({
   allowHttp: true,
   allowPrivate: only127001,
-  ownOrigins: [],
+  ownRelays: [],
   ...more,
 });
 
@@ -317,7 +317,7 @@ describe("places that must not be reached", () => {
     const url = `http://127.0.0.1:${sniffer.port}`;
     const answers = [
       await post(courier({ rules: rules({ allowHttp: false }) }), `${url}/`),
-      await post(courier({ rules: rules({ ownOrigins: [url] }) }), `${url}/relay`),
+      await post(courier({ rules: rules({ ownRelays: [url] }) }), `${url}/relay`),
     ];
     expect(answers.map((answer) => answer.error)).toEqual(["destination_refused", "destination_refused"]);
     expect(sniffer.connections).toBe(0);

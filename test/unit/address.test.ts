@@ -13,7 +13,7 @@ import {
   parseNetwork,
 } from "../../src/core/address.ts";
 
-const strict: EndpointRules = { allowHttp: false, allowPrivate: [], ownOrigins: ["https://self.waypost.net"] };
+const strict: EndpointRules = { allowHttp: false, allowPrivate: [], ownRelays: ["https://self.waypost.net/"] };
 
 describe("addresses", () => {
   const refused = [
@@ -225,7 +225,8 @@ describe("endpoints", () => {
     `https://${"a".repeat(64)}.net/x`,
     `https://inbox.waypost.net/${"a".repeat(2_048)}`,
     "https://self.waypost.net/relay",
-    "https://SELF.waypost.net:443/relay",
+    "https://SELF.waypost.net:443/relay?x=1",
+    "https://self.waypost.net/x/../relay/did:svc:1",
   ];
   test.each(refused)("%p is refused", (text) => {
     expect(parseEndpoint(text, "", strict)).toBeNull();
@@ -247,6 +248,12 @@ describe("endpoints", () => {
     expect(parseEndpoint("https://a.net/base//", "/cache/store", strict)?.target).toBe("/base/cache/store");
     expect(parseEndpoint("https://a.net", "/cache/store", strict)?.target).toBe("/cache/store");
     expect(parseEndpoint("https://a.net/?q=1", "/cache/store", strict)).toBeNull();
+  });
+
+  test("this Relay's host may be reached beside /relay, where a Cache may live", () => {
+    expect(parseEndpoint("https://self.waypost.net", "/cache/store", strict)?.target).toBe("/cache/store");
+    expect(parseEndpoint("https://self.waypost.net/relays", "", strict)?.target).toBe("/relays");
+    expect(parseEndpoint("https://self.waypost.net", "/relay/did", strict)).toBeNull();
   });
 
   test("http passes only where it is allowed", () => {

@@ -1,0 +1,187 @@
+/**
+ * A Relay for tests: the real node over the memory driver beside a real Cache, real local servers as
+ * inboxes, and a clock that only sleeping moves, so that retries cost no time.
+ */
+import { parseNetwork } from "../../src/core/address.ts";
+import { admitEveryone } from "../../src/core/admission.ts";
+import type { DeliveryResult } from "../../src/core/delivery.ts";
+import { envelopeLimitsDefault } from "../../src/core/envelope.ts";
+import type { JsonObject } from "../../src/core/json.ts";
+import { minuteMs } from "../../src/core/time.ts";
+import { type Courier, createCourier } from "../../src/nodes/courier.ts";
+import { laneLimits } from "../../src/nodes/courier-lanes.ts";
+import { type Listener, listen } from "../../src/nodes/listen.ts";
+import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay.ts";
+import { createSessions, type LiveSessions, type SessionLimits, sessionLimits } from "../../src/nodes/sessions.ts";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import type { Receipts, Replay } from "../../src/storage/contract.ts";
+import { type TestApp, testApp } from "./app.ts";
+import { cacheEndpoint, createTestCache, type TestCache, type TestRecipients } from "./cache-node.ts";
+import { expectDeliveryResult } from "./delivery-shape.ts";
+
+export const relayEndpoint = "https://relay.example";
+
+export type TestRelay = TestApp & {
+  readonly relay: Relay;
+  readonly cache: TestCache;
+  readonly recipients: TestRecipients;
+  readonly clock: { nowMs: number };
+  readonly sleeps: number[];
+  readonly courier: Courier;
+  readonly sessions: LiveSessions;
+  readonly receipts: Receipts;
+  /** Sends an envelope and checks the shape of the answer. */
+  readonly send: (envelope: unknown, more?: SendMore) => Promise<DeliveryResult>;
+  readonly raw: (envelope: unknown, more?: SendMore) => Promise<Response>;
+  /** Binds relay and sessions to a free port; the base URL. */
+  readonly serve: () => string;
+  readonly close: () => Promise<void>;
+};
+
+export type SendMore = { readonly path?: string; readonly headers?: Record<string, string> };
+
+export type TestRelayOptions = {
+  readonly options?: Partial<RelayOptions>;
+  readonly sessions?: Partial<SessionLimits>;
+  /** Shares clock, recipients and Cache with another Relay. */
+  readonly beside?: TestRelay;
+  readonly receipts?: Receipts;
+  readonly replay?: Replay;
+  readonly endpoint?: string;
+  /** Without it the Cache of the process is behind its door. */
+  readonly noCacheDoor?: boolean;
+};
+
+export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
+  const cache = given.beside?.cache ?? (await createTestCache());
+  const { clock, recipients } = cache;
+  const now = () => clock.nowMs;
+  const parsed = memoryPlugin.parseOptions(undefined);
+  if (!parsed.ok) throw new Error("the memory driver refuses its defaults");
+  const store = await memoryPlugin.open(parsed.options, { now, log: () => {}, fatal: () => {} });
+  const receipts = given.receipts ?? store.capabilities.receipts;
+  const replay = given.replay ?? store.capabilities.replay;
+  if (receipts === undefined || replay === undefined) throw new Error("memory lacks a capability");
+  const sleeps: number[] = [];
+  const endpoint = given.endpoint ?? relayEndpoint;
+  const courier = createCourier({
+    rules: { allowHttp: true, allowPrivate: [parseNetwork("127.0.0.0/8")!], ownRelays: [endpoint] },
+    // Scenarios fail on purpose more often than a circuit takes.
+    lanes: { ...laneLimits, failuresToOpen: 1_000 },
+    resolve: async () => [],
+  });
+  const sessions = createSessions({
+    recipients,
+    replay,
+    endpoints: [endpoint],
+    skewMs: 5 * minuteMs,
+    limits: { ...sessionLimits, ...given.sessions },
+    now,
+    log: () => {},
+  });
+  const relay = createRelay({
+    recipients,
+    receipts,
+    courier,
+    cacheDoor: given.noCacheDoor === true ? null : { endpoints: [cacheEndpoint], store: cache.cache.store },
+    sessions,
+    now,
+    sleep: async (ms) => {
+      sleeps.push(ms);
+      clock.nowMs += ms;
+    },
+    random: () => 0.5,
+    log: () => {},
+    options: {
+      publicId: "relay-1",
+      publicEndpoints: [endpoint],
+      envelope: envelopeLimitsDefault,
+      admission: admitEveryone,
+      skewMs: 5 * minuteMs,
+      ...relayDefaults,
+      ...given.options,
+    },
+  });
+  const app = testApp(relay.routes, { now });
+  const raw: TestRelay["raw"] = (envelope, more = {}) =>
+    app.ask(more.path ?? "/relay", {
+      method: "POST",
+      headers: { "content-type": "application/json", ...more.headers },
+      body: typeof envelope === "string" ? envelope : JSON.stringify(envelope),
+    });
+  let listener: Listener | null = null;
+  return {
+    ...app,
+    relay,
+    cache,
+    recipients,
+    clock,
+    sleeps,
+    courier,
+    sessions,
+    receipts,
+    raw,
+    send: async (envelope, more) => {
+      const response = await raw(envelope, more);
+      const result = (await response.json()) as DeliveryResult;
+      expectDeliveryResult(result);
+      if (response.status !== result.http_status) throw new Error(`${response.status} is not ${result.http_status}`);
+      return result;
+    },
+    serve: () => {
+      listener ??= listen({ app: app.app, address: "127.0.0.1:0", now, upgrade: sessions.upgrade });
+      return listener.url;
+    },
+    close: async () => {
+      relay.close();
+      await listener?.drain(500);
+    },
+  };
+}
+
+// --------------------------------------------------------------------------------------------- inboxes
+
+export type Inbox = {
+  readonly url: string;
+  readonly bodies: string[];
+  readonly headers: Headers[];
+  /** What it answers; changed by tests while it runs. */
+  answer: () => Response | Promise<Response>;
+  readonly stop: () => void;
+};
+
+export function startInbox(answer: Inbox["answer"] = () => new Response("taken", { status: 200 })): Inbox {
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: async (request) => {
+      inbox.bodies.push(await request.text());
+      inbox.headers.push(request.headers);
+      return inbox.answer();
+    },
+  });
+  const inbox: Inbox = {
+    url: `http://127.0.0.1:${server.port}/in`,
+    bodies: [],
+    headers: [],
+    answer,
+    stop: () => server.stop(true),
+  };
+  return inbox;
+}
+
+/** What the recipient's mailbox holds. */
+export async function held(relay: TestRelay, did: string): Promise<string[]> {
+  const page = await relay.cache.mailbox.list(did as never, {
+    after: null,
+    entriesMax: 100,
+    bytesMax: 1 << 20,
+    nowMs: relay.clock.nowMs,
+  });
+  return "entries" in page ? page.entries.map((entry) => entry.messageId) : [];
+}
+
+export function withoutTo(envelope: JsonObject): JsonObject {
+  const { to, ...rest } = envelope;
+  return { ...rest, recipient: to as string };
+}
