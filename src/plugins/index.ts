@@ -3,6 +3,7 @@
  * Registration is this table and nothing else, so that it can be read and survives any bundler.
  */
 import { type ConfigurablePlugin, configurable } from "../storage/bind.ts";
+import { lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryPlugin } from "./memory/memory.ts";
 
-export const builtInPlugins: readonly ConfigurablePlugin[] = [configurable(memoryPlugin)];
+export const builtInPlugins: readonly ConfigurablePlugin[] = [configurable(memoryPlugin), configurable(lmdbPlugin)];

@@ -167,7 +167,8 @@ describe("the kit catches a driver that", () => {
       }
       expect(caught).not.toEqual([]);
       // Everything else still passes: it is the bug that is caught, not the disguise.
-      expect(caught.length).toBeLessThan(conformanceCases.length / 2);
+      const plain = (names: readonly string[]) => names.filter((name) => !name.startsWith("random operations"));
+      expect(plain(caught).length).toBeLessThan(plain(conformanceCases.map(({ name }) => name)).length / 2);
     });
   }
 });

@@ -10,7 +10,8 @@ import type { ConformanceCase } from "./kit.ts";
 import { bytesOf, chunkOf, did, id, seeded } from "./samples.ts";
 import { openTwin, type Twin } from "./twin.ts";
 
-const seeds = [1, 2, 3, 4, 5, 6, 7, 8];
+/** Seeds 5 and 44 once found a group that was read back with chunks of two lives, and a refusal that left a trace. */
+const seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 44];
 const stepsPerSeed = 400;
 /** Small enough that ids meet again, groups fill and quotas bind. */
 const recipients = 3;

@@ -18,13 +18,14 @@ import type {
   StoreOutcome,
 } from "../../storage/contract.ts";
 import { decodeCursor, encodeCursor } from "../../storage/keys.ts";
-import { acked, behaviors, Columns, held, idText, idWords, kept, lapsed, none, over } from "./columns.ts";
+import { acked, behaviors, Columns, free, held, idText, idWords, kept, lapsed, none, over } from "./columns.ts";
 import { DueHeap } from "./due.ts";
 
 /** Everything of an entry but its bytes. */
 export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"> & {
   readonly envelopeBytes: number;
-  readonly previewBytes: number;
+  /** `null` when there is no preview, which is not the same as an empty one. */
+  readonly previewBytes: number | null;
 };
 
 /** A row as it is loaded: `held`, `acked` or `kept`, with the place it had. */
@@ -73,11 +74,17 @@ export class MailboxBook {
   private entries = 0;
   private bytes = 0;
   private lastArrival = 0;
-  /** While rows are loaded they count, but do not stand in their recipients' lists yet. */
-  private loading = false;
+  /** The latest time that was told. */
+  private toldMs = 0;
+  /** Chunks of loaded rows. While it is there, rows count, but stand in no list and no group yet. */
+  private loading: Map<number, Chunk> | null = null;
 
   /** `onDrop` hears of every row that goes, while its columns still stand. */
   constructor(private readonly onDrop: (slot: number) => void) {}
+
+  get latestMs(): number {
+    return this.toldMs;
+  }
 
   get rowCount(): number {
     return this.rows.rows;
@@ -97,11 +104,13 @@ export class MailboxBook {
     this.settle(storedAtMs);
     const refusal = this.refusal(row, quota);
     if (refusal !== null) return refusal;
+    const before = this.find(row.recipient, row.messageId);
+    if (before !== none) this.drop(before);
     const arrival = Math.max(this.lastArrival + 1, Math.min(storedAtMs, arrivalClockMax) * arrivalsPerMs);
     return { kind: "stored", slot: this.enter(row, null, { arrival, status: held }) };
   }
 
-  /** Why the row can't be stored now. A row of the same id whose time is over is dropped on the way. */
+  /** Why the row can't be stored now. A row of the same id whose time is over is in nobody's way. */
   private refusal(row: Row, quota: MailboxQuota): Admission | null {
     const recipient = this.byDid.get(row.recipient);
     if (recipient !== undefined) {
@@ -111,7 +120,6 @@ export class MailboxBook {
         if (status === held || status === acked) {
           return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]! };
         }
-        this.drop(slot);
       }
       if (row.chunk !== null && this.conflicts(recipient, row.chunk)) return { kind: "chunk_conflict" };
     }
@@ -134,23 +142,32 @@ export class MailboxBook {
 
   /** Puts back a row that a driver kept; `finishLoading` must follow. */
   load(row: LoadedRow): void {
-    this.loading = true;
-    const recipient = this.byDid.get(row.recipient);
-    const known = recipient === undefined ? none : this.rows.find(recipient.number, idWords(row.messageId));
+    this.loading ??= new Map();
+    const known = this.find(row.recipient, row.messageId);
     if (known !== none) this.forgetLoaded(known);
-    if (row.slot < this.rows.slots && this.rows.status[row.slot] !== 0) this.forgetLoaded(row.slot);
+    if (row.slot < this.rows.slots && this.rows.status[row.slot] !== free) this.forgetLoaded(row.slot);
     this.enter(row, row.slot, row);
   }
 
-  /** Puts the loaded rows in order of arrival. Cost: one sort of what is held. */
-  finishLoading(): void {
+  /**
+   * Settles what was over at `toldMs`, the latest time that was told before, and puts the rest in order
+   * of arrival. Before that, groups may hold chunks of two lives. Cost: one sort of what is held.
+   */
+  finishLoading(toldMs: number): void {
+    this.settle(toldMs);
     const { status, arrival, recipient, slots } = this.rows;
     const order = new Uint32Array(this.entries);
     let count = 0;
     for (let slot = 0; slot < slots; slot++) if (status[slot] === held) order[count++] = slot;
     order.sort((a, b) => arrival[a]! - arrival[b]!);
-    for (const slot of order) this.append(slot, this.recipients[recipient[slot]!]!);
-    this.loading = false;
+    const chunks = this.loading;
+    this.loading = null;
+    for (const slot of order) {
+      const owner = this.recipients[recipient[slot]!]!;
+      this.append(slot, owner);
+      const chunk = chunks?.get(slot);
+      if (chunk !== undefined) this.joinGroup(slot, owner, chunk);
+    }
     this.rows.listFree();
   }
 
@@ -189,7 +206,7 @@ export class MailboxBook {
     rows.expiresAtMs[slot] = row.expiresAtMs;
     rows.keptUntilMs[slot] = row.keptUntilMs;
     rows.envelopeBytes[slot] = row.envelopeBytes;
-    rows.previewBytes[slot] = row.previewBytes;
+    rows.previewBytes[slot] = row.previewBytes ?? none;
     rows.sequence[slot] = row.chunk?.sequence ?? 0;
     rows.group[slot] = none;
     recipient.rows++;
@@ -205,7 +222,12 @@ export class MailboxBook {
     recipient.bytes += bytes;
     this.entries++;
     this.bytes += bytes;
-    if (!this.loading) this.append(slot, recipient);
+    if (this.loading !== null) {
+      if (chunk !== null) this.loading.set(slot, chunk);
+      else this.loading.delete(slot);
+      return;
+    }
+    this.append(slot, recipient);
     if (chunk !== null) this.joinGroup(slot, recipient, chunk);
   }
 
@@ -239,7 +261,8 @@ export class MailboxBook {
     recipient.bytes -= bytes;
     this.entries--;
     this.bytes -= bytes;
-    if (!this.loading) this.unlink(slot, recipient);
+    if (this.loading !== null) return;
+    this.unlink(slot, recipient);
     const number = rows.group[slot]!;
     if (number === none) return;
     const group = this.groups[number]!;
@@ -263,6 +286,7 @@ export class MailboxBook {
 
   /** Moves every row whose time has come by `nowMs` to the sweep queue: from then on it counts no more. */
   private settle(nowMs: number): void {
+    if (nowMs > this.toldMs) this.toldMs = nowMs;
     for (;;) {
       const slot = this.due.first();
       if (slot === -1) return;
@@ -402,9 +426,13 @@ export class MailboxBook {
     return { slots, next: null, ...facts };
   }
 
-  state(did: Did, id: Uuid, nowMs: number): SlotState {
+  private find(did: Did, id: Uuid): number {
     const recipient = this.byDid.get(did);
-    const slot = recipient === undefined ? none : this.rows.find(recipient.number, idWords(id));
+    return recipient === undefined ? none : this.rows.find(recipient.number, idWords(id));
+  }
+
+  state(did: Did, id: Uuid, nowMs: number): SlotState {
+    const slot = this.find(did, id);
     if (slot === none) return { state: "absent", slot };
     const rows = this.rows;
     const status = rows.status[slot]!;
@@ -430,12 +458,12 @@ export class MailboxBook {
       keptUntilMs: rows.keptUntilMs[slot]!,
       onExpiry: behaviors[rows.behavior[slot]!]!,
       envelopeBytes: rows.envelopeBytes[slot]!,
-      previewBytes: rows.previewBytes[slot]!,
+      previewBytes: this.previewBytes(slot),
     };
   }
 
   taken(slot: number): boolean {
-    return slot < this.rows.slots && this.rows.status[slot] !== 0;
+    return slot < this.rows.slots && this.rows.status[slot] !== free;
   }
 
   id(slot: number): Uuid {
@@ -444,6 +472,19 @@ export class MailboxBook {
 
   expiresAtMs(slot: number): number {
     return this.rows.expiresAtMs[slot]!;
+  }
+
+  previewBytes(slot: number): number | null {
+    const bytes = this.rows.previewBytes[slot]!;
+    return bytes === none ? null : bytes;
+  }
+
+  envelopeBytes(slot: number): number {
+    return this.rows.envelopeBytes[slot]!;
+  }
+
+  status(slot: number): number {
+    return this.rows.status[slot]!;
   }
 
   keepsPreview(slot: number): boolean {

@@ -96,7 +96,7 @@ function bodyBytes(body: Body | undefined): number {
 /** What the book keeps of an entry. */
 export function rowOf(entry: MailboxEntry) {
   const { recipient, messageId, chunk, expiresAtMs, keptUntilMs, onExpiry, envelope, headerPreview } = entry;
-  const previewBytes = headerPreview?.length ?? 0;
+  const previewBytes = headerPreview?.length ?? null;
   return {
     recipient,
     messageId,

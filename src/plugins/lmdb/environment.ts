@@ -1,0 +1,393 @@
+/**
+ * One LMDB environment: opening it safely, and its only way of writing. A commit resolves when its own
+ * transaction is synced: `overlappingSync` is off, because with it a write can be answered that a power
+ * cut takes back. A commit that fails or takes longer than 5 s ends the store: after such an error the
+ * library may never answer again, and a second sync may lie. The program is told to stop at once.
+ */
+
+import { Database as LockFile } from "bun:sqlite";
+import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { ABORT, type Database, open, type RootDatabase } from "lmdb";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits, type WriteKind } from "./space.ts";
+
+/** Databases of the environment. Their keys are bytes. */
+export const databaseNames = [
+  "meta",
+  "table",
+  "claims",
+  "claims-due",
+  "receipts",
+  "receipts-due",
+  "blocks",
+  "journal",
+  "pages",
+] as const;
+export type DatabaseName = (typeof databaseNames)[number];
+
+const format = "waypost lmdb store, format 1";
+const formatKey = Buffer.from("format");
+const dataFile = "data.mdb";
+const commitsMax = 4_096;
+const watchEveryMs = 500;
+/** 5 s, counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
+const watchTurnsMax = 10;
+
+/** Writes inside a commit, and reads that see them. */
+export type Change = {
+  get(database: DatabaseName, key: Buffer): Uint8Array | null;
+  put(database: DatabaseName, key: Buffer, value: Uint8Array): void;
+  remove(database: DatabaseName, key: Buffer): void;
+  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
+};
+
+/** Keys from `start` up to but without `end`, at most `limit`. */
+export type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
+
+export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
+
+export type Environment = {
+  readonly space: SpaceGuard;
+  get(database: DatabaseName, key: Buffer): Uint8Array | null;
+  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
+  keys(database: DatabaseName, range: KeyRange): Buffer[];
+  /** The last key, or `null` when the database is empty. */
+  lastKey(database: DatabaseName): Buffer | null;
+  /**
+   * Runs `change` in a transaction of its own, which happens wholly or, when `change` throws, not at
+   * all. Resolves once it is on disk. `size` is about what it adds; `null` when the caller has asked
+   * the space guard already.
+   */
+  commit<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T>;
+  /** Throws when the store is closed or has failed. */
+  checkOpen(): void;
+  /** Throws also when a commit takes long. */
+  checkHealth(): void;
+  /** Ends the store: nothing is answered any more, and the program is told why. */
+  fail(reason: string, cause: unknown): StoreError;
+  /** Waits for what was begun, and lets go of the files. */
+  close(): Promise<void>;
+};
+
+export type EnvironmentOptions = {
+  readonly path: string;
+  readonly space: SpaceLimits;
+  readonly host: StoreEnvironment;
+  /** Instead of the disk below the data file. */
+  readonly disk?: Disk;
+};
+
+export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
+  const { path } = options;
+  prepareDirectory(path);
+  const lock = takeLock(path);
+  try {
+    const isNew = !existsSync(join(path, dataFile));
+    const root = openRoot(path);
+    const databases = openDatabases(root);
+    // The library syncs the file but never the directories that name it.
+    for (const directory of [path, dirname(path)]) syncDirectory(directory);
+    const disk = options.disk ?? openDisk(join(path, dataFile));
+    const running = new Running(options, root, databases, disk, lock);
+    try {
+      await running.checkFormat(isNew);
+    } catch (error) {
+      await running.close();
+      throw error;
+    }
+    return running;
+  } catch (error) {
+    lock.close();
+    throw error;
+  }
+}
+
+/** Creates the directory with mode 0700, or makes sure that it is empty or ours. */
+function prepareDirectory(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    const names = readdirSync(path);
+    if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
+      throw new StoreError("unavailable", `${path} is not empty and holds no store`);
+    }
+    chmodSync(path, 0o700);
+  } catch (error) {
+    if (error instanceof StoreError) throw error;
+    throw new StoreError("unavailable", `${path} can't be used: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+const lockFile = "owner.lock";
+
+/**
+ * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
+ * The runtime offers no other file lock, and two writers on one environment are not safe here.
+ */
+function takeLock(path: string): LockFile {
+  const lock = new LockFile(join(path, lockFile), { create: true });
+  try {
+    lock.run("PRAGMA locking_mode = EXCLUSIVE");
+    lock.run("PRAGMA journal_mode = OFF");
+    lock.run("BEGIN EXCLUSIVE");
+    return lock;
+  } catch (error) {
+    lock.close();
+    throw new StoreError("unavailable", `${path} is already open by another process`, { cause: error });
+  }
+}
+
+function openRoot(path: string): RootDatabase<Buffer, Buffer> {
+  // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
+  const settings = {
+    path,
+    encoding: "binary" as const,
+    keyEncoding: "binary" as const,
+    overlappingSync: false,
+    noSync: false,
+    noMetaSync: false,
+    useWritemap: false,
+    cache: false as never,
+    maxReaders: 1_024,
+    maxDbs: databaseNames.length + 4,
+    mapSize: 1024 ** 3,
+    safeRestore: true,
+  };
+  try {
+    return open<Buffer, Buffer>(settings);
+  } catch (error) {
+    throw new StoreError("corrupt", `${path} can't be opened: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName, Database<Buffer, Buffer>> {
+  const opened = databaseNames.map((name) => {
+    return [name, root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" })] as const;
+  });
+  return Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
+}
+
+function syncDirectory(path: string): void {
+  const descriptor = openSync(path, "r");
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+type Commit = { turns: number; readonly reject: (error: StoreError) => void };
+
+class Running implements Environment {
+  readonly space: SpaceGuard;
+  private readonly pending = new Set<Commit>();
+  private readonly watch: ReturnType<typeof setInterval>;
+  private failure: StoreError | null = null;
+  private closed: Promise<void> | null = null;
+  private readonly view: Change;
+
+  constructor(
+    private readonly options: EnvironmentOptions,
+    private readonly root: RootDatabase<Buffer, Buffer>,
+    private readonly databases: Record<DatabaseName, Database<Buffer, Buffer>>,
+    private readonly disk: Disk,
+    private readonly lock: LockFile,
+  ) {
+    this.space = openSpaceGuard(disk, options.space, () => this.freePageBytes());
+    this.watch = setInterval(() => this.countTurns(), watchEveryMs);
+    this.watch.unref();
+    this.view = {
+      get: (database, key) => this.read(database, key),
+      range: (database, range) => this.readRange(database, range),
+      put: (database, key, value) => void this.databases[database].put(key, value as Buffer),
+      remove: (database, key) => void this.databases[database].remove(key),
+    };
+  }
+
+  async checkFormat(isNew: boolean): Promise<void> {
+    const found = this.get("meta", formatKey);
+    if (found !== null) {
+      const text = new TextDecoder().decode(found);
+      if (text === format) return;
+      throw new StoreError("corrupt", `${this.options.path} holds a "${text}", this program needs a "${format}"`);
+    }
+    if (!isNew && databaseNames.some((name) => this.lastKey(name) !== null)) {
+      throw new StoreError("corrupt", `${this.options.path} holds a store without a format mark`);
+    }
+    await this.commit({ kind: "record", bytes: format.length }, (view) => {
+      view.put("meta", formatKey, new TextEncoder().encode(format));
+    });
+  }
+
+  get(database: DatabaseName, key: Buffer): Uint8Array | null {
+    this.checkOpen();
+    return this.reading(() => this.read(database, key));
+  }
+
+  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
+    this.checkOpen();
+    return this.reading(() => this.readRange(database, range));
+  }
+
+  keys(database: DatabaseName, { start, end, limit }: KeyRange): Buffer[] {
+    this.checkOpen();
+    const range = { start, limit, ...(end === undefined ? {} : { end }) };
+    return this.reading(() => [...this.databases[database].getKeys(range)].map((key) => Buffer.from(key)));
+  }
+
+  lastKey(database: DatabaseName): Buffer | null {
+    this.checkOpen();
+    return this.reading(() => {
+      for (const key of this.databases[database].getKeys({ reverse: true, limit: 1 })) return Buffer.from(key);
+      return null;
+    });
+  }
+
+  private read(database: DatabaseName, key: Buffer): Uint8Array | null {
+    const found = this.databases[database].getBinaryFast(key);
+    return found === undefined ? null : owned(found);
+  }
+
+  /** Reads the whole range at once: no cursor and no read transaction outlives the call. */
+  private readRange(database: DatabaseName, { start, end, limit }: KeyRange): [Buffer, Uint8Array][] {
+    const found: [Buffer, Uint8Array][] = [];
+    const range = { start, limit, ...(end === undefined ? {} : { end }) };
+    for (const { key, value } of this.databases[database].getRange(range)) {
+      found.push([Buffer.from(key), owned(value)]);
+    }
+    return found;
+  }
+
+  private reading<T>(read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      throw new StoreError("unavailable", `the store can't be read: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  async commit<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T> {
+    this.checkOpen();
+    if (this.pending.size >= commitsMax) throw new StoreError("unavailable", "too many commits are waiting");
+    if (size !== null) this.space.check(size.kind, size.bytes);
+    const { promise: overdue, reject } = Promise.withResolvers<never>();
+    overdue.catch(() => {});
+    const commit: Commit = { turns: 0, reject };
+    this.pending.add(commit);
+    try {
+      return await Promise.race([this.transact(change), overdue]);
+    } finally {
+      this.pending.delete(commit);
+    }
+  }
+
+  /** The library rolls back nothing by itself when a callback throws: a child transaction is aborted instead. */
+  private async transact<T>(change: (view: Change) => T): Promise<T> {
+    let outcome: { readonly value: T } | { readonly thrown: unknown } | null = null;
+    try {
+      await this.root.childTransaction(() => {
+        try {
+          outcome = { value: change(this.view) };
+          return undefined;
+        } catch (thrown) {
+          outcome = { thrown };
+          return ABORT;
+        }
+      });
+    } catch (error) {
+      // The library promises the reason separately, and an unheard rejection would end the process.
+      (error as { commitError?: Promise<unknown> }).commitError?.catch(() => {});
+      throw this.fail("a commit failed", error);
+    }
+    const settled = outcome as { readonly value: T } | { readonly thrown: unknown } | null;
+    if (settled === null) throw this.fail("a commit never ran", null);
+    if ("value" in settled) return settled.value;
+    if (isLibraryError(settled.thrown)) throw this.fail("a write failed", settled.thrown);
+    throw settled.thrown;
+  }
+
+  private countTurns(): void {
+    for (const commit of this.pending) {
+      if (++commit.turns <= watchTurnsMax) continue;
+      this.fail("a commit took longer than 5 s", null);
+      return;
+    }
+  }
+
+  fail(reason: string, cause: unknown): StoreError {
+    if (this.failure !== null) return this.failure;
+    const text = cause === null ? reason : `${reason}: ${messageOf(cause)}`;
+    this.failure = new StoreError("unavailable", text, { cause });
+    clearInterval(this.watch);
+    for (const commit of this.pending) commit.reject(this.failure);
+    this.options.host.log("error", "the store has failed", { reason: text });
+    this.options.host.fatal(text);
+    return this.failure;
+  }
+
+  checkOpen(): void {
+    if (this.closed !== null) throw new StoreError("closed", "the store is closed");
+    if (this.failure !== null) throw this.failure;
+  }
+
+  checkHealth(): void {
+    this.checkOpen();
+    for (const commit of this.pending) {
+      if (commit.turns > 2) throw new StoreError("unavailable", "the disk is slow to answer");
+    }
+  }
+
+  /** Pages of the file that no database uses. Cost: one look at the root page of each. */
+  private freePageBytes(): number {
+    let used = 0;
+    for (const name of databaseNames) {
+      const stats = this.databases[name].getStats() as PageStats;
+      used += (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
+    }
+    return Math.max(this.disk.fileBytes() - used, 0);
+  }
+
+  close(): Promise<void> {
+    this.closed ??= this.letGo();
+    return this.closed;
+  }
+
+  /** A failed environment is not closed: the library might never return from it. */
+  private async letGo(): Promise<void> {
+    clearInterval(this.watch);
+    while (this.pending.size > 0 && this.failure === null) await Bun.sleep(1);
+    if (this.failure === null) await this.root.close();
+    this.disk.close();
+    this.lock.close();
+  }
+}
+
+type PageStats = {
+  readonly pageSize: number;
+  readonly treeBranchPageCount: number;
+  readonly treeLeafPageCount: number;
+  readonly overflowPages: number;
+};
+
+/**
+ * The library reuses its buffers and hands out its map: what leaves here is a copy of its own. On a
+ * reused buffer `length` is the value's length and hides the buffer's own, which is larger.
+ */
+function owned(bytes: Uint8Array): Uint8Array {
+  const length = bytes.length;
+  const copy = new Uint8Array(length);
+  copy.set(bytes.subarray(0, length));
+  return copy;
+}
+
+function isLibraryError(error: unknown): boolean {
+  return (
+    error instanceof Error &&
+    !(error instanceof StoreError) &&
+    /^MDB_|[Ii]nput\/output error|No space/.test(error.message)
+  );
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,149 @@
+/**
+ * The forms of the mailbox's index on disk. A journal record holds what one commit did, in order; a page
+ * holds the rows of 512 neighbouring slots as they stood when it was written. Each begins with the
+ * latest time that was told. Reading all pages and then the whole journal gives the index back; reading
+ * an operation twice changes nothing, because the operations after it are read too.
+ */
+
+import { StoreError } from "../../storage/contract.ts";
+import type { LoadedRow } from "../mailbox/book.ts";
+import { behaviors } from "../mailbox/columns.ts";
+import type { Place } from "./blocks.ts";
+import { Reader, seal, sealBytes, sealedWriter, unsealed, type Writer } from "./records.ts";
+
+export type PlacedRow = LoadedRow & Place;
+
+export type Operation =
+  | { readonly kind: "told"; readonly ms: number }
+  | { readonly kind: "stored"; readonly row: PlacedRow }
+  | { readonly kind: "acked" | "cut" | "dropped"; readonly slot: number }
+  | { readonly kind: "moved"; readonly slot: number; readonly place: Place };
+
+const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5 } as const;
+const changes = { 2: "acked", 3: "cut", 4: "dropped" } as const;
+
+/** No preview is longer than 4,096 bytes. */
+const noPreview = 0xffff;
+
+/** Collects the operations of one commit. */
+export class JournalWriter {
+  private readonly writer: Writer = sealedWriter(1_024);
+  operations = 0;
+
+  constructor() {
+    this.writer.u53(0);
+  }
+
+  /** The finished record. Nothing may be added afterwards. */
+  finish(toldMs: number): Uint8Array {
+    return sealWithTime(this.writer, toldMs);
+  }
+
+  stored(row: PlacedRow): void {
+    this.begin(codes.stored);
+    writeRow(this.writer, row);
+  }
+
+  change(kind: "acked" | "cut" | "dropped", slot: number): void {
+    this.begin(codes[kind]);
+    this.writer.u32(slot);
+  }
+
+  moved(slot: number, place: Place): void {
+    this.begin(codes.moved);
+    this.writer.u32(slot);
+    writePlace(this.writer, place);
+  }
+
+  private begin(code: number): void {
+    this.operations++;
+    this.writer.u8(code);
+  }
+}
+
+/** The operations of a journal record, one after the other. */
+export function* readJournal(record: Uint8Array, what: string): Generator<Operation> {
+  const reader = new Reader(unsealed(record, what), what);
+  yield { kind: "told", ms: reader.u53() };
+  while (!reader.done) {
+    const code = reader.u8();
+    if (code === codes.stored) yield { kind: "stored", row: readRow(reader) };
+    else if (code === codes.moved) yield { kind: "moved", slot: reader.u32(), place: readPlace(reader) };
+    else if (code === 2 || code === 3 || code === 4) yield { kind: changes[code], slot: reader.u32() };
+    else throw new StoreError("corrupt", `${what} holds an unknown operation`);
+  }
+}
+
+export class PageWriter {
+  private readonly writer: Writer = sealedWriter(64 * 1024);
+  rows = 0;
+
+  constructor() {
+    this.writer.u53(0);
+  }
+
+  add(row: PlacedRow): void {
+    this.rows++;
+    writeRow(this.writer, row);
+  }
+
+  finish(toldMs: number): Uint8Array {
+    return sealWithTime(this.writer, toldMs);
+  }
+}
+
+/** A page reads as the operations that would have made it. */
+export function* readPage(record: Uint8Array, what: string): Generator<Operation> {
+  const reader = new Reader(unsealed(record, what), what);
+  yield { kind: "told", ms: reader.u53() };
+  while (!reader.done) yield { kind: "stored", row: readRow(reader) };
+}
+
+function sealWithTime(writer: Writer, toldMs: number): Uint8Array {
+  writer.patch53(sealBytes, toldMs);
+  return seal(writer);
+}
+
+function writeRow(writer: Writer, row: PlacedRow): void {
+  writer.u32(row.slot);
+  writer.u8(row.status);
+  writer.u8(behaviors.indexOf(row.onExpiry));
+  writer.did(row.recipient);
+  writer.uuid(row.messageId);
+  writer.u53(row.arrival);
+  writer.u53(row.expiresAtMs);
+  writer.u53(row.keptUntilMs);
+  writer.u32(row.envelopeBytes);
+  writer.u16(row.previewBytes ?? noPreview);
+  writePlace(writer, row);
+  writer.u8(row.chunk === null ? 0 : 1);
+  if (row.chunk === null) return;
+  writer.uuid(row.chunk.groupId);
+  writer.u32(row.chunk.sequence);
+  writer.u32(row.chunk.total);
+}
+
+function readRow(reader: Reader): PlacedRow {
+  const [slot, status] = [reader.u32(), reader.u8()];
+  const onExpiry = behaviors[reader.u8()] ?? "DeleteOnExpiry";
+  const [recipient, messageId] = [reader.did(), reader.uuid()];
+  const [arrival, expiresAtMs, keptUntilMs] = [reader.u53(), reader.u53(), reader.u53()];
+  const [envelopeBytes, preview] = [reader.u32(), reader.u16()];
+  const previewBytes = preview === noPreview ? null : preview;
+  const place = readPlace(reader);
+  const isChunk = reader.u8() === 1;
+  const chunk = isChunk ? { groupId: reader.uuid(), sequence: reader.u32(), total: reader.u32() } : null;
+  return {
+    ...{ slot, status, arrival, recipient, messageId, chunk, expiresAtMs, keptUntilMs },
+    ...{ onExpiry, envelopeBytes, previewBytes, ...place },
+  };
+}
+
+function writePlace(writer: Writer, { block, offset }: Place): void {
+  writer.u53(block);
+  writer.u32(offset);
+}
+
+function readPlace(reader: Reader): Place {
+  return { block: reader.u53(), offset: reader.u32() };
+}

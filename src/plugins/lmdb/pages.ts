@@ -1,0 +1,133 @@
+/**
+ * Pages: from the journal to a compact index. The journal would grow with everything that ever
+ * happened; so when it is long, the pages of all slots that changed are written as they stand, a few
+ * with each commit, and then what the journal held up to the beginning of that work is removed. It is
+ * never removed before all those pages are on disk.
+ * Memory: a number for each changed page. Disk: the journal stays below twice `operationsMax`.
+ */
+
+import type { MailboxBook } from "../mailbox/book.ts";
+import { acked, held, kept, lapsed } from "../mailbox/columns.ts";
+import type { Place } from "./blocks.ts";
+import type { Change, Environment, KeyRange } from "./environment.ts";
+import { type Operation, PageWriter, readJournal, readPage } from "./journal.ts";
+import { orderedKey, orderedNumber } from "./records.ts";
+
+export const pageSlots = 512;
+const pagesPerCommit = 16;
+const recordsPerCommit = 2_048;
+
+export type FoldLimits = { readonly operationsMax: number; readonly recordsMax: number };
+
+export const foldLimits: FoldLimits = { operationsMax: 65_536, recordsMax: 8_192 };
+
+type Fold = { readonly through: number; readonly pages: number[] };
+
+export class IndexPages {
+  private readonly dirty = new Set<number>();
+  private fold: Fold | null = null;
+  private first = 0;
+  private next = 0;
+  private operations = 0;
+
+  constructor(
+    private readonly book: MailboxBook,
+    private readonly placeOf: (slot: number) => Place,
+    private readonly limits: FoldLimits = foldLimits,
+  ) {}
+
+  /** Calls `each` with what the pages and then the journal say, in order. */
+  load(environment: Environment, each: (operation: Operation) => void): void {
+    for (const [key, record] of everything(environment, "pages")) {
+      for (const operation of readPage(record, `index page ${orderedNumber(key)}`)) each(operation);
+    }
+    let isFirst = true;
+    for (const [key, record] of everything(environment, "journal")) {
+      const number = orderedNumber(key);
+      if (isFirst) this.first = number;
+      isFirst = false;
+      this.next = number + 1;
+      for (const operation of readJournal(record, `journal record ${number}`)) {
+        each(operation);
+        if (operation.kind === "told") continue;
+        this.touch(operation.kind === "stored" ? operation.row.slot : operation.slot);
+        this.operations++;
+      }
+    }
+    if (isFirst) this.first = this.next;
+  }
+
+  touch(slot: number): void {
+    this.dirty.add(Math.floor(slot / pageSlots));
+  }
+
+  /** Whether there is work that a commit should carry, or that deserves one of its own. */
+  get due(): boolean {
+    if (this.fold !== null) return true;
+    return this.operations >= this.limits.operationsMax || this.next - this.first >= this.limits.recordsMax;
+  }
+
+  /**
+   * Writes for this commit: the journal record, and a share of the fold at hand. Called after all
+   * decisions of the commit, so that a page holds them too.
+   */
+  writes(journal: { readonly record: Uint8Array; readonly operations: number } | null): ((view: Change) => void)[] {
+    const writes: ((view: Change) => void)[] = [];
+    const share = this.due ? this.foldShare() : [];
+    if (journal !== null) {
+      const key = orderedKey(this.next++);
+      this.operations += journal.operations;
+      writes.push((view) => view.put("journal", key, journal.record));
+    }
+    return [...writes, ...share];
+  }
+
+  private foldShare(): ((view: Change) => void)[] {
+    if (this.fold === null) {
+      this.fold = { through: this.next, pages: [...this.dirty] };
+      this.operations = 0;
+    }
+    const { pages, through } = this.fold;
+    if (pages.length > 0) return pages.splice(0, pagesPerCommit).map((page) => this.writePage(page));
+    const from = this.first;
+    this.first = Math.min(from + recordsPerCommit, through);
+    if (this.first === through) this.fold = null;
+    const until = this.first;
+    return [
+      (view) => {
+        for (let number = from; number < until; number++) view.remove("journal", orderedKey(number));
+      },
+    ];
+  }
+
+  private writePage(page: number): (view: Change) => void {
+    this.dirty.delete(page);
+    const writer = new PageWriter();
+    for (let slot = page * pageSlots; slot < (page + 1) * pageSlots; slot++) {
+      if (!this.book.taken(slot)) continue;
+      const row = this.book.row(slot);
+      writer.add({ ...row, status: lastingStatus(row.status), ...this.placeOf(slot) });
+    }
+    const key = orderedKey(page);
+    if (writer.rows === 0) return (view) => view.remove("pages", key);
+    const record = writer.finish(this.book.latestMs);
+    return (view) => view.put("pages", key, record);
+  }
+}
+
+/** That a row's time has come is not written: it follows from the times. What is over is as good as acknowledged. */
+function lastingStatus(status: number): number {
+  if (status === held || status === lapsed) return held;
+  return status === kept ? kept : acked;
+}
+
+function* everything(environment: Environment, database: "pages" | "journal"): Generator<[Buffer, Uint8Array]> {
+  const limit = 256;
+  let range: KeyRange = { start: orderedKey(0), limit };
+  for (;;) {
+    const found = environment.range(database, range);
+    yield* found;
+    if (found.length < limit) return;
+    range = { start: orderedKey(orderedNumber(found.at(-1)![0]) + 1), limit };
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * Room on the disk. LMDB must never meet a full disk: the library then writes past a buffer of its own
+ * and takes the process down. So room is set aside ahead of the file's end (`fallocate` with
+ * KEEP_SIZE, where the system has it), and whoever wants to write asks first.
+ *
+ * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
+ * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
+ * more room can be set aside, writes go on only as long as enough pages inside the file are free.
+ * Source: decisions section 3 (507 `storage_full`); the behaviour of the library was measured.
+ */
+
+import { dlopen, FFIType } from "bun:ffi";
+import { closeSync, fstatSync, openSync, statfsSync } from "node:fs";
+import { StoreError } from "../../storage/contract.ts";
+
+/** What kind of write asks: how much of the reserve it may use. */
+export type WriteKind = "store" | "record" | "removal";
+
+/** The disk as the guard sees it; tests give their own. */
+export type Disk = {
+  /** Bytes that this process may still use on the file system. */
+  freeBytes(): number;
+  /** Length of the data file. */
+  fileBytes(): number;
+  /** Sets room aside up to this offset of the file; `false` when there is none, `null` when it can't be done. */
+  setAside(upTo: number): boolean | null;
+  close(): void;
+};
+
+export type SpaceLimits = {
+  /** Room is only set aside while at least this much stays free for others. */
+  readonly floorBytes: number;
+  readonly reserveBytes: number;
+};
+
+export type SpaceGuard = {
+  /** Throws `full` (removals: `unavailable`) when a write of so many bytes may not find room. */
+  check(kind: WriteKind, bytes: number): void;
+  /** Whether a store of a KiB would be admitted now. */
+  hasRoom(): boolean;
+};
+
+/** `pagesFree` answers how many bytes of pages inside the file are free; it may cost a millisecond. */
+export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () => number): SpaceGuard {
+  const { floorBytes, reserveBytes } = limits;
+  let setAsideTo = 0;
+  let counted = false;
+  let refusedFor = -1;
+  let refusedAtMs = 0;
+
+  /** Room behind the end of the file that nobody else can take, after trying to have `wanted` of it. */
+  function headroom(wanted: number): number {
+    const end = disk.fileBytes();
+    if (setAsideTo - end >= wanted) return setAsideTo - end;
+    const free = disk.freeBytes();
+    const aim = end + wanted + reserveBytes;
+    if (free - (aim - Math.max(setAsideTo, end)) < floorBytes) return Math.max(setAsideTo - end, 0);
+    const done = disk.setAside(aim);
+    counted = done !== null;
+    if (done === true) setAsideTo = aim;
+    if (done === null) return free - floorBytes;
+    return Math.max(setAsideTo - end, 0);
+  }
+
+  /** Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin. */
+  function fitsInside(bytes: number): boolean {
+    return pagesFree() >= 4 * bytes + reserveBytes / 4;
+  }
+
+  function admits(kind: WriteKind, bytes: number): boolean {
+    const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
+    const wanted = 2 * bytes + reserveBytes * share;
+    const room = headroom(2 * bytes + reserveBytes);
+    if (room >= wanted) return true;
+    // Growth that free pages can't prevent still has the rest of the reserve.
+    const rest = counted ? room : disk.freeBytes();
+    return rest >= 2 * bytes + reserveBytes / 32 && fitsInside(bytes);
+  }
+
+  return {
+    check(kind, bytes) {
+      // A refusal stands for a moment, so that refused callers cost no look at the disk.
+      if (kind === "store" && refusedFor >= 0 && bytes >= refusedFor && performance.now() - refusedAtMs < 250) {
+        throw new StoreError("full", "the disk has no room left for this store");
+      }
+      if (admits(kind, bytes)) {
+        if (kind === "store") refusedFor = -1;
+        return;
+      }
+      if (kind === "removal") throw new StoreError("unavailable", "the disk has no room left to work");
+      if (kind === "store") {
+        refusedFor = bytes;
+        refusedAtMs = performance.now();
+      }
+      throw new StoreError("full", "the disk has no room left for this store");
+    },
+    hasRoom: () => admits("store", 1_024),
+  };
+}
+
+const keepSize = 1;
+const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+
+type Fallocate = (file: number, mode: number, offset: bigint, length: bigint) => number;
+
+/** The C library's `fallocate`, or `null` on systems without it. */
+function findFallocate(): Fallocate | null {
+  if (process.platform !== "linux") return null;
+  for (const name of libraries) {
+    try {
+      const { symbols } = dlopen(name, {
+        fallocate: { args: [FFIType.i32, FFIType.i32, FFIType.i64, FFIType.i64], returns: FFIType.i32 },
+      });
+      return symbols.fallocate;
+    } catch {}
+  }
+  return null;
+}
+
+/** The disk below a data file that exists. */
+export function openDisk(file: string): Disk {
+  const descriptor = openSync(file, "r+");
+  const fallocate = findFallocate();
+  // Some file systems have no such call; after one that fails in spite of room, room is only counted.
+  let usable = fallocate !== null;
+  const freeBytes = () => {
+    const { bavail, bsize } = statfsSync(file);
+    return Number(bavail) * Number(bsize);
+  };
+  return {
+    freeBytes,
+    fileBytes: () => fstatSync(descriptor).size,
+    setAside(upTo) {
+      if (fallocate === null || !usable) return null;
+      const free = freeBytes();
+      if (fallocate(descriptor, keepSize, 0n, BigInt(upTo)) === 0) return true;
+      if (free < upTo) return false;
+      usable = false;
+      return null;
+    },
+    close: () => closeSync(descriptor),
+  };
+}

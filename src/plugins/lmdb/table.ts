@@ -1,0 +1,61 @@
+/**
+ * The table of the embedded ledger: one database of the environment, keys as UTF-8, values sealed.
+ */
+import type { Table, TableChange, TableView } from "../../storage/table.ts";
+import { checkKey } from "../memory/table.ts";
+import type { Change, Environment } from "./environment.ts";
+import { sealed, unsealed } from "./records.ts";
+
+/** A commit of the ledger may write up to this much without saying so. */
+const commitBytes = 1024 * 1024;
+
+export function openTable(environment: Environment): Table {
+  return {
+    ...viewOf(environment),
+    commit<T>(change: (view: TableChange) => T): Promise<T> {
+      return environment.commit({ kind: "record", bytes: commitBytes }, (view) =>
+        change({
+          ...viewOf(view),
+          put(key, value) {
+            checkKey(key);
+            view.put("table", Buffer.from(key), sealed(value));
+          },
+          remove: (key) => view.remove("table", Buffer.from(key)),
+        }),
+      );
+    },
+  };
+}
+
+function viewOf(source: Pick<Change, "get" | "range">): TableView {
+  return {
+    get(key) {
+      const record = source.get("table", Buffer.from(key));
+      return record === null ? null : unsealed(record, `table record ${key}`);
+    },
+    range(prefix, { after, limit }) {
+      const first = Buffer.from(prefix);
+      const past = after === undefined ? null : Buffer.concat([Buffer.from(after), Buffer.of(0)]);
+      const start = past !== null && past.compare(first) > 0 ? past : first;
+      const end = endOfPrefix(first);
+      if (limit <= 0 || (end !== null && start.compare(end) >= 0)) return [];
+      // An empty start is no key to the library; no key of ours begins with a zero byte.
+      const range = { start: start.length === 0 ? Buffer.of(0) : start, limit, ...(end === null ? {} : { end }) };
+      return source.range("table", range).map(([key, record]) => {
+        const text = key.toString();
+        return [text, unsealed(record, `table record ${text}`)];
+      });
+    },
+  };
+}
+
+/** The first key after all that begin with the prefix, or `null` when there is none. */
+function endOfPrefix(prefix: Buffer): Buffer | null {
+  const end = Buffer.from(prefix);
+  for (let i = end.length - 1; i >= 0; i--) {
+    if (end[i] === 0xff) continue;
+    end[i] = end[i]! + 1;
+    return end.subarray(0, i + 1);
+  }
+  return null;
+}

@@ -1,0 +1,28 @@
+import { afterAll } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { lmdbPlugin, openLmdb } from "../../src/plugins/lmdb/lmdb.ts";
+import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { runConformance } from "./kit.ts";
+import { optionsOf } from "./options.ts";
+
+const base = mkdtempSync(join(tmpdir(), "waypost-lmdb-"));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+
+const paths = new WeakMap<Store, string>();
+let stores = 0;
+
+async function openAt(path: string, environment: StoreEnvironment): Promise<Store> {
+  const options = optionsOf(lmdbPlugin, { path, block_time_ms: 20, reserve_bytes: 1024 * 1024 });
+  // Folds after a few operations, so that every case meets pages and journals of all ages.
+  const store = await openLmdb(options, environment, { fold: { operationsMax: 7, recordsMax: 5 } });
+  paths.set(store, path);
+  return store;
+}
+
+runConformance({
+  name: "lmdb",
+  open: (environment) => openAt(join(base, String(stores++)), environment),
+  reopen: (store, environment) => openAt(paths.get(store)!, environment),
+});
