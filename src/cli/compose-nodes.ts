@@ -47,7 +47,10 @@ export type ComposedNodes = {
   /** What `/limits` answers. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly upgrade?: Upgrade<SessionSocket>;
-  readonly stop?: () => Promise<void>;
+  /** Ends streams and live sessions, which would hold the drain up. */
+  readonly endLasting: () => void;
+  /** Ends what is left when all requests are answered. */
+  readonly close: () => void;
 };
 
 export async function composeNodes(config: Config, parts: ComposeParts): Promise<ComposedNodes> {
@@ -59,10 +62,11 @@ export async function composeNodes(config: Config, parts: ComposeParts): Promise
     routes: [...(directory?.routes ?? []), ...(relay?.routes ?? []), ...(cache?.routes ?? [])],
     limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
-    stop: async () => {
-      relay?.close();
+    endLasting: () => {
+      sessions?.close();
       cache?.close();
     },
+    close: () => relay?.close(),
   };
 }
 

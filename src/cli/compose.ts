@@ -47,8 +47,10 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const sweepers = startSweepers(stores, { now, log: options.log });
     let ended: Promise<void> | null = null;
     const end = async (): Promise<void> => {
-      await nodes.stop?.();
-      await Promise.all([...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout)));
+      const drained = [...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout));
+      nodes.endLasting();
+      await Promise.all(drained);
+      nodes.close();
       await sweepers.stop();
       await stores.close();
     };

@@ -56,7 +56,8 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
     isRewritten(request.params) ? app.refuse(request, rewritten()) : respond(request, server);
   const routes = Object.fromEntries(app.routes.map((route) => [route.path, routed]));
   const fetch = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
-    if (upgrade?.matches(pathOf(request.url)) && !app.draining()) {
+    if (upgrade?.matches(pathOf(request.url))) {
+      if (app.draining()) return app.refuse(request, fault("shutting_down", "the node is shutting down"));
       return upgrade.open(request, server, upgradeContext(options, request, server));
     }
     return app.refuse(request, fault("not_found", "there is no such route"));
