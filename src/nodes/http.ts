@@ -141,9 +141,13 @@ export function createApp(options: AppOptions): App {
   const connections = new WeakMap<Request, Connection>();
   const prefixes = deliveryPrefixes(options.routes);
   const refuse = (request: Request, refusal: Fault): Response => {
+    const requestId = requestIdOf(request.headers);
+    const method = knownMethods.has(request.method) ? request.method : "(other)";
     options.metrics.refusals.add([refusal.code]);
+    options.metrics.requests.add([method, "(none)", String(refusal.status)]);
+    options.log("info", "request", { request_id: requestId, method, status: refusal.status, code: refusal.code });
     const faults = prefixes.has(firstSegment(request)) ? "delivery" : "problem";
-    return renderResponse(refusal, { requestId: requestIdOf(request.headers), faults, close: true });
+    return renderResponse(refusal, { requestId, faults, close: true });
   };
   const router = createRouter(options.routes, {
     serve: (route, request) => pass(shell, route, { request, connection: connections.get(request) ?? noConnection }),
@@ -169,6 +173,7 @@ export function createApp(options: AppOptions): App {
 }
 
 const noConnection: Connection = { peer: null };
+const knownMethods: ReadonlySet<string> = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 
 // ------------------------------------------------------------------------------------------------ routing
 
