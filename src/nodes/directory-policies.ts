@@ -27,7 +27,6 @@ import {
   decodeBody,
   directoryRoute,
   mutationCodes,
-  pathCodes,
   pathValue,
   renderAccepted,
 } from "./directory-parts.ts";
@@ -265,7 +264,7 @@ function policyRoute({ ledger }: DirectoryParts, { scope, path, subject, parseKe
     id: `${scope}Policy`,
     summary: `The delivery policy of a ${scope}`,
     answer: [200, "The policy at the finalized head.", schema],
-    codes: [...pathCodes, "policy_not_found"],
+    codes: [scope === "tag" ? "invalid_request" : "invalid_did", "policy_not_found", "chain_unavailable"],
     handle: async (call) => {
       const key = parseKey(pathValue(call, subject));
       if (isFault(key)) return key;

@@ -1,21 +1,25 @@
 /**
  * Preparation: everything a client needs to sign, made by the Directory, so that no client has to know
  * SCALE. It answers the complete body without the signature, the bytes to sign, and where the body goes.
- * It changes nothing, and what it prepares passes the same checks as if it had been made elsewhere.
+ * It changes nothing. It refuses what has no right shape and a document that breaks a rule; whether an
+ * update fits the standing document is judged when it is submitted.
  * Source: decisions sections 4 ("Preparation") and 10, chain-facts 3.1.
  */
 import type { Static } from "@sinclair/typebox";
-import { counters, operations } from "../core/authorization.ts";
+import { counters as nonceDomains, operations } from "../core/authorization.ts";
+import type { LedgerBounds } from "../core/bounds.ts";
 import { encodeHex0x, utf8 } from "../core/bytes.ts";
 import { type Did, normalizeAlias } from "../core/did.ts";
+import { checkDocument } from "../core/document.ts";
 import { renderPublicKey } from "../core/ed25519.ts";
 import { badInput, type Fault, fault, isFault } from "../core/fault.ts";
 import { encodeAuthorization, type Intent, rootSigner } from "../core/intent.ts";
 import { isJsonObject, type JsonObject, parseJsonObject } from "../core/json.ts";
-import type { DidRecord } from "../core/ledger.ts";
+import type { Counters, DidRecord } from "../core/ledger.ts";
 import { encodeUpdateProof } from "../core/proof.ts";
 import { documentMessage, proofLifeMsMax, registrationMessage, renderProofTimestamp } from "../core/proof-message.ts";
-import { encodeDidDocument } from "../core/scale.ts";
+import { faultOfRefusal } from "../core/refusal.ts";
+import { decodeDidDocument, encodeDidDocument } from "../core/scale.ts";
 import { compileShape } from "../core/schema.ts";
 import {
   anyPrepareBody,
@@ -28,7 +32,7 @@ import {
 } from "../core/schema-directory.ts";
 import { renderTimestamp } from "../core/time.ts";
 import { documentPath, parseDocumentMember } from "./directory-document.ts";
-import { bindDid, type DirectoryParts, decodeBody, directoryRoute, mutationCodes } from "./directory-parts.ts";
+import { bindDid, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./directory-parts.ts";
 import { type OwnerUpdate, ownerUpdates } from "./directory-policies.ts";
 import {
   decideAlias,
@@ -184,22 +188,24 @@ function prepareRegistration(
 
 // ----------------------------------------------------------------------------------------------- updates
 
-/** One preparation: the shape of its body, and what it makes of a body and the DID's record. */
+/** One preparation: the shape of its body, and what a body of that shape asks for. */
 type Preparation = {
   readonly parseShape: (value: unknown) => unknown;
-  readonly prepare: (body: JsonObject, standing: Standing) => Prepared | Fault;
+  readonly parse: (body: JsonObject, terms: PreparedTerms) => Plan | Fault;
 };
 
-/** What a preparation starts from. */
-type Standing = {
+/** For whom, by whom and until when something is prepared. */
+type PreparedTerms = {
   readonly did: Did;
-  readonly record: DidRecord;
-  readonly nonceOf: (counter: keyof typeof counters) => bigint;
   readonly signerKeyId: string;
   readonly endMs: bigint;
   readonly nowMs: number;
   readonly skewMs: number;
 };
+
+/** What comes of it once the DID's state is known. */
+type Plan = (standing: Standing) => Prepared | Fault;
+type Standing = { readonly record: DidRecord; readonly counters: Counters; readonly bounds: LedgerBounds };
 
 function prepareUpdateRoute(parts: DirectoryParts): Route {
   const preparations = preparationTable();
@@ -211,27 +217,36 @@ function prepareUpdateRoute(parts: DirectoryParts): Route {
     summary: "Prepare any update of a DID for signing",
     request,
     answer: [200, "The body to submit and the bytes to sign.", preparedAnswer],
-    codes: [...mutationCodes, "action_mismatch", "authorization_expired", "authorization_too_far_ahead"],
+    codes: [
+      ...pathCodes,
+      "path_body_mismatch",
+      "action_mismatch",
+      "authorization_expired",
+      "authorization_too_far_ahead",
+      "did_not_found",
+      "did_deactivated",
+      "document_invalid",
+    ],
     handle: async (call) => {
       const asked = decodePreparation(call, parts, preparations);
       if (isFault(asked)) return asked;
-      const { counters: values, record } = await parts.ledger.account(asked.did);
+      const [{ counters, record }, bounds] = await Promise.all([
+        parts.ledger.account(asked.did),
+        parts.ledger.bounds(),
+      ]);
       if (record === null) return fault("did_not_found", "the DID is not registered");
       if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const standing = { ...asked, record, nonceOf: (counter: keyof typeof counters) => values[counter] };
-      const prepared = asked.preparation.prepare(asked.body, standing);
+      const prepared = asked.plan({ record, counters, bounds });
       return isFault(prepared) ? prepared : { status: 200, json: renderPrepared(prepared) };
     },
   });
 }
 
-type Asked = Omit<Standing, "record" | "nonceOf"> & { readonly body: JsonObject; readonly preparation: Preparation };
-
 function decodePreparation(
   call: Call,
   parts: DirectoryParts,
   preparations: ReadonlyMap<string, Preparation>,
-): Asked | Fault {
+): { readonly did: Did; readonly plan: Plan } | Fault {
   const body = parseJsonObject(call.body);
   if (isFault(body)) return body;
   const preparation = preparations.get(typeof body["action"] === "string" ? body["action"] : "");
@@ -245,7 +260,9 @@ function decodePreparation(
   const { preparedLifeMs, authorizationAheadMsMax, skewMs } = parts.options;
   const life = { defaultMs: preparedLifeMs, aheadMsMax: authorizationAheadMsMax };
   const endMs = decidePreparedEnd(body["valid_until"] as string | number | undefined, call.nowMs, life);
-  return isFault(endMs) ? endMs : { did, signerKeyId, endMs, nowMs: call.nowMs, skewMs, body, preparation };
+  if (isFault(endMs)) return endMs;
+  const plan = preparation.parse(body, { did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
+  return isFault(plan) ? plan : { did, plan };
 }
 
 /** Every action that can be prepared, by the name in the member `action`. */
@@ -259,33 +276,34 @@ function preparationTable(): ReadonlyMap<string, Preparation> {
 
 function signedPreparation(update: Update): Preparation {
   const { action, members, method, path, subject } = update;
+  const { counter } = operations[action];
   return {
     parseShape: compileShape(prepareBody(action, updateMembers[members], updateExamples[members])),
-    prepare: (body, standing) => {
-      const { did, signerKeyId, endMs } = standing;
+    parse: (body, { did, signerKeyId, endMs, nowMs }) => {
       const intent = parseIntent(action, body, did);
       if (isFault(intent)) return intent;
-      const { counter } = operations[action];
-      const nonce = standing.nonceOf(counter);
-      const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
       const named = { did, ...(subject === undefined ? {} : { [subject]: subjectOf(intent).value }) };
-      return {
-        did,
-        action,
-        nonceDomain: counters[counter].nonceDomain,
-        payload,
-        request: {
+      return (standing) => {
+        const nonce = standing.counters[counter];
+        const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
+        return {
           did,
           action,
-          ...membersOf(intent, body),
-          ...(isAliasUpdate(update) ? { timestamp: renderTimestamp(standing.nowMs) } : {}),
-          nonce: nonce.toString(),
-          valid_until: endMs.toString(),
-          signer_key_id: signerKeyId,
-          canonical_payload: encodeHex0x(payload),
-        },
-        submit: { method, path: fillPath(path, named) },
-        expiresAtMs: Number(endMs),
+          nonceDomain: nonceDomains[counter].nonceDomain,
+          payload,
+          request: {
+            did,
+            action,
+            ...membersOf(intent, body),
+            ...(isAliasUpdate(update) ? { timestamp: renderTimestamp(nowMs) } : {}),
+            nonce: nonce.toString(),
+            valid_until: endMs.toString(),
+            signer_key_id: signerKeyId,
+            canonical_payload: encodeHex0x(payload),
+          },
+          submit: { method, path: fillPath(path, named) },
+          expiresAtMs: Number(endMs),
+        };
       };
     },
   };
@@ -303,31 +321,42 @@ function membersOf(intent: Intent, body: JsonObject): Record<string, unknown> {
 function documentPreparation(): Preparation {
   return {
     parseShape: compileShape(prepareDocumentBody),
-    prepare: (body, { did, record, signerKeyId, endMs, nonceOf }) => {
+    parse: (body, { did, signerKeyId, endMs }) => {
       if (signerKeyId !== rootSigner) {
         return badInput("invalid_request", "/signer_key_id", "a full document is signed by root");
       }
       const { document, doc_blob } = body;
       const docBlob = parseDocumentMember({ document, ...(typeof doc_blob === "string" ? { doc_blob } : {}) }, did);
       if (isFault(docBlob)) return docBlob;
-      if (record.rootPubkey === null) return fault("chain_submission_rejected", "the record has no root key");
-      const timestamp = renderProofTimestamp(nonceOf("document"), endMs);
-      return {
-        did,
-        action: "replace_document",
-        nonceDomain: counters.document.nonceDomain,
-        payload: documentMessage({ did, timestamp, docBlob }) as Uint8Array,
-        request: {
+      return ({ record, counters, bounds }) => {
+        const flaw = findFlaw(docBlob, did, bounds);
+        if (flaw !== null) return flaw;
+        if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");
+        const timestamp = renderProofTimestamp(counters.document, endMs);
+        return {
           did,
-          ...(isJsonObject(document) ? { document } : { doc_blob }),
-          timestamp,
-          pubkey: renderPublicKey(record.rootPubkey),
-        },
-        submit: { method: "PUT", path: fillPath(documentPath, { did }) },
-        expiresAtMs: Number(endMs),
+          action: "replace_document",
+          nonceDomain: nonceDomains.document.nonceDomain,
+          payload: documentMessage({ did, timestamp, docBlob }) as Uint8Array,
+          request: {
+            did,
+            ...(isJsonObject(document) ? { document } : { doc_blob }),
+            timestamp,
+            pubkey: renderPublicKey(record.rootPubkey),
+          },
+          submit: { method: "PUT", path: fillPath(documentPath, { did }) },
+          expiresAtMs: Number(endMs),
+        };
       };
     },
   };
+}
+
+function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | null {
+  const document = decodeDidDocument(docBlob);
+  if (document === null) return fault("document_invalid", "the document exceeds a bound or is no SCALE document");
+  const flaw = checkDocument(document, did, bounds);
+  return flaw === null ? null : faultOfRefusal(flaw);
 }
 
 /**
@@ -338,14 +367,16 @@ function ownerPreparation(update: OwnerUpdate): Preparation {
   const { extrinsic, path, subject, request } = update;
   return {
     parseShape: compileShape(prepareBody(extrinsic, ownMembers(request), {})),
-    prepare: (asked, { did, signerKeyId, nowMs, skewMs }) => {
-      const { action: _, signer_key_id: __, valid_until: ___, ...members } = asked;
+    parse: (asked, { did, signerKeyId, nowMs, skewMs }) => {
+      const { action: _, signer_key_id: __, valid_until: named, ...members } = asked;
+      if (named !== undefined)
+        return badInput("invalid_request", "/valid_until", "these proofs have no end of their own");
       const call = update.parse(members as never, did);
       if (isFault(call)) return call;
       const body = JSON.stringify(members);
       const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
       const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, body: utf8(body) };
-      return {
+      return () => ({
         did,
         action: extrinsic,
         nonceDomain: null,
@@ -355,7 +386,7 @@ function ownerPreparation(update: OwnerUpdate): Preparation {
         headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce },
         body,
         expiresAtMs: nowMs + skewMs,
-      };
+      });
     },
   };
 }

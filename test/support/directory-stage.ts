@@ -4,10 +4,14 @@
  * which codes of which routes have one.
  */
 import { expect, test } from "bun:test";
+import type { TSchema } from "@sinclair/typebox";
 import type { ActionName } from "../../src/core/authorization.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { type FaultCode, fault } from "../../src/core/fault.ts";
+import { type FaultCode, fault, isFault } from "../../src/core/fault.ts";
+import { compileShape, problemShape } from "../../src/core/schema.ts";
 import type { DirectoryOptions } from "../../src/nodes/directory.ts";
+import type { Route } from "../../src/nodes/http.ts";
+import { codesOf } from "../../src/nodes/openapi.ts";
 import { type Ledger, StoreError } from "../../src/storage/contract.ts";
 import { type Json, type Reply, type Terms, type TestDirectory, testDirectory, updateBodyOf } from "./directory.ts";
 import { type Identity, identityOf, keyOf, methodOf } from "./identity.ts";
@@ -148,15 +152,21 @@ export function encoded(...segments: string[]): string {
   return segments.map(encodeURIComponent).join("/");
 }
 
-/** Declares one test for each scenario: status, code, pointers, and what the scenario itself asserts. */
+/**
+ * Declares one test for each scenario: status, code, pointers, that the answer has the documented shape
+ * and its code is a documented one, and what the scenario itself asserts.
+ */
 export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Stage): void {
   for (const scenario of scenarios) {
     test(`${scenario.route} ${scenario.name}`, async () => {
       const stage = stageOf();
       const reply = await scenario.act(stage);
       const { status, code } = scenario;
-      const seen = { status: reply.status, ...(code === undefined ? {} : { code: reply.body["code"] }) };
-      expect(seen).toEqual({ status, ...(code === undefined ? {} : { code }) });
+      expect({ status: reply.status, code: reply.body["code"] }).toEqual({ status, code });
+      expectDocumented(
+        reply,
+        stage.routes.find((route) => nameOf(route) === scenario.route),
+      );
       const errors = (reply.body["errors"] ?? []) as { pointer: string }[];
       if (scenario.pointers !== undefined) {
         expect(errors.map(({ pointer }) => pointer)).toEqual(expect.arrayContaining([...scenario.pointers]));
@@ -164,4 +174,20 @@ export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Sta
       await scenario.check?.(reply, stage);
     });
   }
+}
+
+export const nameOf = (route: Route): string => `${route.method} ${route.path}`;
+
+const shapes = new Map<TSchema, (value: unknown) => unknown>();
+
+/** An answer is of the shape that the route documents for its status, a refusal has one of its codes. */
+export function expectDocumented(reply: Reply, route: Route | undefined): void {
+  if (route === undefined) return;
+  const schema = reply.status < 400 ? route.operation.responses[reply.status]?.schema : problemShape;
+  expect(schema).toBeDefined();
+  const parse = shapes.get(schema as TSchema) ?? compileShape(schema as TSchema);
+  shapes.set(schema as TSchema, parse);
+  const parsed = parse(reply.body);
+  expect(isFault(parsed) ? parsed.extra.errors : []).toEqual([]);
+  if (reply.status >= 400) expect(codesOf(route)).toContain(reply.body["code"] as FaultCode);
 }

@@ -79,7 +79,8 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     ask,
     settle,
     register: async (identity, members = {}) => {
-      const reply = await ask("POST", "/register-did", registerBodyOf(identity, nowMs, members));
+      const version = options.registrationProofs.includes("v1") ? {} : { timestamp: `v2:0:${nowMs + 60_000}` };
+      const reply = await ask("POST", "/register-did", registerBodyOf(identity, nowMs, { ...version, ...members }));
       if (reply.status !== 202) throw new Error(`registration answered ${JSON.stringify(reply.body)}`);
       await settle(reply);
       nowMs += 1;
@@ -87,6 +88,17 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     },
     close: () => store.close(),
   };
+}
+
+/** The same ledger with another way of taking calls. */
+export function withSubmit(ledger: Ledger, submit: Ledger["submit"]): Ledger {
+  return new Proxy(ledger, {
+    get(target, name) {
+      if (name === "submit") return submit;
+      const operation: unknown = Reflect.get(target, name);
+      return typeof operation === "function" ? operation.bind(target) : operation;
+    },
+  });
 }
 
 function failOn(reason: string): never {

@@ -1,0 +1,118 @@
+/**
+ * Every route of the Directory has a scenario that is answered and one for each code it documents; the
+ * shell's refusals of bodies are tried on every route that takes one.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { directoryBodyBytesMax } from "../../src/nodes/directory-parts.ts";
+import type { Route } from "../../src/nodes/http.ts";
+import { codesOf } from "../../src/nodes/openapi.ts";
+import { replacementScenarios } from "../support/directory-scenarios-document.ts";
+import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
+import { prepareScenarios } from "../support/directory-scenarios-prepare.ts";
+import { readScenarios } from "../support/directory-scenarios-reads.ts";
+import { registrationAreaScenarios } from "../support/directory-scenarios-registration.ts";
+import { updateScenarios } from "../support/directory-scenarios-updates.ts";
+import { nameOf, openStage, type Scenario, type Stage } from "../support/directory-stage.ts";
+
+const scenarios: readonly Scenario[] = [
+  ...registrationAreaScenarios,
+  ...replacementScenarios,
+  ...updateScenarios,
+  ...policyScenarios,
+  ...deniedScenarios,
+  ...readScenarios,
+  ...prepareScenarios,
+];
+
+/** The rows of the interface's Directory table, then the extensions of decisions 4 and 10. */
+const routeNames = [
+  "POST /register-did",
+  "GET /registration-status/:did",
+  "GET /dids/:did/nonces",
+  "PUT /dids/:did/document/proof",
+  "PUT /dids/:did/document/verification-methods/:methodId",
+  "DELETE /dids/:did/document/verification-methods/:methodId",
+  "DELETE /dids/:did/document/key-agreements/:keyAgreementId",
+  "PUT /dids/:did/root-pubkey",
+  "POST /dids/:did/aliases",
+  "DELETE /dids/:did/aliases/:alias",
+  "PUT /dids/:did/alias",
+  "PUT /dids/:did/delivery-policy-links",
+  "PUT /delivery-policies/personas/:personaDid",
+  "GET /delivery-policies/recipients/:did",
+  "POST /register-did/prepare",
+  "POST /dids/:did/prepare",
+  "POST /dids/:did/document/verification-methods",
+  "POST /dids/:did/document/authentication",
+  "DELETE /dids/:did/document/authentication/:methodId",
+  "POST /dids/:did/document/key-agreements",
+  "PUT /dids/:did/document/key-agreements/:keyAgreementId",
+  "POST /dids/:did/document/services",
+  "PUT /dids/:did/document/services/:serviceId",
+  "DELETE /dids/:did/document/services/:serviceId",
+  "PATCH /dids/:did/aliases/:alias",
+  "POST /dids/:did/deactivate",
+  "DELETE /dids/:did",
+  "PUT /delivery-policies/recipients/:did",
+  "PUT /delivery-policies/tags/:tag",
+  "GET /delivery-policies/personas/:personaDid",
+  "GET /delivery-policies/tags/:tag",
+  "GET /resolve/:did",
+  "GET /aliases/:alias",
+  "GET /submissions/:txHash",
+];
+
+let stage: Stage;
+beforeAll(async () => {
+  stage = await openStage();
+});
+afterAll(() => stage.close());
+
+const bodyRoutes = (): Route[] => stage.routes.filter((route) => route.bodyBytesMax !== null);
+
+test("the routes are those of the interface and its extensions, each once", () => {
+  const names = stage.routes.map(nameOf);
+  expect(new Set(names).size).toBe(names.length);
+  expect(names.sort()).toEqual([...routeNames].sort());
+});
+
+test("every route has a scenario that is answered", () => {
+  const answered = new Set(scenarios.filter(({ status }) => status < 400).map(({ route }) => route));
+  // A policy is read back by the scenarios that set it.
+  const readBack = stage.routes.filter(
+    ({ method, path }) => method === "GET" && path.startsWith("/delivery-policies/"),
+  );
+  for (const route of readBack) answered.add(nameOf(route));
+  expect(stage.routes.map(nameOf).filter((name) => !answered.has(name))).toEqual([]);
+});
+
+test("every code that a route documents has a scenario, and every scenario a route", () => {
+  const played = new Set(scenarios.map(({ route, code }) => `${route} ${code}`));
+  const own = stage.routes.flatMap((route) => {
+    const codes = route.bodyBytesMax === null ? route.operation.codes : [...route.operation.codes, "invalid_request"];
+    return codes.map((code) => `${nameOf(route)} ${code}`);
+  });
+  expect(own.filter((entry) => !played.has(entry))).toEqual([]);
+  const names = new Set(stage.routes.map(nameOf));
+  expect(scenarios.map(({ route }) => route).filter((route) => !names.has(route))).toEqual([]);
+});
+
+test("every route that takes a body refuses what is no JSON object of UTF-8", async () => {
+  const bad = ["", "{", "[]", "null", '{"a":1,"a":2}', '{"__proto__":1}', `${"[".repeat(40)}${"]".repeat(40)}`];
+  for (const route of bodyRoutes()) {
+    for (const body of bad) {
+      const reply = await stage.ask(route.method, route.path, body);
+      expect([400, reply.status, nameOf(route), body]).toEqual([reply.status, 400, nameOf(route), body]);
+      expect(codesOf(route)).toContain(reply.body["code"] as Scenario["code"] & string);
+    }
+  }
+});
+
+test("every route that takes a body refuses another media type and a body above its bound", async () => {
+  for (const route of bodyRoutes()) {
+    const type = await stage.ask(route.method, route.path, "{}", { "content-type": "text/plain" });
+    expect(type.body["code"]).toBe("unsupported_media_type");
+    const size = await stage.ask(route.method, route.path, " ".repeat(directoryBodyBytesMax + 1));
+    expect(size.body["code"]).toBe("too_large");
+  }
+});

@@ -1,0 +1,15 @@
+/** Primary alias, policy links and policies over HTTP, where proofs are wanted and where they are not. */
+import { afterAll, beforeAll, describe } from "bun:test";
+import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
+import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+
+for (const unsignedUpdates of ["allow", "deny"] as const) {
+  describe(`unsigned updates: ${unsignedUpdates}`, () => {
+    let stage: Stage;
+    beforeAll(async () => {
+      stage = await openStage({ unsignedUpdates });
+    });
+    afterAll(() => stage.close());
+    playScenarios(unsignedUpdates === "allow" ? policyScenarios : deniedScenarios, () => stage);
+  });
+}

@@ -1,0 +1,24 @@
+/** Preparation over HTTP, signing included, with every version of the registration proof. */
+import { afterAll, beforeAll, describe } from "bun:test";
+import { prepareScenarios, versionScenarios } from "../support/directory-scenarios-prepare.ts";
+import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+
+describe("every version of the registration proof", () => {
+  let stage: Stage;
+  beforeAll(async () => {
+    stage = await openStage({ unsignedUpdates: "deny" });
+  });
+  afterAll(() => stage.close());
+  playScenarios(prepareScenarios, () => stage);
+});
+
+for (const version of ["v1", "v2"] as const) {
+  describe(`only version ${version}`, () => {
+    let stage: Stage;
+    beforeAll(async () => {
+      stage = await openStage({ registrationProofs: [version] });
+    });
+    afterAll(() => stage.close());
+    playScenarios(versionScenarios[version], () => stage);
+  });
+}

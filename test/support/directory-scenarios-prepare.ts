@@ -1,0 +1,317 @@
+/**
+ * Scenarios of preparation. A client that knows no SCALE prepares, signs the bytes, adds the signature
+ * and submits where it is told to: each action goes that way once, and settles.
+ */
+import { expect } from "bun:test";
+import { encodeBase64 } from "../../src/core/bytes.ts";
+import type { FaultCode } from "../../src/core/fault.ts";
+import { ownerUpdates } from "../../src/nodes/directory-policies.ts";
+import { updates } from "../../src/nodes/directory-updates.ts";
+import { type Json, type Reply, simpleDocument } from "./directory.ts";
+import { sampleOf } from "./directory-samples.ts";
+import { newcomer } from "./directory-scenarios-registration.ts";
+import { aliasOf, richDocument, type Scenario, type Stage, smallOrderKey } from "./directory-stage.ts";
+import { troubles } from "./directory-troubles.ts";
+import type { Identity } from "./identity.ts";
+
+const prepare = "POST /dids/:did/prepare";
+const prepareRegistration = "POST /register-did/prepare";
+
+/** Whom something was prepared for, by DID. */
+const askers = new Map<unknown, Identity>();
+
+/** Signs what was prepared, adds the signature, and submits it as told; it is accepted and settles. */
+async function expectSettled({ body: prepared }: Reply, stage: Stage): Promise<Reply> {
+  const reply = await submit(stage, prepared);
+  expect({ status: reply.status, code: reply.body["code"] }).toEqual({ status: 202, code: undefined });
+  expect(await stage.settle(reply)).toMatchObject({ state: "finalized", reason: null });
+  return reply;
+}
+
+async function submit(stage: Stage, prepared: Json): Promise<Reply> {
+  const message = Uint8Array.fromHex(String(prepared["payload_to_sign"]).slice(2));
+  const signature = encodeBase64((askers.get(prepared["did"]) as Identity).root.sign(message));
+  const { method, path } = prepared["submit"] as { method: string; path: string };
+  if (prepared["headers"] === undefined)
+    return stage.ask(method, path, { ...(prepared["request"] as Json), signature });
+  const headers = { ...(prepared["headers"] as Record<string, string>), "X-Signature": signature };
+  return stage.ask(method, path, String(prepared["body"]), headers);
+}
+
+function ask(stage: Stage, identity: Identity, action: string, members: Json = {}): Promise<Reply> {
+  askers.set(identity.did, identity);
+  return stage.ask("POST", `/dids/${encodeURIComponent(identity.did)}/prepare`, {
+    did: identity.did,
+    action,
+    ...members,
+  });
+}
+
+const domains: Readonly<Record<string, string>> = {
+  UpdateRootPubkey: "root_pubkey_nonce",
+  add_alias: "alias_nonce",
+  update_alias: "alias_nonce",
+  remove_alias: "alias_nonce",
+  deactivate_did: "control_nonce",
+  delete_did: "control_nonce",
+};
+
+function journey(action: string, domain: string | null, membersOf: (identity: Identity) => Json): Scenario {
+  return {
+    name: `makes ${action} ready for signing, and what is signed settles`,
+    route: prepare,
+    status: 200,
+    act: async (stage) => {
+      const identity = await stage.fresh();
+      return ask(stage, identity, action, membersOf(identity));
+    },
+    check: async (reply, stage) => {
+      expect(reply.body).toMatchObject({ action, nonce_domain: domain });
+      expect(reply.body["expires_at"]).toBe(new Date(stage.nowMs() + 300_000).toISOString());
+      expect(reply.body["request"]).not.toHaveProperty("signature");
+      await expectSettled(reply, stage);
+    },
+  };
+}
+
+const ownerMembers: Readonly<Record<string, (identity: Identity) => Json>> = {
+  set_alias: (identity) => ({ alias: `${aliasOf(identity)}.main` }),
+  set_delivery_policy_links: () => ({ tag_policies: ["news"] }),
+  set_persona_policy: () => ({ policy: { allowed_relays: ["relay-1"] } }),
+  set_delivery_policy: () => ({ policy: { effective_ttl: 1, max_message_bytes: 1, cache_eligible: true } }),
+  set_tag_policy: () => ({ policy: { effective_ttl: 1, max_message_bytes: 1, cache_eligible: true } }),
+};
+
+const journeys: readonly Scenario[] = [
+  ...updates.map((update) =>
+    journey(update.action, domains[update.action] ?? "document_nonce", sampleOf(update).members),
+  ),
+  ...ownerUpdates.map(({ extrinsic }) =>
+    journey(extrinsic, null, ownerMembers[extrinsic] as (identity: Identity) => Json),
+  ),
+  journey("replace_document", "document_nonce", (identity) => ({ document: simpleDocument(identity) })),
+  {
+    name: "names another signer and another end when asked to",
+    route: prepare,
+    status: 200,
+    act: async (stage) => {
+      const identity = await stage.fresh();
+      const signer = { signer_key_id: `${identity.did}#k1`, valid_until: String(stage.nowMs() + 3_600_000) };
+      return ask(stage, identity, "RemoveService", { id: "#cache", ...signer });
+    },
+    check: async (reply, stage) => {
+      const did = String(reply.body["did"]);
+      const end = String(stage.nowMs() + 3_600_000);
+      expect(reply.body["request"]).toMatchObject({ signer_key_id: `${did}#k1`, valid_until: end });
+      const path = `/dids/${encodeURIComponent(did)}/document/services/${encodeURIComponent(`${did}#cache`)}`;
+      expect(reply.body["submit"]).toEqual({ method: "DELETE", path });
+      await expectSettled(reply, stage);
+    },
+  },
+];
+
+type Refusal = readonly [
+  name: string,
+  status: number,
+  code: FaultCode,
+  action: string,
+  members: Json | ((stage: Stage) => Json),
+  about?: (stage: Stage) => Identity,
+];
+
+const service = { id: "#cache" };
+const refusals: readonly Refusal[] = [
+  ["an action that is none", 400, "action_mismatch", "add_device", { device_id: "x" }],
+  ["a body without the members of its action", 400, "invalid_request", "RemoveService", {}],
+  ["members of another action", 400, "invalid_request", "RemoveService", { ...service, alias: "x" }],
+  [
+    "another DID than the path names",
+    400,
+    "path_body_mismatch",
+    "RemoveService",
+    (stage) => ({ ...service, did: stage.unknown.did }),
+  ],
+  [
+    "an end that has passed",
+    400,
+    "authorization_expired",
+    "RemoveService",
+    (stage) => ({ ...service, valid_until: stage.nowMs() }),
+  ],
+  [
+    "an end too far ahead",
+    400,
+    "authorization_too_far_ahead",
+    "RemoveService",
+    (stage) => ({ ...service, valid_until: stage.nowMs() + 3_600_001 }),
+  ],
+  [
+    "a signer that is neither root nor absolute",
+    400,
+    "invalid_request",
+    "RemoveService",
+    { ...service, signer_key_id: "#k1" },
+  ],
+  [
+    "a full document by another signer than root",
+    400,
+    "invalid_request",
+    "replace_document",
+    (stage) => ({ document: { id: stage.standing.did }, signer_key_id: `${stage.standing.did}#k1` }),
+  ],
+  [
+    "a document that breaks a rule",
+    422,
+    "document_invalid",
+    "replace_document",
+    (stage) => ({ document: { id: stage.standing.did, authentication: ["#a"] } }),
+  ],
+  ["a blob that is no document", 422, "document_invalid", "replace_document", { doc_blob: "0x00" }],
+  [
+    "an end for a proof that has none of its own",
+    400,
+    "invalid_request",
+    "set_alias",
+    (stage) => ({ alias: "x", valid_until: stage.nowMs() + 1 }),
+  ],
+  [
+    "a policy beyond its bounds",
+    400,
+    "invalid_request",
+    "set_delivery_policy",
+    { policy: { effective_ttl: 0, max_message_bytes: 1, cache_eligible: true } },
+  ],
+  ["a DID that is not registered", 404, "did_not_found", "RemoveService", service, (stage) => stage.unknown],
+  ["a deactivated DID", 422, "did_deactivated", "RemoveService", service, (stage) => stage.deactivated],
+];
+
+// ------------------------------------------------------------------------------------------ registration
+
+function askRegistration(stage: Stage, identity: Identity, members: Json = {}): Promise<Reply> {
+  askers.set(identity.did, identity);
+  const body = { did: identity.did, did_document: richDocument(identity), ...members };
+  return stage.ask("POST", "/register-did/prepare", body);
+}
+
+type RegistrationRefusal = readonly [
+  name: string,
+  status: number,
+  code: FaultCode,
+  members: Json | ((stage: Stage) => Json),
+  about?: (stage: Stage) => Identity,
+];
+
+const registrationRefusals: readonly RegistrationRefusal[] = [
+  ["an unknown member", 400, "invalid_request", { timestamp: "now" }],
+  ["a DID of another method", 400, "invalid_did", { did: "did:web:example.com" }],
+  ["an end that has passed", 400, "authorization_expired", (stage) => ({ valid_until: stage.nowMs() })],
+  ["an end too far ahead", 400, "authorization_too_far_ahead", (stage) => ({ valid_until: stage.nowMs() + 3_600_001 })],
+  ["a key of small order", 422, "document_invalid", { root_pubkey: smallOrderKey }],
+  ["an alias of another DID", 409, "alias_taken", (stage) => ({ alias: aliasOf(stage.standing) })],
+  ["a DID that is registered", 409, "did_already_registered", {}, (stage) => stage.standing],
+];
+
+const registrationScenarios: readonly Scenario[] = [
+  {
+    name: "makes a registration ready for signing, and what is signed settles",
+    route: prepareRegistration,
+    status: 200,
+    act: (stage) => {
+      const own = newcomer();
+      return askRegistration(stage, own, { alias: ` ${aliasOf(own).toUpperCase()}` });
+    },
+    check: async (prepared, stage) => {
+      const own = askers.get(prepared.body["did"]) as Identity;
+      const submitTo = { method: "POST", path: "/register-did" };
+      expect(prepared.body).toMatchObject({ action: "register", nonce_domain: null, submit: submitTo });
+      expect(prepared.body["request"]).toEqual({
+        did: own.did,
+        alias: aliasOf(own),
+        root_pubkey: expect.any(String),
+        did_document: richDocument(own),
+        timestamp: `v2:0:${stage.nowMs() + 300_000}`,
+      });
+      expect((await stage.ask("GET", `/registration-status/${own.did}`)).body["registration_status"]).toBe("missing");
+      await expectSettled(prepared, stage);
+      const { body } = await stage.ask("GET", `/resolve/${own.did}`);
+      expect(body["aliases"]).toEqual([aliasOf(own)]);
+    },
+  },
+  {
+    name: "refuses another document than the one that was prepared",
+    route: "POST /register-did",
+    status: 403,
+    code: "invalid_signature",
+    act: async (stage) => {
+      const own = newcomer();
+      const { body } = await askRegistration(stage, own);
+      const request = { ...(body["request"] as Json), did_document: simpleDocument(own) };
+      return submit(stage, { ...body, request });
+    },
+  },
+  ...registrationRefusals.map(
+    ([name, status, code, members, about]): Scenario => ({
+      name: `refuses ${name}`,
+      route: prepareRegistration,
+      status,
+      code,
+      act: (stage) =>
+        askRegistration(stage, about?.(stage) ?? newcomer(), typeof members === "function" ? members(stage) : members),
+    }),
+  ),
+  troubles(prepareRegistration, (stage) => askRegistration(stage, newcomer()))[0] as Scenario,
+];
+
+export const prepareScenarios: readonly Scenario[] = [
+  ...journeys,
+  ...refusals.map(
+    ([name, status, code, action, members, about]): Scenario => ({
+      name: `refuses ${name}`,
+      route: prepare,
+      status,
+      code,
+      act: (stage) =>
+        ask(stage, about?.(stage) ?? stage.standing, action, typeof members === "function" ? members(stage) : members),
+    }),
+  ),
+  {
+    name: "refuses a path without a DID of this service",
+    route: prepare,
+    status: 400,
+    code: "invalid_did",
+    act: (stage) =>
+      stage.ask("POST", "/dids/did:svc:0/prepare", { did: "did:svc:0", action: "RemoveService", ...service }),
+  },
+  troubles(prepare, (stage) => ask(stage, stage.standing, "RemoveService", service))[0] as Scenario,
+  ...registrationScenarios,
+];
+
+/** Where version 2 proofs are switched off, and where version 1 is. */
+export const versionScenarios: Readonly<Record<"v1" | "v2", readonly Scenario[]>> = {
+  v1: [
+    {
+      name: "prepares a version 1 registration where version 2 is switched off",
+      route: prepareRegistration,
+      status: 200,
+      act: (stage) => askRegistration(stage, newcomer()),
+      check: async (reply, stage) => {
+        expect(reply.body["request"]).toMatchObject({ timestamp: new Date(stage.nowMs()).toISOString() });
+        await expectSettled(reply, stage);
+      },
+    },
+  ],
+  v2: [
+    {
+      name: "refuses a version 1 registration where it is switched off",
+      route: "POST /register-did",
+      status: 400,
+      code: "invalid_request",
+      pointers: ["/timestamp"],
+      act: async (stage) => {
+        const { body } = await askRegistration(stage, newcomer());
+        const request = { ...(body["request"] as Json), timestamp: new Date(stage.nowMs()).toISOString() };
+        return submit(stage, { ...body, request });
+      },
+    },
+  ],
+};

@@ -1,0 +1,270 @@
+/**
+ * Scenarios of the reads: nonces, resolved records, aliases, submissions, and of paths in all their
+ * encodings.
+ */
+import { expect } from "bun:test";
+import { encodeBase64 } from "../../src/core/bytes.ts";
+import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { aliasOf, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
+import { troubles } from "./directory-troubles.ts";
+
+const unreadable = (route: string, act: Scenario["act"]): Scenario => troubles(route, act)[0] as Scenario;
+
+const nonces = "GET /dids/:did/nonces";
+const resolve = "GET /resolve/:did";
+const alias = "GET /aliases/:alias";
+const submission = "GET /submissions/:txHash";
+
+const about = (stage: Stage): string => encodeURIComponent(stage.standing.did);
+
+export const readScenarios: readonly Scenario[] = [
+  {
+    name: "answers the four counters as text",
+    route: nonces,
+    status: 200,
+    act: (stage) => stage.ask("GET", `/dids/${about(stage)}/nonces`),
+    check: ({ body }, { standing }) =>
+      expect(body).toEqual({
+        did: standing.did,
+        document_nonce: "0",
+        alias_nonce: "0",
+        root_pubkey_nonce: "0",
+        control_nonce: "0",
+      }),
+  },
+  {
+    name: "answers 404 for a DID that is not registered",
+    route: nonces,
+    status: 404,
+    code: "did_not_found",
+    act: (stage) => stage.ask("GET", `/dids/${stage.unknown.did}/nonces`),
+  },
+  {
+    name: "refuses what is no DID",
+    route: nonces,
+    status: 400,
+    code: "invalid_did",
+    act: (stage) => stage.ask("GET", "/dids/did%3Asvc%3A111/nonces"),
+  },
+  unreadable(nonces, (stage) => stage.ask("GET", `/dids/${about(stage)}/nonces`)),
+  {
+    name: "answers the record",
+    route: resolve,
+    status: 200,
+    act: (stage) => stage.ask("GET", `/resolve/${about(stage)}`),
+    check: ({ body }, { standing }) => {
+      expect(body).toEqual({
+        did: standing.did,
+        document: richDocument(standing),
+        aliases: [aliasOf(standing)],
+        root_pubkey: renderPublicKey(standing.root.publicKey),
+        version: 1,
+        deactivated: false,
+        updated_at: "2026-07-16T12:00:00.000Z",
+        delivery_policy_links: null,
+      });
+    },
+  },
+  {
+    name: "tells that a DID is deactivated",
+    route: resolve,
+    status: 200,
+    act: (stage) => stage.ask("GET", `/resolve/${stage.deactivated.did}`),
+    check: ({ body }) => expect(body).toMatchObject({ deactivated: true, version: 2 }),
+  },
+  {
+    name: "answers 404 for a DID that is not registered",
+    route: resolve,
+    status: 404,
+    code: "did_not_found",
+    act: (stage) => stage.ask("GET", `/resolve/${stage.unknown.did}`),
+  },
+  {
+    name: "refuses what is no DID",
+    route: resolve,
+    status: 400,
+    code: "invalid_did",
+    act: (stage) => stage.ask("GET", "/resolve/x"),
+  },
+  unreadable(resolve, (stage) => stage.ask("GET", `/resolve/${about(stage)}`)),
+  {
+    name: "answers the holder, whatever the case of the question",
+    route: alias,
+    status: 200,
+    act: (stage) => stage.ask("GET", `/aliases/${aliasOf(stage.standing).toUpperCase()}`),
+    check: ({ body }, { standing }) => expect(body).toEqual({ alias: aliasOf(standing), did: standing.did }),
+  },
+  {
+    name: "answers 404 for a free alias",
+    route: alias,
+    status: 404,
+    code: "alias_not_found",
+    act: (stage) => stage.ask("GET", "/aliases/nobody"),
+  },
+  {
+    name: "refuses what is no alias",
+    route: alias,
+    status: 400,
+    code: "invalid_request",
+    act: (stage) => stage.ask("GET", "/aliases/a%40b"),
+  },
+  unreadable(alias, (stage) => stage.ask("GET", `/aliases/${aliasOf(stage.standing)}`)),
+  {
+    name: "tells why a submission failed later",
+    route: submission,
+    status: 200,
+    act: async (stage) => {
+      const [first, second] = [await stage.fresh(), await stage.fresh()];
+      const claim = (identity: typeof first) =>
+        sendUpdate(stage, {
+          identity,
+          action: "add_alias",
+          method: "POST",
+          path: `/dids/${identity.did}/aliases`,
+          members: { alias: `race-${first.did.slice(8, 20).toLowerCase()}`, timestamp: String(stage.nowMs()) },
+        });
+      const [won, lost] = [await claim(first), await claim(second)];
+      expect([won.status, lost.status]).toEqual([202, 202]);
+      await stage.settle(lost);
+      return stage.ask("GET", `/submissions/${lost.body["tx_hash"]}`);
+    },
+    check: ({ body }) => {
+      expect(body).toMatchObject({ action: "add_alias", state: "failed", reason: { code: "alias_taken" } });
+      const names = ["action", "block_hash", "block_number", "did", "reason", "state", "submitted_at", "tx_hash"];
+      expect(Object.keys(body).sort()).toEqual(names);
+    },
+  },
+  {
+    name: "answers pending before a block has it",
+    route: submission,
+    status: 200,
+    act: async (stage) => {
+      const { did } = await stage.fresh();
+      const reply = await stage.ask("PUT", `/dids/${did}/delivery-policy-links`, { did });
+      return stage.ask("GET", `/submissions/${reply.body["tx_hash"]}`);
+    },
+    check: ({ body }) =>
+      expect(body).toMatchObject({
+        extrinsic: "set_delivery_policy_links",
+        state: "pending",
+        reason: null,
+        block_hash: null,
+        block_number: null,
+      }),
+  },
+  {
+    name: "answers 404 for a transaction it does not know",
+    route: submission,
+    status: 404,
+    code: "not_found",
+    act: (stage) => stage.ask("GET", `/submissions/0x${"0".repeat(64)}`),
+  },
+  {
+    name: "refuses what is no transaction hash",
+    route: submission,
+    status: 400,
+    code: "invalid_request",
+    act: (stage) => stage.ask("GET", "/submissions/0x12"),
+  },
+  unreadable(submission, (stage) => stage.ask("GET", `/submissions/0x${"0".repeat(64)}`)),
+];
+
+// ------------------------------------------------------------------------------------------------- paths
+
+const remove = "DELETE /dids/:did/document/services/:serviceId";
+
+/** The service `#cache` of a fresh identity is removed under a path as given. */
+function removal(name: string, pathOf: (did: string) => string, refused?: Pick<Scenario, "status" | "code">): Scenario {
+  return {
+    name,
+    route: remove,
+    status: 202,
+    ...refused,
+    act: async (stage) => {
+      const identity = await stage.fresh();
+      const path = `/dids/${pathOf(identity.did)}`;
+      const members = { id: `${identity.did}#cache` };
+      return sendUpdate(stage, { identity, action: "RemoveService", method: "DELETE", path, members });
+    },
+  };
+}
+
+const invalid = { status: 400, code: "invalid_request" } as const;
+
+export const pathScenarios: readonly Scenario[] = [
+  removal(
+    "takes upper-case escapes",
+    (did) => `${did.replaceAll(":", "%3A")}/document/services/${did.replaceAll(":", "%3A")}%23cache`,
+  ),
+  removal(
+    "takes lower-case escapes",
+    (did) => `${did.replaceAll(":", "%3a")}/document/services/${did.replaceAll(":", "%3a")}%23cache`,
+  ),
+  removal("takes a DID without escapes", (did) => `${did}/document/services/${did}%23cache`),
+  removal("takes a relative id", (did) => `${did}/document/services/%23cache`),
+  removal("takes any character escaped", (did) => `%64${did.slice(1)}/document/services/%23%63ache`),
+  removal("refuses an id without a fragment", (did) => `${did}/document/services/${did}`, invalid),
+  removal(
+    "refuses an id of another DID",
+    (did) => `${did}/document/services/did:svc:1111111111111111%23cache`,
+    invalid,
+  ),
+  removal("refuses an encoded slash in an id", (did) => `${did}/document/services/%23cache%2F`, invalid),
+  removal("refuses NUL in an id", (did) => `${did}/document/services/%23cache%00`, invalid),
+  {
+    ...removal("reaches no route with a dot segment as an id", (did) => `${did}/document/services/%2e%2e`),
+    route: "none",
+    status: 404,
+    code: "not_found",
+  },
+  removal("refuses an escape that is not UTF-8", (did) => `${did}/document/services/%23cache%ff`, invalid),
+  removal("refuses an escape of an escape", (did) => `${did}/document/services/%2523cache`, invalid),
+  removal("refuses an encoded slash in a DID", (did) => `${did}%2F/document/services/%23cache`, {
+    status: 400,
+    code: "invalid_did",
+  }),
+  removal("refuses NUL in a DID", (did) => `${did}%00/document/services/%23cache`, {
+    status: 400,
+    code: "invalid_did",
+  }),
+  removal(
+    "refuses a DID that decodes to another than the body's",
+    (did) => `${did.slice(0, -1)}%31/document/services/%23cache`,
+    { status: 400, code: "path_body_mismatch" },
+  ),
+];
+
+// ---------------------------------------------------------------------------------------------- payloads
+
+/** A signed update is the same in each of its text forms, and an integer for its end. */
+export const payloadScenarios: readonly Scenario[] = (
+  [
+    ["Base64", (bytes: Uint8Array) => encodeBase64(bytes)],
+    ["URL-safe Base64", (bytes: Uint8Array) => bytes.toBase64({ alphabet: "base64url" })],
+    [
+      "URL-safe Base64 without padding",
+      (bytes: Uint8Array) => bytes.toBase64({ alphabet: "base64url", omitPadding: true }),
+    ],
+    ["upper-case hex", (bytes: Uint8Array) => `0x${bytes.toHex().toUpperCase()}`],
+  ] as const
+).map(([name, encode]) => ({
+  name: `takes the payload as ${name}`,
+  route: "POST /dids/:did/document/authentication",
+  status: 202,
+  act: async (stage) => {
+    const identity = await stage.fresh();
+    return sendUpdate(stage, {
+      identity,
+      action: "AddAuthentication",
+      method: "POST",
+      path: `/dids/${identity.did}/document/authentication`,
+      members: { id: "#k2" },
+      spoil: (body) => ({
+        ...body,
+        valid_until: Number(body["valid_until"]),
+        signer_key_id: undefined,
+        canonical_payload: encode(Uint8Array.fromHex(String(body["canonical_payload"]).slice(2))),
+      }),
+    });
+  },
+}));
