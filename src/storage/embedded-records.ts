@@ -177,7 +177,7 @@ export function decodePending(bytes: Uint8Array): Pending {
 
 // ------------------------------------------------------------------------------------------- submissions
 
-/** A submission and the block number at which it was taken. */
+/** A submission and the block number that the clock showed when it was taken. */
 export type Kept = { readonly submission: Submission; readonly takenAt: bigint };
 
 type PlainSubmission = {

@@ -87,6 +87,17 @@ describe("bounds", () => {
     await ledger.close();
   });
 
+  test("a pool of more blocks than a life has is emptied at once, and nothing is dropped", async () => {
+    const made = stage(2);
+    const ledger = await made.open({ blockCallsMax: 1 });
+    const people = Array.from({ length: 80 }, (_, i) => identityOf(`crowd ${i}`));
+    const outcomes = await Promise.all(people.map((identity) => ledger.submit(registration(identity), "register")));
+    const ends = await Promise.all(outcomes.map((outcome) => settled(ledger, outcome)));
+    expect(ends.map(({ state }) => state)).toEqual(Array(80).fill("finalized"));
+    expect(new Set(ends.map(({ block }) => block!.number)).size).toBe(80);
+    await ledger.close();
+  });
+
   test("one unreadable call fails and does not stop the others", async () => {
     const made = stage(never);
     const first = await made.open();
