@@ -1,0 +1,755 @@
+//! What the calls do, each with its checks in the order in which their errors are reported.
+
+use crate::{
+	proofs::verifies,
+	text::{is_admissible_key, is_did, normal_alias, proof_time, AliasFlaw, ProofTime},
+	*,
+};
+use alloc::vec::Vec;
+use codec::{Decode, DecodeAll, Encode};
+use frame_support::{dispatch::DispatchResult, ensure, traits::Get, BoundedVec};
+use sp_io::hashing::blake2_256;
+
+const REGISTER_V2: &[u8] = b"svc:register:v2|";
+const SET_DOCUMENT_V1: &[u8] = b"svc:set_document:v1|";
+const SET_DOCUMENT_V2: &[u8] = b"svc:set_document:v2|";
+
+/// One change to a component of a document.
+pub(crate) enum Change<'a, T: Config> {
+	AddMethod(&'a VerificationMethod<T>),
+	UpdateMethod(&'a VerificationMethod<T>),
+	RemoveMethod(&'a [u8]),
+	AddAuthentication(&'a [u8]),
+	RemoveAuthentication(&'a [u8]),
+	AddAgreement(&'a KeyAgreement<T>),
+	UpdateAgreement(&'a KeyAgreement<T>),
+	RemoveAgreement(&'a [u8]),
+	AddService(&'a Service<T>),
+	UpdateService(&'a Service<T>),
+	RemoveService(&'a [u8]),
+}
+
+impl<T: Config> Change<'_, T> {
+	fn action(&self) -> DocumentAction {
+		match self {
+			Self::AddMethod(_) => DocumentAction::AddVerificationMethod,
+			Self::UpdateMethod(_) => DocumentAction::UpdateVerificationMethod,
+			Self::RemoveMethod(_) => DocumentAction::RemoveVerificationMethod,
+			Self::AddAuthentication(_) => DocumentAction::AddAuthentication,
+			Self::RemoveAuthentication(_) => DocumentAction::RemoveAuthentication,
+			Self::AddAgreement(_) => DocumentAction::AddKeyAgreement,
+			Self::UpdateAgreement(_) => DocumentAction::UpdateKeyAgreement,
+			Self::RemoveAgreement(_) => DocumentAction::RemoveKeyAgreement,
+			Self::AddService(_) => DocumentAction::AddService,
+			Self::UpdateService(_) => DocumentAction::UpdateService,
+			Self::RemoveService(_) => DocumentAction::RemoveService,
+		}
+	}
+
+	fn method(&self) -> Option<&VerificationMethod<T>> {
+		match self {
+			Self::AddMethod(method) | Self::UpdateMethod(method) => Some(method),
+			_ => None,
+		}
+	}
+
+	fn agreement(&self) -> Option<&KeyAgreement<T>> {
+		match self {
+			Self::AddAgreement(agreement) | Self::UpdateAgreement(agreement) => Some(agreement),
+			_ => None,
+		}
+	}
+
+	fn service(&self) -> Option<&Service<T>> {
+		match self {
+			Self::AddService(service) | Self::UpdateService(service) => Some(service),
+			_ => None,
+		}
+	}
+
+	/// The id that stands alone in the payload; components carry theirs inside.
+	fn id(&self) -> Option<&[u8]> {
+		match self {
+			Self::RemoveMethod(id)
+			| Self::AddAuthentication(id)
+			| Self::RemoveAuthentication(id)
+			| Self::RemoveAgreement(id)
+			| Self::RemoveService(id) => Some(id),
+			_ => None,
+		}
+	}
+
+	/// Whether a missing document is made for this change.
+	fn begins_document(&self) -> bool {
+		matches!(self, Self::AddMethod(_) | Self::AddAgreement(_) | Self::AddService(_))
+	}
+
+	/// Whether the signed payload says exactly this. Members that the action has no use for are none.
+	fn matches(&self, did: &[u8], signer: &[u8], payload: &DocumentAuthorizationPayload<T>) -> bool {
+		payload.did.as_slice() == did
+			&& payload.action == self.action()
+			&& payload.verification_method.as_ref() == self.method()
+			&& payload.key_agreement.as_ref() == self.agreement()
+			&& payload.service.as_ref() == self.service()
+			&& payload.id.as_ref().map(|id| id.as_slice()) == self.id()
+			&& payload.signer_key_id.as_slice() == signer
+	}
+
+	fn check_form(&self, did: &[u8]) -> Result<(), Error<T>> {
+		let formed = self.method().map_or(true, |method| method.is_formed(did) && method.is_admitted())
+			&& self.agreement().map_or(true, |agreement| agreement.is_formed(did))
+			&& self.service().map_or(true, Service::is_formed);
+		formed.then_some(()).ok_or(Error::InvalidDocument)
+	}
+
+	fn apply(&self, did: Did<T>, document: &mut DidDocument<T>) -> Result<Event<T>, Error<T>> {
+		match self {
+			Self::AddMethod(method) => {
+				ensure!(document.method(&method.id).is_none(), Error::VerificationMethodAlreadyExists);
+				append(&mut document.verification_method, method, Error::InvalidDocument)?;
+				Ok(Event::VerificationMethodAdded(did, method.id.clone()))
+			},
+			Self::UpdateMethod(method) => {
+				replace(&mut document.verification_method, method, |entry| &entry.id)
+					.ok_or(Error::VerificationMethodNotFound)?;
+				Ok(Event::VerificationMethodUpdated(did, method.id.clone()))
+			},
+			Self::RemoveMethod(id) => {
+				ensure!(document.method(id).is_some(), Error::VerificationMethodNotFound);
+				ensure!(!document.authenticates(id), Error::VerificationMethodInUse);
+				let method = take(&mut document.verification_method, |entry| entry.id.as_slice() == *id)
+					.ok_or(Error::VerificationMethodNotFound)?;
+				Ok(Event::VerificationMethodRemoved(did, method.id))
+			},
+			Self::AddAuthentication(id) => {
+				let id = document.method(id).ok_or(Error::VerificationMethodNotFound)?.id.clone();
+				ensure!(!document.authenticates(&id), Error::AuthenticationAlreadyExists);
+				append(document.authentication.get_or_insert_default(), &id, Error::InvalidDocument)?;
+				Ok(Event::AuthenticationAdded(did, id))
+			},
+			Self::RemoveAuthentication(id) => {
+				let id = take_optional(&mut document.authentication, |entry| entry.as_slice() == *id)
+					.ok_or(Error::AuthenticationNotFound)?;
+				Ok(Event::AuthenticationRemoved(did, id))
+			},
+			Self::AddAgreement(agreement) => {
+				let known = document.key_agreement.iter().any(|entry| entry.id == agreement.id);
+				ensure!(!known, Error::KeyAgreementAlreadyExists);
+				append(&mut document.key_agreement, agreement, Error::InvalidDocument)?;
+				Ok(Event::KeyAgreementAdded(did, agreement.id.clone()))
+			},
+			Self::UpdateAgreement(agreement) => {
+				replace(&mut document.key_agreement, agreement, |entry| &entry.id)
+					.ok_or(Error::KeyAgreementNotFound)?;
+				Ok(Event::KeyAgreementUpdated(did, agreement.id.clone()))
+			},
+			Self::RemoveAgreement(id) => {
+				let agreement = take(&mut document.key_agreement, |entry| entry.id.as_slice() == *id)
+					.ok_or(Error::KeyAgreementNotFound)?;
+				Ok(Event::KeyAgreementRemoved(did, agreement.id))
+			},
+			Self::AddService(service) => {
+				let known = document.service.iter().flatten().any(|entry| entry.id == service.id);
+				ensure!(!known, Error::ServiceAlreadyExists);
+				append(document.service.get_or_insert_default(), service, Error::ServiceTooLong)?;
+				Ok(Event::ServiceAdded(did, service.id.clone()))
+			},
+			Self::UpdateService(service) => {
+				document
+					.service
+					.as_mut()
+					.and_then(|services| replace(services, service, |entry| &entry.id))
+					.ok_or(Error::ServiceNotFound)?;
+				Ok(Event::ServiceUpdated(did, service.id.clone()))
+			},
+			Self::RemoveService(id) => {
+				let service = take_optional(&mut document.service, |entry| entry.id.as_slice() == *id)
+					.ok_or(Error::ServiceNotFound)?;
+				Ok(Event::ServiceRemoved(did, service.id))
+			},
+		}
+	}
+}
+
+fn append<E: Clone, S: Get<u32>, F>(list: &mut BoundedVec<E, S>, entry: &E, full: F) -> Result<(), F> {
+	list.try_push(entry.clone()).map_err(|_| full)
+}
+
+/// Puts an entry in the place of the one with its id.
+fn replace<E: Clone, S, I: PartialEq>(
+	list: &mut BoundedVec<E, S>,
+	entry: &E,
+	id: impl Fn(&E) -> &I,
+) -> Option<()> {
+	let place = list.iter_mut().find(|standing| id(standing) == id(entry))?;
+	*place = entry.clone();
+	Some(())
+}
+
+fn take<E, S>(list: &mut BoundedVec<E, S>, is_it: impl Fn(&E) -> bool) -> Option<E> {
+	let at = list.iter().position(is_it)?;
+	Some(list.remove(at))
+}
+
+/// The last entry takes its list along.
+fn take_optional<E, S>(list: &mut Option<BoundedVec<E, S>>, is_it: impl Fn(&E) -> bool) -> Option<E> {
+	let entry = take(list.as_mut()?, is_it)?;
+	if list.as_ref().is_some_and(|list| list.is_empty()) {
+		*list = None;
+	}
+	Some(entry)
+}
+
+impl<T: Config> Pallet<T> {
+	// ------------------------------------------------------------------------------- registration
+
+	pub(crate) fn do_register(
+		owner: Option<T::AccountId>,
+		did: &[u8],
+		alias: Option<&[u8]>,
+		timestamp: &[u8],
+		pubkey: &[u8],
+		signature: &[u8],
+		doc_blob: &[u8],
+	) -> DispatchResult {
+		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
+		let key = Self::admissible_key(pubkey)?;
+		let did = Self::registrable(did, alias, timestamp, &key, signature, doc_blob)?;
+		let document = Self::checked_document(&did, doc_blob)?;
+		let aliases = match alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get())) {
+			None => None,
+			Some(Err(_)) => {
+				Self::insert_record(&did, owner, None, key, Some(document));
+				Self::deposit_event(Event::AliasInvalid(did));
+				return Ok(());
+			},
+			Some(Ok(alias)) => Some(Self::bounded_alias(alias)?),
+		};
+		match aliases {
+			Some(alias) if AliasIndex::<T>::contains_key(&alias) => {
+				Self::insert_record(&did, owner, None, key, Some(document));
+				Self::deposit_event(Event::AliasConflict(did, alias));
+			},
+			alias => {
+				Self::insert_record(&did, owner, alias.clone(), key, Some(document));
+				if let Some(alias) = alias {
+					Self::deposit_event(Event::AliasSet(did, alias));
+				}
+			},
+		}
+		Ok(())
+	}
+
+	/// Registration without a document. Here a wrong alias fails the call.
+	pub(crate) fn do_register_bare(
+		who: Option<T::AccountId>,
+		did: &[u8],
+		alias: Option<&[u8]>,
+		timestamp: &[u8],
+		pubkey: &[u8],
+		signature: &[u8],
+	) -> DispatchResult {
+		let key = Self::admissible_key(pubkey)?;
+		ensure!(signature.len() == 64, Error::<T>::InvalidSignature);
+		let did = Self::registrable(did, alias, timestamp, &key, signature, &[])?;
+		let alias = alias.map(Self::alias).transpose()?;
+		ensure!(!alias.as_ref().is_some_and(AliasIndex::<T>::contains_key), Error::<T>::AliasTaken);
+		let owner = match who {
+			Some(who) => who,
+			None => T::AccountId::decode(&mut &key[..]).map_err(|_| Error::<T>::InvalidRootPubkey)?,
+		};
+		Self::insert_record(&did, Some(owner), alias.clone(), key, None);
+		if let Some(alias) = alias {
+			Self::deposit_event(Event::AliasSet(did, alias));
+		}
+		Ok(())
+	}
+
+	/// The DID, once its form, the time of the proof, its novelty and the signature are in order.
+	/// Remembers the time, so that the proof does not work again after a deletion.
+	fn registrable(
+		did: &[u8],
+		alias: Option<&[u8]>,
+		timestamp: &[u8],
+		key: &RootKey,
+		signature: &[u8],
+		doc_blob: &[u8],
+	) -> Result<Did<T>, Error<T>> {
+		let did = Self::bounded(did)?;
+		ensure!(is_did(&did), Error::InvalidDidFormat);
+		let time = proof_time(timestamp).ok_or(Error::InvalidProofTimestamp)?;
+		let message = match time {
+			ProofTime::At { .. } => [&did, &b"|"[..], timestamp].concat(),
+			ProofTime::Until { nonce, expiry_ms } => {
+				ensure!(nonce == 0, Error::InvalidProofTimestamp);
+				Self::ensure_within(expiry_ms, Error::RegistrationExpired)?;
+				let alias = alias.map(|alias| {
+					normal_alias(alias, T::MaxAliasLen::get()).unwrap_or_else(|_| alias.to_vec())
+				});
+				let tail = (&did, alias, key, blake2_256(doc_blob), nonce, expiry_ms).encode();
+				[REGISTER_V2, &tail].concat()
+			},
+		};
+		ensure!(!Dids::<T>::contains_key(&did), Error::DidAlreadyExists);
+		match time {
+			ProofTime::At { ms } => Self::advance_document_time(&did, ms)?,
+			ProofTime::Until { expiry_ms, .. } => {
+				ensure!(expiry_ms > RegistrationExpiries::<T>::get(&did), Error::DocumentStale);
+				RegistrationExpiries::<T>::insert(&did, expiry_ms);
+				Self::reach_document_time(&did);
+			},
+		}
+		ensure!(verifies(signature, &message, key), Error::InvalidSignature);
+		Ok(did)
+	}
+
+	fn admissible_key(key: &[u8]) -> Result<RootKey, Error<T>> {
+		let bytes: [u8; 32] = key.try_into().map_err(|_| Error::InvalidRootPubkey)?;
+		ensure!(is_admissible_key(&bytes), Error::InvalidRootPubkey);
+		key.to_vec().try_into().map_err(|_| Error::InvalidRootPubkey)
+	}
+
+	fn insert_record(
+		did: &Did<T>,
+		owner: Option<T::AccountId>,
+		alias: Option<Alias<T>>,
+		root_pubkey: RootKey,
+		document: Option<DidDocument<T>>,
+	) {
+		if let Some(alias) = &alias {
+			AliasIndex::<T>::insert(alias, did);
+		}
+		let record = DidRecord {
+			owner: owner.clone(),
+			aliases: alias.map(|alias| BoundedVec::truncate_from(alloc::vec![alias])),
+			devices: None,
+			document,
+			version: 1,
+			updated_at: Self::now_ms(),
+			root_pubkey: Some(root_pubkey),
+			delivery_policy_links: None,
+			deactivated: false,
+		};
+		Dids::<T>::insert(did, record);
+		Self::deposit_event(Event::Registered(did.clone(), owner));
+	}
+
+	// ---------------------------------------------------------------------------- whole documents
+
+	/// By the owner's account.
+	pub(crate) fn do_set_document(who: T::AccountId, did: &[u8], doc_blob: &[u8]) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let record = Self::owned(&who, &did)?;
+		let document = Self::checked_document(&did, doc_blob)?;
+		Self::reach_document_time(&did);
+		Self::put_document(did, record, document);
+		Ok(())
+	}
+
+	/// By the root key. Version 1 binds the time of the document, version 2 the document counter.
+	pub(crate) fn do_set_document_with_proof(
+		did: &[u8],
+		doc_blob: &[u8],
+		timestamp: &[u8],
+		pubkey: &[u8],
+		signature: &[u8],
+	) -> DispatchResult {
+		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
+		let did = Self::bounded(did)?;
+		let time = proof_time(timestamp).ok_or(Error::<T>::InvalidProofTimestamp)?;
+		if let ProofTime::Until { expiry_ms, .. } = time {
+			Self::ensure_within(expiry_ms, Error::DocumentAuthorizationExpired)?;
+		}
+		let document = Self::checked_document(&did, doc_blob)?;
+		let record = Self::active(&did)?;
+		let hash = blake2_256(doc_blob);
+		let message = match time {
+			ProofTime::At { ms } => {
+				Self::advance_document_time(&did, ms)?;
+				[SET_DOCUMENT_V1, &did, b"|", &hash, b"|", timestamp].concat()
+			},
+			ProofTime::Until { nonce, expiry_ms } => {
+				ensure!(nonce == DocumentNonces::<T>::get(&did), Error::<T>::InvalidDocumentNonce);
+				count(DocumentNonces::<T>::mutate(&did, bump))?;
+				Self::reach_document_time(&did);
+				[SET_DOCUMENT_V2, &(&did, hash, nonce, expiry_ms).encode()].concat()
+			},
+		};
+		let is_root = record.root_pubkey.as_deref().is_some_and(|key| key == pubkey);
+		ensure!(is_root && verifies(signature, &message, pubkey), Error::<T>::InvalidSignature);
+		Self::put_document(did, record, document);
+		Ok(())
+	}
+
+	fn put_document(did: Did<T>, mut record: DidRecord<T>, document: DidDocument<T>) {
+		record.document = Some(document);
+		Self::put(&did, record);
+		Self::deposit_event(Event::DocumentSet(did));
+	}
+
+	/// The document of a blob, if it keeps every rule. Nothing may stand behind it.
+	fn checked_document(did: &Did<T>, doc_blob: &[u8]) -> Result<DidDocument<T>, Error<T>> {
+		ensure!(doc_blob.len() <= T::MaxDocLen::get() as usize, Error::InvalidDocument);
+		let document = DidDocument::<T>::decode_all(&mut &doc_blob[..]).map_err(|_| Error::InvalidDocument)?;
+		ensure!(document.id == *did, Error::InvalidDocument);
+		let methods = &document.verification_method;
+		ensure!(methods.iter().all(|method| method.is_formed(did)), Error::InvalidDocument);
+		let twice = repeats(methods.iter().map(|method| method.id.as_slice()));
+		ensure!(!twice, Error::VerificationMethodAlreadyExists);
+		let entries = || document.authentication.iter().flatten();
+		ensure!(entries().all(|id| document.method(id).is_some()), Error::VerificationMethodNotFound);
+		ensure!(!repeats(entries().map(|id| id.as_slice())), Error::AuthenticationAlreadyExists);
+		let agreements = &document.key_agreement;
+		ensure!(agreements.iter().all(|agreement| agreement.is_formed(did)), Error::InvalidDocument);
+		let twice = repeats(agreements.iter().map(|agreement| agreement.id.as_slice()));
+		ensure!(!twice, Error::KeyAgreementAlreadyExists);
+		let services = || document.service.iter().flatten();
+		ensure!(services().all(Service::is_formed), Error::InvalidDocument);
+		ensure!(!repeats(services().map(|service| service.id.as_slice())), Error::ServiceAlreadyExists);
+		ensure!(methods.iter().all(VerificationMethod::is_admitted), Error::InvalidDocument);
+		Ok(document)
+	}
+
+	/// A version 2 proof lives at most a fixed time.
+	fn ensure_within(expiry_ms: u64, expired: Error<T>) -> Result<(), Error<T>> {
+		let now_ms = Self::now_ms();
+		ensure!(expiry_ms > now_ms, expired);
+		ensure!(expiry_ms <= now_ms.saturating_add(T::MaxProofAheadMs::get()), Error::ProofTooFarAhead);
+		Ok(())
+	}
+
+	/// A version 1 proof must be later than the document it replaces.
+	fn advance_document_time(did: &Did<T>, ms: u64) -> Result<(), Error<T>> {
+		ensure!(ms > DocumentTimes::<T>::get(did), Error::DocumentStale);
+		DocumentTimes::<T>::insert(did, ms);
+		Ok(())
+	}
+
+	/// Version 1 proofs from before this block are dead from now on. The time never goes back, so that a
+	/// proof from the near future does not work twice.
+	fn reach_document_time(did: &Did<T>) {
+		DocumentTimes::<T>::mutate(did, |time| *time = (*time).max(Self::now_ms()));
+	}
+
+	// --------------------------------------------------------------------------------- components
+
+	pub(crate) fn do_component(did: &[u8], change: Change<T>, proof: Proof) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		ensure!(is_signer_id::<T>(proof.signer), Error::<T>::InvalidDocumentPayload);
+		let payload = proof.decode::<DocumentAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidDocumentPayload)?;
+		ensure!(change.matches(&did, proof.signer, &payload), Error::<T>::InvalidDocumentPayload);
+		let mut record = Self::authorized(
+			&did,
+			&proof,
+			(payload.valid_until, Error::DocumentAuthorizationExpired),
+			(payload.nonce, DocumentNonces::<T>::get(&did), Error::InvalidDocumentNonce),
+		)?;
+		change.check_form(&did)?;
+		if record.document.is_none() && change.begins_document() {
+			record.document = Some(DidDocument::empty(did.clone()));
+		}
+		let document = record.document.as_mut().ok_or(Error::<T>::InvalidDocument)?;
+		let event = change.apply(did.clone(), document)?;
+		count(DocumentNonces::<T>::mutate(&did, bump))?;
+		Self::put(&did, record);
+		Self::deposit_event(event);
+		Ok(())
+	}
+
+	pub(crate) fn do_update_root_pubkey(did: &[u8], new_root_pubkey: &[u8], proof: Proof) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		ensure!(is_signer_id::<T>(proof.signer), Error::<T>::InvalidRootPubkeyPayload);
+		let key = Self::admissible_key(new_root_pubkey)?;
+		let payload =
+			proof.decode::<RootPubkeyAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidRootPubkeyPayload)?;
+		let same = payload.did == did && payload.new_root_pubkey == key && payload.signer_key_id.as_slice() == proof.signer;
+		ensure!(same, Error::<T>::InvalidRootPubkeyPayload);
+		let mut record = Self::authorized(
+			&did,
+			&proof,
+			(payload.valid_until, Error::RootPubkeyAuthorizationExpired),
+			(payload.nonce, RootPubkeyNonces::<T>::get(&did), Error::InvalidRootPubkeyNonce),
+		)?;
+		record.root_pubkey = Some(key);
+		count(RootPubkeyNonces::<T>::mutate(&did, bump))?;
+		Self::put(&did, record);
+		Self::deposit_event(Event::RootPubkeyUpdated(did));
+		Ok(())
+	}
+
+	// ------------------------------------------------------------------------------------ aliases
+
+	fn alias(alias: &[u8]) -> Result<Alias<T>, Error<T>> {
+		match normal_alias(alias, T::MaxAliasLen::get()) {
+			Ok(alias) => Self::bounded_alias(alias),
+			Err(AliasFlaw::Form) => Err(Error::InvalidAlias),
+			Err(AliasFlaw::Length) => Err(Error::AliasTooLong),
+		}
+	}
+
+	fn bounded_alias(alias: Vec<u8>) -> Result<Alias<T>, Error<T>> {
+		alias.try_into().map_err(|_| Error::AliasTooLong)
+	}
+
+	/// Replaces the whole list by one alias.
+	pub(crate) fn do_set_alias(who: T::AccountId, did: &[u8], alias: &[u8]) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let alias = Self::alias(alias)?;
+		let mut record = Self::owned(&who, &did)?;
+		Self::ensure_free(&did, &alias, None)?;
+		for standing in record.aliases.iter().flatten() {
+			AliasIndex::<T>::remove(standing);
+		}
+		AliasIndex::<T>::insert(&alias, &did);
+		record.aliases = Some(BoundedVec::truncate_from(alloc::vec![alias.clone()]));
+		Self::put(&did, record);
+		Self::deposit_event(Event::AliasSet(did, alias));
+		Ok(())
+	}
+
+	/// No other DID has the alias and, where `own` is an error, neither has this one.
+	fn ensure_free(did: &Did<T>, alias: &Alias<T>, own: Option<Error<T>>) -> Result<(), Error<T>> {
+		match (AliasIndex::<T>::get(alias), own) {
+			(Some(holder), _) if holder != *did => Err(Error::AliasTaken),
+			(Some(_), Some(own)) => Err(own),
+			_ => Ok(()),
+		}
+	}
+
+	pub(crate) fn do_add_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
+		let (did, alias) = (Self::bounded(did)?, Self::signed_alias(alias, &proof)?);
+		let mut record =
+			Self::authorized_alias(&did, &proof, (AliasAction::Add, Some(&alias), None, None))?;
+		Self::ensure_free(&did, &alias, Some(Error::AliasAlreadyExists))?;
+		append(record.aliases.get_or_insert_default(), &alias, Error::<T>::TooManyAliases)?;
+		AliasIndex::<T>::insert(&alias, &did);
+		Self::put_aliases(did.clone(), record, Event::AliasAdded(did, alias))
+	}
+
+	pub(crate) fn do_update_alias(did: &[u8], old: &[u8], new: &[u8], proof: Proof) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let (old, new) = (Self::signed_alias(old, &proof)?, Self::signed_alias(new, &proof)?);
+		let mut record =
+			Self::authorized_alias(&did, &proof, (AliasAction::Update, None, Some(&old), Some(&new)))?;
+		ensure!(old != new, Error::<T>::AliasAlreadyExists);
+		Self::ensure_free(&did, &new, Some(Error::AliasAlreadyExists))?;
+		let place = record.aliases.iter_mut().flatten().find(|alias| **alias == old);
+		*place.ok_or(Error::<T>::AliasNotFound)? = new.clone();
+		AliasIndex::<T>::remove(&old);
+		AliasIndex::<T>::insert(&new, &did);
+		Self::put_aliases(did.clone(), record, Event::AliasUpdated(did, old, new))
+	}
+
+	pub(crate) fn do_remove_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
+		let (did, alias) = (Self::bounded(did)?, Self::signed_alias(alias, &proof)?);
+		let mut record =
+			Self::authorized_alias(&did, &proof, (AliasAction::Remove, Some(&alias), None, None))?;
+		take_optional(&mut record.aliases, |entry| *entry == alias).ok_or(Error::<T>::AliasNotFound)?;
+		AliasIndex::<T>::remove(&alias);
+		Self::put_aliases(did.clone(), record, Event::AliasRemoved(did, alias))
+	}
+
+	/// The normal form of an alias argument. A signer id that is too long comes first.
+	fn signed_alias(alias: &[u8], proof: &Proof) -> Result<Alias<T>, Error<T>> {
+		ensure!(is_signer_id::<T>(proof.signer), Error::InvalidAliasPayload);
+		Self::alias(alias)
+	}
+
+	/// The payload holds the aliases in normal form, whatever form the arguments have.
+	fn authorized_alias(
+		did: &Did<T>,
+		proof: &Proof,
+		(action, alias, old, new): (AliasAction, Option<&Alias<T>>, Option<&Alias<T>>, Option<&Alias<T>>),
+	) -> Result<DidRecord<T>, Error<T>> {
+		let payload = proof.decode::<AliasAuthorizationPayload<T>>().ok_or(Error::InvalidAliasPayload)?;
+		let same = payload.did == *did
+			&& payload.action == action
+			&& payload.alias.as_ref() == alias
+			&& payload.old_alias.as_ref() == old
+			&& payload.new_alias.as_ref() == new
+			&& payload.signer_key_id.as_slice() == proof.signer;
+		ensure!(same, Error::InvalidAliasPayload);
+		Self::authorized(
+			did,
+			proof,
+			(payload.valid_until, Error::AliasAuthorizationExpired),
+			(payload.nonce, AliasNonces::<T>::get(did), Error::InvalidAliasNonce),
+		)
+	}
+
+	fn put_aliases(did: Did<T>, record: DidRecord<T>, event: Event<T>) -> DispatchResult {
+		count(AliasNonces::<T>::mutate(&did, bump))?;
+		Self::put(&did, record);
+		Self::deposit_event(event);
+		Ok(())
+	}
+
+	// ------------------------------------------------------- devices, links, deactivation, deletion
+
+	/// Calls of the owner's account on devices.
+	pub(crate) fn do_own_device(
+		who: T::AccountId,
+		did: &[u8],
+		ids: &[&[u8]],
+		action: impl FnOnce(Vec<DeviceId<T>>) -> Option<ControlAction<T>>,
+	) -> DispatchResult {
+		Self::bounded(did)?;
+		let ids = ids.iter().map(|id| id.to_vec().try_into().map_err(|_| Error::DidTooLong));
+		let ids = ids.collect::<Result<Vec<_>, Error<T>>>()?;
+		Self::do_own(who, did, action(ids).ok_or(Error::<T>::DeviceNotFound)?)
+	}
+
+	pub(crate) fn do_own(who: T::AccountId, did: &[u8], action: ControlAction<T>) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let record = Self::owned(&who, &did)?;
+		Self::control(did, record, action)
+	}
+
+	pub(crate) fn do_deactivate(who: T::AccountId, did: &[u8]) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let record = Dids::<T>::get(&did).ok_or(Error::<T>::DidNotFound)?;
+		ensure!(!record.deactivated, Error::<T>::DidAlreadyDeactivated);
+		ensure!(record.owner.as_ref() == Some(&who), Error::<T>::NotDidOwner);
+		Self::control(did, record, ControlAction::DeactivateDid)
+	}
+
+	pub(crate) fn do_set_links(
+		who: T::AccountId,
+		did: &[u8],
+		recipient_policy: Option<Vec<u8>>,
+		tag_policies: Vec<Vec<u8>>,
+		persona_policies: Vec<Vec<u8>>,
+	) -> DispatchResult {
+		Self::bounded(did)?;
+		let links = DeliveryPolicyLinks {
+			recipient_policy: recipient_policy.map(policy_ref::<T>).transpose()?,
+			tag_policies: policy_refs::<T>(tag_policies)?,
+			persona_policies: policy_refs::<T>(persona_policies)?,
+		};
+		Self::do_own(who, did, ControlAction::SetDeliveryPolicyLinks { links })
+	}
+
+	/// By a key of the DID.
+	pub(crate) fn do_control(proof: Proof) -> DispatchResult {
+		let payload = proof.decode::<ControlAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidControlPayload)?;
+		let same = payload.signer_key_id.as_slice() == proof.signer && payload.action.is_text();
+		ensure!(same, Error::<T>::InvalidControlPayload);
+		let did = payload.did;
+		let record = Self::authorized(
+			&did,
+			&proof,
+			(payload.valid_until, Error::ControlAuthorizationExpired),
+			(payload.nonce, ControlNonces::<T>::get(&did), Error::InvalidControlNonce),
+		)?;
+		count(ControlNonces::<T>::mutate(&did, bump))?;
+		Self::control(did, record, payload.action)
+	}
+
+	fn control(did: Did<T>, mut record: DidRecord<T>, action: ControlAction<T>) -> DispatchResult {
+		let event = match action {
+			ControlAction::DeleteDid => return Self::delete(did, record),
+			ControlAction::DeactivateDid => {
+				record.deactivated = true;
+				Event::DidDeactivated(did.clone())
+			},
+			ControlAction::SetDeliveryPolicyLinks { links } => {
+				record.delivery_policy_links = Some(links);
+				Event::DeliveryPolicyLinksSet(did.clone())
+			},
+			ControlAction::ClearDeliveryPolicyLinks => {
+				record.delivery_policy_links = None;
+				Event::DeliveryPolicyLinksCleared(did.clone())
+			},
+			devices => Self::change_devices(did.clone(), &mut record, devices)?,
+		};
+		Self::put(&did, record);
+		Self::deposit_event(event);
+		Ok(())
+	}
+
+	fn change_devices(
+		did: Did<T>,
+		record: &mut DidRecord<T>,
+		action: ControlAction<T>,
+	) -> Result<Event<T>, Error<T>> {
+		let device = |record: &'_ DidRecord<T>, id: &DeviceId<T>| {
+			record.devices.iter().flatten().position(|device| device.device_id == *id)
+		};
+		let mut devices = record.devices.clone().unwrap_or_default();
+		let event = match action {
+			ControlAction::AddDevice { device_id } => {
+				match device(record, &device_id) {
+					Some(at) => devices[at].tombstoned = false,
+					None => {
+						let added = DeviceInfo { device_id: device_id.clone(), added_at: Self::now_ms(), tombstoned: false };
+						append(&mut devices, &added, Error::TooManyDevices)?;
+					},
+				}
+				Event::DeviceAdded(did, device_id)
+			},
+			ControlAction::TombstoneDevice { device_id } => {
+				let at = device(record, &device_id).ok_or(Error::DeviceNotFound)?;
+				devices[at].tombstoned = true;
+				Event::DeviceTombstoned(did, device_id)
+			},
+			ControlAction::UpdateDevice { old_device_id, new_device_id } => {
+				let at = device(record, &old_device_id).ok_or(Error::DeviceNotFound)?;
+				ensure!(device(record, &new_device_id).is_none(), Error::DeviceAlreadyExists);
+				devices[at].device_id = new_device_id.clone();
+				Event::DeviceUpdated(did, old_device_id, new_device_id)
+			},
+			ControlAction::RemoveDevice { device_id } => {
+				devices.remove(device(record, &device_id).ok_or(Error::DeviceNotFound)?);
+				Event::DeviceRemoved(did, device_id)
+			},
+			_ => return Err(Error::InvalidControlPayload),
+		};
+		record.devices = (!devices.is_empty()).then_some(devices);
+		Ok(event)
+	}
+
+	/// Frees the DID and its aliases. Counters and times stay, so that what was signed before is dead.
+	fn delete(did: Did<T>, record: DidRecord<T>) -> DispatchResult {
+		for alias in record.aliases.iter().flatten() {
+			AliasIndex::<T>::remove(alias);
+		}
+		Dids::<T>::remove(&did);
+		T::OnDidDeleted::on_did_deleted(&did);
+		Self::deposit_event(Event::DidDeleted(did));
+		Ok(())
+	}
+
+	/// Stores a changed record as its next version.
+	fn put(did: &Did<T>, mut record: DidRecord<T>) {
+		record.version = record.version.saturating_add(1);
+		record.updated_at = Self::now_ms();
+		Dids::<T>::insert(did, record);
+	}
+}
+
+fn is_signer_id<T: Config>(signer: &[u8]) -> bool {
+	signer.len() <= T::MaxIdLen::get() as usize
+}
+
+/// The next counter value, or `false` at the end of u64.
+fn bump(counter: &mut u64) -> bool {
+	let next = counter.checked_add(1);
+	*counter = next.unwrap_or(*counter);
+	next.is_some()
+}
+
+fn count(counted: bool) -> DispatchResult {
+	counted.then_some(()).ok_or(sp_runtime::ArithmeticError::Overflow.into())
+}
+
+fn policy_ref<T: Config>(reference: Vec<u8>) -> Result<PolicyRef<T>, Error<T>> {
+	reference.try_into().map_err(|_| Error::PolicyRefTooLong)
+}
+
+fn policy_refs<T: Config>(
+	references: Vec<Vec<u8>>,
+) -> Result<BoundedVec<PolicyRef<T>, T::MaxPolicyRefs>, Error<T>> {
+	ensure!(references.len() <= T::MaxPolicyRefs::get() as usize, Error::TooManyPolicyRefs);
+	let references = references.into_iter().map(policy_ref::<T>).collect::<Result<Vec<_>, _>>()?;
+	references.try_into().map_err(|_| Error::TooManyPolicyRefs)
+}

@@ -1,0 +1,173 @@
+//! Who may change a record, and when a call that carries a proof enters the pool.
+
+use crate::*;
+use alloc::vec::Vec;
+use codec::{Decode, DecodeAll, Encode};
+use frame_support::{
+	dispatch::DispatchResult,
+	ensure,
+	storage::{with_transaction, TransactionOutcome},
+	traits::{Get, Time},
+	weights::Weight,
+};
+use sp_core::ed25519;
+use sp_runtime::{
+	transaction_validity::{InvalidTransaction, TransactionValidityWithRefund, ValidTransaction},
+	DispatchError,
+};
+
+/// The signer id that stands for the root key of the record.
+const ROOT: &[u8] = b"root";
+const TAG: &str = "did-registry";
+
+/// A payload, its signature, and the name of the key that made it.
+#[derive(Clone, Copy)]
+pub struct Proof<'a> {
+	pub payload: &'a [u8],
+	pub signature: &'a [u8],
+	pub signer: &'a [u8],
+}
+
+impl<'a> Proof<'a> {
+	pub fn new(payload: &'a [u8], signature: &'a [u8], signer: &'a [u8]) -> Self {
+		Self { payload, signature, signer }
+	}
+
+	/// The payload as a structure, if the bytes are its one encoding.
+	pub fn decode<P: Encode + Decode>(&self) -> Option<P> {
+		let payload = P::decode_all(&mut &self.payload[..]).ok()?;
+		(payload.encode() == self.payload).then_some(payload)
+	}
+}
+
+/// Whether 64 signature bytes verify under a 32-byte key. `false` for any other length.
+pub(crate) fn verifies(signature: &[u8], message: &[u8], key: &[u8]) -> bool {
+	let (Ok(signature), Ok(key)) = (<[u8; 64]>::try_from(signature), <[u8; 32]>::try_from(key)) else {
+		return false;
+	};
+	let (signature, key) = (ed25519::Signature::from_raw(signature), ed25519::Public::from_raw(key));
+	sp_io::crypto::ed25519_verify(&signature, message, &key)
+}
+
+/// Why the pool turns a call away: `BadProof` when the error is the one that says so, and else
+/// `Custom` with the index of the pallet's error.
+pub fn proof_failure(error: DispatchError, bad_signature: DispatchError) -> InvalidTransaction {
+	match error {
+		DispatchError::Module(module) if error != bad_signature => InvalidTransaction::Custom(module.error[0]),
+		_ => InvalidTransaction::BadProof,
+	}
+}
+
+impl<T: Config> Pallet<T> {
+	pub(crate) fn now_ms() -> u64 {
+		T::Time::now()
+	}
+
+	/// The DID within its bound.
+	pub fn bounded(did: &[u8]) -> Result<Did<T>, Error<T>> {
+		did.to_vec().try_into().map_err(|_| Error::DidTooLong)
+	}
+
+	/// The record of a DID that exists and is not deactivated.
+	pub fn active(did: &Did<T>) -> Result<DidRecord<T>, Error<T>> {
+		let record = Dids::<T>::get(did).ok_or(Error::DidNotFound)?;
+		ensure!(!record.deactivated, Error::DidDeactivated);
+		Ok(record)
+	}
+
+	/// The active record of a DID that the account owns.
+	pub(crate) fn owned(who: &T::AccountId, did: &Did<T>) -> Result<DidRecord<T>, Error<T>> {
+		let record = Self::active(did)?;
+		ensure!(record.owner.as_ref() == Some(who), Error::NotDidOwner);
+		Ok(record)
+	}
+
+	/// Whether a key that may sign for the DID signed the payload: the root key, or a method that the
+	/// document lists in `authentication`.
+	pub fn is_signed(did: &Did<T>, record: &DidRecord<T>, proof: &Proof) -> bool {
+		let key = if proof.signer == ROOT {
+			record.root_pubkey.as_ref().and_then(|key| key.to_vec().try_into().ok())
+		} else {
+			record.document.as_ref().and_then(|document| document.signer(did, proof.signer))
+		};
+		key.is_some_and(|key: [u8; 32]| verifies(proof.signature, proof.payload, &key))
+	}
+
+	/// Expiry, existence, activity, counter and signature, in this order.
+	pub(crate) fn authorized(
+		did: &Did<T>,
+		proof: &Proof,
+		(valid_until, expired): (u64, Error<T>),
+		(nonce, expected, wrong_nonce): (u64, u64, Error<T>),
+	) -> Result<DidRecord<T>, Error<T>> {
+		ensure!(valid_until > Self::now_ms(), expired);
+		let record = Self::active(did)?;
+		ensure!(nonce == expected, wrong_nonce);
+		ensure!(Self::is_signed(did, &record, proof), Error::InvalidSignature);
+		Ok(record)
+	}
+
+	fn unfit(error: DispatchError) -> InvalidTransaction {
+		proof_failure(error, Error::<T>::InvalidSignature.into())
+	}
+
+	/// Runs a call and undoes it. Only a call that would succeed now enters the pool or a block.
+	pub(crate) fn admit(
+		priority: u64,
+		provides: impl Encode,
+		run: impl FnOnce() -> DispatchResult,
+	) -> TransactionValidityWithRefund {
+		with_transaction(|| TransactionOutcome::Rollback(run())).map_err(Self::unfit)?;
+		let validity = ValidTransaction::with_tag_prefix(TAG)
+			.priority(priority)
+			.and_provides(provides)
+			.longevity(T::ProofLongevity::get())
+			.propagate(true)
+			.build()?;
+		Ok((validity, Weight::zero()))
+	}
+
+	/// Calls that use up one counter value collide, whatever they do.
+	fn admit_counted(
+		priority: u64,
+		did: &[u8],
+		(domain, nonce): (&'static [u8], fn(&Did<T>) -> u64),
+		run: impl FnOnce() -> DispatchResult,
+	) -> TransactionValidityWithRefund {
+		let bounded = Self::bounded(did).map_err(|error| Self::unfit(error.into()))?;
+		Self::admit(priority, (did, domain, nonce(&bounded)), run)
+	}
+
+	pub(crate) fn admit_component(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
+		Self::admit_counted(940, did, (b"document", |did| DocumentNonces::<T>::get(did)), run)
+	}
+
+	pub(crate) fn admit_alias(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
+		Self::admit_counted(950, did, (b"alias", |did| AliasNonces::<T>::get(did)), run)
+	}
+
+	pub(crate) fn admit_root_pubkey(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
+		Self::admit_counted(960, did, (b"root-pubkey", |did| RootPubkeyNonces::<T>::get(did)), run)
+	}
+
+	/// A version 2 document proof uses up the document counter, a version 1 proof none.
+	pub(crate) fn admit_document(
+		did: &[u8],
+		timestamp: &Vec<u8>,
+		run: impl FnOnce() -> DispatchResult,
+	) -> TransactionValidityWithRefund {
+		match text::proof_time(timestamp) {
+			Some(text::ProofTime::Until { .. }) => {
+				Self::admit_counted(900, did, (b"document", |did| DocumentNonces::<T>::get(did)), run)
+			},
+			_ => Self::admit(900, (b"setdoc", did, timestamp), run),
+		}
+	}
+
+	pub(crate) fn admit_control(proof: Proof) -> TransactionValidityWithRefund {
+		let payload: ControlAuthorizationPayload<T> =
+			proof.decode().ok_or_else(|| Self::unfit(Error::<T>::InvalidControlPayload.into()))?;
+		let counter = (&b"control"[..], (|did| ControlNonces::<T>::get(did)) as fn(&Did<T>) -> u64);
+		Self::admit_counted(900, &payload.did, counter, || Self::do_control(proof))
+	}
+}

@@ -1,0 +1,86 @@
+/**
+ * A chain of the reference runtime on a loopback port, from the raw chain specification and without any
+ * network: the wasm runs under Chopsticks, which builds a block whenever it is told to, or as soon as
+ * extrinsics wait.
+ *
+ *   bun run start [--port 9944] [--mode batch|instant|manual]
+ */
+import { BuildBlockMode } from "@acala-network/chopsticks-core";
+import { setupWithServer } from "@acala-network/chopsticks";
+import { GenericExtrinsic } from "@polkadot/types";
+
+export const specificationFile = new URL("../../runtime/artifacts/waypost-dev.raw.json", import.meta.url).pathname;
+
+const modes = {
+  batch: BuildBlockMode.Batch,
+  instant: BuildBlockMode.Instant,
+  manual: BuildBlockMode.Manual,
+} as const;
+export type BlockMode = keyof typeof modes;
+
+export type TestChain = {
+  /** `ws://127.0.0.1:<port>` */
+  readonly endpoint: string;
+  /** Builds one block of what waits in the pool, also in the automatic modes. */
+  readonly buildBlock: () => Promise<void>;
+  /** The next block's time is at least this. */
+  readonly setTime: (ms: number) => Promise<void>;
+  readonly stop: () => Promise<void>;
+};
+
+/** Port 0 takes a free one. */
+export async function startChain({ port, mode }: { port: number; mode: BlockMode }): Promise<TestChain> {
+  letPoolTakeGeneralExtrinsics();
+  const server = await setupWithServer({
+    "chain-spec": specificationFile,
+    "build-block-mode": modes[mode],
+    host: "127.0.0.1",
+    port,
+  });
+  return {
+    endpoint: `ws://${server.addr}`,
+    buildBlock: async () => {
+      await server.chain.newBlock();
+    },
+    setTime: async (ms) => {
+      const { timeTravel } = await import("@acala-network/chopsticks-core");
+      await timeTravel(server.chain, ms);
+    },
+    stop: () => server.close(),
+  };
+}
+
+/**
+ * The pool of Chopsticks notes the signer of each extrinsic that it is given, and a general extrinsic
+ * has none: the library throws where the pool expects a name. The name is used for nothing but counting
+ * the pending extrinsics of an account, so a general extrinsic gets one that no account has.
+ */
+function letPoolTakeGeneralExtrinsics(): void {
+  const inherited = findGetter(GenericExtrinsic.prototype, "signer");
+  Object.defineProperty(GenericExtrinsic.prototype, "signer", {
+    configurable: true,
+    get(this: GenericExtrinsic) {
+      return this.isGeneral() ? "none" : inherited.call(this);
+    },
+  });
+}
+
+function findGetter(prototype: object, name: string): () => unknown {
+  for (let at: object | null = prototype; at !== null; at = Object.getPrototypeOf(at)) {
+    const getter = Object.getOwnPropertyDescriptor(at, name)?.get;
+    if (getter !== undefined) return getter;
+  }
+  throw new Error(`no getter ${name}`);
+}
+
+function option(name: string, otherwise: string): string {
+  const at = process.argv.indexOf(`--${name}`);
+  return (at < 0 ? undefined : process.argv[at + 1]) ?? otherwise;
+}
+
+if (import.meta.main) {
+  const mode = option("mode", "batch");
+  if (!(mode in modes)) throw new Error("--mode is batch, instant or manual");
+  const chain = await startChain({ port: Number(option("port", "9944")), mode: mode as BlockMode });
+  console.log(`the reference runtime listens on ${chain.endpoint}`);
+}
