@@ -26,6 +26,8 @@ export function registerServeCommand(program: Command): void {
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });
+      // Everything is written and closed; no timer that is still set may hold the end up.
+      process.exit(0);
     });
 }
 

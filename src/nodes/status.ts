@@ -85,13 +85,23 @@ function readiness(options: StatusOptions): Route {
 
 async function failedProbes(probes: StatusOptions["probes"]): Promise<string[]> {
   const failures = await Promise.all(
-    Object.entries(probes).map(async ([name, probe]) => {
-      const late = Bun.sleep(probeDeadlineMs).then(() => "late");
-      const outcome = await Promise.race([probe().then(() => "ok"), late]).catch(() => "failed");
-      return outcome === "ok" ? null : name;
-    }),
+    Object.entries(probes).map(async ([name, probe]) => ((await succeedsInTime(probe)) ? null : name)),
   );
   return failures.filter((name) => name !== null);
+}
+
+async function succeedsInTime(probe: () => Promise<unknown>): Promise<boolean> {
+  const { promise: late, resolve } = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => resolve(false), probeDeadlineMs);
+  const asked = probe().then(
+    () => true,
+    () => false,
+  );
+  try {
+    return await Promise.race([asked, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 function limits(options: StatusOptions): Route {
