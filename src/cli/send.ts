@@ -149,7 +149,12 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   const onRetry = (attempt: number, reason: string, delayMs: number) =>
     report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
   report.progress(`${plan.file.name} ${renderBar(from, pieceCount(plan))}`);
-  const sent = await sendPlan(plan, source, { relay: client.relay, retrying: { retries, onRetry }, from, onDelivered });
+  const sent = await sendPlan(plan, source, {
+    relay: client.relay,
+    retrying: { ...retryingDefault, retries, onRetry },
+    from,
+    onDelivered,
+  });
   if (state !== null) await removeIfThere(state);
   return sent;
 }

@@ -17,12 +17,13 @@ export type DeliveryReport = {
 export type Retrying = {
   /** Further attempts after the first. */
   readonly retries: number;
+  /** Pauses before them; the last one holds for all that follow. */
+  readonly delaysMs: readonly number[];
   readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
 };
 
-export const retryingDefault: Retrying = { retries: 3 };
+export const retryingDefault: Retrying = { retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] };
 const retriedStatuses = [429, 502, 503, 507];
-const delaysMs = [1_000, 2_000, 4_000, 8_000];
 /** A node that asks for a longer pause than this gets the usual one. */
 const retryAfterMsMax = 60_000;
 
@@ -40,7 +41,7 @@ export async function postEnvelope(
     const outcome = await attemptOnce(to, request);
     if (!(outcome instanceof ClientError)) return outcome;
     if (attempt >= retrying.retries || !isRetried(outcome)) throw outcome;
-    const delayMs = Math.max(delaysMs[Math.min(attempt, delaysMs.length - 1)] as number, askedDelay(outcome));
+    const delayMs = Math.max(retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0, askedDelay(outcome));
     retrying.onRetry?.(attempt + 1, outcome.code, delayMs);
     await new Promise((resolve) => setTimeout(resolve, delayMs));
   }

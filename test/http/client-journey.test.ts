@@ -1,0 +1,431 @@
+/**
+ * The SDK and the commands over running nodes: identities, every change, files of all sizes, several
+ * Caches, and what must not happen: a second copy, an acknowledgement of what is not on disk.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { type Signer, signIntent } from "../../src/client/change.ts";
+import {
+  activeDocument,
+  cachesOf,
+  change,
+  changeAsOwner,
+  connect,
+  firstDocument,
+  lookUp,
+  recipientOf,
+  register,
+  senderOf,
+  settleRegistration,
+} from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { ClientError } from "../../src/client/http.ts";
+import { openJournal } from "../../src/client/journal.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { retryingDefault } from "../../src/client/relay.ts";
+import {
+  acknowledge,
+  isComplete,
+  listParcels,
+  type Parcel,
+  storeParcel,
+  wasReceived,
+} from "../../src/client/retrieve.ts";
+import { buildPiece, pieceCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { fileSource } from "../../src/client/source.ts";
+import type { Intent } from "../../src/core/intent.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const scratch = mkdtempSync(join(tmpdir(), "waypost-journey-"));
+const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
+let nodes: TestNodes;
+let second: TestNodes;
+let client: ReturnType<typeof connect>;
+let alice: Identity;
+let bob: Identity;
+
+async function enrol(name: string, cacheUrl = nodes.url): Promise<Identity> {
+  const identity = createIdentity(name);
+  const document = firstDocument(identity, { relayUrl: nodes.url, cacheUrl });
+  await settleRegistration(client, await register(client, identity, { document, alias: name }), waiting);
+  return identity;
+}
+
+beforeAll(async () => {
+  nodes = await startTestNodes();
+  const address = `127.0.0.1:${freePort()}`;
+  second = await startTestNodes({
+    server: { listen: [address], drain_timeout: "2s" },
+    directory: { enabled: false },
+    relay: { enabled: false },
+    cache: { enabled: true, recipients: nodes.url, public_endpoints: [`http://${address}`] },
+  });
+  client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
+  [alice, bob] = await Promise.all([enrol("alice"), enrol("bob")]);
+});
+afterAll(async () => {
+  await Promise.all([nodes.stop(), second.stop()]);
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+async function refusal(work: Promise<unknown>): Promise<string> {
+  const error = await work.then(() => "nothing was refused").catch((cause: unknown) => cause);
+  return error instanceof ClientError ? error.code : String(error);
+}
+
+const root = (identity: Identity): Signer => ({ keyId: "root", seed: identity.rootSeed });
+let count = 0;
+const freshFolder = () => join(scratch, `out${count++}`);
+
+async function planFor(path: string, to: Identity, parts: Partial<SendPlan> = {}) {
+  const source = await fileSource(path, "application/octet-stream");
+  const plan: SendPlan = {
+    seed: crypto.getRandomValues(new Uint8Array(32)),
+    to: to.did,
+    recipient: recipientKey(await activeDocument(client, to.did)),
+    file: source.file,
+    pieceBytes: 1_000_000,
+    timestamp: new Date().toISOString(),
+    ttl: "1h",
+    tag: null,
+    hint: null,
+    sender: null,
+    ...parts,
+  };
+  return { plan, source };
+}
+
+async function send(path: string, to: Identity, parts: Partial<SendPlan> = {}) {
+  const { plan, source } = await planFor(path, to, parts);
+  const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+  return sendPlan(plan, source, options);
+}
+
+function writeFile(name: string, content: string | Uint8Array): string {
+  const path = join(scratch, name);
+  writeFileSync(path, content);
+  return path;
+}
+
+/** Receives what is complete; answers the names in the folder. */
+async function receive(identity: Identity, folder: string, options: { ack: boolean } = { ack: true }) {
+  const journal = await openJournal(join(scratch, "state", identity.name), Date.now());
+  try {
+    const { parcels } = await listParcels(await cachesOf(client, identity, ""));
+    const recipient = recipientOf(client, identity);
+    const received = [];
+    for (const parcel of parcels.filter(isComplete)) {
+      if (!wasReceived(parcel, journal)) {
+        received.push(await storeParcel(parcel, recipient, { folder, journal, temporaryPrefix: ".t-" }));
+      }
+      if (options.ack) expect(await acknowledge([parcel])).toEqual([]);
+    }
+    return received;
+  } finally {
+    await journal.close();
+  }
+}
+
+describe("files", () => {
+  const random = (length: number) => {
+    const bytes = new Uint8Array(length);
+    for (let at = 0; at < length; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
+    return bytes;
+  };
+  const rows: [name: string, content: Uint8Array, pieces: number][] = [
+    ["text", new TextEncoder().encode("Meet me at noon.\n"), 1],
+    ["nothing", new Uint8Array(0), 1],
+    ["exactly one piece", random(1_000_000), 1],
+    ["one byte more", random(1_000_001), 2],
+    ["20 MB", random(20_000_000), 20],
+  ];
+  for (const [name, content, pieces] of rows) {
+    test(`${name} arrives as it was, once, and is gone from the Cache`, async () => {
+      const path = writeFile(`${name}.bin`, content);
+      const sender = await senderOf(client, alice);
+      expect((await send(path, bob, { sender })).pieces).toBe(pieces);
+      const folder = freshFolder();
+      const [received] = await receive(bob, folder);
+      expect(readdirSync(folder)).toEqual([`${name}.bin`]);
+      expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
+      expect(received?.from).toEqual({ did: alice.did, verified: true });
+      expect((await listParcels(await cachesOf(client, bob, ""))).parcels).toEqual([]);
+    });
+  }
+
+  test("a file that was stored but not acknowledged is not stored twice", async () => {
+    const path = writeFile("once.txt", "once");
+    const folder = freshFolder();
+    await send(path, bob);
+    expect((await receive(bob, folder, { ack: false })).length).toBe(1);
+    expect(await receive(bob, folder)).toEqual([]);
+    expect(readdirSync(folder)).toEqual(["once.txt"]);
+    expect((await listParcels(await cachesOf(client, bob, ""))).parcels).toEqual([]);
+  });
+
+  test("a set that lacks a piece waits, and is received when the piece arrives", async () => {
+    const path = writeFile("late.bin", new Uint8Array(2_500));
+    const { plan, source } = await planFor(path, bob, { pieceBytes: 1_000 });
+    const options = { relay: client.relay, retrying: retryingDefault, onDelivered: () => undefined };
+    await sendPlan(plan, source, { ...options, from: 1 });
+    const folder = freshFolder();
+    expect(await receive(bob, folder)).toEqual([]);
+    const { parcels } = await listParcels(await cachesOf(client, bob, ""));
+    expect(parcels.map((parcel: Parcel) => [parcel.parts.length, parcel.total])).toEqual([[2, 3]]);
+    await sendPlan(plan, source, { ...options, from: 0 });
+    expect((await receive(bob, folder)).length).toBe(1);
+  });
+
+  test("a piece that is not what was sealed leaves no file and stays in the Cache", async () => {
+    const path = writeFile("forged.bin", new Uint8Array(10).fill(1));
+    const { plan } = await planFor(path, bob);
+    const forged = { ...plan, file: { ...plan.file, sha256: new Uint8Array(32) } };
+    const { body } = buildPiece(forged, 0, new Uint8Array(10).fill(1));
+    expect(pieceCount(forged)).toBe(1);
+    const posted = await fetch(`${nodes.url}/relay`, {
+      method: "POST",
+      body,
+      headers: { "Content-Type": "application/json" },
+    });
+    expect(posted.status).toBe(202);
+    const folder = freshFolder();
+    expect(await refusal(receive(bob, folder))).toBe("not_authentic");
+    expect(readdirSync(folder)).toEqual([]);
+    const { parcels } = await listParcels(await cachesOf(client, bob, ""));
+    expect(parcels.length).toBe(1);
+    await acknowledge(parcels);
+  });
+
+  test("names from the network stay inside the folder and replace nothing", async () => {
+    const path = writeFile("note.txt", "x");
+    const { plan, source } = await planFor(path, bob);
+    const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+    for (const name of ["../../escape.txt", "escape.txt", "/etc/escape.txt"]) {
+      const file = { ...plan.file, name };
+      await sendPlan({ ...plan, file, seed: crypto.getRandomValues(new Uint8Array(32)) }, source, options);
+    }
+    const folder = freshFolder();
+    await receive(bob, folder);
+    expect(readdirSync(folder).sort()).toEqual(["escape (1).txt", "escape (2).txt", "escape.txt"]);
+  });
+});
+
+describe("several Caches", () => {
+  test("one that can't be reached does not hold up the other, and is named", async () => {
+    const carol = await enrol("carol");
+    const service = {
+      id: `${carol.did}#cache-2`,
+      type: "SvcCacheService",
+      serviceEndpoint: ["http://127.0.0.1:1/"],
+      authorization: [`${carol.did}#root`],
+      priority: 1,
+    };
+    await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
+    await send(writeFile("two.txt", "two"), carol);
+    const caches = await cachesOf(client, carol, "");
+    expect(caches.map(({ reader }) => reader.at.url)).toEqual(["http://127.0.0.1:1", nodes.url]);
+    const { parcels, unreachable } = await listParcels(caches);
+    expect(parcels.length).toBe(1);
+    expect(unreachable.map(({ endpoint, error }) => [endpoint, error.code])).toEqual([
+      ["http://127.0.0.1:1", "unreachable"],
+    ]);
+  });
+
+  test("copies in two Caches are one file, and are acknowledged in both", async () => {
+    const carol = await enrol("carol.two");
+    const service = {
+      id: `${carol.did}#cache-2`,
+      type: "SvcCacheService",
+      serviceEndpoint: [second.url],
+      authorization: [`${carol.did}#root`],
+      priority: 1,
+    };
+    await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
+    const { plan, source } = await planFor(writeFile("twice.txt", "twice"), carol);
+    const { body } = buildPiece(plan, 0, await source.read(0, 5));
+    for (const { url } of [nodes, second]) {
+      const headers = { "Content-Type": "application/json" };
+      expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
+    }
+    const { parcels } = await listParcels(await cachesOf(client, carol, ""));
+    expect(parcels.map((parcel) => parcel.held.map(({ at }) => at.length))).toEqual([[2]]);
+    const folder = freshFolder();
+    await receive(carol, folder);
+    expect(readdirSync(folder)).toEqual(["twice.txt"]);
+    for (const cache of await cachesOf(client, carol, "")) expect((await cache.summary()).count).toBe(0);
+  });
+});
+
+describe("changes", () => {
+  test("every component, alias and key can be changed and is seen in the record", async () => {
+    const dave = await enrol("dave");
+    const { did } = dave;
+    const options = { signer: root(dave), waiting };
+    const key = (id: string) => ({
+      id: `${did}#${id}`,
+      type: "Multikey",
+      controller: did,
+      publicKeyMultibase: "z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z",
+    });
+    const service = {
+      id: `${did}#inbox`,
+      type: "SvcInboxService",
+      serviceEndpoint: ["https://inbox.example"],
+      authorization: null,
+      priority: 3,
+    };
+    const newSeed = ed25519.utils.randomSecretKey();
+    const intents: Intent[] = [
+      { action: "AddVerificationMethod", did, verificationMethod: key("k1") },
+      {
+        action: "UpdateVerificationMethod",
+        did,
+        verificationMethod: { ...key("k1"), type: "Ed25519VerificationKey2020" },
+      },
+      { action: "AddAuthentication", did, id: `${did}#k1` },
+      { action: "RemoveAuthentication", did, id: `${did}#k1` },
+      { action: "RemoveVerificationMethod", did, id: `${did}#k1` },
+      { action: "AddKeyAgreement", did, keyAgreement: key("x2") },
+      { action: "UpdateKeyAgreement", did, keyAgreement: { ...key("x2"), type: "X25519KeyAgreementKey2020" } },
+      { action: "RemoveKeyAgreement", did, id: `${did}#x2` },
+      { action: "AddService", did, service },
+      { action: "UpdateService", did, service: { ...service, priority: null, authorization: [] } },
+      { action: "RemoveService", did, id: service.id },
+      { action: "add_alias", did, alias: "dave.two" },
+      { action: "update_alias", did, oldAlias: "dave.two", newAlias: "dave.three" },
+      { action: "remove_alias", did, alias: "dave.three" },
+      { action: "UpdateRootPubkey", did, newRootPubkey: ed25519.getPublicKey(newSeed) },
+    ];
+    let version = 1;
+    for (const intent of intents) {
+      const { record } = await change(client, intent, options);
+      expect([intent.action, record?.version]).toEqual([intent.action, ++version]);
+    }
+    const renewed = { ...options, signer: { keyId: "root", seed: newSeed } };
+    const alias = { extrinsic: "set_alias" as const, did, alias: "only" };
+    expect((await changeAsOwner(client, alias, renewed)).record?.aliases).toEqual(["only"]);
+    expect(await lookUp(client, "Only")).toBe(did);
+    const deactivate: Intent = { action: "deactivate_did", did, control: { kind: "deactivate_did" } };
+    expect((await change(client, deactivate, renewed)).record?.deactivated).toBe(true);
+    expect(await refusal(activeDocument(client, did))).toBe("did_deactivated");
+  }, 30_000);
+
+  test("a deleted DID is gone, and its alias is free", async () => {
+    const erin = await enrol("erin");
+    const intent: Intent = { action: "delete_did", did: erin.did, control: { kind: "delete_did" } };
+    expect((await change(client, intent, { signer: root(erin), waiting })).record).toBeNull();
+    expect(await refusal(client.directory.resolve(erin.did))).toBe("did_not_found");
+    expect(await refusal(lookUp(client, "erin"))).toBe("alias_not_found");
+  });
+
+  test("another's key and a used counter value are refused with the node's code", async () => {
+    const intent: Intent = { action: "add_alias", did: bob.did, alias: "stolen" };
+    expect(await refusal(change(client, intent, { signer: root(alice), waiting }))).toBe("invalid_signature");
+    const stale = signIntent(intent, root(bob), { nonce: 99n, nowMs: Date.now() });
+    const error = await client.directory.updateAlias(stale).catch((cause: unknown) => cause);
+    expect(error instanceof ClientError && [error.code, error.status, error.extra.expected]).toEqual([
+      "nonce_mismatch",
+      409,
+      "0",
+    ]);
+  });
+
+  test("a wait ends when its time is over", async () => {
+    const gone = connect({ directoryUrl: "http://127.0.0.1:1", relayUrl: nodes.url });
+    const never = { did: bob.did, tx_id: `0x${"00".repeat(32)}` };
+    const error = await settleRegistration(gone, never, { timeoutMs: 100, intervalMs: 20 }).catch(
+      (cause: unknown) => cause,
+    );
+    expect(error instanceof ClientError && error.kind).toBe("timed_out");
+  });
+});
+
+describe("commands", () => {
+  const keys = join(scratch, "keys");
+  async function waypost(...args: string[]) {
+    const main = join(import.meta.dir, "..", "..", "src", "main.ts");
+    const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: keys };
+    const child = Bun.spawn([process.execPath, main, ...args], { cwd: scratch, env, stdout: "pipe", stderr: "pipe" });
+    const [stdout, stderr, code] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+      child.exited,
+    ]);
+    return { code, stdout, stderr };
+  }
+  const parsed = async (...args: string[]) => JSON.parse((await waypost(...args, "--json")).stdout);
+
+  test("make, send, look, receive and remove", async () => {
+    await Promise.all([waypost("did", "create", "--name", "fay"), waypost("did", "create", "--name", "gil")]);
+    const { identities } = await parsed("did", "list");
+    expect(identities.map(({ name }: { name: string }) => name)).toEqual(["fay", "gil"]);
+    writeFile("hello.txt", "hello");
+    const sent = await parsed("send", "--as", "fay", "--to", "gil", "--file", "hello.txt");
+    expect([sent.ok, sent.code, sent.delivery_mode, sent.pieces]).toEqual([true, "cached", "cache", 1]);
+    expect((await parsed("query", "--as", "gil")).count).toBe(1);
+    const { received } = await parsed("receive", "--as", "gil", "--out", "mail");
+    expect(received[0]).toMatchObject({
+      name: "hello.txt",
+      size_bytes: 5,
+      from: identities[0].did,
+      from_verified: true,
+    });
+    await parsed("send", "--as", "fay", "--to", "gil", "--file", "hello.txt");
+    expect((await waypost("purge", "--as", "gil", "--all")).code).toBe(1);
+    expect((await parsed("purge", "--as", "gil", "--all", "--yes")).removed).toBe(1);
+    expect((await parsed("query", "--as", "gil")).count).toBe(0);
+  }, 30_000);
+
+  test("a rotated root key signs, reads and sends from then on", async () => {
+    const before = await parsed("did", "show", "--as", "fay");
+    expect((await waypost("did", "rotate", "--as", "fay")).code).toBe(0);
+    const after = await parsed("did", "show", "--as", "fay");
+    expect(after.root_pubkey).not.toBe(before.root_pubkey);
+    expect(after.document.verificationMethod[0].publicKeyMultibase).toBe(after.root_pubkey);
+    writeFile("reply.txt", "reply");
+    expect((await waypost("send", "--as", "gil", "--to", "fay", "--file", "reply.txt")).code).toBe(0);
+    expect((await waypost("receive", "--as", "fay", "--out", "fays")).stdout).toContain("reply.txt");
+    expect((await waypost("send", "--as", "fay", "--to", "gil", "--file", "reply.txt")).code).toBe(0);
+    const { received } = await parsed("receive", "--as", "gil", "--out", "mail");
+    expect(received[0].from_verified).toBe(true);
+  }, 30_000);
+
+  test("a change prepared by the Directory and signed elsewhere is accepted", async () => {
+    const seed = JSON.parse(readFileSync(join(keys, "gil.json"), "utf8")).root_seed;
+    writeFile("gil.seed", seed);
+    const args = ["did", "prepare", "gil", "add_alias", "--body", '{"alias":"gilbert"}', "--out", "prepared.json"];
+    const prepared = await parsed(...args);
+    const { signature } = await parsed("key", "sign", "gil.seed", "--payload", prepared.payload_to_sign);
+    const accepted = await parsed("did", "submit", "prepared.json", "--signature", signature);
+    expect([accepted.ok, accepted.alias]).toEqual([true, "gilbert"]);
+  }, 30_000);
+
+  const failures: [name: string, args: string[], code: number, told: string][] = [
+    ["a name that is taken", ["did", "create", "--name", "fay"], 1, "already exists"],
+    [
+      "an unknown recipient",
+      ["send", "--as", "fay", "--to", "nobody.here", "--file", "hello.txt"],
+      1,
+      "alias_not_found",
+    ],
+    ["a file that is not there", ["send", "--as", "fay", "--to", "gil", "--file", "absent"], 1, "no_file"],
+    ["no identity chosen among several", ["receive", "--out", "x"], 1, "--as"],
+    ["a command that does not exist", ["fly"], 1, "unknown command"],
+    [
+      "nothing that arrives in time",
+      ["receive", "--as", "gil", "--out", "x", "--wait-for", "1s"],
+      2,
+      "nothing arrived",
+    ],
+  ];
+  for (const [name, args, code, told] of failures) {
+    test(`${name}: exit code ${code}`, async () => {
+      const ran = await waypost(...args);
+      expect([ran.code, ran.stderr.includes(told)]).toEqual([code, true]);
+    });
+  }
+});
