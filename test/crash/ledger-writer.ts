@@ -1,0 +1,32 @@
+/**
+ * The child of the ledger's crash test: registers DIDs and gives each an alias until it is killed, and says
+ * every submission that was answered, one line each, before it goes on.
+ */
+import { writeSync } from "node:fs";
+import { isFault } from "../../src/core/fault.ts";
+import type { LedgerCall } from "../../src/core/ledger.ts";
+import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { optionsOf } from "../conformance/options.ts";
+import { identityOf, registrationOf } from "../support/identity.ts";
+
+const path = process.argv[2] as string;
+const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9) };
+const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 10 }), environment);
+const ledger = store.capabilities.ledger!;
+
+async function submit(call: LedgerCall): Promise<void> {
+  const outcome = await ledger.submit(call, call.name);
+  if (isFault(outcome)) throw new Error(`refused: ${outcome.code}`);
+  writeSync(1, `${outcome.txHash} ${call.did}\n`);
+}
+
+async function work(): Promise<never> {
+  for (;;) {
+    const identity = identityOf(crypto.randomUUID());
+    await submit(registrationOf(identity, { timestamp: String(Date.now()) }));
+    while ((await ledger.account(identity.did)).record === null) await Bun.sleep(1);
+    await submit({ name: "set_alias", did: identity.did, alias: crypto.randomUUID() });
+  }
+}
+
+await Promise.all(Array.from({ length: 16 }, work));
