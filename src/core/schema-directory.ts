@@ -28,14 +28,19 @@ import {
 import {
   documentInShape,
   documentShape,
-  exampleDocument,
-  exampleKeyAgreement,
-  exampleMethod,
-  exampleService,
   keyAgreementShape,
   serviceShape,
   verificationMethodShape,
 } from "./schema-document.ts";
+import {
+  exampleAuthorizations,
+  exampleDocument,
+  exampleMembers,
+  exampleService,
+  exampleTime,
+  exampleValidUntil,
+  type UpdateAction,
+} from "./schema-examples.ts";
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
@@ -45,7 +50,7 @@ const publicKeyText = Type.String({
 const proofTimestampText = Type.String({
   format: "proof-timestamp",
   description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds> (version 2)",
-  examples: ["2026-07-16T12:00:00Z"],
+  examples: [exampleTime],
 });
 const aliasText = Type.String({ description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] });
 
@@ -65,7 +70,7 @@ export const registerBody = closed(
   { ...registrationMembers, timestamp: proofTimestampText, signature: signatureText },
   {
     did: exampleDid,
-    timestamp: "2026-07-16T12:00:00Z",
+    timestamp: exampleTime,
     signature: registrationSignature,
     did_document: exampleDocument,
   },
@@ -196,17 +201,6 @@ export const updateMembers = {
 
 export type UpdateMembers = keyof typeof updateMembers;
 
-export const updateExamples: Record<UpdateMembers, object> = {
-  verification_method: { verification_method: exampleMethod },
-  key_agreement: { key_agreement: exampleKeyAgreement },
-  service: { service: exampleService },
-  id: { id: exampleMethod.id },
-  new_root_pubkey: { new_root_pubkey: exampleKey },
-  alias: { alias: "team.one" },
-  renamed_alias: { old_alias: "team.one", new_alias: "team.two" },
-  none: {},
-};
-
 const authorizationMembers = {
   nonce: u64Text,
   valid_until: validUntil,
@@ -218,19 +212,11 @@ const authorizationMembers = {
   signature: signatureText,
 };
 
-const exampleAuthorization = {
-  nonce: "0",
-  valid_until: "1893456000000",
-  signer_key_id: "root",
-  canonical_payload: "0x78",
-  signature: signatureText["examples"][0],
-};
-
 /** What every signed update carries, whatever it changes. */
 export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
 
 /** The body of a signed update. Alias bodies carry a fresh `timestamp` that the signature leaves out. */
-export function updateBody(action: string, members: UpdateMembers, timestamped: boolean) {
+export function updateBody(action: UpdateAction, members: UpdateMembers, timestamped: boolean) {
   return closed(
     {
       did: didText,
@@ -242,9 +228,12 @@ export function updateBody(action: string, members: UpdateMembers, timestamped: 
     {
       did: exampleDid,
       action,
-      ...updateExamples[members],
-      ...(timestamped ? { timestamp: "2026-07-16T12:00:00Z" } : {}),
-      ...exampleAuthorization,
+      ...exampleMembers[action],
+      ...(timestamped ? { timestamp: exampleTime } : {}),
+      nonce: "0",
+      valid_until: exampleValidUntil,
+      signer_key_id: "root",
+      ...exampleAuthorizations[action],
     },
   );
 }
@@ -259,7 +248,7 @@ export const replaceDocumentBody = closed(
   {
     did: exampleDid,
     document: exampleDocument,
-    timestamp: "2026-07-16T12:00:00Z",
+    timestamp: exampleTime,
     pubkey: exampleKey,
     signature: "zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==",
   },

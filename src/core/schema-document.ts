@@ -4,34 +4,14 @@
  * Source: interface "DID document", decisions sections 1, 4 and 10, chain-facts 1.2.
  */
 import { Type } from "@sinclair/typebox";
-import { closed, didText, didUrlText, exampleDid, exampleKey, open } from "./schema.ts";
+import { closed, didText, didUrlText, exampleKey, open } from "./schema.ts";
+import { exampleDocument, exampleKeyAgreement, exampleMethod, exampleService } from "./schema-examples.ts";
 
 const componentMembers = {
   id: didUrlText,
   type: Type.String({ examples: ["Multikey"] }),
   controller: didText,
   publicKeyMultibase: Type.String({ examples: [exampleKey] }),
-};
-
-export const exampleMethod = {
-  id: `${exampleDid}#k1`,
-  type: "Multikey",
-  controller: exampleDid,
-  publicKeyMultibase: exampleKey,
-};
-
-export const exampleKeyAgreement = {
-  id: `${exampleDid}#x25519-1`,
-  type: "X25519KeyAgreementKey2020",
-  controller: exampleDid,
-  publicKeyMultibase: "z6LSgtvMnb35HnMsEx48tQXVmXHLUAutTBadN6Zr6bwfmtkz",
-};
-
-export const exampleService = {
-  id: `${exampleDid}#cache`,
-  type: "SvcCacheService",
-  serviceEndpoint: ["https://cache.example"],
-  authorization: [`${exampleDid}#k1`],
 };
 
 export const verificationMethodShape = closed(componentMembers, exampleMethod);
@@ -46,14 +26,6 @@ export const serviceShape = closed(
   },
   exampleService,
 );
-
-export const exampleDocument = {
-  id: exampleDid,
-  verificationMethod: [exampleMethod],
-  authentication: [exampleMethod.id],
-  keyAgreement: [],
-  service: [exampleService],
-};
 
 /** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
 export const documentInShape = closed(

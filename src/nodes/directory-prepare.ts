@@ -27,9 +27,9 @@ import {
   prepareDocumentBody,
   preparedAnswer,
   prepareRegistrationBody,
-  updateExamples,
   updateMembers,
 } from "../core/schema-directory.ts";
+import { exampleMembers } from "../core/schema-examples.ts";
 import { renderTimestamp } from "../core/time.ts";
 import { documentPath, parseDocumentMember } from "./directory-document.ts";
 import { bindDid, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./directory-parts.ts";
@@ -278,7 +278,7 @@ function signedPreparation(update: Update): Preparation {
   const { action, members, method, path, subject } = update;
   const { counter } = operations[action];
   return {
-    parseShape: compileShape(prepareBody(action, updateMembers[members], updateExamples[members])),
+    parseShape: compileShape(prepareBody(action, updateMembers[members], exampleMembers[action])),
     parse: (body, { did, signerKeyId, endMs, nowMs }) => {
       const intent = parseIntent(action, body, did);
       if (isFault(intent)) return intent;

@@ -23,6 +23,7 @@ import {
   updateAnswer,
   updateBody,
 } from "../core/schema-directory.ts";
+import type { UpdateAction } from "../core/schema-examples.ts";
 import { parseTimestamp } from "../core/time.ts";
 import { parseU64 } from "../core/u64.ts";
 import {
@@ -43,7 +44,7 @@ import type { Answer, Call, Route } from "./http.ts";
 // ------------------------------------------------------------------------------------------------- table
 
 export type Update = {
-  readonly action: ActionName;
+  readonly action: UpdateAction;
   readonly method: Route["method"];
   readonly path: string;
   readonly members: UpdateMembers;

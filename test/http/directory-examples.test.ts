@@ -1,0 +1,95 @@
+/**
+ * Every documented example of the Directory is sent to a running Directory at the time of the examples:
+ * it is accepted, it settles, and the answer is of the documented shape. The signatures among them are
+ * made anew and compared.
+ */
+import { afterEach, describe, expect, test } from "bun:test";
+import type { TSchema } from "@sinclair/typebox";
+import { exampleMembers, exampleStanding, exampleTime, exampleValidUntil } from "../../src/core/schema-examples.ts";
+import { ownerUpdates } from "../../src/nodes/directory-policies.ts";
+import { updates } from "../../src/nodes/directory-updates.ts";
+import type { Route } from "../../src/nodes/http.ts";
+import { exampleOf } from "../../src/nodes/openapi.ts";
+import {
+  type Json,
+  type Reply,
+  type TestDirectory,
+  testDirectory,
+  updateBodyOf,
+  vectorIdentity,
+} from "../support/directory.ts";
+import { expectDocumented, nameOf } from "../support/directory-stage.ts";
+
+const identity = vectorIdentity();
+const exampleMs = Date.parse(exampleTime);
+
+let directory: TestDirectory | null = null;
+afterEach(async () => {
+  await directory?.close();
+  directory = null;
+});
+
+/** A Directory in which the DID of the examples stands as they suppose, or not at all. */
+async function open(registered: boolean): Promise<TestDirectory> {
+  const opened = await testDirectory({ startMs: exampleMs - 1_000 });
+  directory = opened;
+  if (registered) await opened.register(identity, exampleStanding);
+  opened.advance(exampleMs - opened.nowMs());
+  return opened;
+}
+
+async function send(stage: TestDirectory, route: Route): Promise<Reply> {
+  const body = route.operation.request === undefined ? undefined : (exampleOf(route.operation.request) as Json);
+  const reply = await stage.ask(route.method, pathOf(route.path, body), body);
+  expect({ status: reply.status, code: reply.body["code"] }).toEqual({ status: successOf(route), code: undefined });
+  expectDocumented(reply, route);
+  return reply;
+}
+
+const successOf = (route: Route): number => Number(Object.keys(route.operation.responses)[0]);
+
+/** Path values as the example's body has them. */
+function pathOf(template: string, body: Json = {}): string {
+  const component = ["verification_method", "key_agreement", "service"].map((name) => body[name] as Json | undefined);
+  const id = body["id"] ?? component.find((one) => one !== undefined)?.["id"];
+  const values: Json = {
+    did: identity.did,
+    personaDid: identity.did,
+    tag: identity.did,
+    alias: body["old_alias"] ?? body["alias"] ?? "team.one",
+  };
+  return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(String(values[name] ?? id)));
+}
+
+const sample = await testDirectory();
+const { routes } = sample;
+await sample.close();
+const takesBody = (route: Route): boolean => route.operation.request !== undefined;
+
+describe("the example of", () => {
+  test.each(routes.filter(takesBody).map((route) => [nameOf(route), route] as const))("%s works", async (_, route) => {
+    const stage = await open(!route.path.startsWith("/register-did"));
+    const reply = await send(stage, route);
+    if (reply.status === 202) expect(await stage.settle(reply)).toMatchObject({ state: "finalized", reason: null });
+  });
+});
+
+test("the reads answer as documented once the examples of the policies have been sent", async () => {
+  const stage = await open(true);
+  const writes = routes.filter((route) => ownerUpdates.some((update) => nameOf(route) === `PUT ${update.path}`));
+  const replies: Reply[] = [];
+  for (const route of writes) replies.push(await send(stage, route));
+  for (const reply of replies) await stage.settle(reply);
+  for (const route of routes.filter((one) => !takesBody(one))) {
+    if (!route.path.startsWith("/submissions")) await send(stage, route);
+  }
+});
+
+test.each(updates.map(({ action }) => action))("the signature in the example of %s is that of its key", (action) => {
+  const made = updateBodyOf(identity, action, exampleMembers[action], {
+    nonce: "0",
+    validUntilMs: Number(exampleValidUntil),
+  });
+  const route = routes.find((one) => one.operation.id === action);
+  expect(exampleOf(route?.operation.request as TSchema)).toMatchObject(made);
+});
