@@ -173,6 +173,7 @@ function composeRelay(config: Config, parts: ComposeParts & RelayNeighbours): Re
     sleep: (ms) => Bun.sleep(ms),
     random: Math.random,
     log: parts.log,
+    metrics: parts.metrics,
   });
 }
 

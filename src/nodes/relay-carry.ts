@@ -6,6 +6,7 @@
 import {
   type AttemptOutcome,
   beginDelivery,
+  type Channel,
   type DeliveryPlan,
   type DeliveryResult,
   type Destination,
@@ -34,6 +35,7 @@ export type Carriers = {
   readonly sleep: (ms: number) => Promise<void>;
   /** Uniform in 0..1. */
   readonly random: () => number;
+  readonly onAttempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
 /** One envelope under way. */
@@ -60,6 +62,7 @@ export async function carry(carriers: Carriers, shipment: Shipment): Promise<Del
     const startMs = performance.now();
     const made = await makeAttempt(carriers, shipment, step);
     const outcome = { ...made, durationMs: performance.now() - startMs };
+    carriers.onAttempt(step.destination.channel, outcome);
     turn = nextStep(state, { kind: "outcome", outcome, jitter: carriers.random(), nowMs: carriers.now() });
   }
 }

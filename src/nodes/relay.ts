@@ -38,10 +38,12 @@ import type { Receipts } from "../storage/contract.ts";
 import type { Courier } from "./courier.ts";
 import type { Answer, Call, Operation, Route } from "./http.ts";
 import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
 import { gatherPolicyFacts } from "./policies.ts";
 import { clientRateKey, createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
 import { type CacheDoor, type Carriers, carry } from "./relay-carry.ts";
+import { type RelayMetrics, relayMetrics } from "./relay-metrics.ts";
 import { createRepeats, type Repeats } from "./relay-repeats.ts";
 import type { LiveSessions } from "./sessions.ts";
 
@@ -82,6 +84,7 @@ export type RelayParts = {
   readonly sleep: (ms: number) => Promise<void>;
   readonly random: () => number;
   readonly log: Log;
+  readonly metrics: Metrics;
 };
 
 export type Relay = {
@@ -96,6 +99,7 @@ export type Relay = {
 type RelayNode = RelayParts & {
   readonly carriers: Carriers;
   readonly repeats: Repeats;
+  readonly counts: RelayMetrics;
   readonly clients: RateLimiter;
   readonly addressees: RateLimiter;
   /** Names this process in `Svc-Via`, so that an envelope that comes back is recognised. */
@@ -104,10 +108,17 @@ type RelayNode = RelayParts & {
 
 export function createRelay(parts: RelayParts): Relay {
   const { options } = parts;
+  const repeats = createRepeats(parts.receipts, parts.log);
+  const counts = relayMetrics(parts.metrics, {
+    inFlight: () => repeats.inFlight,
+    outbound: () => parts.courier.stats(),
+    sessions: () => parts.sessions?.stats().sockets ?? 0,
+  });
   const node: RelayNode = {
     ...parts,
-    carriers: parts,
-    repeats: createRepeats(parts.receipts, parts.log),
+    carriers: { ...parts, onAttempt: counts.attempt },
+    repeats,
+    counts,
     clients: createRateLimiter(options.clientRate),
     addressees: createRateLimiter(options.recipientRate),
     mark: crypto.getRandomValues(new Uint8Array(8)).toHex(),
@@ -145,10 +156,11 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const admitted = decideDelivery(node, arrival, { ...facts, nowMs: call.nowMs });
   if (isFault(admitted)) return admitted;
   const result = await deliverOnce(node, admitted, call.nowMs);
-  return isFault(result) ? result : renderResult(result);
+  return isFault(result) ? result : renderResult(node, result);
 }
 
-function renderResult(result: DeliveryResult): Answer {
+function renderResult(node: RelayNode, result: DeliveryResult): Answer {
+  node.counts.result(result);
   return { status: result.http_status, json: result };
 }
 

@@ -679,6 +679,19 @@ describe("repeats", () => {
   });
 });
 
+test("results and attempts are counted, by fixed names only", async () => {
+  const relay = await relayFor();
+  const bob = knownBob(relay, [inboxAt(inboxFor(status(410)).url), cacheAt(cacheEndpoint)]);
+  await relay.send(envelopeTo(bob, 1));
+  await relay.send(envelopeTo(bob, 1));
+  const text = await relay.metrics.render();
+  expect(text).toContain('waypost_relay_results_total{code="cached",deduped="false"} 1');
+  expect(text).toContain('waypost_relay_results_total{code="cached",deduped="true"} 1');
+  expect(text).toContain('waypost_relay_attempts_total{channel="inbox",outcome="4xx"} 1');
+  expect(text).toContain('waypost_relay_attempts_total{channel="cache",outcome="2xx"} 1');
+  expect(text).not.toContain("did:svc");
+});
+
 test("the limits of the Relay are published", async () => {
   const relay = await relayFor();
   expect(relay.relay.limits).toMatchObject({

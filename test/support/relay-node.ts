@@ -11,6 +11,7 @@ import { minuteMs } from "../../src/core/time.ts";
 import { type Courier, createCourier } from "../../src/nodes/courier.ts";
 import { laneLimits } from "../../src/nodes/courier-lanes.ts";
 import { type Listener, listen } from "../../src/nodes/listen.ts";
+import { createMetrics } from "../../src/nodes/metrics.ts";
 import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay.ts";
 import { createSessions, type LiveSessions, type SessionLimits, sessionLimits } from "../../src/nodes/sessions.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -63,6 +64,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   const replay = given.replay ?? store.capabilities.replay;
   if (receipts === undefined || replay === undefined) throw new Error("memory lacks a capability");
   const sleeps: number[] = [];
+  const metrics = createMetrics();
   const endpoint = given.endpoint ?? relayEndpoint;
   const courier = createCourier({
     rules: { allowHttp: true, allowPrivate: [parseNetwork("127.0.0.0/8")!], ownRelays: [endpoint] },
@@ -92,6 +94,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     },
     random: () => 0.5,
     log: () => {},
+    metrics,
     options: {
       publicId: "relay-1",
       publicEndpoints: [endpoint],
@@ -102,7 +105,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
       ...given.options,
     },
   });
-  const app = testApp(relay.routes, { now });
+  const app = { ...testApp(relay.routes, { now }), metrics };
   const raw: TestRelay["raw"] = (envelope, more = {}) =>
     app.ask(more.path ?? "/relay", {
       method: "POST",
