@@ -279,9 +279,17 @@ describe("the device line", () => {
     const node = await cacheForBob();
     const ack = (deviceId: string) => outcomeOf(node.ack(ackBody(bob, [uuidOf(1)], { deviceId })));
     expect(await ack("Büro")).toBe("200 ok");
+    expect(await ack("d".repeat(128))).toBe("200 ok");
     expect(await ack("a\nservice_id=b")).toBe("401 proof_invalid");
     expect(await ack("d".repeat(129))).toBe("401 proof_invalid");
   });
+});
+
+test("a Cache with several public endpoints takes envelopes and proofs for each of them", async () => {
+  const node = await createTestCache({ publicEndpoints: ["https://first.example", "https://cache.example"] });
+  node.recipients.add(bob);
+  expect((await node.store(envelopeTo(bob, 1))).status).toBe(202);
+  expect(await outcomeOf(node.read(`/cache/messages/${bob.did}`, proofHeaders(bob)))).toBe("200 ok");
 });
 
 test("a refused acknowledgement removes nothing", async () => {

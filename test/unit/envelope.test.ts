@@ -107,6 +107,30 @@ describe("decodeEnvelope", () => {
   });
 });
 
+describe("the normal form", () => {
+  test.each([
+    ["recipient", "to"],
+    ["created_at", "timestamp"],
+  ] as const)("has no %s left when only that name is the alternate one", (alternate, normal) => {
+    const text = JSON.stringify(base).replace(`"${normal}"`, `"${alternate}"`);
+    const envelope = accepted(decodeEnvelope(utf8(text), envelopeLimitsDefault));
+    expect(decodeUtf8(envelope.bytes)).toBe(JSON.stringify(base));
+  });
+
+  test("reads a sequence number of minus zero as zero", () => {
+    const members = {
+      ...base,
+      message_group_id: base["message_id"],
+      sequence_number: 7,
+      total_chunks: 9,
+      delivery_hint: "chunked",
+    };
+    const text = JSON.stringify(members).replace(":7,", ":-0,");
+    const envelope = accepted(decodeEnvelope(utf8(text), envelopeLimitsDefault));
+    expect(Object.is(envelope.chunk?.sequence, 0)).toBe(true);
+  });
+});
+
 describe("decideEnvelopeTime", () => {
   const envelope = (members: Record<string, unknown> = {}) =>
     accepted(decode({ name: "", envelope: { ...base, ...members } }));

@@ -44,6 +44,9 @@ describe("parseJson", () => {
     const list = (length: number) => `[${Array(length).fill("1").join(",")}]`;
     expect(codeOf(list(jsonValuesMax))).toBe("accepted");
     expect(codeOf(list(jsonValuesMax + 1))).toBe("invalid_json");
+    const containers = (length: number) => `[${Array(length).fill("{}").join(",")}]`;
+    expect(codeOf(containers(jsonValuesMax / 2))).toBe("accepted");
+    expect(codeOf(containers(jsonValuesMax / 2 + 1))).toBe("invalid_json");
     const object = (length: number) => `{${Array.from({ length }, (_, i) => `"m${i}":1`).join(",")}}`;
     expect(codeOf(object(jsonMembersMax))).toBe("accepted");
     expect(codeOf(object(jsonMembersMax + 1))).toBe("invalid_json");
