@@ -294,12 +294,11 @@ class Chain implements EmbeddedLedger {
     this.timer = setTimeout(() => void this.accompany(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
   }
 
-  /** Makes blocks until every call is settled that was pending at the start. */
+  /** Makes a block, and more while the pool holds more than a block does. */
   private async produceDue(): Promise<void> {
-    const until = this.nextSequence;
     try {
       for (let more = true; more; ) {
-        const made = await this.table.commit((view) => this.makeBlock(view, until));
+        const made = await this.table.commit((view) => this.makeBlock(view));
         this.pendingCalls -= made.settled;
         more = made.more && !this.closing;
         // A table in memory commits without ever leaving the event loop to others.
@@ -317,12 +316,10 @@ class Chain implements EmbeddedLedger {
     }
   }
 
-  /** One block: the oldest pending calls below `until`, in the order in which they were taken. */
-  private makeBlock(view: TableChange, until: bigint): { readonly settled: number; readonly more: boolean } {
+  /** One block: the oldest pending calls, in the order in which they were taken. */
+  private makeBlock(view: TableChange): { readonly settled: number; readonly more: boolean } {
     const head = readHead(view);
-    const due = view
-      .range(records.poolPrefix, { limit: this.limits.blockCallsMax })
-      .filter(([key]) => records.sequenceOf(key) < until);
+    const due = view.range(records.poolPrefix, { limit: this.limits.blockCallsMax });
     if (due.length === 0) return { settled: 0, more: false };
     const pending = due.map(([key, bytes]) => ({ key, ...records.decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);

@@ -10,23 +10,42 @@ import type { LedgerCall } from "../../src/core/ledger.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import type { StoreError, Submission } from "../../src/storage/contract.ts";
 import { type EmbeddedLedger, type EmbeddedLimits, openEmbeddedLedger } from "../../src/storage/embedded.ts";
-import type { Table } from "../../src/storage/table.ts";
+import type { Table, TableChange } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "./identity.ts";
 import { operatorAccount } from "./world.ts";
 
-/** A memory table that counts its commits and fails when told to. */
+/** A memory table that counts its commits, and fails or waits when told to. */
 export class TestTable implements Table {
   private readonly table = openMemoryTable({ bytesMax: 1 << 30 });
   commits = 0;
+  /** Every commit fails with this. */
   failure: StoreError | null = null;
+  /** The change is made, and then nothing of it stands. */
+  failureBehind: StoreError | null = null;
+  /** Inside a change no account can be read. */
+  accountFailure: StoreError | null = null;
+  /** The next commit begins when this does. */
+  gate: Promise<void> | null = null;
 
   get = (key: string) => this.table.get(key);
   range: Table["range"] = (prefix, options) => this.table.range(prefix, options);
 
-  async commit<T>(change: Parameters<Table["commit"]>[0]): Promise<T> {
+  async commit<T>(change: (view: TableChange) => T): Promise<T> {
     this.commits++;
     if (this.failure !== null) throw this.failure;
-    return this.table.commit(change) as Promise<T>;
+    const { gate } = this;
+    this.gate = null;
+    if (gate !== null) await gate;
+    return this.table.commit((view) => {
+      const result = change({ ...view, get: (key) => this.read(view, key) });
+      if (this.failureBehind !== null) throw this.failureBehind;
+      return result;
+    });
+  }
+
+  private read(view: TableChange, key: string): Uint8Array | null {
+    if (this.accountFailure !== null && key.startsWith("a/")) throw this.accountFailure;
+    return view.get(key);
   }
 }
 

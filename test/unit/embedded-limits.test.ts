@@ -42,6 +42,30 @@ describe("a table that fails", () => {
     await ledger.close();
   });
 
+  test("behind the change gives the place in the pool back", async () => {
+    const made = stage(never);
+    const ledger = await made.open({ pendingCallsMax: 1 });
+    made.table.failureBehind = new StoreError("unavailable", "no sync");
+    for (let i = 0; i < 3; i++) {
+      expect(await ledger.submit(registration(alice), "register").catch((error) => error.code)).toBe("unavailable");
+    }
+    made.table.failureBehind = null;
+    taken(await ledger.submit(registration(alice), "register"));
+    await ledger.close();
+  });
+
+  test("while a block reads delays the block and fails no call", async () => {
+    const made = stage(2);
+    const ledger = await made.open();
+    const submission = taken(await ledger.submit(registration(alice), "register"));
+    made.table.accountFailure = new StoreError("unavailable", "no disk");
+    await until(async () => (made.logged.length >= 1 ? true : null));
+    expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
+    made.table.accountFailure = null;
+    expect((await settled(ledger, submission)).state).toBe("finalized");
+    await ledger.close();
+  });
+
   test("for longer than a call lives drops it, and frees what it claimed", async () => {
     const made = stage(2);
     const ledger = await made.open();
@@ -162,6 +186,18 @@ describe("block numbers", () => {
       last = (await ledger.head()).finalized;
       expect(last).toEqual(block!);
     }
+    await ledger.close();
+  });
+
+  test("stay above what was shown before the clock stepped back", async () => {
+    const made = stage(3);
+    const ledger = await made.open();
+    made.nowMs += 30_000;
+    const shown = (await ledger.head()).finalized;
+    made.nowMs -= 30_000;
+    const { block } = await settled(ledger, await ledger.submit(registration(alice), "register"));
+    expect(block!.number).toBeGreaterThan(shown.number);
+    expect((await ledger.head()).finalized).toEqual(block!);
     await ledger.close();
   });
 

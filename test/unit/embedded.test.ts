@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import type { Intent } from "../../src/core/intent.ts";
+import type { LedgerCall } from "../../src/core/ledger.ts";
 import { encodeDidDocument } from "../../src/core/scale.ts";
 import {
   addAlias,
@@ -97,6 +98,20 @@ describe("a call", () => {
     ).toBe("finalized");
     expect((await ledger.account(alice.did)).counters.alias).toBe(1n);
     expect((await ledger.account(alice.did)).record?.aliases).toHaveLength(1);
+    await ledger.close();
+  });
+
+  test("that a block overtakes between question and commit is asked about again", async () => {
+    const made = stage();
+    const ledger = await made.open();
+    await register(ledger, alice);
+    const gate = Promise.withResolvers<void>();
+    made.table.gate = gate.promise;
+    const slow = ledger.submit(addAlias(alice, "slow"), "add_alias");
+    expect((await settled(ledger, await ledger.submit(addAlias(alice, "fast"), "add_alias"))).state).toBe("finalized");
+    gate.resolve();
+    const outcome = await slow;
+    expect(isFault(outcome) && [outcome.code, outcome.extra.expected]).toEqual(["nonce_mismatch", "1"]);
     await ledger.close();
   });
 
@@ -219,15 +234,28 @@ describe("what survives", () => {
       taken(await before.submit(registration(alice), "register")),
       taken(await before.submit(registration(bob), "register")),
     ];
-    // No close: the process is gone. A day later it is back, with other block times.
+    // No close: the process is gone. More block times later than a call lives it is back.
     made.blockTimeMs = 2;
-    made.nowMs += 86_400_000;
+    made.nowMs += 100 * never;
     const ledger = await made.open();
     for (const submission of submissions) expect((await settled(ledger, submission)).state).toBe("finalized");
     expect((await ledger.account(alice.did)).record?.version).toBe(1n);
     const next = taken(await ledger.submit({ name: "set_alias", did: alice.did, alias: "now" }, "set_alias"));
     expect(submissions.map(({ txHash }) => txHash)).not.toContain(next.txHash);
     await ledger.close();
+  });
+
+  test("the same call before and after a restart is two submissions", async () => {
+    const made = stage();
+    const call: LedgerCall = { name: "set_alias", did: alice.did, alias: "same" };
+    const hashes: string[] = [];
+    for (let i = 0; i < 3; i++) {
+      const ledger = await made.open();
+      if (i === 0) await register(ledger, alice);
+      hashes.push((await settled(ledger, await ledger.submit(call, "set_alias"))).txHash);
+      await ledger.close();
+    }
+    expect(new Set(hashes).size).toBe(3);
   });
 
   test("a closed ledger takes nothing, makes no block and keeps what is pending", async () => {
