@@ -112,7 +112,8 @@ describe("bounds", () => {
   });
 
   test("a pool of more blocks than a life has is emptied at once, and nothing is dropped", async () => {
-    const made = stage(2);
+    // One block a block time would take 8 seconds, more than `settled` waits.
+    const made = stage(100);
     const ledger = await made.open({ blockCallsMax: 1 });
     const people = Array.from({ length: 80 }, (_, i) => identityOf(`crowd ${i}`));
     const outcomes = await Promise.all(people.map((identity) => ledger.submit(registration(identity), "register")));
