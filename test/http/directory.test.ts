@@ -9,6 +9,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { encodeHex0x } from "../../src/core/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
+import type { LedgerCall } from "../../src/core/ledger.ts";
 import { updates } from "../../src/nodes/directory-updates.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
@@ -221,6 +222,55 @@ describe("pending registrations", () => {
     const reply = await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
     expect(reply.body["code"]).toBe("chain_submission_rejected");
     expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
+  });
+});
+
+describe("a ledger whose pool says nothing, as a chain's", () => {
+  /** Counts what reaches the ledger; takes everything without a look at it. */
+  async function silent() {
+    const seen: LedgerCall[] = [];
+    const directory = await directoryOf({
+      around: (ledger) =>
+        withSubmit(ledger, async (call, label) => {
+          seen.push(call);
+          const txHash = encodeHex0x(new Uint8Array(32).fill(seen.length));
+          const known = { txHash, did: call.did, call: call.name, label, submittedAtMs: directory.nowMs() };
+          return { ...known, state: "pending", reason: null, block: null };
+        }),
+    });
+    return { directory, seen };
+  }
+
+  test("is never given what its rules refuse", async () => {
+    const { directory, seen } = await silent();
+    const identity = identityOf("careful");
+    const path = `/dids/${identity.did}/document/services`;
+    const members = { service: serviceOf(identity, "inbox") };
+    const unknown = await directory.ask(
+      "POST",
+      path,
+      updateBodyOf(identity, "AddService", members, termsAt(directory)),
+    );
+    const timestamp = new Date(directory.nowMs()).toISOString();
+    const replacement = replaceBodyOf(identity, { timestamp, document: simpleDocument(identity) });
+    const replaced = await directory.ask("PUT", `/dids/${identity.did}/document/proof`, replacement);
+    const linked = await directory.ask("PUT", `/dids/${identity.did}/delivery-policy-links`, { did: identity.did });
+    const spoiled = { ...registerBodyOf(identity, directory.nowMs()), timestamp: String(directory.nowMs()) };
+    const registered = await directory.ask("POST", "/register-did", spoiled);
+    const codes = [unknown, replaced, linked, registered].map(({ body }) => body["code"]);
+    expect(codes).toEqual(["did_not_found", "did_not_found", "did_not_found", "invalid_signature"]);
+    expect(seen).toEqual([]);
+  });
+
+  test("is given a registration once, however often it is sent", async () => {
+    const { directory, seen } = await silent();
+    const body = registerBodyOf(identityOf("patient"), directory.nowMs());
+    const [first, second] = [
+      await directory.ask("POST", "/register-did", body),
+      await directory.ask("POST", "/register-did", body),
+    ];
+    expect(second.body["tx_id"]).toBe(first.body["tx_id"]);
+    expect(seen.length).toBe(1);
   });
 });
 

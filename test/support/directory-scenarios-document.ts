@@ -3,7 +3,9 @@
  */
 import { expect } from "bun:test";
 import { utf8 } from "../../src/core/bytes.ts";
+import { emptyDocument } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { encodeDidDocument } from "../../src/core/scale.ts";
 import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "./directory.ts";
 import type { Refusal } from "./directory-scenarios-registration.ts";
 import { richDocument, type Scenario, type Stage } from "./directory-stage.ts";
@@ -24,6 +26,18 @@ function sendReplacement(
 
 const changed = (identity: Identity): Json => ({ ...simpleDocument(identity), service: [] });
 const isoOf = (stage: Stage, aheadMs = 0): string => new Date(stage.nowMs() + aheadMs).toISOString();
+
+/** JSON can't say this: the parser expands and holds ids to the DID. */
+function foreignIds({ did }: Identity, other: Identity): Uint8Array {
+  const service = {
+    id: `${other.did}#s`,
+    type: "T",
+    serviceEndpoint: ["https://s.example"],
+    authorization: null,
+    priority: null,
+  };
+  return encodeDidDocument({ ...emptyDocument(did), service: [service] });
+}
 
 const replacementRefusals: readonly (Refusal & { unregistered?: (stage: Stage) => Identity })[] = [
   {
@@ -60,6 +74,28 @@ const replacementRefusals: readonly (Refusal & { unregistered?: (stage: Stage) =
     code: "invalid_request",
     spoil: (stage) => ({ document: { id: stage.unknown.did } }),
     pointers: ["/document/id"],
+  },
+  {
+    name: "a blob of another DID",
+    status: 400,
+    code: "invalid_request",
+    members: (stage) => ({
+      timestamp: isoOf(stage),
+      document: undefined,
+      doc_blob: documentBlobOf({ id: stage.unknown.did }, stage.unknown.did),
+    }),
+    pointers: ["/doc_blob"],
+  },
+  {
+    name: "a blob with an id of another DID",
+    status: 400,
+    code: "invalid_request",
+    members: (stage, own) => ({
+      timestamp: isoOf(stage),
+      document: undefined,
+      doc_blob: foreignIds(own, stage.unknown),
+    }),
+    pointers: ["/doc_blob"],
   },
   {
     name: "another DID than the path names",

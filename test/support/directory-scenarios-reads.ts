@@ -141,7 +141,8 @@ export const readScenarios: readonly Scenario[] = [
     act: async (stage) => {
       const { did } = await stage.fresh();
       const reply = await stage.ask("PUT", `/dids/${did}/delivery-policy-links`, { did });
-      return stage.ask("GET", `/submissions/${reply.body["tx_hash"]}`);
+      const digits = String(reply.body["tx_hash"]).slice(2).toUpperCase();
+      return stage.ask("GET", `/submissions/0x${digits}`);
     },
     check: ({ body }) =>
       expect(body).toMatchObject({
