@@ -4,6 +4,7 @@
  * the answer is read up to a cap and against a deadline.
  * Source: decisions section 5 "Outbound requests".
  */
+import { connect } from "node:net";
 import type { Endpoint } from "../core/address.ts";
 
 export const answerBytesMax = 64 * 1024;
@@ -132,28 +133,15 @@ async function readCapped(response: Response, deadlineMs: number): Promise<Uint8
  */
 export function canConnect(address: string, port: number, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
-    let settled = false;
+    const socket = connect({ host: address, port });
     const settle = (connected: boolean) => {
-      settled = true;
       clearTimeout(timer);
+      // Also ends an attempt that is still waiting for the other side, which would hold a descriptor for minutes.
+      socket.destroy();
       resolve(connected);
     };
     const timer = setTimeout(() => settle(false), timeoutMs);
-    const failed = () => {
-      if (!settled) settle(false);
-    };
-    Bun.connect({
-      hostname: address,
-      port,
-      socket: {
-        open: (socket) => {
-          socket.terminate();
-          if (!settled) settle(true);
-        },
-        data: () => undefined,
-        error: failed,
-        connectError: failed,
-      },
-    }).catch(failed);
+    socket.once("connect", () => settle(true));
+    socket.on("error", () => settle(false));
   });
 }

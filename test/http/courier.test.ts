@@ -166,6 +166,13 @@ describe("a well-behaved destination", () => {
     ]);
   });
 
+  test("is found at the second address when nobody listens at the first", async () => {
+    const port = serve(() => new Response("ok"));
+    const both = { rules: rules({ allowPrivate: [parseNetwork("127.0.0.0/8")!] }), connectMs: 1_000 };
+    const sender = courier({ ...both, resolve: async () => at("127.0.0.9", "127.0.0.1") });
+    expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
+  });
+
   test.each([400, 404, 410, 429, 500, 503])("its %i is told as it is", async (status) => {
     const port = serve(() => new Response("no", { status }));
     expect(verdict(await post(courier(), `http://127.0.0.1:${port}/`))).toEqual([status, null]);

@@ -1,5 +1,6 @@
 /** Addresses and endpoint URLs that strangers choose: every trick of spelling, every special range. */
 import { describe, expect, test } from "bun:test";
+import { BlockList } from "node:net";
 import fc from "fast-check";
 import {
   decideAddresses,
@@ -90,6 +91,26 @@ describe("addresses", () => {
   ];
   test.each(admitted)("%s is public", (text) => {
     expect(isPublicAddress(parseAddress(text) as Uint8Array)).toBe(true);
+  });
+
+  test("agrees with a second reading of the registries, everywhere and at every border", () => {
+    const refusedV4 = new BlockList();
+    const ranges =
+      "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24";
+    const more = "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4";
+    const borders: number[] = [0, 0xffffffff];
+    for (const range of `${ranges} ${more}`.split(" ")) {
+      const [base, bits] = range.split("/") as [string, string];
+      refusedV4.addSubnet(base, Number(bits), "ipv4");
+      const first = new DataView(parseAddress(base)!.buffer).getUint32(0);
+      const last = first + 2 ** (32 - Number(bits)) - 1;
+      borders.push(first - 1, first, last, last + 1);
+    }
+    const random = Array.from({ length: 20_000 }, () => Math.floor(Math.random() * 2 ** 32));
+    for (const number of [...borders, ...random]) {
+      const text = [24, 16, 8, 0].map((shift) => (number >>> shift) & 255).join(".");
+      expect([text, isPublicAddress(parseAddress(text)!)]).toEqual([text, !refusedV4.check(text, "ipv4")]);
+    }
   });
 
   const notAddresses = [
