@@ -1,0 +1,85 @@
+/**
+ * The child of the crash test: stores, acknowledges, claims and keeps receipts with many callers at once
+ * until it is killed. It says what it begins before it begins it, and what was answered as soon as it
+ * was, each as one line written at once. `unsafe` answers before the commit: the rig must notice.
+ */
+import { writeSync } from "node:fs";
+import { lmdbPlugin, openLmdb } from "../../src/plugins/lmdb/lmdb.ts";
+import type { Mailbox } from "../../src/storage/contract.ts";
+import { optionsOf } from "../conformance/options.ts";
+import { did, id, quota, seeded } from "../conformance/samples.ts";
+import { crashEntry, crashReceipt, crashTimes, recipientsMax } from "./store-facts.ts";
+
+const [path, firstText, seedText, mode] = process.argv.slice(2) as [string, string, string, string];
+const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9) };
+const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 1024 * 1024 });
+// Folds all the time, so that kills come at every stage of one.
+const store = await openLmdb(options, environment, { fold: { operationsMax: 150, recordsMax: 20 } });
+const { mailbox, replay, receipts } = store.capabilities;
+const random = seeded(Number(seedText));
+let next = Number(firstText);
+
+function say(line: string): void {
+  writeSync(1, `${line}\n`);
+}
+
+/** The careful driver's promise, or none at all. */
+async function answered(work: Promise<unknown>): Promise<unknown> {
+  if (mode !== "unsafe") return work;
+  work.catch(() => {});
+  return undefined;
+}
+
+/** Ids that this run stored, for acknowledging; some stay for later runs to find. */
+const held: number[] = [];
+
+async function storeOne(mailbox: Mailbox): Promise<void> {
+  const n = next++;
+  say(`try store ${n}`);
+  await answered(mailbox.store(crashEntry(n), quota()));
+  say(`did store ${n}`);
+  held.push(n);
+}
+
+async function ackSome(mailbox: Mailbox): Promise<void> {
+  const some = held.splice(0, 1 + Math.floor(random() * 8));
+  for (let r = 0; r < recipientsMax; r++) {
+    const mine = some.filter((n) => n % recipientsMax === r);
+    if (mine.length === 0) continue;
+    for (const n of mine) say(`try ack ${n}`);
+    await answered(mailbox.remove(did(r), mine.map(id), crashTimes.nowMs));
+    for (const n of mine) say(`did ack ${n}`);
+  }
+}
+
+async function claimOne(): Promise<void> {
+  const n = next++;
+  await answered(replay!.claim(`tag ${n}`, crashTimes.expiresAtMs, crashTimes.nowMs));
+  say(`did claim ${n}`);
+}
+
+async function keepReceipt(): Promise<void> {
+  const n = next++;
+  await answered(receipts!.put(`key ${n}`, crashReceipt(n), crashTimes.expiresAtMs));
+  say(`did put ${n}`);
+  if (random() < 0.5) return;
+  say(`try forget ${n}`);
+  await answered(receipts!.remove(`key ${n}`));
+  say(`did forget ${n}`);
+}
+
+async function work(): Promise<never> {
+  for (;;) {
+    const roll = random();
+    if (roll < 0.6) await storeOne(mailbox!);
+    else if (roll < 0.8) await ackSome(mailbox!);
+    else if (roll < 0.88) await claimOne();
+    else if (roll < 0.97) await keepReceipt();
+    // Sweeps what a share of the entries leaves behind.
+    else await mailbox!.expire(crashTimes.nowMs, 20);
+    if (mode === "unsafe") await Bun.sleep(1);
+  }
+}
+
+say("ready");
+await Promise.all(Array.from({ length: 24 }, work));
