@@ -103,7 +103,10 @@ class Chain implements EmbeddedLedger {
   private pendingCalls = 0;
   private nextSequence = 0n;
   private openedAt = 0n;
+  /** The highest number that was answered as finalized. */
   private shown = 0n;
+  /** The number of a block that is written but does not stand yet. */
+  private making: bigint | null = null;
   private timer: ReturnType<typeof setTimeout> | null = null;
   private failures = 0;
   private closing = false;
@@ -144,10 +147,11 @@ class Chain implements EmbeddedLedger {
 
   /**
    * Blocks without calls are not kept: their hash and time follow from their number. A block number is
-   * shown once its time is over, so no block with calls can still take it.
+   * shown once its time is over and no block with calls can still take it.
    */
   private finalized(head: records.Head): Block {
-    this.shown = maxOf(this.shown, this.numberByTime() - 1n);
+    const over = this.numberByTime() - 1n;
+    this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
     if (this.shown <= head.last.number) return head.last;
     const { number, timeMs, blockTimeMs } = this.clock;
     const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
@@ -299,7 +303,8 @@ class Chain implements EmbeddedLedger {
     try {
       for (let more = true; more; ) {
         const made = await this.table.commit((view) => this.makeBlock(view));
-        this.pendingCalls -= made.settled;
+        this.making = null;
+        this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
         // A table in memory commits without ever leaving the event loop to others.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
@@ -311,6 +316,7 @@ class Chain implements EmbeddedLedger {
       const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
       this.options.log("error", "no block could be made; it will be tried again", { code, error: text });
     } finally {
+      this.making = null;
       this.timer = null;
       this.arm();
     }
@@ -326,6 +332,7 @@ class Chain implements EmbeddedLedger {
     const number = this.currentNumber(head);
     const hash = blockHash(head.last, { number, timeMs }, pending);
     const block: Block = { number, hash, timeMs };
+    this.making = number;
     let { settledFirst, settledNext } = head;
     for (const entry of pending) {
       this.settle(view, entry, block);

@@ -26,6 +26,8 @@ export class TestTable implements Table {
   accountFailure: StoreError | null = null;
   /** The next commit begins when this does. */
   gate: Promise<void> | null = null;
+  /** The next commit has made its change and stands only when this does. */
+  gateBehind: Promise<void> | null = null;
 
   get = (key: string) => this.table.get(key);
   range: Table["range"] = (prefix, options) => this.table.range(prefix, options);
@@ -36,11 +38,28 @@ export class TestTable implements Table {
     const { gate } = this;
     this.gate = null;
     if (gate !== null) await gate;
+    if (this.gateBehind !== null) return this.commitLate(change, this.gateBehind);
     return this.table.commit((view) => {
       const result = change({ ...view, get: (key) => this.read(view, key) });
       if (this.failureBehind !== null) throw this.failureBehind;
       return result;
     });
+  }
+
+  private async commitLate<T>(change: (view: TableChange) => T, gate: Promise<void>): Promise<T> {
+    this.gateBehind = null;
+    const written = new Map<string, Uint8Array | null>();
+    const result = change({
+      get: (key) => (written.has(key) ? (written.get(key) ?? null) : this.get(key)),
+      range: this.range,
+      put: (key, value) => written.set(key, value),
+      remove: (key) => written.set(key, null),
+    });
+    await gate;
+    await this.table.commit((view) => {
+      for (const [key, value] of written) value === null ? view.remove(key) : view.put(key, value);
+    });
+    return result;
   }
 
   private read(view: TableChange, key: string): Uint8Array | null {

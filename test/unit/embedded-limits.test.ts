@@ -202,6 +202,22 @@ describe("block numbers", () => {
     await ledger.close();
   });
 
+  test("are not shown while a block that has them is still being written", async () => {
+    const made = stage(2);
+    const ledger = await made.open();
+    const submission = taken(await ledger.submit(registration(alice), "register"));
+    const gate = Promise.withResolvers<void>();
+    made.table.gateBehind = gate.promise;
+    await until(async () => (made.table.gateBehind === null ? true : null));
+    made.nowMs += 100 * made.blockTimeMs;
+    const shown = (await ledger.head()).finalized;
+    gate.resolve();
+    const { block } = await settled(ledger, submission);
+    expect(block!.number).toBeGreaterThan(shown.number);
+    expect((await ledger.head()).finalized.number).toBe(99n);
+    await ledger.close();
+  });
+
   test("do not go back when the block time changes", async () => {
     const made = stage(10);
     const first = await made.open();
