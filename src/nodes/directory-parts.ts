@@ -54,6 +54,8 @@ type RoutePlan = {
   readonly headers?: readonly string[];
   readonly answer: readonly [status: number, description: string, schema: TSchema];
   readonly codes: readonly FaultCode[];
+  /** Alias authorization is not final, and every answer to an alias operation says so. */
+  readonly unstable?: boolean;
   readonly handle: Route["handle"];
 };
 
@@ -90,6 +92,7 @@ export function directoryRoute(plan: RoutePlan): Route {
     lane: "normal",
     faults: "problem",
     unavailable: "chain_unavailable",
+    ...(plan.unstable ? { headers: { "svc-stability": "unstable" } } : {}),
     handle,
   };
 }

@@ -38,7 +38,7 @@ import {
   updateProofCodes,
   updateProofHeaders,
 } from "./directory-update-proof.ts";
-import { parseAliasMember, unstable } from "./directory-updates.ts";
+import { parseAliasMember } from "./directory-updates.ts";
 import type { Call, Route } from "./http.ts";
 
 // ------------------------------------------------------------------------------------------------- table
@@ -140,6 +140,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     headers: updateProofHeaders,
     answer: [202, "The ledger has taken the update; it is not settled.", extrinsicAnswer],
     codes: [...mutationCodes, ...updateProofCodes, ...codes],
+    unstable: extrinsic === "set_alias",
     handle: async (call) => {
       const owned = decodeOwned(call, update);
       if (isFault(owned)) return owned;
@@ -152,9 +153,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
       const refusal = replayed ?? decideOwned(owned, facts, call.nowMs);
       if (refusal !== null) return refusal;
       const submission = await parts.ledger.submit(owned, extrinsic);
-      if (isFault(submission)) return submission;
-      const answer = renderAccepted({ did: owned.did, extrinsic }, submission);
-      return extrinsic === "set_alias" ? { ...answer, headers: unstable } : answer;
+      return isFault(submission) ? submission : renderAccepted({ did: owned.did, extrinsic }, submission);
     },
   });
 }

@@ -39,7 +39,7 @@ import {
 } from "./directory-parts.ts";
 import { decideCall, gatherFacts } from "./directory-precheck.ts";
 import { decideEnd, decideFreshness } from "./directory-times.ts";
-import type { Answer, Call, Route } from "./http.ts";
+import type { Call, Route } from "./http.ts";
 
 // ------------------------------------------------------------------------------------------------- table
 
@@ -219,6 +219,7 @@ function updateRoute(parts: DirectoryParts, update: Update): Route {
     request,
     answer: [202, "The ledger has taken the update; it is not settled.", schema],
     codes: [...updateCodes, ...update.codes],
+    unstable: isAliasUpdate(update),
     handle: async (call) => {
       const signed = decodeUpdate(call, update, decodeBody(call, parseShape));
       if (isFault(signed)) return signed;
@@ -228,7 +229,7 @@ function updateRoute(parts: DirectoryParts, update: Update): Route {
       const refusal = decideCall(signed.call, facts, call.nowMs);
       if (refusal !== null) return refusal;
       const submission = await parts.ledger.submit(signed.call, update.action);
-      return isFault(submission) ? submission : renderUpdate(signed, renderAccepted(acceptedOf(signed), submission));
+      return isFault(submission) ? submission : renderAccepted(acceptedOf(signed), submission);
     },
   });
 }
@@ -241,13 +242,6 @@ function acceptedOf({ intent }: SignedUpdate) {
   const { did, action } = intent;
   if (intent.action === "update_alias") return { did, action, alias: intent.newAlias };
   return "alias" in intent ? { did, action, alias: intent.alias } : { did, action };
-}
-
-/** Alias authorization is not final, and its answers say so. */
-export const unstable = { "svc-stability": "unstable" } as const;
-
-function renderUpdate({ intent }: SignedUpdate, answer: Answer): Answer {
-  return operations[intent.action].counter === "alias" ? { ...answer, headers: unstable } : answer;
 }
 
 // ---------------------------------------------------------------------------------------------- decoding

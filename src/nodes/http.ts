@@ -69,6 +69,8 @@ export type Route = {
   readonly faults: "problem" | "delivery";
   /** What an `unavailable` store means here; routes that read the ledger say `chain_unavailable`. */
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
+  /** Headers of every answer of the route, refusals too. */
+  readonly headers?: Readonly<Record<string, string>>;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
 
@@ -313,6 +315,9 @@ async function pass(
   if (!isFault(result) && result.idleSeconds !== undefined) connection.setIdle?.(result.idleSeconds);
   const close = outcome.close || shell.draining;
   const response = renderResponse(result, { requestId: passage.requestId, faults: route.faults, close });
+  if (route.headers !== undefined) {
+    for (const [name, value] of Object.entries(route.headers)) response.headers.set(name, value);
+  }
   record(shell, passage, { result, durationMs: performance.now() - startedMs });
   return request.method === "HEAD" ? withoutStream(response, result) : response;
 }

@@ -180,9 +180,12 @@ export const nameOf = (route: Route): string => `${route.method} ${route.path}`;
 
 const shapes = new Map<TSchema, (value: unknown) => unknown>();
 
+const isAliasOperation = ({ method, path }: Route): boolean => method !== "GET" && /\/alias(es)?(\/|$)/.test(path);
+
 /** An answer is of the shape that the route documents for its status, a refusal has one of its codes. */
 export function expectDocumented(reply: Reply, route: Route | undefined): void {
   if (route === undefined) return;
+  expect(reply.headers.get("svc-stability")).toBe(isAliasOperation(route) ? "unstable" : null);
   const schema = reply.status < 400 ? route.operation.responses[reply.status]?.schema : problemShape;
   expect(schema).toBeDefined();
   const parse = shapes.get(schema as TSchema) ?? compileShape(schema as TSchema);
