@@ -151,6 +151,46 @@ describe("a stream", () => {
     expect(new Set(seen).size).toBe(count);
   });
 
+  test("still hears of stores when another stream of its recipient has gone", async () => {
+    const node = await cacheFor();
+    const [first, second] = [await follow(node), await follow(node)];
+    await first.close();
+    const event = second.take(1);
+    await node.store(envelopeTo(bob, 1));
+    expect(idsOf(await event)).toEqual([uuidOf(1)]);
+    await second.close();
+  });
+
+  test("sees at once what is stored between its read of an empty mailbox and its wait", async () => {
+    const read = Promise.withResolvers<void>();
+    const answer = Promise.withResolvers<void>();
+    let reads = 0;
+    const node = await cacheFor({
+      wrap: (mailbox) => ({
+        ...mailbox,
+        store: mailbox.store,
+        summary: async (recipient, page) => {
+          const found = await mailbox.summary(recipient, page);
+          if (++reads !== 3) return found;
+          read.resolve();
+          await answer.promise;
+          return found;
+        },
+      }),
+    });
+    const stream = await follow(node);
+    const first = stream.take(1);
+    await node.store(envelopeTo(bob, 1));
+    expect(idsOf(await first)).toEqual([uuidOf(1)]);
+    // The third read finds nothing and is held up while the second message comes.
+    const second = stream.take(1);
+    await read.promise;
+    await node.store(envelopeTo(bob, 2));
+    answer.resolve();
+    expect(idsOf(await second)).toEqual([uuidOf(2)]);
+    await stream.close();
+  });
+
   test("does not tell what was acknowledged or has expired", async () => {
     const node = await cacheFor();
     await node.store(envelopeTo(bob, 1));

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { type AdmissionRules, admitEveryone, decideAdmission } from "../../src/core/admission.ts";
 import { decodeHex, utf8 } from "../../src/core/bytes.ts";
+import type { Did } from "../../src/core/did.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
 import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/envelope.ts";
 import { isFault } from "../../src/core/fault.ts";
@@ -13,6 +14,8 @@ import {
   type EffectivePolicy,
   type PolicyFacts,
 } from "../../src/core/policy.ts";
+import { gatherPolicyFacts } from "../../src/nodes/policies.ts";
+import type { RecipientSource } from "../../src/nodes/recipients.ts";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";
 
 const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({
@@ -99,6 +102,32 @@ describe("decidePolicy", () => {
     expect(decidePayloadSize(limited, 6)?.code).toBe("too_large");
     expect(decidePayloadSize(effective({}), 1e9)).toBeNull();
   });
+});
+
+test("gathering reads the tag, the linked recipient and the personas that exist", async () => {
+  const asked: string[] = [];
+  const source: RecipientSource = {
+    subject: async () => null,
+    policy: async (scope, key) => {
+      asked.push(`${scope}:${key}`);
+      return scope === "tag" ? null : policy();
+    },
+    persona: async (key) => (key === "known" ? persona(["r1"]) : null),
+    blockTimeMs: async () => 500,
+  };
+  const did = "did:svc:1111111111111111111111" as Did;
+  const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
+  const subject = { did, document: null, deactivated: false, links: linked };
+  expect(await gatherPolicyFacts(source, subject, "t")).toEqual({
+    links: linked,
+    tag: "t",
+    tagPolicy: null,
+    recipientPolicy: policy(),
+    personaPolicies: [persona(["r1"])],
+    blockTimeMs: 500,
+  });
+  await gatherPolicyFacts(source, { ...subject, links: null }, null);
+  expect(asked.toSorted()).toEqual([`recipient:${did}`, "recipient:other", "tag:t"].toSorted());
 });
 
 describe("decideAdmission", () => {
