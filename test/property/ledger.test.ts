@@ -301,7 +301,7 @@ describe("a random series of calls", () => {
           twin.now += afterMs;
           const call = callOf(move, world);
           const outcome = world.apply(call);
-          expect(outcome as unknown).toEqual(twin.play(move));
+          expect<string[] | string>(outcome).toEqual(twin.play(move));
           if (typeof outcome === "string") refusals.add(outcome);
           else taken++;
         }
