@@ -12,7 +12,7 @@ import type { Did, Uuid } from "../core/did.ts";
 import type { DidDocument } from "../core/document.ts";
 import type { Envelope } from "../core/envelope.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
-import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../core/proof.ts";
+import { decideRetrievalProof, proofReplayed, type RetrievalProof, sameEndpoint } from "../core/proof.ts";
 import { type Replay, StoreError } from "../storage/contract.ts";
 import type { Upgrade, UpgradeContext } from "./listen.ts";
 import type { Log } from "./log.ts";
@@ -245,6 +245,7 @@ function isAuthorized(session: SessionSocket, document: DidDocument | null): boo
   const claims = session.proof?.claims;
   const service = document?.service.find((candidate) => candidate.id === claims?.serviceId);
   if (claims === undefined || service?.type !== "SvcRelayService") return false;
+  if (!service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint))) return false;
   const stands = document?.verificationMethod.some((method) => method.id === claims.keyId) === true;
   return stands && service.authorization?.includes(claims.keyId) === true;
 }
@@ -333,6 +334,11 @@ async function prove(hub: Hub, proof: RetrievalProof, nowMs: number): Promise<Fa
 
 function opened(hub: Hub, socket: Socket): void {
   hub.sockets.add(socket);
+  // The node began to close while this one was on its way.
+  if (hub.closed) {
+    socket.close(closeCodes.goingAway, "the node is shutting down");
+    return;
+  }
   if (socket.data.proof !== null) {
     joinSession(hub, socket);
     return;

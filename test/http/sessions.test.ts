@@ -130,6 +130,10 @@ describe("a live session", () => {
 
   const withdrawn: [string, Service[]][] = [
     ["the service", bob.document.service.slice(1) as Service[]],
+    [
+      "the endpoint",
+      bob.document.service.map((service) => ({ ...service, serviceEndpoint: ["https://moved.example"] })) as Service[],
+    ],
     ["the key", bob.document.service.map((service) => ({ ...service, authorization: [] }))],
   ];
   test.each(withdrawn)(
