@@ -1,0 +1,117 @@
+/** The wake hook against a real listener: what it says, how seldom, and that its failures stay its own. */
+import { afterEach, describe, expect, test } from "bun:test";
+import { utf8 } from "../../src/core/bytes.ts";
+import { sha256 } from "../../src/core/hash.ts";
+import { createWakeHook, type WakeHook, type WakeOptions, wakeDefaults } from "../../src/nodes/cache-wake.ts";
+import { createPerson } from "../support/cache-node.ts";
+
+const bob = createPerson(1);
+const alice = createPerson(2);
+const digest = (did: string) => sha256(utf8(did)).toHex();
+
+type Heard = { body: unknown; contentType: string | null };
+const open: { stop: () => unknown }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.stop();
+});
+
+/** A listener that keeps what it hears and answers as told. */
+function listener(answer: () => Response | Promise<Response>) {
+  const heard: Heard[] = [];
+  const arrivals: (() => void)[] = [];
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: async (request) => {
+      heard.push({ body: await request.json(), contentType: request.headers.get("content-type") });
+      for (const arrive of arrivals.splice(0)) arrive();
+      return answer();
+    },
+  });
+  open.push({ stop: () => server.stop(true) });
+  const atLeast = async (count: number) => {
+    while (heard.length < count) await new Promise<void>((resolve) => arrivals.push(resolve));
+  };
+  return { url: `http://127.0.0.1:${server.port}/wake`, heard, atLeast };
+}
+
+function hook(url: string, change: Partial<WakeOptions> = {}): { hook: WakeHook; lines: string[] } {
+  const lines: string[] = [];
+  const made = createWakeHook({ ...wakeDefaults, url, ...change }, (_, message) => lines.push(message));
+  open.push({ stop: () => made.close() });
+  return { hook: made, lines };
+}
+
+describe("the wake hook", () => {
+  test("says a digest and a count, and nothing else", async () => {
+    const { url, heard, atLeast } = listener(() => new Response(null, { status: 204 }));
+    hook(url).hook.stored(bob.did, false);
+    await atLeast(1);
+    expect(heard).toEqual([{ body: { recipient_digest: digest(bob.did), count: 1 }, contentType: "application/json" }]);
+  });
+
+  test("calls once per recipient and interval, and tells what came in between", async () => {
+    const { url, heard, atLeast } = listener(() => new Response());
+    const { hook: wake } = hook(url, { intervalMs: 60 });
+    for (let i = 0; i < 5; i++) wake.stored(bob.did, false);
+    wake.stored(alice.did, false);
+    await atLeast(3);
+    expect(heard.map(({ body }) => body)).toEqual([
+      { recipient_digest: digest(bob.did), count: 1 },
+      { recipient_digest: digest(alice.did), count: 1 },
+      { recipient_digest: digest(bob.did), count: 4 },
+    ]);
+  });
+
+  test("is silent while a stream of the recipient is open, and after it was closed", async () => {
+    const { url, heard, atLeast } = listener(() => new Response());
+    const { hook: wake } = hook(url);
+    wake.stored(bob.did, true);
+    wake.stored(alice.did, false);
+    await atLeast(1);
+    wake.close();
+    wake.stored(bob.did, false);
+    expect(heard.map(({ body }) => body)).toEqual([{ recipient_digest: digest(alice.did), count: 1 }]);
+  });
+
+  test("keeps what it could not say while too many calls are in flight", async () => {
+    const release = Promise.withResolvers<Response>();
+    const { url, heard, atLeast } = listener(() => release.promise);
+    const { hook: wake } = hook(url, { intervalMs: 40, inFlightMax: 1 });
+    wake.stored(bob.did, false);
+    wake.stored(alice.did, false);
+    await atLeast(1);
+    release.resolve(new Response());
+    await atLeast(2);
+    expect(heard.map(({ body }) => body)).toEqual([
+      { recipient_digest: digest(bob.did), count: 1 },
+      { recipient_digest: digest(alice.did), count: 1 },
+    ]);
+  });
+
+  test("remembers a bounded number of recipients", async () => {
+    const { url, heard, atLeast } = listener(() => new Response());
+    const { hook: wake } = hook(url, { recipientsMax: 1, intervalMs: 40 });
+    wake.stored(bob.did, false);
+    wake.stored(alice.did, false);
+    wake.stored(bob.did, false);
+    await atLeast(2);
+    expect(heard.map(({ body }) => body)).toEqual(
+      [1, 1].map((count) => ({ recipient_digest: digest(bob.did), count })),
+    );
+  });
+
+  test.each([
+    ["an error", () => new Response(null, { status: 500 })],
+    ["a redirect", () => new Response(null, { status: 307, headers: { location: "http://127.0.0.1:1/" } })],
+    ["no answer", () => new Promise<Response>(() => {})],
+  ] as const)("logs %s and goes on", async (_, answer) => {
+    const { url, heard, atLeast } = listener(answer);
+    const { hook: wake, lines } = hook(url, { intervalMs: 30, timeoutMs: 20 });
+    wake.stored(bob.did, false);
+    wake.stored(bob.did, false);
+    await atLeast(2);
+    expect(lines.length).toBeGreaterThan(0);
+    expect(heard).toHaveLength(2);
+  });
+});
