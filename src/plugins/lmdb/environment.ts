@@ -30,15 +30,15 @@ const format = "waypost lmdb store, format 1";
 const formatKey = Buffer.from("format");
 const dataFile = "data.mdb";
 const commitsMax = 4_096;
-const watchEveryMs = 500;
-/** 5 s, counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
+const commitMsMax = 5_000;
+/** The time is counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
 const watchTurnsMax = 10;
 
 /** Writes inside a commit, and reads that see them. */
 export type Change = {
   get(database: DatabaseName, key: Buffer): Uint8Array | null;
-  put(database: DatabaseName, key: Buffer, value: Uint8Array): void;
-  remove(database: DatabaseName, key: Buffer): void;
+  put(database: DatabaseName, key: Buffer, value: Uint8Array): unknown;
+  remove(database: DatabaseName, key: Buffer): unknown;
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
 };
 
@@ -76,6 +76,8 @@ export type EnvironmentOptions = {
   readonly host: StoreEnvironment;
   /** Instead of the disk below the data file. */
   readonly disk?: Disk;
+  /** Instead of 5 s, in tests. */
+  readonly commitMsMax?: number;
 };
 
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
@@ -194,13 +196,13 @@ class Running implements Environment {
     private readonly lock: LockFile,
   ) {
     this.space = openSpaceGuard(disk, options.space, () => this.freePageBytes());
-    this.watch = setInterval(() => this.countTurns(), watchEveryMs);
+    this.watch = setInterval(() => this.countTurns(), (options.commitMsMax ?? commitMsMax) / watchTurnsMax);
     this.watch.unref();
     this.view = {
-      get: (database, key) => this.read(database, key),
-      range: (database, range) => this.readRange(database, range),
-      put: (database, key, value) => void this.databases[database].put(key, value as Buffer),
-      remove: (database, key) => void this.databases[database].remove(key),
+      get: (database, key) => guarded(() => this.read(database, key)),
+      range: (database, range) => guarded(() => this.readRange(database, range)),
+      put: (database, key, value) => guarded(() => this.databases[database].put(key, value as Buffer)),
+      remove: (database, key) => guarded(() => this.databases[database].remove(key)),
     };
   }
 
@@ -302,14 +304,14 @@ class Running implements Environment {
     const settled = outcome as { readonly value: T } | { readonly thrown: unknown } | null;
     if (settled === null) throw this.fail("a commit never ran", null);
     if ("value" in settled) return settled.value;
-    if (isLibraryError(settled.thrown)) throw this.fail("a write failed", settled.thrown);
+    if (settled.thrown instanceof LibraryError) throw this.fail("a commit failed", settled.thrown.cause);
     throw settled.thrown;
   }
 
   private countTurns(): void {
     for (const commit of this.pending) {
       if (++commit.turns <= watchTurnsMax) continue;
-      this.fail("a commit took longer than 5 s", null);
+      this.fail("a commit takes too long", null);
       return;
     }
   }
@@ -352,12 +354,16 @@ class Running implements Environment {
     return this.closed;
   }
 
-  /** A failed environment is not closed: the library might never return from it. */
+  /**
+   * A failed environment is not closed, because the library might never return from it, and its lock is
+   * kept: whatever the library still does, it does alone until the process ends.
+   */
   private async letGo(): Promise<void> {
     clearInterval(this.watch);
     while (this.pending.size > 0 && this.failure === null) await Bun.sleep(1);
-    if (this.failure === null) await this.root.close();
     this.disk.close();
+    if (this.failure !== null) return;
+    await this.root.close();
     this.lock.close();
   }
 }
@@ -380,12 +386,15 @@ function owned(bytes: Uint8Array): Uint8Array {
   return copy;
 }
 
-function isLibraryError(error: unknown): boolean {
-  return (
-    error instanceof Error &&
-    !(error instanceof StoreError) &&
-    /^MDB_|[Ii]nput\/output error|No space/.test(error.message)
-  );
+/** What the library throws inside a commit, to be told from what the caller throws there. */
+class LibraryError extends Error {}
+
+function guarded<T>(operation: () => T): T {
+  try {
+    return operation();
+  } catch (cause) {
+    throw new LibraryError(messageOf(cause), { cause });
+  }
 }
 
 function messageOf(error: unknown): string {

@@ -28,8 +28,10 @@ const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
 const batchLengthMax = 2_048;
 const batchBytesMax = 8 * 1024 * 1024;
-/** Room for the pages and the journal that a commit writes besides the bodies. */
-const batchOverheadBytes = 2 * 1024 * 1024;
+/** What a commit writes besides the bodies: tree pages, the journal, and index pages while it folds. */
+const commitBytes = 64 * 1024;
+const journalBytesPerOperation = 256;
+const foldBytes = 1024 * 1024;
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
 const sparseBlocksMin = 64;
@@ -325,7 +327,8 @@ class DiskMailbox implements LmdbMailbox {
     this.environment.checkOpen();
     try {
       if (this.queueBytes > 0) {
-        space.check("store", Math.min(this.queueBytes, 2 * batchBytesMax) + batchOverheadBytes);
+        const besides = commitBytes + this.queue.length * journalBytesPerOperation + (this.pages.due ? foldBytes : 0);
+        space.check("store", Math.min(this.queueBytes, 2 * batchBytesMax) + besides);
         return null;
       }
     } catch (error) {

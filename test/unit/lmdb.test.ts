@@ -1,0 +1,367 @@
+/** What the LMDB driver does besides the contract: its files, its lock, its disk, damage, failure. */
+import { afterAll, describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
+import { lmdbPlugin, openLmdb } from "../../src/plugins/lmdb/lmdb.ts";
+import type { Disk } from "../../src/plugins/lmdb/space.ts";
+import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
+import { testEnvironment } from "../conformance/kit.ts";
+import { optionsOf } from "../conformance/options.ts";
+import { alice, bytesOf, did, entry, failureOf, id, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
+
+const base = mkdtempSync(join(tmpdir(), "waypost-unit-lmdb-"));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+
+const mebibyte = 1024 * 1024;
+let folders = 0;
+const folder = () => join(base, String(folders++));
+const options = (path: string) => optionsOf(lmdbPlugin, { path, reserve_bytes: mebibyte });
+
+function codeOf(error: unknown): StoreErrorCode | null {
+  return error instanceof StoreError ? error.code : null;
+}
+
+describe("the directory of a store", () => {
+  test("is created with mode 0700, and made so when it was wider", async () => {
+    const path = join(folder(), "deep", "er");
+    await (await openLmdb(options(path), testEnvironment())).close();
+    expect(statSync(path).mode & 0o777).toBe(0o700);
+    const wide = folder();
+    mkdirSync(wide, { mode: 0o755 });
+    await (await openLmdb(options(wide), testEnvironment())).close();
+    expect(statSync(wide).mode & 0o777).toBe(0o700);
+  });
+
+  test("that holds other files is refused and left as it is", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o755 });
+    writeFileSync(join(path, "letter.txt"), "dear");
+    const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
+    expect(codeOf(error)).toBe("unavailable");
+    expect(statSync(path).mode & 0o777).toBe(0o755);
+    expect(existsSync(join(path, "data.mdb"))).toBe(false);
+  });
+
+  test("can be open once, in this process and in others, and is free again afterwards", async () => {
+    const path = folder();
+    const store = await openLmdb(options(path), testEnvironment());
+    const again = await failureOf(() => openLmdb(options(path), testEnvironment()));
+    expect(codeOf(again)).toBe("unavailable");
+    expect((again as Error).message).toContain("already open by another process");
+    const script = `
+      import { lmdbPlugin } from ${JSON.stringify(join(import.meta.dir, "../../src/plugins/lmdb/lmdb.ts"))};
+      const parsed = lmdbPlugin.parseOptions({ path: ${JSON.stringify(path)} });
+      const host = { now: Date.now, log() {}, fatal() {} };
+      await lmdbPlugin.open(parsed.options, host).then((store) => store.close(), (error) => console.log(error.message));`;
+    const other = () => Bun.spawnSync([process.execPath, "-e", script]).stdout.toString();
+    expect(other()).toContain("already open by another process");
+    await store.close();
+    expect(other()).toBe("");
+    await (await openLmdb(options(path), testEnvironment())).close();
+  });
+
+  test("with another format is refused by name", async () => {
+    const path = folder();
+    const store = await openLmdb(options(path), testEnvironment());
+    await store.close();
+    const { open } = await import("lmdb");
+    const root = open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 });
+    const meta = root.openDB<Buffer, Buffer>({ name: "meta", encoding: "binary", keyEncoding: "binary" });
+    await meta.put(Buffer.from("format"), Buffer.from("waypost lmdb store, format 9"));
+    await root.close();
+    const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
+    expect(codeOf(error)).toBe("corrupt");
+    expect((error as Error).message).toContain("format 9");
+  });
+});
+
+describe("options", () => {
+  test("are read strictly, and every problem names its setting", () => {
+    const parsed = lmdbPlugin.parseOptions({ block_time_ms: "6s", reserve_bytes: 5, size: 1 });
+    if (parsed.ok) throw new Error("accepted");
+    expect(parsed.problems.map(({ setting }) => setting).sort()).toEqual([
+      "block_time_ms",
+      "path",
+      "reserve_bytes",
+      "size",
+    ]);
+    expect(lmdbPlugin.parseOptions({ path: "x", block_time_ms: 500 })).toMatchObject({ ok: true });
+  });
+});
+
+/** A disk of so many bytes; what lies on it is the real file. */
+function smallDisk(file: string, bytes: number): Disk & { bytes: number; asideMax: number } {
+  return {
+    bytes,
+    asideMax: 0,
+    freeBytes() {
+      return this.bytes - Math.max(this.fileBytes(), this.asideMax);
+    },
+    fileBytes: () => statSync(file).size,
+    setAside(upTo) {
+      if (upTo > this.bytes) return false;
+      this.asideMax = Math.max(this.asideMax, upTo);
+      return true;
+    },
+    close() {},
+  };
+}
+
+/** Stores until it is refused, and answers what was stored and how the refusal was coded. */
+async function fillUp(mailbox: Mailbox, from: number, size: number, max = 20_000) {
+  const stored: number[] = [];
+  for (let n = from; n < from + max; n += 16) {
+    const some = Array.from({ length: 16 }, (_, i) => n + i);
+    const outcomes = await Promise.allSettled(
+      some.map((k) => mailbox.store(entry(k, { recipient: did(k % 4), envelope: bytesOf(k, size) }), quota())),
+    );
+    for (const [i, one] of outcomes.entries()) if (one.status === "fulfilled") stored.push(some[i]!);
+    const refused = outcomes.find((one) => one.status === "rejected");
+    if (refused !== undefined) return { stored, code: codeOf(refused.reason) };
+  }
+  return { stored, code: null };
+}
+
+async function allHeld(mailbox: Mailbox): Promise<number> {
+  let held = 0;
+  for (let r = 0; r < 4; r++) held += (await listAll(mailbox, did(r), pageOf({ bytesMax: mebibyte }))).length;
+  return held;
+}
+
+async function ackAll(mailbox: Mailbox, numbers: readonly number[]): Promise<void> {
+  for (let r = 0; r < 4; r++) {
+    const mine = numbers.filter((n) => n % 4 === r).map(id);
+    for (let at = 0; at < mine.length; at += 200) await mailbox.remove(did(r), mine.slice(at, at + 200), 2_000);
+  }
+}
+
+describe("a disk without room", () => {
+  test("refuses stores with full, while reads, claims and acknowledgements go on, and recovers", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 16 * mebibyte);
+    const settings = optionsOf(lmdbPlugin, { path, reserve_bytes: 4 * mebibyte, free_space_floor_bytes: mebibyte });
+    const store = await openLmdb(settings, testEnvironment(), { disk });
+    const { mailbox, replay, receipts } = store.capabilities;
+    const { stored, code } = await fillUp(mailbox!, 0, 6_000);
+    expect(code).toBe("full");
+    expect(stored.length).toBeGreaterThan(500);
+    expect(await allHeld(mailbox!)).toBe(stored.length);
+    expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);
+    await receipts!.put("key", bytesOf(1, 50), 5_000);
+    await ackAll(mailbox!, stored.slice(0, stored.length - 10));
+    expect(await allHeld(mailbox!)).toBe(10);
+    // What was freed lies inside the file; the disk itself is as full as before.
+    const more = await untilStored(mailbox!, 100_000);
+    expect(more.stored.length).toBeGreaterThan(50);
+    // Room on the disk is used at once.
+    const refusedAgain = await fillUp(mailbox!, 200_000, 6_000);
+    expect(refusedAgain.code).toBe("full");
+    disk.bytes *= 4;
+    await untilStored(mailbox!, 300_000);
+    await store.close();
+    expect(statSync(join(path, "data.mdb")).size).toBeLessThan(disk.bytes);
+  }, 60_000);
+
+  test.if(process.platform === "linux" && process.getuid?.() === 0)(
+    "never fills a real file system: stores are refused, acknowledgements work, and it recovers",
+    async () => {
+      const path = folder();
+      mkdirSync(path);
+      const mounted = Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", path]).exitCode === 0;
+      // Containers may not mount; the test above runs there with its own disk.
+      if (!mounted) return;
+      try {
+        const settings = optionsOf(lmdbPlugin, {
+          path: join(path, "store"),
+          reserve_bytes: 8 * mebibyte,
+          free_space_floor_bytes: 2 * mebibyte,
+        });
+        const environment = testEnvironment();
+        const store = await openLmdb(settings, environment);
+        const mailbox = store.capabilities.mailbox!;
+        const { stored, code } = await fillUp(mailbox, 0, 3_000);
+        expect(code).toBe("full");
+        // Somebody else takes the rest.
+        expect(() => writeFileSync(join(path, "ballast"), new Uint8Array(64 * mebibyte))).toThrow();
+        expect((await fillUp(mailbox, 100_000, 3_000)).stored).toEqual([]);
+        expect(await allHeld(mailbox)).toBe(stored.length);
+        await ackAll(mailbox, stored);
+        expect(await allHeld(mailbox)).toBe(0);
+        rmSync(join(path, "ballast"));
+        expect((await untilStored(mailbox, 200_000)).stored.length).toBeGreaterThan(50);
+        expect(environment.fatals).toEqual([]);
+        await store.close();
+      } finally {
+        Bun.spawnSync(["umount", "-l", path]);
+      }
+    },
+    60_000,
+  );
+});
+
+/** Tries until stores are taken again, for at most some seconds: freeing happens in the background. */
+async function untilStored(mailbox: Mailbox, from: number) {
+  for (let attempt = 0; attempt < 60; attempt++) {
+    const some = await fillUp(mailbox, from + attempt * 1_000, 6_000, 160);
+    if (some.stored.length > 0) return some;
+    await Bun.sleep(100);
+  }
+  throw new Error("stores are never taken again");
+}
+
+/** Flips one bit of the first place in the file where the bytes stand. */
+function flipBit(path: string, needle: Uint8Array): void {
+  const file = join(path, "data.mdb");
+  const bytes = readFileSync(file);
+  let flipped = 0;
+  for (let at = bytes.indexOf(needle); at >= 0; at = bytes.indexOf(needle, at + 1)) {
+    bytes[at + 20]! ^= 4;
+    flipped++;
+  }
+  expect(flipped).toBeGreaterThan(0);
+  writeFileSync(file, bytes);
+}
+
+describe("a flipped bit on the disk", () => {
+  test("in a message hides that message, says so, and no other", async () => {
+    const path = folder();
+    const store = await openLmdb(options(path), testEnvironment());
+    for (let n = 0; n < 9; n++) await store.capabilities.mailbox!.store(entry(n), quota());
+    await store.close();
+    flipBit(path, bytesOf(4, 60));
+    const logged: string[] = [];
+    const environment = { ...testEnvironment(), log: (_: string, message: string) => void logged.push(message) };
+    const again = await openLmdb(options(path), environment);
+    const mailbox = again.capabilities.mailbox!;
+    const seen = ids(await listAll(mailbox, alice, pageOf({ entriesMax: 2 })));
+    expect(seen).toEqual([0, 1, 2, 3, 5, 6, 7, 8].map(id));
+    expect(logged.length).toBeGreaterThan(0);
+    expect(codeOf(await failureOf(() => mailbox.message(alice, id(4), 2_000)))).toBe("corrupt");
+    expect(await mailbox.remove(alice, [id(4)], 2_000)).toEqual([id(4)]);
+    await again.close();
+  });
+
+  test("in a receipt or the index is told as corrupt, never answered", async () => {
+    const path = folder();
+    const store = await openLmdb(options(path), testEnvironment());
+    await store.capabilities.receipts!.put("key", bytesOf(9, 200), 5_000);
+    await store.capabilities.mailbox!.store(entry(1), quota());
+    await store.close();
+    flipBit(path, bytesOf(9, 100));
+    const again = await openLmdb(options(path), testEnvironment());
+    expect(codeOf(await failureOf(() => again.capabilities.receipts!.get("key", 1_000)))).toBe("corrupt");
+    await again.close();
+    flipBit(path, Buffer.from(alice.slice(0, 24)));
+    expect(codeOf(await failureOf(() => openLmdb(options(path), testEnvironment())))).toBe("corrupt");
+  });
+});
+
+describe("blocks", () => {
+  test("that are empty or mostly dead are given back, and the file stops growing", async () => {
+    const path = folder();
+    const store = await openLmdb(options(path), testEnvironment(), { fold: { operationsMax: 500, recordsMax: 50 } });
+    const mailbox = store.capabilities.mailbox!;
+    const file = join(path, "data.mdb");
+    const sizes: number[] = [];
+    for (let round = 0; round < 12; round++) {
+      const numbers = Array.from({ length: 600 }, (_, i) => round * 1_000 + i);
+      await Promise.all(numbers.map((n) => mailbox.store(entry(n, { envelope: bytesOf(n, 2_000) }), quota())));
+      // Every twentieth stays, so that no block becomes empty by itself.
+      const acked = numbers.filter((n) => n % 20 !== 0).map(id);
+      expect((await mailbox.remove(alice, acked, 2_000)).length).toBe(acked.length);
+      sizes.push(statSync(file).size);
+    }
+    const held = await listAll(mailbox, alice, pageOf());
+    expect(held.length).toBe(12 * 30);
+    for (const one of held.slice(0, 20)) expect(one.envelope.length).toBe(2_000);
+    await store.close();
+    // 600 entries of 2 KB live at a time, and a twentieth of all: 3 MB would do.
+    expect(sizes.at(-1)!).toBeLessThan(16 * mebibyte);
+    const again = await openLmdb(options(path), testEnvironment());
+    const kept = await listAll(again.capabilities.mailbox!, alice, pageOf());
+    expect(ids(kept)).toEqual(ids(held));
+    for (const [i, one] of kept.entries()) expect(Bun.hash(one.envelope)).toBe(Bun.hash(held[i]!.envelope));
+    await again.close();
+  }, 30_000);
+});
+
+describe("too much at once", () => {
+  test("is refused as unavailable, and what was taken is kept", async () => {
+    const store: Store = await openLmdb(options(folder()), testEnvironment());
+    const mailbox = store.capabilities.mailbox!;
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 6_000 }, (_, n) => mailbox.store(entry(n), quota())),
+    );
+    const taken = outcomes.filter((one) => one.status === "fulfilled").length;
+    expect(taken).toBeGreaterThan(2_000);
+    expect(taken).toBeLessThan(6_000);
+    const codes = new Set(outcomes.map((one) => (one.status === "rejected" ? codeOf(one.reason) : "stored")));
+    expect([...codes].sort()).toEqual(["stored", "unavailable"]);
+    expect((await mailbox.stats(2_000)).entries).toBe(taken);
+    await store.close();
+  });
+});
+
+describe("a commit", () => {
+  const open = (environment: ReturnType<typeof testEnvironment>, commitMsMax?: number) =>
+    openEnvironment({
+      path: folder(),
+      space: { floorBytes: 0, reserveBytes: mebibyte },
+      host: environment,
+      ...(commitMsMax === undefined ? {} : { commitMsMax }),
+    });
+  const key = Buffer.from("key");
+  const size = { kind: "record", bytes: 10 } as const;
+
+  test("whose caller throws leaves nothing behind and harms nobody", async () => {
+    const environment = testEnvironment();
+    const opened = await open(environment);
+    const failed = opened.commit(size, (view) => {
+      view.put("table", key, bytesOf(1, 10));
+      throw new RangeError("no");
+    });
+    const other = opened.commit(size, (view) => view.put("table", Buffer.from("other"), bytesOf(2, 10)));
+    expect(await failureOf(() => failed)).toBeInstanceOf(RangeError);
+    await other;
+    expect(opened.get("table", key)).toBeNull();
+    expect(opened.get("table", Buffer.from("other"))).toEqual(bytesOf(2, 10));
+    expect(environment.fatals).toEqual([]);
+    await opened.close();
+  });
+
+  test("that the library refuses ends the store: the program is told once, and nothing is answered any more", async () => {
+    const environment = testEnvironment();
+    const opened = await open(environment);
+    const tooLong = Buffer.alloc(5_000, 7);
+    const error = await failureOf(() => opened.commit(size, (view) => view.put("table", tooLong, bytesOf(1, 10))));
+    expect(codeOf(error)).toBe("unavailable");
+    expect(environment.fatals.length).toBe(1);
+    expect(codeOf(await failureOf(() => opened.commit(size, () => 1)))).toBe("unavailable");
+    expect(codeOf(await failureOf(() => opened.get("table", key)))).toBe("unavailable");
+    expect(environment.fatals.length).toBe(1);
+    await opened.close();
+  });
+
+  test("that does not end in time ends the store", async () => {
+    const environment = testEnvironment();
+    const path = folder();
+    const space = { floorBytes: 0, reserveBytes: mebibyte };
+    const opened = await openEnvironment({ path, space, host: environment, commitMsMax: 200 });
+    // Somebody who does not keep to the lock holds the write transaction.
+    const script = `
+      import { open } from ${JSON.stringify(Bun.resolveSync("lmdb", import.meta.dir))};
+      const root = open({ path: ${JSON.stringify(path)}, encoding: "binary", overlappingSync: false, maxDbs: 16 });
+      root.transactionSync(() => { console.log("held"); Bun.sleepSync(20_000); });`;
+    const holder = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe" });
+    for await (const _ of holder.stdout) break;
+    const error = await failureOf(() => opened.commit(size, (view) => view.put("table", key, bytesOf(1, 10))));
+    expect(codeOf(error)).toBe("unavailable");
+    expect(environment.fatals.length).toBe(1);
+    holder.kill("SIGKILL");
+    await holder.exited;
+    await opened.close();
+  });
+});
