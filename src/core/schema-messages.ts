@@ -178,7 +178,7 @@ const chunkShape = open(
 );
 
 /** Element of `messages` and of `chunks`. */
-export const cachedEntryShape = open(
+const cachedEntryShape = open(
   {
     message_id: uuidText,
     recipient: didText,

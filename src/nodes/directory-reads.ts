@@ -77,7 +77,7 @@ function renderRecord(record: DidRecord): Record<string, unknown> {
   };
 }
 
-export function renderLinks(links: DeliveryPolicyLinks): Record<string, unknown> {
+function renderLinks(links: DeliveryPolicyLinks): Record<string, unknown> {
   return {
     recipient_policy: links.recipientPolicy,
     tag_policies: links.tagPolicies,

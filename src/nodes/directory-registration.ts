@@ -85,11 +85,11 @@ function registerRoute(parts: DirectoryParts): Route {
 /** Two registrations of one DID never run side by side here, so that the later one sees the receipt. */
 async function register(parts: DirectoryParts, registration: Registration, nowMs: number): Promise<Answer | Fault> {
   // In this order: what is no longer pending when it is asked for has become a record when that is read.
-  const pending = await pendingRegistration(parts, registration.did, nowMs);
+  const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
   const facts = await gatherFacts(parts.ledger, registration.call);
   const refusal = decideRegistration(registration, { facts, pending }, nowMs);
   if (refusal !== null) return refusal;
-  const txId = pending?.txId ?? (await submitRegistration(parts, registration, nowMs));
+  const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
   return isFault(txId) ? txId : renderRegistered(registration, txId);
 }
 
@@ -134,24 +134,25 @@ export function decideAlias({ did, aliasText }: RegistrationSubject, facts: Pick
 }
 
 /**
- * Receipt, submission, receipt with the transaction. When the ledger refuses, the first receipt goes
- * again; when it fails to answer, the receipt stays, because nobody knows what happened.
+ * Receipt, submission, receipt with the transaction. When the ledger refuses, the receipt is again what
+ * it was; when it fails to answer, the receipt stays, because nobody knows what happened.
  */
 async function submitRegistration(
   parts: DirectoryParts,
-  registration: Registration,
-  nowMs: number,
+  { did, call }: Registration,
+  before: { readonly pending: Receipt | null; readonly nowMs: number },
 ): Promise<string | Fault> {
   const { blockTimeMs } = await parts.ledger.head();
-  const pendingUntilMs = nowMs + parts.options.pendingBlocks * blockTimeMs;
-  const receipt = { fingerprint: fingerprintOf(registration.call), pendingUntilMs };
-  await putReceipt(parts, registration.did, { ...receipt, txId: null });
-  const submission = await parts.ledger.submit(registration.call, "register");
+  const pendingUntilMs = before.nowMs + parts.options.pendingBlocks * blockTimeMs;
+  const receipt = { fingerprint: fingerprintOf(call), pendingUntilMs };
+  await putReceipt(parts, did, { ...receipt, txId: null });
+  const submission = await parts.ledger.submit(call, "register");
   if (isFault(submission)) {
-    await parts.receipts.remove(receiptKey(registration.did));
+    if (before.pending === null) await parts.receipts.remove(receiptKey(did));
+    else await putReceipt(parts, did, before.pending);
     return submission;
   }
-  await putReceipt(parts, registration.did, { ...receipt, txId: submission.txHash });
+  await putReceipt(parts, did, { ...receipt, txId: submission.txHash });
   return submission.txHash;
 }
 
@@ -249,7 +250,7 @@ function decideProofTime(text: string, nowMs: number, options: DirectoryOptions)
 /** A registration that this Directory submitted, or was about to submit when `txId` is `null`. */
 type Receipt = { readonly fingerprint: string; readonly pendingUntilMs: number; readonly txId: string | null };
 
-/** Long after the pending state has ended the receipt still tells the `tx_id` of a confirmed DID. */
+/** After the pending state has ended, a receipt still tells the `tx_id` of a confirmed DID for this long. */
 const receiptLifeMs = 30 * 86_400_000;
 
 const receiptKey = (did: Did): string => `registration:${did}`;
@@ -260,7 +261,8 @@ function fingerprintOf(call: RegistrationCall): string {
 }
 
 async function putReceipt(parts: DirectoryParts, did: Did, receipt: Receipt): Promise<void> {
-  await parts.receipts.put(receiptKey(did), utf8(JSON.stringify(receipt)), receipt.pendingUntilMs + receiptLifeMs);
+  const lifeMs = receipt.txId === null ? 0 : receiptLifeMs;
+  await parts.receipts.put(receiptKey(did), utf8(JSON.stringify(receipt)), receipt.pendingUntilMs + lifeMs);
 }
 
 async function readReceipt(parts: DirectoryParts, did: Did, nowMs: number): Promise<Receipt | null> {
@@ -268,11 +270,14 @@ async function readReceipt(parts: DirectoryParts, did: Did, nowMs: number): Prom
   return bytes === null ? null : (JSON.parse(decodeUtf8(bytes) ?? "null") as Receipt | null);
 }
 
-/** The receipt of a registration that is still under way. */
-async function pendingRegistration(parts: DirectoryParts, did: Did, nowMs: number): Promise<Receipt | null> {
-  const receipt = await readReceipt(parts, did, nowMs);
+/** The receipt again while its registration is under way, else `null`. */
+async function stillPending(
+  { ledger }: DirectoryParts,
+  receipt: Receipt | null,
+  nowMs: number,
+): Promise<Receipt | null> {
   if (receipt === null || receipt.pendingUntilMs <= nowMs) return null;
-  const submission = receipt.txId === null ? null : await parts.ledger.submission(receipt.txId);
+  const submission = receipt.txId === null ? null : await ledger.submission(receipt.txId);
   return submission === null || isUnderWay(submission) ? receipt : null;
 }
 
@@ -295,7 +300,7 @@ function statusRoute(parts: DirectoryParts): Route {
       if (isFault(did)) return did;
       // The account is read last: a submission that was under way before can have become a record since.
       const receipt = await readReceipt(parts, did, call.nowMs);
-      const pending = await pendingRegistration(parts, did, call.nowMs);
+      const pending = await stillPending(parts, receipt, call.nowMs);
       const { record } = await parts.ledger.account(did);
       const txId = record === null ? pending?.txId : receipt?.txId;
       return {

@@ -5,7 +5,7 @@
  */
 import { badInput, type Fault } from "../core/fault.ts";
 
-export type EndRule = { readonly aheadMsMax: number; readonly pointer: string };
+type EndRule = { readonly aheadMsMax: number; readonly pointer: string };
 
 /** now < end <= now + the window. `authorization_expired`, `authorization_too_far_ahead`. */
 export function decideEnd(endMs: bigint, nowMs: number, rule: EndRule): Fault | null {

@@ -10,6 +10,8 @@ import fc from "fast-check";
 import { encodeHex0x } from "../../src/core/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger.ts";
+import { compileShape } from "../../src/core/schema.ts";
+import { directoryLimitsShape } from "../../src/core/schema-directory.ts";
 import { updates } from "../../src/nodes/directory-updates.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
@@ -214,6 +216,22 @@ describe("pending registrations", () => {
     expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
   });
 
+  test("whose outcome is unknown stay pending when another one is refused because of them", async () => {
+    let calls = 0;
+    const directory = await directoryOf({
+      around: (ledger) =>
+        withSubmit(ledger, async () => {
+          if (calls++ > 0) return fault("registration_pending", "one is in the pool");
+          throw new StoreError("unavailable", "the line went dead");
+        }),
+    });
+    const identity = identityOf("half done");
+    await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
+    const other = registerBodyOf(identity, directory.nowMs(), { did_document: richDocument(identity) });
+    expect((await directory.ask("POST", "/register-did", other)).body["code"]).toBe("registration_pending");
+    expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
+  });
+
   test("that the ledger refuses leave no trace", async () => {
     const directory = await directoryOf({
       around: (ledger) => withSubmit(ledger, async () => fault("chain_submission_rejected", "no")),
@@ -271,6 +289,17 @@ describe("a ledger whose pool says nothing, as a chain's", () => {
     ];
     expect(second.body["tx_id"]).toBe(first.body["tx_id"]);
     expect(seen.length).toBe(1);
+  });
+});
+
+test("the limits are those that the Directory applies, with the block time that policies count in", async () => {
+  const directory = await directoryOf({ blockTimeMs: 20, options: { unsignedUpdates: "deny" } });
+  const parse = compileShape(directoryLimitsShape);
+  expect(parse(await directory.limits())).toMatchObject({
+    block_time_ms: 20,
+    max_clock_skew_seconds: 300,
+    max_authorization_ahead_seconds: 3_600,
+    unsigned_updates: "deny",
   });
 });
 

@@ -27,6 +27,7 @@ export type Reply = { readonly status: number; readonly body: Json; readonly hea
 
 export type TestDirectory = {
   readonly routes: readonly Route[];
+  readonly limits: () => Promise<Json>;
   readonly store: Store;
   readonly ledger: Ledger;
   readonly nowMs: () => number;
@@ -70,6 +71,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const settle = (reply: Reply) => settled(ledger, String(reply.body["tx_hash"] ?? reply.body["tx_id"]));
   return {
     routes: directory.routes,
+    limits: directory.limits,
     store,
     ledger,
     nowMs: () => nowMs,
