@@ -146,7 +146,11 @@ async function storeEnvelope(node: CacheNode, envelope: Envelope, nowMs: number)
   const outcome = await node.mailbox.store(admitted.entry, quota);
   const refused = refusedOutcome(outcome);
   if (refused !== null) return refused;
-  if (outcome.kind === "stored") node.onStored?.(envelope.to, node.streams.wake(envelope.to));
+  if (outcome.kind === "stored") {
+    // Streams are woken whether or not anybody else is told.
+    const streamed = node.streams.wake(envelope.to);
+    node.onStored?.(envelope.to, streamed);
+  }
   const { messageId, expiresAtMs } = admitted.entry;
   const { appliedTtlMs, maxTtlMs } = admitted;
   const deduped = outcome.kind === "duplicate";

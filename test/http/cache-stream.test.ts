@@ -161,6 +161,15 @@ describe("a stream", () => {
     await second.close();
   });
 
+  test("hears of stores also when nobody else is told of them", async () => {
+    const node = await cacheFor({ untold: true });
+    const stream = await follow(node);
+    const event = stream.take(1);
+    await node.store(envelopeTo(bob, 1));
+    expect(idsOf(await event)).toEqual([uuidOf(1)]);
+    await stream.close();
+  });
+
   test("sees at once what is stored between its read of an empty mailbox and its wait", async () => {
     const read = Promise.withResolvers<void>();
     const answer = Promise.withResolvers<void>();
