@@ -1,0 +1,106 @@
+/**
+ * Directory, Relay and Cache as nodes of their own, as an operator would run them: the Relay and the
+ * Cache learn about recipients from the Directory's public endpoints, and the Relay reaches the Cache
+ * over HTTP.
+ */
+import { afterAll, expect, test } from "bun:test";
+import { directoryRecipients } from "../../src/nodes/recipients.ts";
+import { envelopeTo, uuidOf } from "../support/cache-node.ts";
+import { expectDeliveryResult } from "../support/delivery-shape.ts";
+import { registerBodyOf, simpleDocument } from "../support/directory.ts";
+import { freePort } from "../support/executable.ts";
+import { type Identity, identityOf } from "../support/identity.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const running: TestNodes[] = [];
+afterAll(async () => {
+  for (const nodes of running.reverse()) await nodes.stop();
+});
+
+const listener = () => {
+  const url = `http://127.0.0.1:${freePort()}`;
+  return { url, server: { listen: [url.slice("http://".length)], drain_timeout: "500ms" } };
+};
+
+async function start(input: Parameters<typeof startTestNodes>[0]): Promise<TestNodes> {
+  const nodes = await startTestNodes({ relay: {}, cache: {}, directory: {}, ...input });
+  running.push(nodes);
+  return nodes;
+}
+
+async function post(url: string, body: unknown) {
+  const response = await fetch(url, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
+
+async function register(directory: string, identity: Identity, services: Record<string, unknown>[]): Promise<void> {
+  const document = { ...simpleDocument(identity), service: services };
+  const reply = await post(
+    `${directory}/register-did`,
+    registerBodyOf(identity, Date.now(), { did_document: document }),
+  );
+  expect(reply.status).toBe(202);
+  const path = `${directory}/registration-status/${encodeURIComponent(identity.did)}`;
+  for (;;) {
+    const status = (await (await fetch(path)).json()) as Record<string, unknown>;
+    if (status["registered"] === true) return;
+    await Bun.sleep(20);
+  }
+}
+
+test("an envelope crosses three nodes that know each other by URL only", async () => {
+  const directoryAt = listener();
+  await start({ server: directoryAt.server, directory: { enabled: true, unsigned_updates: "allow" } });
+  const cacheAt = listener();
+  await start({
+    server: cacheAt.server,
+    cache: { enabled: true, public_endpoints: [cacheAt.url], recipients: directoryAt.url },
+  });
+  const relayAt = listener();
+  await start({
+    server: relayAt.server,
+    relay: {
+      enabled: true,
+      recipients: directoryAt.url,
+      public_endpoints: [relayAt.url],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8"],
+    },
+  });
+  const carol = identityOf("carol of three nodes");
+  const key = `${carol.did}#k1`;
+  const gone = `http://127.0.0.1:${freePort()}/`;
+  await register(directoryAt.url, carol, [
+    { id: `${carol.did}#inbox`, type: "SvcInboxService", serviceEndpoint: [gone] },
+    { id: `${carol.did}#cache`, type: "SvcCacheService", serviceEndpoint: [cacheAt.url], authorization: [key] },
+  ]);
+
+  const timestamp = new Date().toISOString();
+  const envelope = { ...envelopeTo(carol, 1), timestamp };
+  const sent = await post(`${relayAt.url}/relay`, envelope);
+  expectDeliveryResult(sent.body);
+  expect([sent.status, sent.body["code"], sent.body["retry_count"]]).toEqual([202, "cached", 2]);
+  expect(sent.body["cache_result"]).toMatchObject({
+    accepted: true,
+    deduped: false,
+    message_id: uuidOf(1),
+    applied_ttl: "PT24H",
+  });
+  const repeated = await post(`${relayAt.url}/relay/${encodeURIComponent(carol.did)}`, envelope);
+  expect(repeated.body["details"]).toEqual({ deduped: true });
+
+  const unknown = await post(`${relayAt.url}/relay`, { ...envelopeTo(identityOf("nobody at all"), 2), timestamp });
+  expect([unknown.status, unknown.body["code"]]).toEqual([404, "recipient_not_found"]);
+
+  const source = directoryRecipients(directoryAt.url);
+  const subject = await source.subject(carol.did);
+  expect(subject?.document?.service.map((service) => service.type)).toEqual(["SvcInboxService", "SvcCacheService"]);
+  expect(await source.policy("recipient", carol.did)).toBeNull();
+  expect(await source.policy("tag", carol.did)).toBeNull();
+  expect(await source.persona(carol.did)).toBeNull();
+  expect(await source.blockTimeMs()).toBe(50);
+}, 20_000);
