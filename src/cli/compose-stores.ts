@@ -4,6 +4,7 @@
  */
 import type { Config } from "../config.ts";
 import { builtInPlugins } from "../plugins/index.ts";
+import { loadPlugins } from "../plugins/load.ts";
 import { type Need, type StoreConfiguration, storeProblems } from "../storage/bind.ts";
 import type { InputProblem } from "../storage/contract.ts";
 
@@ -11,7 +12,8 @@ export async function storeConfiguration(config: Config): Promise<StoreConfigura
   const stores = Object.fromEntries(
     Object.entries(config.stores).map(([name, { plugin, ...options }]) => [name, { plugin, options }]),
   );
-  return { stores, plugins: builtInPlugins, needs: needsOf(config) };
+  const { plugins, problems } = await loadPlugins(stores, process.cwd());
+  return { stores, plugins: [...builtInPlugins, ...plugins], needs: needsOf(config), pluginProblems: problems };
 }
 
 /** Every problem of the stores, found without opening one. */

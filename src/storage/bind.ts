@@ -58,6 +58,8 @@ export type StoreConfiguration = {
   readonly stores: Readonly<Record<string, StoreSettings>>;
   readonly plugins: readonly ConfigurablePlugin[];
   readonly needs: readonly Need[];
+  /** What was wrong with external plugins, under `stores.<name>.plugin`; told with everything else. */
+  readonly pluginProblems?: readonly InputProblem[];
 };
 
 export type OpenStores = {
@@ -104,8 +106,13 @@ export async function openStores(
   return bound(configuration.needs, stores);
 }
 
-function plan({ stores, plugins, needs }: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
-  const steps = new Map<string, OpenStep>();
+function plan(configuration: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
+  const needs = needProblems(configuration);
+  const { steps, problems } = checkedStores(configuration);
+  return { steps, problems: [...needs, ...problems] };
+}
+
+function needProblems({ stores, plugins, needs }: StoreConfiguration): InputProblem[] {
   const problems: InputProblem[] = [];
   for (const need of needs) {
     const settings = Object.hasOwn(stores, need.store) ? stores[need.store] : undefined;
@@ -120,10 +127,17 @@ function plan({ stores, plugins, needs }: StoreConfiguration): { steps: OpenStep
       problems.push({ setting: need.setting, message });
     }
   }
-  // Every configured store is checked, and only those that are needed are opened.
+  return problems;
+}
+
+/** Every configured store is checked, and only those that are needed are opened. */
+function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreConfiguration) {
+  const steps: OpenStep[] = [];
+  const problems: InputProblem[] = [...pluginProblems];
   for (const [name, settings] of Object.entries(stores)) {
     const plugin = plugins.find((known) => known.name === settings.plugin);
     if (plugin === undefined) {
+      if (pluginProblems.some(({ setting }) => setting === `stores.${name}.plugin`)) continue;
       const known = plugins.map((one) => one.name).join(", ");
       problems.push({
         setting: `stores.${name}.plugin`,
@@ -136,9 +150,9 @@ function plan({ stores, plugins, needs }: StoreConfiguration): { steps: OpenStep
       for (const { setting, message } of configured.problems) {
         problems.push({ setting: setting === "" ? `stores.${name}` : `stores.${name}.${setting}`, message });
       }
-    } else if (needs.some((need) => need.store === name)) steps.set(name, { name, open: configured.open });
+    } else if (needs.some((need) => need.store === name)) steps.push({ name, open: configured.open });
   }
-  return { steps: [...steps.values()], problems };
+  return { steps, problems };
 }
 
 const strength: Readonly<Record<Durability, number>> = { volatile: 0, committed: 1, flushed: 2 };

@@ -6,10 +6,24 @@ import { join } from "node:path";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin, openLmdb } from "../../src/plugins/lmdb/lmdb.ts";
 import type { Disk } from "../../src/plugins/lmdb/space.ts";
+import { openTable } from "../../src/plugins/lmdb/table.ts";
+import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { alice, bytesOf, did, entry, failureOf, id, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
+import {
+  alice,
+  bytesOf,
+  did,
+  entry,
+  failureOf,
+  id,
+  ids,
+  listAll,
+  pageOf,
+  quota,
+  seeded,
+} from "../conformance/samples.ts";
 
 const base = mkdtempSync(join(tmpdir(), "waypost-unit-lmdb-"));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -362,6 +376,43 @@ describe("a commit", () => {
     expect(environment.fatals.length).toBe(1);
     holder.kill("SIGKILL");
     await holder.exited;
+    await opened.close();
+  });
+});
+
+describe("the table on disk", () => {
+  test("answers as the table in memory does, inside commits and between them", async () => {
+    const opened = await openEnvironment({
+      path: folder(),
+      space: { floorBytes: 0, reserveBytes: mebibyte },
+      host: testEnvironment(),
+    });
+    const tables = [openTable(opened), openMemoryTable({ bytesMax: 1 << 24 })];
+    const random = seeded(7);
+    const below = (n: number) => Math.floor(random() * n);
+    const letters = ["a", "b", "/", "\u{ffff}", "\u{10000}"];
+    const keyOf = () => Array.from({ length: 1 + below(3) }, () => letters[below(letters.length)]).join("");
+    for (let step = 0; step < 60; step++) {
+      const puts = Array.from({ length: below(5) }, () => [keyOf(), bytesOf(below(99), below(40))] as const);
+      const removes = Array.from({ length: below(3) }, keyOf);
+      const [prefix, after, fails] = [random() < 0.3 ? "" : keyOf(), keyOf(), random() < 0.2];
+      const range = { limit: 1 + below(8), ...(random() < 0.5 ? { after } : {}) };
+      const answers = [];
+      for (const table of tables) {
+        const inside: unknown[] = [];
+        const failure = await failureOf(() =>
+          table.commit((view) => {
+            for (const [key, value] of puts) view.put(key, value);
+            for (const key of removes) view.remove(key);
+            inside.push(view.range(prefix, range), view.get(after));
+            if (fails) throw new RangeError("no");
+          }),
+        );
+        expect(failure instanceof RangeError).toBe(fails);
+        answers.push([inside, table.range(prefix, range), table.get(after)]);
+      }
+      expect(answers[0]).toEqual(answers[1]!);
+    }
     await opened.close();
   });
 });

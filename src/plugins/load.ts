@@ -1,0 +1,70 @@
+/**
+ * External plugins: modules that the configuration names by path (`plugin = "./postgres.ts"`), whose
+ * default export is a `StoragePlugin`. They run with all rights of the program, so only the operator's
+ * configuration names them. Works in the compiled executable too, which imports from the disk by
+ * absolute path.
+ */
+import { isAbsolute, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type ConfigurablePlugin, configurable, type StoreSettings } from "../storage/bind.ts";
+import type { CapabilityName, InputProblem, StoragePlugin } from "../storage/contract.ts";
+
+export type LoadedPlugins = {
+  /** Under the names by which the configuration calls them: their paths as written. */
+  readonly plugins: ConfigurablePlugin[];
+  readonly problems: InputProblem[];
+};
+
+/** Whether a plugin is named by path. A built-in one is a bare word. */
+export function isModulePath(plugin: string): boolean {
+  return plugin.startsWith("./") || plugin.startsWith("../") || isAbsolute(plugin);
+}
+
+/** Loads every module that the stores name, once each. Relative paths are resolved against `base`. */
+export async function loadPlugins(
+  stores: Readonly<Record<string, StoreSettings>>,
+  base: string,
+): Promise<LoadedPlugins> {
+  const plugins: ConfigurablePlugin[] = [];
+  const problems: InputProblem[] = [];
+  const loaded = new Map<string, ConfigurablePlugin | string>();
+  for (const [name, { plugin }] of Object.entries(stores)) {
+    if (!isModulePath(plugin)) continue;
+    let found = loaded.get(plugin);
+    if (found === undefined) {
+      found = await loadPlugin(plugin, base);
+      loaded.set(plugin, found);
+      if (typeof found !== "string") plugins.push(found);
+    }
+    if (typeof found === "string") problems.push({ setting: `stores.${name}.plugin`, message: found });
+  }
+  return { plugins, problems };
+}
+
+/** The plugin, or what is wrong with the module. */
+async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugin | string> {
+  let exported: unknown;
+  try {
+    const module: { readonly default?: unknown } = await import(pathToFileURL(resolve(base, path)).href);
+    exported = module.default;
+  } catch (error) {
+    return `the module ${path} can't be loaded: ${error instanceof Error ? error.message : String(error)}`;
+  }
+  const wrong = shapeProblem(exported);
+  return wrong === null ? { ...configurable(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;
+}
+
+const capabilityNames: readonly CapabilityName[] = ["mailbox", "replay", "receipts", "ledger"];
+
+function shapeProblem(exported: unknown): string | null {
+  if (typeof exported !== "object" || exported === null) return "has no default export that is a storage plugin";
+  const { name, provides, parseOptions, open } = exported as Partial<Record<keyof StoragePlugin, unknown>>;
+  if (typeof name !== "string" || name === "") return "exports a plugin without a name";
+  if (!Array.isArray(provides) || provides.length === 0) return "exports a plugin that provides nothing";
+  const unknown = provides.find((one) => !capabilityNames.includes(one));
+  if (unknown !== undefined) return `exports a plugin that provides "${String(unknown)}", which nobody knows`;
+  if (typeof parseOptions !== "function" || typeof open !== "function") {
+    return "exports a plugin without parseOptions or open";
+  }
+  return null;
+}
