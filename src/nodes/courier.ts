@@ -11,6 +11,7 @@ import {
   type Endpoint,
   type EndpointRules,
   type Network,
+  parseAddress,
   parseEndpoint,
   parseNetwork,
 } from "../core/address.ts";
@@ -182,7 +183,7 @@ async function travel(trip: Trip, endpoint: Endpoint, request: Flight): Promise<
 }
 
 async function addressesOf(trip: Trip, endpoint: Endpoint): Promise<readonly string[] | null> {
-  if (parseNetwork(endpoint.host) !== null) return [endpoint.host];
+  if (parseAddress(endpoint.host) !== null) return [endpoint.host];
   try {
     const found = await trip.addresses.get(endpoint.host);
     return found.length === 0 ? null : found.map((entry) => entry.address);
