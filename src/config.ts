@@ -272,6 +272,13 @@ const cacheSchema = z.strictObject({
   recipient_streams_max: count(8, { max: 1_000 }).meta(doc("Open streams of one recipient.")),
   stream_heartbeat: duration("15s", { min: 1_000, max: 60_000 }).meta(doc("Longest silence of a stream.")),
   stream_life: duration("15m", { min: 1_000, max: 86_400_000 }).meta(doc("Life of a stream; the client comes again.")),
+  wake_url: endpoint
+    .nullable()
+    .prefault(null)
+    .meta(doc("URL that is told `{recipient_digest, count}` of new entries for recipients without a stream.")),
+  wake_interval: duration("1m", { min: 1_000, max: 86_400_000 }).meta(
+    doc("Shortest time between two such calls for one recipient."),
+  ),
   ...admissionSettings,
 });
 

@@ -12,6 +12,7 @@ import { deliveryLimits } from "../core/delivery.ts";
 import { createSigner } from "../core/ed25519.ts";
 import type { EnvelopeLimits } from "../core/envelope.ts";
 import { type Cache, type CacheParts, createCache } from "../nodes/cache.ts";
+import { createWakeHook, wakeDefaults } from "../nodes/cache-wake.ts";
 import { type Courier, createCourier, type Resolver } from "../nodes/courier.ts";
 import { laneLimits } from "../nodes/courier-lanes.ts";
 import { createDirectory, type Directory } from "../nodes/directory.ts";
@@ -91,11 +92,15 @@ function composeDirectory({ directory }: Config, { stores }: ComposeParts): Dire
   });
 }
 
-async function composeCache(config: Config, { stores, now }: ComposeParts): Promise<Cache> {
+async function composeCache(config: Config, { stores, now, log }: ComposeParts): Promise<Cache> {
   const { cache } = config;
   const [first, ...others] = cache.public_endpoints;
   if (first === undefined) throw failed("cache.public_endpoints: at least one");
-  return createCache({
+  const wake =
+    cache.wake_url === null
+      ? null
+      : createWakeHook({ ...wakeDefaults, url: cache.wake_url, intervalMs: cache.wake_interval }, log);
+  const node = createCache({
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
     recipients: recipientsOf("cache", config, stores),
@@ -124,7 +129,13 @@ async function composeCache(config: Config, { stores, now }: ComposeParts): Prom
         entriesPerReadMax: cache.page_entries_max,
       },
     },
+    ...(wake === null ? {} : { onStored: wake.stored }),
   });
+  const close = () => {
+    node.close();
+    wake?.close();
+  };
+  return { ...node, close };
 }
 
 function composeSessions(config: Config, { stores, now, log }: ComposeParts): LiveSessions {

@@ -252,19 +252,27 @@ export const messageStateShape = open(
   { state: "absent", message: null },
 );
 
+const ackMembers = {
+  did: didText,
+  message_ids: Type.Array(Type.String(), { description: "1 to 1,000 UUIDs" }),
+  device_id: Type.Optional(Type.String()),
+};
+
+const ackProofMembers = {
+  service_id: Type.String(),
+  cache_endpoint: Type.String(),
+  key_id: Type.String(),
+  timestamp: Type.String(),
+  nonce: Type.String({ description: "8 to 128 visible ASCII characters, never used twice" }),
+  signature_b64: Type.String(),
+};
+
+/** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
+export const ackRequestShape = closed({ ...ackMembers, ...Type.Partial(Type.Object(ackProofMembers)).properties });
+
 /** Body of `POST /cache/ack`. The ids are parsed, trimmed and counted by the Cache. */
 export const ackBodyShape = closed(
-  {
-    did: didText,
-    message_ids: Type.Array(Type.String(), { description: "1 to 1,000 UUIDs" }),
-    device_id: Type.Optional(Type.String()),
-    service_id: Type.String(),
-    cache_endpoint: Type.String(),
-    key_id: Type.String(),
-    timestamp: Type.String(),
-    nonce: Type.String({ description: "8 to 128 visible ASCII characters, never used twice" }),
-    signature_b64: Type.String(),
-  },
+  { ...ackMembers, ...ackProofMembers },
   {
     did: exampleDid,
     message_ids: [messageId],

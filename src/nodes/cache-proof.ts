@@ -4,7 +4,6 @@
  * decided by `core/proof.ts` once its document has been gathered.
  * Source: interface "Signed Cache proof", decisions sections 3, 6 and 10.
  */
-import { Type } from "@sinclair/typebox";
 import { type Did, parseDid, parseUuid, type Uuid } from "../core/did.ts";
 import { badInput, type Fault, isFault } from "../core/fault.ts";
 import { parseJsonObject } from "../core/json.ts";
@@ -19,8 +18,8 @@ import {
   type RetrievalRule,
   retrievalHeaders,
 } from "../core/proof.ts";
-import { closed, compileShape } from "../core/schema.ts";
-import { ackBodyShape } from "../core/schema-messages.ts";
+import { compileShape } from "../core/schema.ts";
+import { ackRequestShape } from "../core/schema-messages.ts";
 import type { Replay } from "../storage/contract.ts";
 import type { Call } from "./http.ts";
 
@@ -70,22 +69,7 @@ export function decodePathUuid(call: Call, name: string): Uuid | Fault {
 
 // ------------------------------------------------------------------------------------------------ ack
 
-const { did, message_ids, device_id, ...proofMembers } = ackBodyShape.properties;
-
-/** The documented body, but a missing value of the proof is left to the proof, which answers 401. */
-const checkAckBody = compileShape(
-  closed({
-    did,
-    message_ids,
-    device_id,
-    service_id: Type.Optional(proofMembers.service_id),
-    cache_endpoint: Type.Optional(proofMembers.cache_endpoint),
-    key_id: Type.Optional(proofMembers.key_id),
-    timestamp: Type.Optional(proofMembers.timestamp),
-    nonce: Type.Optional(proofMembers.nonce),
-    signature_b64: Type.Optional(proofMembers.signature_b64),
-  }),
-);
+const checkAckBody = compileShape(ackRequestShape);
 
 export type ProvenAck = ProvenRead & { readonly messageIds: readonly Uuid[] };
 
