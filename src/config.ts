@@ -267,7 +267,7 @@ const cacheSchema = z.strictObject({
   page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one answer.")),
   page_bytes_max: size("1MiB", { max: 16 << 20 }).meta(doc("Bytes of envelopes in one answer, past the first.")),
   summary_entries_max: count(1_000, { max: 10_000 }).meta(doc("Ids in one answer of a summary.")),
-  ack_ids_max: count(1_000, { max: 10_000 }).meta(doc("Ids in one acknowledgement.")),
+  ack_ids_max: count(1_000, { max: 4_000 }).meta(doc("Ids in one acknowledgement.")),
   streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
   recipient_streams_max: count(8, { max: 1_000 }).meta(doc("Open streams of one recipient.")),
   stream_heartbeat: duration("15s", { min: 1_000, max: 60_000 }).meta(doc("Longest silence of a stream.")),

@@ -276,8 +276,9 @@ const storeCodes = [
   "storage_full",
 ] as const satisfies readonly FaultCode[];
 
-/** An acknowledgement of 1,000 ids with generous white space. */
-const ackBodyBytesMax = 128 * 1024;
+/** Room for the proof of an acknowledgement, and for each of its ids with generous white space. */
+const ackProofBytesMax = 16 * 1024;
+const ackIdBytesMax = 128;
 
 type ReadPlan = {
   readonly path: string;
@@ -395,7 +396,7 @@ function ackRoute(node: CacheNode): Route {
       responses: { 200: { description: "The ids that were removed, sorted", schema: ackShape } },
       codes: ["invalid_json", "too_large", "unsupported_media_type", ...proofCodes],
     },
-    bodyBytesMax: ackBodyBytesMax,
+    bodyBytesMax: ackProofBytesMax + ackIdBytesMax * node.options.ackIdsMax,
     lane: "reserved",
     faults: "problem",
     unavailable: "service_unavailable",
