@@ -43,6 +43,8 @@ export type ComposeParts = NodeOverrides & {
   readonly metrics: Metrics;
 };
 
+type NodeParts = ComposeParts & { readonly recipients: (node: "relay" | "cache") => RecipientSource };
+
 export type ComposedNodes = {
   readonly routes: readonly Route[];
   /** What `/limits` answers. */
@@ -54,7 +56,8 @@ export type ComposedNodes = {
   readonly close: () => void;
 };
 
-export async function composeNodes(config: Config, parts: ComposeParts): Promise<ComposedNodes> {
+export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
+  const parts = { ...overrides, recipients: sharedRecipients(config, overrides.stores) };
   const directory = config.directory.enabled ? composeDirectory(config, parts) : null;
   const cache = config.cache.enabled ? await composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
@@ -92,7 +95,7 @@ function composeDirectory({ directory }: Config, { stores }: ComposeParts): Dire
   });
 }
 
-async function composeCache(config: Config, { stores, now, log }: ComposeParts): Promise<Cache> {
+async function composeCache(config: Config, { stores, recipients, now, log }: NodeParts): Promise<Cache> {
   const { cache } = config;
   const [first, ...others] = cache.public_endpoints;
   if (first === undefined) throw failed("cache.public_endpoints: at least one");
@@ -103,7 +106,7 @@ async function composeCache(config: Config, { stores, now, log }: ComposeParts):
   const node = createCache({
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
-    recipients: recipientsOf("cache", config, stores),
+    recipients: recipients("cache"),
     sign: await readSigner(cache.signing_key_file),
     now,
     options: {
@@ -138,10 +141,10 @@ async function composeCache(config: Config, { stores, now, log }: ComposeParts):
   return { ...node, close };
 }
 
-function composeSessions(config: Config, { stores, now, log }: ComposeParts): LiveSessions {
+function composeSessions(config: Config, { stores, recipients, now, log }: NodeParts): LiveSessions {
   const { relay } = config;
   return createSessions({
-    recipients: recipientsOf("relay", config, stores),
+    recipients: recipients("relay"),
     replay: stores.capability("relay.store", "replay"),
     endpoints: relay.public_endpoints,
     skewMs: relay.clock_skew,
@@ -153,10 +156,10 @@ function composeSessions(config: Config, { stores, now, log }: ComposeParts): Li
 
 type RelayNeighbours = { readonly cache: Cache | null; readonly sessions: LiveSessions | null };
 
-function composeRelay(config: Config, parts: ComposeParts & RelayNeighbours): Relay {
+function composeRelay(config: Config, parts: NodeParts & RelayNeighbours): Relay {
   const { relay } = config;
   return createRelay({
-    recipients: recipientsOf("relay", config, parts.stores),
+    recipients: parts.recipients("relay"),
     receipts: parts.stores.capability("relay.store", "receipts"),
     courier: composeCourier(relay, parts),
     cacheDoor: parts.cache === null ? null : { endpoints: config.cache.public_endpoints, store: parts.cache.store },
@@ -226,6 +229,17 @@ function admissionRules(node: Config["relay"] | Config["cache"]): AdmissionRules
     denyRecipients: new Set(node.deny_recipients),
     allowSenders: new Set(node.allow_senders),
     denySenders: new Set(node.deny_senders),
+  };
+}
+
+/** One source for each answer of the configuration, so that all nodes of the process share what it remembers. */
+function sharedRecipients(config: Config, stores: OpenStores): NodeParts["recipients"] {
+  const sources = new Map<string, RecipientSource>();
+  return (node) => {
+    const name = config[node].recipients;
+    const source = sources.get(name) ?? recipientsOf(node, config, stores);
+    sources.set(name, source);
+    return source;
   };
 }
 
