@@ -9,7 +9,15 @@
  */
 import type { Uuid } from "../../core/did.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { checksumBytes, matchesChecksum, orderedKey, orderedNumber, recordVersion, Writer } from "./records.ts";
+import {
+  checksumBytes,
+  matchesChecksum,
+  orderedKey,
+  orderedNumber,
+  recordVersion,
+  uuidText,
+  Writer,
+} from "./records.ts";
 
 export type Place = { readonly block: number; readonly offset: number };
 
@@ -104,14 +112,12 @@ export function readBody(block: Uint8Array, offset: number): FoundBody {
   const [previewBytes, envelopeBytes] = [view.getUint16(at + 2), view.getUint32(at + 4)];
   const end = offset + bodyBytes(previewBytes, envelopeBytes);
   if (end > block.length) throw new StoreError("corrupt", "a message lies outside its block");
-  const hex = block.subarray(at + 20, at + 36).toHex();
-  const parts = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)];
   const preview = offset + headerBytes;
   return {
     offset,
     slot: view.getUint32(at + 8),
     expiresAtMs: view.getUint32(at + 12) * 2 ** 32 + view.getUint32(at + 16),
-    messageId: parts.join("-") as Uuid,
+    messageId: uuidText(block.subarray(at + 20, at + 36)),
     preview: block.slice(preview, preview + previewBytes),
     envelope: block.slice(preview + previewBytes, end),
     bytes: block.subarray(offset, end),

@@ -130,13 +130,11 @@ function readRow(reader: Reader): PlacedRow {
   const [arrival, expiresAtMs, keptUntilMs] = [reader.u53(), reader.u53(), reader.u53()];
   const [envelopeBytes, preview] = [reader.u32(), reader.u16()];
   const previewBytes = preview === noPreview ? null : preview;
-  const place = readPlace(reader);
+  const { block, offset } = readPlace(reader);
   const isChunk = reader.u8() === 1;
   const chunk = isChunk ? { groupId: reader.uuid(), sequence: reader.u32(), total: reader.u32() } : null;
-  return {
-    ...{ slot, status, arrival, recipient, messageId, chunk, expiresAtMs, keptUntilMs },
-    ...{ onExpiry, envelopeBytes, previewBytes, ...place },
-  };
+  const times = { arrival, expiresAtMs, keptUntilMs };
+  return { slot, status, recipient, messageId, chunk, ...times, onExpiry, envelopeBytes, previewBytes, block, offset };
 }
 
 function writePlace(writer: Writer, { block, offset }: Place): void {
