@@ -216,9 +216,10 @@ describe("pending registrations", () => {
     expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
   });
 
-  test("whose outcome is unknown stay pending when another one is refused because of them", async () => {
+  test("whose outcome is unknown stay pending, and no longer than before, when another one is refused because of them", async () => {
     let calls = 0;
     const directory = await directoryOf({
+      blockTimeMs: 1_000,
       around: (ledger) =>
         withSubmit(ledger, async () => {
           if (calls++ > 0) return fault("registration_pending", "one is in the pool");
@@ -227,9 +228,12 @@ describe("pending registrations", () => {
     });
     const identity = identityOf("half done");
     await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
+    directory.advance(30_000);
     const other = registerBodyOf(identity, directory.nowMs(), { did_document: richDocument(identity) });
     expect((await directory.ask("POST", "/register-did", other)).body["code"]).toBe("registration_pending");
     expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
+    directory.advance(34_000);
+    expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
   });
 
   test("that the ledger refuses leave no trace", async () => {
