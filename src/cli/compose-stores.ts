@@ -5,10 +5,12 @@
 import type { Config } from "../config.ts";
 import { builtInPlugins } from "../plugins/index.ts";
 import { loadPlugins } from "../plugins/load.ts";
-import { type Need, type StoreConfiguration, storeProblems } from "../storage/bind.ts";
-import type { InputProblem } from "../storage/contract.ts";
+import { type Need, type OpenStores, openStores, type StoreConfiguration, storeProblems } from "../storage/bind.ts";
+import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import { failed } from "./outcome.ts";
 
-export async function storeConfiguration(config: Config): Promise<StoreConfiguration> {
+/** External modules are loaded on the way; relative paths start at the working folder. */
+async function storeConfiguration(config: Config): Promise<StoreConfiguration> {
   const stores = Object.fromEntries(
     Object.entries(config.stores).map(([name, { plugin, ...options }]) => [name, { plugin, options }]),
   );
@@ -19,6 +21,15 @@ export async function storeConfiguration(config: Config): Promise<StoreConfigura
 /** Every problem of the stores, found without opening one. */
 export async function checkStores(config: Config): Promise<InputProblem[]> {
   return storeProblems(await storeConfiguration(config));
+}
+
+/** Opens what the nodes need. Problems of the configuration and of the stores are told in one failure. */
+export async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
+  const opened = await openStores(await storeConfiguration(config), environment).catch((error: unknown) => {
+    throw error instanceof StoreError ? failed(error.message) : error;
+  });
+  if (!Array.isArray(opened)) return opened;
+  throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
 }
 
 /** What a `202` promises must survive the death of the machine, so every need asks for `flushed`. */

@@ -9,11 +9,10 @@ import { type Listener, listen } from "../nodes/listen.ts";
 import type { Log } from "../nodes/log.ts";
 import { createMetrics, type Metrics } from "../nodes/metrics.ts";
 import { statusRoutes } from "../nodes/status.ts";
-import { type OpenStores, openStores } from "../storage/bind.ts";
-import type { StoreEnvironment } from "../storage/contract.ts";
+import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./compose-nodes.ts";
-import { storeConfiguration } from "./compose-stores.ts";
+import { openConfiguredStores } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
 import { startSweepers } from "./sweep.ts";
 
@@ -68,12 +67,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     throw error;
   }
-}
-
-async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
-  const opened = await openStores(await storeConfiguration(config), environment);
-  if (!Array.isArray(opened)) return opened;
-  throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
 }
 
 type AppParts = {
@@ -154,11 +147,24 @@ type ListenParts = {
   readonly now: () => number;
 };
 
+/** Binds every address; when one can't be bound, those before it are given up again. */
 function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
   const { main, admin, nodes, now } = parts;
-  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
-  return {
-    main: config.server.listen.map((address) => listen({ app: main, address, now, ...upgrade })),
-    admin: admin === null ? [] : config.server.admin_listen.map((address) => listen({ app: admin, address, now })),
+  const bound = { main: [] as Listener[], admin: [] as Listener[] };
+  const bind = (address: string, open: () => Listener): Listener => {
+    try {
+      return open();
+    } catch (error) {
+      for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
+      throw failed(`${address} can't be listened on: ${error instanceof Error ? error.message : String(error)}`);
+    }
   };
+  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
+  for (const address of config.server.listen) {
+    bound.main.push(bind(address, () => listen({ app: main, address, now, ...upgrade })));
+  }
+  for (const address of admin === null ? [] : config.server.admin_listen) {
+    bound.admin.push(bind(address, () => listen({ app: admin ?? main, address, now })));
+  }
+  return bound;
 }

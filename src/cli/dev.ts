@@ -46,11 +46,18 @@ export function registerDevCommand(program: Command): void {
     .action(async (options: { port: string; data: string }) => {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
       const folder = resolve(options.data);
-      const config = devConfig({ port: Number(options.port), folder });
+      const config = devConfig({ port: parsePort(options.port), folder });
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStderr });
       await runUntilSignal(config, sink, ({ url }) => console.log(welcome(url, folder)));
       console.log("Stopped. Everything is kept; starting again finds it.");
+      process.exit(0);
     });
+}
+
+function parsePort(text: string): number {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  if (port < 1 || port > 65_535) throw failed("--port must be a number from 1 to 65535");
+  return port;
 }
 
 function welcome(url: string, folder: string): string {

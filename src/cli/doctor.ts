@@ -8,9 +8,8 @@ import type { Command } from "commander";
 import type { Config } from "../config.ts";
 import { checkOutboundEnvironment } from "../nodes/courier.ts";
 import { parseListenAddress } from "../nodes/listen.ts";
-import { openStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
-import { storeConfiguration } from "./compose-stores.ts";
+import { openConfiguredStores } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { failed } from "./outcome.ts";
 
@@ -110,10 +109,7 @@ function canListen(address: string): Promise<string | null> {
 async function stores(config: Config): Promise<Finding> {
   const quiet = { now: Date.now, log: () => undefined, fatal: () => undefined };
   try {
-    const opened = await openStores(await storeConfiguration(config), quiet);
-    if (Array.isArray(opened)) {
-      return { name: "stores", ok: false, detail: opened.map((one) => `${one.setting}: ${one.message}`).join("; ") };
-    }
+    const opened = await openConfiguredStores(config, quiet);
     try {
       await opened.probe();
       return { name: "stores", ok: true, detail: [...opened.stores.keys()].join(", ") || "none" };

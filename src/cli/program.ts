@@ -10,6 +10,7 @@ import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
 import { registerHealthCommand } from "./health.ts";
 import { registerKeyCommand } from "./key.ts";
+import { registerListenCommand } from "./listen.ts";
 import { CommandFailure } from "./outcome.ts";
 import { registerPurgeCommand } from "./purge.ts";
 import { registerQueryCommand } from "./query.ts";
@@ -27,6 +28,7 @@ function createProgram(): Command {
   registerDidCommand(program);
   registerSendCommand(program);
   registerReceiveCommand(program);
+  registerListenCommand(program);
   registerQueryCommand(program);
   registerPurgeCommand(program);
   registerKeyCommand(program);
@@ -50,7 +52,8 @@ export async function runProgram(argv: readonly string[]): Promise<number> {
       console.error(error.message);
       return error.exitCode;
     }
-    console.error(error);
+    // The stack alone: the runtime would print lines of the compiled program beside it.
+    console.error(error instanceof Error ? error.stack : error);
     return 1;
   }
 }

@@ -3,11 +3,9 @@
  * run beside the nodes themselves; running nodes tell the same at `/metrics`.
  */
 import type { Command } from "commander";
-import { openStores } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
-import { storeConfiguration } from "./compose-stores.ts";
+import { openConfiguredStores } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { failed } from "./outcome.ts";
 
 type StoreReport = {
   readonly name: string;
@@ -28,14 +26,13 @@ export function registerStorageCommand(program: Command): void {
     .option("--json", "print JSON")
     .action(async (options: { config: string; json?: boolean }) => {
       const config = await readConfig(options.config);
-      const opened = await openStores(await storeConfiguration(config), {
+      const opened = await openConfiguredStores(config, {
         now: Date.now,
         log: () => undefined,
         fatal: (reason) => {
           throw new Error(reason);
         },
       });
-      if (Array.isArray(opened)) throw failed(opened.map((one) => `${one.setting}: ${one.message}`).join("\n"));
       try {
         const reports = await Promise.all([...opened.stores].map(([name, store]) => reportStore(name, store)));
         console.log(options.json ? JSON.stringify(reports, null, 2) : reports.map(renderReport).join("\n\n"));

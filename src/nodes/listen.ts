@@ -77,6 +77,8 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
       ? Bun.serve<Session, string>({ ...shared, unix: place.unix })
       : Bun.serve<Session, string>({
           ...shared,
+          // Said because outside development the server would share its port with a second process.
+          reusePort: false,
           idleTimeout: idleTimeoutSeconds,
           hostname: place.hostname,
           port: place.port,

@@ -62,6 +62,21 @@ describe("configuration", () => {
   });
 });
 
+test("a second process on the same address or the same data is refused in one line", async () => {
+  const folder = join(cwd, "second");
+  const { url } = placeExample("cache.toml", folder);
+  const other = join(cwd, "other");
+  const { url: otherUrl } = placeExample("cache.toml", other);
+  const node = await startNode(["serve"], { cwd: folder, url });
+  const sameData = await run(["serve"], { cwd: folder });
+  expect([sameData.code, sameData.stderr.trim().split("\n").length]).toEqual([1, 1]);
+  const path = join(other, "waypost.toml");
+  writeFileSync(path, readFileSync(path, "utf8").replace(otherUrl.slice(7), url.slice(7)));
+  const sameAddress = await run(["serve"], { cwd: other });
+  expect([sameAddress.code, sameAddress.stderr.includes("can't be listened on")]).toEqual([1, true]);
+  expect(await node.kill("SIGTERM")).toBe(0);
+});
+
 describe("examples", () => {
   test.each(["all-in-one.toml", "relay.toml", "cache.toml", "container.toml"])(
     "%s starts, serves and ends",

@@ -217,6 +217,11 @@ test("an upgrade goes to the sessions and everything else to the routes", async 
   await listener.drain(500);
 });
 
+test("an address that is in use can't be listened on again", () => {
+  const address = server.url.slice("http://".length);
+  expect(() => listen({ app: main.app, address, now: () => Date.now() })).toThrow();
+});
+
 test("a Unix socket can be listened on", async () => {
   const path = `${process.env["TMPDIR"] ?? "/tmp"}/waypost-${process.pid}.sock`;
   const { app } = testApp(routes);
