@@ -2,7 +2,7 @@
  * `waypost dev`: all three nodes on one loopback listener without any configuration, for trying and
  * developing. Data stay under `.waypost/`, so starting again finds everything.
  */
-import { resolve } from "node:path";
+import { delimiter, resolve } from "node:path";
 import type { Command } from "commander";
 import { type Config, type ConfigInput, checkConfig } from "../config.ts";
 import { checkOutboundEnvironment } from "../nodes/courier.ts";
@@ -81,15 +81,15 @@ Try it in another terminal, in this folder:
 
 /** How the person who started this can start another command: the executable itself, or the package script. */
 function ownCommand(): string {
-  if (!Bun.main.startsWith("/$bunfs/") && !Bun.main.includes("~BUN")) {
-    return Bun.which("bun") === null || startedByNpx() ? "npx -y bun@1.4.5 run waypost" : "bun run waypost";
-  }
-  return process.execPath;
+  const compiled = Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
+  if (compiled) return process.execPath;
+  return hasBun() ? "bun run waypost" : "npx -y bun@1.4.5 run waypost";
 }
 
-/** npm puts a folder of its own in front of PATH for the time of a command. */
-function startedByNpx(): boolean {
-  return (process.env["npm_command"] ?? "") === "exec" || (Bun.which("bun") ?? "").includes("_npx");
+/** Whether the person has bun: package scripts and npx put folders of their own in front of the PATH. */
+function hasBun(): boolean {
+  const folders = (process.env["PATH"] ?? "").split(delimiter).filter((folder) => !folder.includes("node_modules"));
+  return Bun.which("bun", { PATH: folders.join(delimiter) }) !== null;
 }
 
 function writeToStderr(text: string): Promise<void> {
