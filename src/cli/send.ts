@@ -110,9 +110,16 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
       code,
       delivery_mode: sent.last?.delivery_mode ?? null,
     },
-    `${file.name} (${renderBytes(file.sizeBytes)}) is ${code} for ${to}`,
+    `${file.name} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}`,
   );
 }
+
+/** What became of a file, by the mode in which its last piece was delivered. */
+const outcomes: Readonly<Record<string, string>> = {
+  direct: "was delivered to",
+  forwarded: "was forwarded towards",
+  cache: "waits in the Cache of",
+};
 
 /** As much as node and recipient allow, at most 1 MiB: above that a file goes out in pieces. */
 async function decidePieceBytes(session: Session, to: Did, asked: number | undefined): Promise<number> {

@@ -19,7 +19,7 @@ import { compileShape } from "../core/schema.ts";
 import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "../core/schema-messages.ts";
 import { renderTimestamp } from "../core/time.ts";
 import type { Signer } from "./change.ts";
-import { ask, type Endpoint, endpoint, jsonBody, path } from "./http.ts";
+import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
 
 const checks = {
   messages: compileShape(messagesShape),
@@ -78,6 +78,16 @@ export function cacheClient(reader: Reader) {
         { path: path`/cache/message/${did}/${messageId}`, cursor: undefined },
         checks.state,
       ),
+    /**
+     * Calls `onNews` whenever the Cache tells of an entry, the ones that are there first. Ends when the
+     * Cache ends the stream or `signal` is aborted.
+     */
+    stream: (onNews: () => void, signal: AbortSignal) =>
+      followEvents(
+        at,
+        { path: path`/cache/stream/${did}`, headers: proofHeaders(reader, "stream", "*") },
+        { onNews, signal },
+      ),
     /** Removes for good. At most `ackIdsMax` ids; answers those that were held. */
     ack: (messageIds: readonly string[]) =>
       ask(at, { method: "POST", path: "/cache/ack", body: ackBody(reader, messageIds) }, checks.ack),
@@ -90,9 +100,10 @@ function summaryPath(did: string, deviceId: string): string {
   return deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;
 }
 
-type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
+export type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
 
-function prove(reader: Reader, operation: RetrievalOperation, subject: string): ProofValues {
+/** Signs one request: time and nonce are new each time. */
+export function prove(reader: Reader, operation: RetrievalOperation, subject: string): ProofValues {
   const timestamp = renderTimestamp(Date.now());
   const nonce = crypto.randomUUID();
   const text = encodeRetrievalProof({
@@ -139,6 +150,7 @@ function ackBody(reader: Reader, messageIds: readonly string[]): Uint8Array<Arra
 }
 
 export type ReaderOptions = {
+  readonly serviceType: "SvcCacheService" | "SvcRelayService";
   /** Answers the seed of a key id of the document, `null` when it is not held here. */
   readonly seedOf: (keyId: string) => Uint8Array | null;
   readonly deviceId: string;
@@ -146,12 +158,12 @@ export type ReaderOptions = {
 };
 
 /**
- * Every endpoint of every Cache service in the document that authorizes a key held here, by priority.
- * Each may hold a copy, or part of a group.
+ * Every endpoint of every service of a type in the document that authorizes a key held here, by priority.
+ * Each Cache may hold a copy, or part of a group.
  */
 export function readersOf(did: Did, document: DidDocument, options: ReaderOptions): Reader[] {
   const readers: Reader[] = [];
-  const services = document.service.filter((service) => service.type === "SvcCacheService");
+  const services = document.service.filter((service) => service.type === options.serviceType);
   const priority = (value: number | null) => value ?? Number.POSITIVE_INFINITY;
   services.sort((a, b) => (priority(a.priority) < priority(b.priority) ? -1 : 1));
   for (const service of services) {

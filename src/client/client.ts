@@ -10,7 +10,7 @@ import { renderPublicKey } from "../core/ed25519.ts";
 import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/envelope.ts";
 import { isFault } from "../core/fault.ts";
 import type { Intent } from "../core/intent.ts";
-import { type CacheClient, cacheClient, readersOf } from "./cache.ts";
+import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
 import {
   nonceDomainOf,
   type OwnerUpdate,
@@ -175,10 +175,26 @@ export async function changeAsOwner(
 
 /** Every Cache that the identity's document names and that one of its keys may read. */
 export async function cachesOf(client: Client, identity: Identity, deviceId: string): Promise<CacheClient[]> {
+  const readers = await readersFor(client, identity, { serviceType: "SvcCacheService", deviceId });
+  if (readers.length > 0) return readers.map(cacheClient);
+  throw localError("no_cache", "the document names no Cache that authorizes a key held here");
+}
+
+/** Every Relay that the identity's document names and where one of its keys may listen. */
+export async function listeningPosts(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
+  const readers = await readersFor(client, identity, { serviceType: "SvcRelayService", deviceId });
+  if (readers.length > 0) return readers;
+  throw localError("no_relay", "the document names no Relay that authorizes a key held here");
+}
+
+async function readersFor(
+  client: Client,
+  identity: Identity,
+  options: Pick<ReaderOptions, "serviceType" | "deviceId">,
+): Promise<Reader[]> {
   const document = await activeDocument(client, identity.did);
   const seedOf = (keyId: string) => seedInForce(identity, document, keyId);
-  const readers = readersOf(identity.did, document, { seedOf, deviceId, timeoutMs: client.timeoutMs });
-  return readers.map(cacheClient);
+  return readersOf(identity.did, document, { ...options, seedOf, timeoutMs: client.timeoutMs });
 }
 
 function seedInForce(identity: Identity, document: DidDocument, keyId: string): Uint8Array | null {
@@ -215,8 +231,8 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
 
 const sendersRememberedMax = 1_000;
 
-/** The Relay's limits don't matter here: the envelope has been stored, so it kept them. */
-const anySize: EnvelopeLimits = {
+/** The limits of nodes don't matter here: an envelope that arrived has kept them. */
+export const anySize: EnvelopeLimits = {
   bodyBytesMax: 64 * 1_048_576,
   unchunkedBytesMax: 64 * 1_048_576,
   chunkBytesMax: 64 * 1_048_576,

@@ -154,6 +154,44 @@ export async function ask<T>(to: Endpoint, request: Exchange, check: (json: unkn
   });
 }
 
+export type Following = { readonly onNews: () => void; readonly signal: AbortSignal };
+
+/** Longest silence on a stream of events: nodes send a comment every 15 seconds. */
+const silenceMsMax = 60_000;
+
+/** Calls `onNews` for whatever comes on a stream of server-sent events, comments aside, until it ends. */
+export async function followEvents(
+  to: Endpoint,
+  request: { readonly path: string; readonly headers: Readonly<Record<string, string>> },
+  { onNews, signal }: Following,
+): Promise<void> {
+  const silence = new AbortController();
+  const stop = AbortSignal.any([signal, silence.signal]);
+  let timer = setTimeout(() => silence.abort(), to.timeoutMs);
+  try {
+    const headers = { Accept: "text/event-stream", ...request.headers };
+    const response = await fetch(`${to.url}${request.path}`, {
+      headers,
+      redirect: "error",
+      signal: stop,
+      ...directly(to.url),
+    });
+    if (response.status !== 200)
+      throw refusal({ status: response.status, json: await readJson(response), retryAfterMs: null });
+    const decoder = new TextDecoder();
+    for await (const chunk of response.body ?? []) {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), silenceMsMax);
+      if (/(^|\n)(event|data|id):/.test(decoder.decode(chunk, { stream: true }))) onNews();
+    }
+  } catch (cause) {
+    if (cause instanceof ClientError) throw cause;
+    throw new ClientError("unreachable", "unreachable", `the stream of ${to.url} broke off`, { cause });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 function refusal({ status, json, retryAfterMs }: Received): ClientError {
   const body = isRecord(json) ? json : {};
   const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);

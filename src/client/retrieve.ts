@@ -15,12 +15,14 @@ import { ClientError, isRecord, localError } from "./http.ts";
 import type { Journal } from "./journal.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
 
-/** One message as the summaries tell, with every Cache that holds it. */
+/** One message as a summary tells, with every Cache that holds it. */
 export type Held = {
   readonly messageId: string;
   readonly expiresAtMs: number;
   readonly chunk: Binding["chunk"];
   readonly at: readonly CacheClient[];
+  /** Reads the envelope from this machine, when a live session brought it. */
+  readonly local: (() => Promise<Record<string, unknown> | null>) | null;
 };
 
 /** Messages that make one file: one message, or what is held of a chunk set, by sequence number. */
@@ -38,10 +40,12 @@ export type Listing = { readonly parcels: readonly Parcel[]; readonly unreachabl
 /** More messages than this are left for the next run: memory stays bounded whatever a Cache holds. */
 const listedMax = 100_000;
 
-/** What is waiting, oldest first. Throws when no Cache at all could be asked. */
-export async function listParcels(caches: readonly CacheClient[]): Promise<Listing> {
-  if (caches.length === 0) throw localError("no_cache", "the document names no Cache that authorizes a key held here");
-  const found = new Map<string, Held>();
+/**
+ * What waits in the Caches and, with `local`, what a live session left here; oldest first. Throws when
+ * no Cache at all could be asked.
+ */
+export async function listParcels(caches: readonly CacheClient[], local: readonly Held[] = []): Promise<Listing> {
+  const found = new Map(local.map((held) => [held.messageId, held]));
   const unreachable: Unreachable[] = [];
   for (const cache of caches) {
     try {
@@ -51,7 +55,8 @@ export async function listParcels(caches: readonly CacheClient[]): Promise<Listi
       unreachable.push({ endpoint: cache.reader.at.url, error });
     }
   }
-  if (unreachable.length === caches.length) throw (unreachable[0] as Unreachable).error;
+  const [first] = unreachable;
+  if (first !== undefined && unreachable.length === caches.length) throw first.error;
   return { parcels: parcelsOf([...found.values()]), unreachable };
 }
 
@@ -67,6 +72,7 @@ async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<voi
         expiresAtMs: Date.parse(message.expires_at),
         chunk: chunkOf(message),
         at: [...(known?.at ?? []), cache],
+        local: known?.local ?? null,
       });
     }
     cursor = page.messages.length === 0 ? undefined : page.next_cursor;
@@ -79,7 +85,7 @@ type FlatChunk = {
   readonly total_chunks?: unknown;
 };
 
-function chunkOf(message: FlatChunk): Binding["chunk"] {
+export function chunkOf(message: FlatChunk): Binding["chunk"] {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
   if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
   return { groupId, sequence, total };
@@ -242,8 +248,10 @@ async function fetchPart(part: Held, recipient: Recipient): Promise<{ opened: Op
   return { opened, from: await recipient.senderOf(envelope) };
 }
 
-/** From the first Cache that still has it. */
+/** From this machine, or else from the first Cache that still has it. */
 async function fetchEnvelope(part: Held): Promise<Record<string, unknown>> {
+  const kept = await part.local?.();
+  if (kept !== null && kept !== undefined) return kept;
   let last: ClientError | null = null;
   for (const cache of part.at) {
     try {

@@ -1,0 +1,121 @@
+/**
+ * A live session at a Relay: a WebSocket, proven with a signed first frame, over which envelopes arrive
+ * as they are sent. An envelope is acknowledged only after the receiver says that it is kept.
+ * Source: decisions section 5 ("Live sessions"), section 10.
+ */
+import { decodeEnvelope, type Envelope } from "../core/envelope.ts";
+import { isFault } from "../core/fault.ts";
+import { dayMs } from "../core/time.ts";
+import { prove, type Reader } from "./cache.ts";
+import { anySize } from "./client.ts";
+import { ClientError, isRecord, localError, path } from "./http.ts";
+
+export type LivePiece = {
+  readonly messageId: string;
+  readonly expiresAtMs: number;
+  readonly envelope: Record<string, unknown>;
+};
+
+export type LiveEars = {
+  /** The Relay has let the session in: what is sent from now on arrives here, the rest is in the Caches. */
+  readonly onReady: () => void;
+  /** Resolves with whether the envelope is kept; only then it is acknowledged. */
+  readonly onPiece: (piece: LivePiece) => Promise<boolean>;
+};
+
+/** A Relay that has gone without closing is noticed after three of these. Pings are this runtime's own. */
+const pingMs = 20_000;
+const welcomeMs = 10_000;
+/** Close codes of a proof that was refused: trying again would not help. */
+const refusedCodes: Readonly<Record<number, string>> = {
+  4401: "proof_invalid",
+  4403: "proof_not_authorized",
+  4409: "proof_replayed",
+};
+
+/**
+ * Listens until the session ends or `signal` is aborted; answers whether it had been let in. Throws
+ * `refused` when the proof was, and `unreachable` when the Relay can't be reached.
+ */
+export async function listenLive(reader: Reader, ears: LiveEars, signal: AbortSignal): Promise<void> {
+  if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");
+  const url = `${reader.at.url.replace(/^http/, "ws")}${path`/ws/${reader.did}/${reader.deviceId}`}`;
+  const socket = new WebSocket(url);
+  const ended = Promise.withResolvers<CloseEvent>();
+  let ready = false;
+  let heardMs = performance.now();
+  let failure: unknown = null;
+  const fail = (cause: unknown) => {
+    failure ??= cause;
+    socket.close();
+  };
+  socket.addEventListener("open", () => socket.send(authFrame(reader)));
+  socket.addEventListener("close", (event) => ended.resolve(event));
+  socket.addEventListener("pong", () => {
+    heardMs = performance.now();
+  });
+  socket.addEventListener("message", ({ data }) => {
+    heardMs = performance.now();
+    const frame = parseFrame(data);
+    if (ready) void take(socket, frame, { reader, ears }).catch(fail);
+    else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
+      ready = true;
+      ears.onReady();
+    }
+  });
+  const watch = setInterval(() => {
+    if (performance.now() - heardMs > 3 * pingMs) fail(null);
+    else if ("ping" in socket && typeof socket.ping === "function") socket.ping();
+  }, pingMs);
+  const late = setTimeout(() => ready || fail(null), welcomeMs);
+  const abort = () => socket.close(1000, "done");
+  signal.addEventListener("abort", abort);
+  const { code, reason } = await ended.promise;
+  clearInterval(watch);
+  clearTimeout(late);
+  signal.removeEventListener("abort", abort);
+  if (failure !== null) throw failure;
+  const refused = refusedCodes[code];
+  if (refused !== undefined) throw new ClientError("refused", refused, reason || "the Relay refused the proof");
+  if (!ready && !signal.aborted)
+    throw new ClientError("unreachable", "unreachable", `${reader.at.url} can't be reached`);
+}
+
+function authFrame(reader: Reader): string {
+  const { timestamp, nonce, signature } = prove(reader, "connect", reader.deviceId);
+  return JSON.stringify({
+    type: "auth",
+    service_id: reader.serviceId,
+    endpoint: reader.at.url,
+    key_id: reader.signer.keyId,
+    timestamp,
+    nonce,
+    signature_b64: signature,
+  });
+}
+
+function parseFrame(frame: unknown): Record<string, unknown> | null {
+  try {
+    const json: unknown = typeof frame === "string" ? JSON.parse(frame) : null;
+    return isRecord(json) ? json : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Whatever is not an envelope to this recipient is left unacknowledged: the Relay takes care of it. */
+async function take(
+  socket: WebSocket,
+  frame: Record<string, unknown> | null,
+  { reader, ears }: { readonly reader: Reader; readonly ears: LiveEars },
+): Promise<void> {
+  const envelope = frame === null ? null : decodeEnvelope(new TextEncoder().encode(JSON.stringify(frame)), anySize);
+  if (frame === null || envelope === null || isFault(envelope) || envelope.to !== reader.did) return;
+  const piece = { messageId: envelope.messageId, expiresAtMs: expiryOf(envelope), envelope: frame };
+  if (!(await ears.onPiece(piece)) || socket.readyState !== WebSocket.OPEN) return;
+  socket.send(JSON.stringify({ type: "ack", message_id: envelope.messageId }));
+}
+
+function expiryOf(envelope: Envelope): number {
+  return envelope.timestampMs + (envelope.ttlMs ?? dayMs);
+}
