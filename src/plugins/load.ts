@@ -1,19 +1,26 @@
 /**
  * External plugins: modules that the configuration names by path (`plugin = "./postgres.ts"`), whose
- * default export is a `StoragePlugin`. They run with all rights of the program, so only the operator's
- * configuration names them. Works in the compiled executable too, which imports from the disk by
- * absolute path.
+ * default export is a `StoragePlugin`, or a function that answers one. The function is given the classes
+ * of the running program, because errors and refusals are told by their class and a module on the disk
+ * has no way into a compiled executable. Modules run with all rights of the program, so only the
+ * operator's configuration names them.
  */
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { fault } from "../core/fault.ts";
 import { type ConfigurablePlugin, configurable, type StoreSettings } from "../storage/bind.ts";
-import type { CapabilityName, InputProblem, StoragePlugin } from "../storage/contract.ts";
+import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
 
 export type LoadedPlugins = {
   /** Under the names by which the configuration calls them: their paths as written. */
   readonly plugins: ConfigurablePlugin[];
   readonly problems: InputProblem[];
 };
+
+/** What a module can't import and needs: `StoreError` to throw, `fault` to refuse a cursor. */
+export type PluginKit = { readonly StoreError: typeof StoreError; readonly fault: typeof fault };
+
+export type PluginModule = StoragePlugin | ((kit: PluginKit) => StoragePlugin);
 
 /** Whether a plugin is named by path. A built-in one is a bare word. */
 export function isModulePath(plugin: string): boolean {
@@ -46,7 +53,7 @@ async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugi
   let exported: unknown;
   try {
     const module: { readonly default?: unknown } = await import(pathToFileURL(resolve(base, path)).href);
-    exported = module.default;
+    exported = typeof module.default === "function" ? module.default({ StoreError, fault }) : module.default;
   } catch (error) {
     return `the module ${path} can't be loaded: ${error instanceof Error ? error.message : String(error)}`;
   }

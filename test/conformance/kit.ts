@@ -4,7 +4,9 @@
  * docs/plugins.md). A waived case needs a reason, and must really fail: a waiver can only shrink.
  */
 import { describe, expect, test } from "bun:test";
-import type { CapabilityName, Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { fault } from "../../src/core/fault.ts";
+import type { PluginKit } from "../../src/plugins/load.ts";
+import { type CapabilityName, type Store, type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
 import { ledgerCases } from "./ledger.ts";
 import { mailboxCases } from "./mailbox.ts";
 import { modelCases } from "./model.ts";
@@ -45,6 +47,9 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...receiptsCases,
   ...ledgerCases,
 ];
+
+/** What the program hands to an external plugin, for tests that open one themselves. */
+export const pluginKit: PluginKit = { StoreError, fault };
 
 /** An environment whose clock runs, and which fails the case when the store gives up. */
 export function testEnvironment(): StoreEnvironment & { readonly fatals: string[] } {

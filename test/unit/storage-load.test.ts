@@ -3,10 +3,13 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { isFault } from "../../src/core/fault.ts";
 import { builtInPlugins } from "../../src/plugins/index.ts";
 import { isModulePath, loadPlugins } from "../../src/plugins/load.ts";
 import { openStores, storeProblems } from "../../src/storage/bind.ts";
+import { StoreError } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
+import { alice, failureOf, pageOf } from "../conformance/samples.ts";
 
 const base = mkdtempSync(join(tmpdir(), "waypost-load-"));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -54,6 +57,29 @@ describe("an external plugin", () => {
     const wrong = { one: { plugin, options: { answer: "yes" } } };
     const told = storeProblems({ stores: wrong, plugins: all, needs: [need("one")] });
     expect(told).toEqual([{ setting: "stores.one.answer", message: "a boolean, please" }]);
+  });
+
+  test("may be a function that is given the program's own classes", async () => {
+    const text = `export default ({ StoreError, fault }) => ({
+      name: "strict",
+      provides: ["mailbox"],
+      parseOptions: () => ({ ok: true, options: null }),
+      async open() {
+        const list = async () => fault("invalid_request", "no such cursor");
+        const mailbox = { list, stats: async () => { throw new StoreError("unavailable", "gone"); } };
+        return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
+      },
+    });`;
+    const stores = { main: { plugin: module("function.ts", text), options: {} } };
+    const { plugins, problems } = await loadPlugins(stores, base);
+    expect(problems).toEqual([]);
+    const needs = [{ ...need("main"), capability: "mailbox" } as const];
+    const open = await openStores({ stores, plugins, needs }, testEnvironment());
+    if (Array.isArray(open)) throw new Error("refused");
+    const mailbox = open.capability("x.replay", "mailbox");
+    expect(isFault(await mailbox.list(alice, pageOf()))).toBe(true);
+    expect(await failureOf(() => mailbox.stats(1))).toBeInstanceOf(StoreError);
+    await open.close();
   });
 
   const broken = {
