@@ -1,0 +1,159 @@
+/**
+ * Receiving as it happens: live sessions whose envelopes are on disk before they are acknowledged, and
+ * the streams of a Cache. Over running nodes, with the SDK that `listen` and `receive --follow` use.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import {
+  activeDocument,
+  cachesOf,
+  connect,
+  firstDocument,
+  listeningPosts,
+  recipientOf,
+  register,
+  settleRegistration,
+} from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { ClientError } from "../../src/client/http.ts";
+import { openJournal } from "../../src/client/journal.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { type LivePiece, listenLive } from "../../src/client/live.ts";
+import { openPieces } from "../../src/client/pieces.ts";
+import { retryingDefault } from "../../src/client/relay.ts";
+import { isComplete, listParcels, storeParcel } from "../../src/client/retrieve.ts";
+import { recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { fileSource } from "../../src/client/source.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const scratch = mkdtempSync(join(tmpdir(), "waypost-live-"));
+let nodes: TestNodes;
+let client: ReturnType<typeof connect>;
+let bob: Identity;
+
+beforeAll(async () => {
+  nodes = await startTestNodes();
+  client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
+  bob = createIdentity("bob");
+  const document = firstDocument(bob, { relayUrl: nodes.url, cacheUrl: nodes.url });
+  const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
+  await settleRegistration(client, await register(client, bob, { document, alias: null }), waiting);
+});
+afterAll(async () => {
+  await nodes.stop();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+async function send(name: string, length: number, pieceBytes = 1_000): Promise<string> {
+  const path = join(scratch, name);
+  writeFileSync(path, new Uint8Array(length).fill(7));
+  const source = await fileSource(path, "application/octet-stream");
+  const plan: SendPlan = {
+    seed: crypto.getRandomValues(new Uint8Array(32)),
+    to: bob.did,
+    recipient: recipientKey(await activeDocument(client, bob.did)),
+    file: source.file,
+    pieceBytes,
+    timestamp: new Date().toISOString(),
+    ttl: "1h",
+    tag: null,
+    hint: null,
+    sender: null,
+  };
+  const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+  return (await sendPlan(plan, source, options)).last?.delivery_mode ?? "";
+}
+
+/** Listens with `onPiece` while `work` runs; answers when the session has ended. */
+async function whileListening(onPiece: (piece: LivePiece) => Promise<boolean>, work: () => Promise<void>) {
+  const [post] = await listeningPosts(client, bob, "laptop");
+  if (post === undefined) throw new Error("no Relay to listen at");
+  const stop = new AbortController();
+  const ready = Promise.withResolvers<void>();
+  const ended = listenLive(post, { onReady: ready.resolve, onPiece }, stop.signal);
+  await Promise.race([ready.promise, ended]);
+  await work();
+  stop.abort();
+  await ended;
+}
+
+test("a chunk set that comes live is on disk before it is acknowledged, and makes the file", async () => {
+  const folder = join(scratch, "pieces");
+  const pieces = await openPieces(folder, Date.now());
+  const kept: string[] = [];
+  await whileListening(
+    async (piece) => {
+      const put = await pieces.put(piece);
+      kept.push(piece.messageId);
+      expect(existsSync(join(folder, `${piece.messageId}.json`))).toBe(true);
+      return put;
+    },
+    async () => expect(await send("live.bin", 2_500)).toBe("direct"),
+  );
+  expect(new Set(kept).size).toBe(3);
+  expect((await listParcels(await cachesOf(client, bob, ""))).parcels).toEqual([]);
+
+  // A later run finds the pieces, makes the file, and forgets them.
+  const again = await openPieces(folder, Date.now());
+  const { parcels } = await listParcels([], again.held());
+  expect(parcels.map(isComplete)).toEqual([true]);
+  const journal = await openJournal(join(scratch, "state"), Date.now());
+  const out = join(scratch, "out");
+  for (const parcel of parcels) {
+    const options = { folder: out, journal, temporaryPrefix: ".t-" };
+    expect((await storeParcel(parcel, recipientOf(client, bob), options)).sizeBytes).toBe(2_500);
+    await again.remove(parcel.held.map(({ messageId }) => messageId));
+  }
+  await journal.close();
+  expect(readdirSync(out)).toEqual(["live.bin"]);
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+test("what is not kept is not acknowledged, and waits in the Cache", async () => {
+  let offered = 0;
+  await whileListening(
+    async () => {
+      offered++;
+      return false;
+    },
+    async () => expect(await send("refused.bin", 10)).toBe("cache"),
+  );
+  expect(offered).toBe(1);
+  const [cache] = await cachesOf(client, bob, "");
+  const waiting = await cache?.summary();
+  expect(waiting?.count).toBe(1);
+  await cache?.ack(waiting?.messages.map(({ message_id }) => message_id) ?? []);
+}, 20_000);
+
+test("pieces that have expired are dropped when the folder is opened", async () => {
+  const folder = join(scratch, "expired");
+  const pieces = await openPieces(folder, Date.now());
+  const messageId = crypto.randomUUID();
+  await pieces.put({ messageId, expiresAtMs: Date.now() + 1_000, envelope: { message_id: messageId } });
+  expect((await openPieces(folder, Date.now())).has(messageId)).toBe(true);
+  expect((await openPieces(folder, Date.now() + 1_001)).has(messageId)).toBe(false);
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+test("a proof by a key that the document does not authorize ends the session with its code", async () => {
+  const [post] = await listeningPosts(client, bob, "laptop");
+  if (post === undefined) throw new Error("no Relay to listen at");
+  const forged = { ...post, signer: { ...post.signer, seed: new Uint8Array(32).fill(9) } };
+  const ears = { onReady: () => undefined, onPiece: async () => true };
+  const error = await listenLive(forged, ears, new AbortController().signal).catch((cause: unknown) => cause);
+  expect(error instanceof ClientError && [error.kind, error.code]).toEqual(["refused", "proof_invalid"]);
+});
+
+test("a Cache's stream rings when something is stored", async () => {
+  const [cache] = await cachesOf(client, bob, "");
+  if (cache === undefined) throw new Error("no Cache");
+  const stop = new AbortController();
+  const news = Promise.withResolvers<void>();
+  const ended = cache.stream(news.resolve, stop.signal).catch((cause: unknown) => cause);
+  await send("news.bin", 10);
+  await news.promise;
+  stop.abort();
+  await ended;
+});
