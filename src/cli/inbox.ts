@@ -46,7 +46,7 @@ export async function withInbox(
   const journal = await openJournal(state, Date.now());
   try {
     const folder = resolve(place.folder);
-    const temporaryPrefix = `.waypost-${identity.name}-`;
+    const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
     await sweepTemporaries(folder, temporaryPrefix);
     await work({
       identity,
@@ -142,8 +142,8 @@ function describeSender({ from }: Received): string {
 }
 
 /**
- * Tells of rounds as they come: what was received, and each trouble once. With `--json` one object for
- * each round that brought something.
+ * Tells of rounds as they come: what was received, and each trouble once. With `--json` one line for each
+ * round that brought something.
  */
 export function createTeller(session: Session): (round: Round) => void {
   const told = new Set<string>();
@@ -158,7 +158,7 @@ export function createTeller(session: Session): (round: Round) => void {
     for (const { what, code } of [...shown.failed, ...shown.unreachable])
       if (told.size < 10_000) told.add(`${what} ${code}`);
     if (shown.received.length + shown.failed.length + shown.unreachable.length === 0) return;
-    session.report.result(renderRound(shown), describeRound(shown).join("\n"));
+    session.report.event(renderRound(shown), describeRound(shown).join("\n"));
   };
 }
 

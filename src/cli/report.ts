@@ -10,6 +10,8 @@ export type Report = {
   readonly note: (text: string) => void;
   /** The result, once: `json` with `--json`, else the text. */
   readonly result: (json: unknown, text: string) => void;
+  /** One of several results of a command that goes on: with `--json` each is one line. */
+  readonly event: (json: unknown, text: string) => void;
   /** Clears the progress line. Idempotent. */
   readonly end: () => void;
 };
@@ -34,6 +36,10 @@ export function createReport(json: boolean): Report {
     result: (value, text) => {
       end();
       process.stdout.write(`${json ? JSON.stringify(value, null, 2) : text}\n`);
+    },
+    event: (value, text) => {
+      end();
+      process.stdout.write(`${json ? JSON.stringify(value) : text}\n`);
     },
     end,
   };

@@ -8,7 +8,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { activeDocument, senderOf } from "../client/client.ts";
 import { directoryClient } from "../client/directory.ts";
 import { removeIfThere } from "../client/files.ts";
-import { orNull } from "../client/http.ts";
+import { ClientError, orNull } from "../client/http.ts";
 import { findUnfinished, outboxFolder, saveProgress } from "../client/outbox.ts";
 import { retryingDefault } from "../client/relay.ts";
 import {
@@ -135,9 +135,14 @@ async function decidePieceBytes(session: Session, to: Did, asked: number | undef
   return pieceBytes;
 }
 
-/** The Relay's own limits. A Relay that tells none gets pieces of the usual size. */
+/** The Relay's own limits. One that tells none, or can't be reached yet, gets pieces of the usual size. */
 async function relayLimits(session: Session) {
-  return orNull(directoryClient(session.client.relay).limits(), "not_found");
+  try {
+    return await directoryClient(session.client.relay).limits();
+  } catch (error) {
+    if (error instanceof ClientError) return null;
+    throw error;
+  }
 }
 
 async function sendResumably(session: Session, fresh: SendPlan, source: Source, retries: number): Promise<Sent> {

@@ -38,8 +38,9 @@ export async function openJournal(folder: string, nowMs: number): Promise<Journa
 }
 
 async function openLocked(file: string, unlock: () => Promise<void>, nowMs: number): Promise<Journal> {
-  const entries = parseEntries((await readText(file)) ?? "").filter((entry) => entry.untilMs > nowMs);
-  for (const entry of entries) await finish(entry);
+  const all = parseEntries((await readText(file)) ?? "");
+  for (const entry of all) await finish(entry);
+  const entries = all.filter((entry) => entry.untilMs > nowMs);
   await writeDurably(file, entries.map(renderEntry).join(""));
   const known = new Set(entries.flatMap((entry) => entry.messageIds));
   const handle = await open(file, "a", 0o600);
@@ -108,7 +109,7 @@ async function lock(path: string): Promise<() => Promise<void>> {
     if (owner === process.pid || isAlive(owner)) break;
     await unlink(path).catch(() => undefined);
   }
-  throw localError("busy", "another receive for this identity is running");
+  throw localError("busy", `another process receives for this identity: it holds ${path}`);
 }
 
 function isAlive(pid: number): boolean {

@@ -134,14 +134,17 @@ export type Received = {
 export type ReceiveOptions = {
   readonly folder: string;
   readonly journal: Journal;
-  /** Begins the names of temporary files, one for each identity. */
+  /** Begins the names of temporary files: different for each recipient, none the beginning of another. */
   readonly temporaryPrefix: string;
   readonly onPart?: (done: number, total: number) => void;
 };
 
-/** Whether every message of a parcel was stored by an earlier run, whose acknowledgement did not arrive. */
+/**
+ * Whether an earlier run stored the file and its acknowledgement did not arrive everywhere. The journal
+ * knows whole files only, so one known piece stands for all: another copy of a piece is no new file.
+ */
 export function wasReceived(parcel: Parcel, journal: Journal): boolean {
-  return parcel.held.every(({ messageId }) => journal.has(messageId));
+  return parcel.held.some(({ messageId }) => journal.has(messageId));
 }
 
 /** Writes a complete parcel to a file with its own name. Nothing is acknowledged yet. */
@@ -182,7 +185,10 @@ async function writeTemporary(
   }
 }
 
-/** Removes temporary files of runs that were cut off before they had anything to keep. */
+/**
+ * Removes temporary files of runs that were cut off before they had anything to keep. Only for who holds
+ * the journal of the recipient: the prefix must be his alone.
+ */
 export async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
   const files = await readdir(folder).catch(() => []);
   for (const file of files) {
