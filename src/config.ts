@@ -109,6 +109,9 @@ const serverSchema = z.strictObject({
   reserved_requests_max: count(256, { max: 65_536 }).meta(
     doc("The same for acknowledgements and health, which have a lane of their own."),
   ),
+  arriving_max: count(16_384, { max: 1_000_000 }).meta(
+    doc("Requests whose bodies are still arriving, for each lane. They don't count as requests in work."),
+  ),
   refusals_max: count(4_096, { min: 0, max: 65_536 }).meta(
     doc("Refusals held back at once; beyond them a 503 is instant and ends the connection."),
   ),

@@ -96,6 +96,7 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
       limits: {
         requestsMax: server.requests_max,
         reservedMax: server.reserved_requests_max,
+        arrivingMax: server.arriving_max,
         parkedMax: server.refusals_max,
         refusalDelayMs: server.refusal_delay,
         bodyBytesInFlightMax: server.body_bytes_in_flight,

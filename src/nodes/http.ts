@@ -9,7 +9,7 @@ import { Elysia } from "elysia";
 import { type Fault, type FaultCode, fault, isFault } from "../core/fault.ts";
 import { StoreError } from "../storage/contract.ts";
 import { type ClientAddress, clientAddress, requestIdOf } from "./caller.ts";
-import { type Capacity, createCapacity, type IntakeLimits, overCapacity, type Place, readBody } from "./intake.ts";
+import { type Capacity, createCapacity, type Hold, type IntakeLimits, overCapacity, readBody } from "./intake.ts";
 import { type Log, maskAddress } from "./log.ts";
 import type { Counter, Histogram, Metrics } from "./metrics.ts";
 import { renderResponse } from "./render.ts";
@@ -93,7 +93,7 @@ export type App = {
   /** From now on every request is answered 503 `shutting_down`. */
   readonly startDraining: () => void;
   readonly draining: () => boolean;
-  /** What has not been answered yet. */
+  /** What has not been answered yet, and whose body is still arriving. */
   readonly inFlight: Capacity["inFlight"];
 };
 
@@ -322,36 +322,49 @@ async function pass(
   return request.method === "HEAD" ? withoutStream(response, result) : response;
 }
 
-/** A place in work for the request, or the refusal that stands for one. */
+/** The body first and a place in work then, or the refusal that stands for one of them. */
 async function admit(shell: Shell, passage: Passage): Promise<Outcome> {
-  if (shell.draining) return { result: fault("shutting_down", "the node is shutting down"), close: true };
-  const place = shell.capacity.enter(passage.route.lane);
-  if (place === null) return { result: overCapacity(), close: !(await shell.capacity.park()) || mayHaveBody(passage) };
-  try {
-    return await work(shell, passage, place);
-  } finally {
-    place.release();
-  }
-}
-
-function mayHaveBody(passage: Passage): boolean {
-  return passage.route.bodyBytesMax !== null;
-}
-
-async function work(shell: Shell, passage: Passage, place: Place): Promise<Outcome> {
   const { route, request } = passage;
+  const { capacity } = shell;
+  if (shell.draining) return { result: fault("shutting_down", "the node is shutting down"), close: true };
   const params = pathValues(route.path, request.url);
   if (isFault(params)) return { result: params, close: true };
-  const body = await readBody(request, {
-    bytesMax: route.bodyBytesMax,
-    deadlineMs: shell.limits.bodyDeadlineMs,
-    place,
-  });
-  if (isFault(body)) {
-    if (body.code === "service_unavailable") await shell.capacity.park();
-    return { result: body, close: true };
+  if (!capacity.hasRoom(route.lane)) return refuseLate(shell, route.bodyBytesMax !== null);
+  const hold = capacity.hold(route.lane);
+  try {
+    const body = await receive(shell, passage, hold);
+    if (body === null) return await refuseLate(shell, true);
+    if (isFault(body)) return { result: body, close: true };
+    const leave = capacity.enter(route.lane);
+    if (leave === null) return await refuseLate(shell, false);
+    try {
+      return { result: await handleSafely(shell, passage, callOf(shell, passage, { params, body })), close: false };
+    } finally {
+      leave();
+    }
+  } finally {
+    hold.release();
   }
-  return { result: await handleSafely(shell, passage, callOf(shell, passage, { params, body })), close: false };
+}
+
+/** The body as sent; `null` when there is no room for one more. */
+async function receive(shell: Shell, passage: Passage, hold: Hold): Promise<Uint8Array | Fault | null> {
+  const { route, request } = passage;
+  const rules = { bytesMax: route.bodyBytesMax, deadlineMs: shell.limits.bodyDeadlineMs, hold };
+  if (rules.bytesMax === null) return readBody(request, rules);
+  const arrived = shell.capacity.arrive(route.lane);
+  if (arrived === null) return null;
+  try {
+    return await readBody(request, rules);
+  } finally {
+    arrived();
+  }
+}
+
+/** 503 after a moment. `unread`: the body has not been read, so the connection must end. */
+async function refuseLate(shell: Shell, unread: boolean): Promise<Outcome> {
+  const held = await shell.capacity.park();
+  return { result: overCapacity(), close: unread || !held };
 }
 
 function callOf(

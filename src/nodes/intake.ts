@@ -11,6 +11,8 @@ export type IntakeLimits = {
   readonly requestsMax: number;
   /** Requests in work at once on the reserved lane (acknowledgements, health). */
   readonly reservedMax: number;
+  /** Requests whose bodies are still arriving. They are not in work: slow senders can't use up the places. */
+  readonly arrivingMax: number;
   /** Refusals held back at once; beyond them a refusal is instant and ends the connection. */
   readonly parkedMax: number;
   readonly refusalDelayMs: number;
@@ -21,30 +23,57 @@ export type IntakeLimits = {
 
 export type Lane = "normal" | "reserved";
 
-/** A place in work; `release` gives back the place and every byte taken under it, once. */
-export type Place = {
+/** Bytes of one request. `release` gives back all that were taken, once. */
+export type Hold = {
   readonly take: (bytes: number) => boolean;
   readonly release: () => void;
 };
 
 export type Capacity = {
-  /** `null` when the lane is full. */
-  readonly enter: (lane: Lane) => Place | null;
+  /** Whether a request could enter its lane now; asked before its body is read. */
+  readonly hasRoom: (lane: Lane) => boolean;
+  /** A place in work, given back by calling it once; `null` when the lane is full. */
+  readonly enter: (lane: Lane) => (() => void) | null;
+  /** For a body that is about to arrive, until it has; `null` when too many are arriving already. */
+  readonly arrive: (lane: Lane) => (() => void) | null;
+  readonly hold: (lane: Lane) => Hold;
   /** Holds a refusal back; `false` at once when too many are held back already. */
   readonly park: () => Promise<boolean>;
-  readonly inFlight: () => { readonly requests: number; readonly bodyBytes: number; readonly parked: number };
+  readonly inFlight: () => InFlight;
+};
+
+export type InFlight = {
+  readonly requests: number;
+  readonly arriving: number;
+  readonly bodyBytes: number;
+  readonly parked: number;
 };
 
 export function createCapacity(limits: IntakeLimits): Capacity {
   const inWork = { normal: 0, reserved: 0 };
+  const roomOf = { normal: limits.requestsMax, reserved: limits.reservedMax };
+  const arriving = { normal: 0, reserved: 0 };
   let bodyBytes = 0;
   let parked = 0;
+  const hasRoom = (lane: Lane): boolean => inWork[lane] < roomOf[lane];
   return {
+    hasRoom,
     enter: (lane) => {
-      if (inWork[lane] >= (lane === "normal" ? limits.requestsMax : limits.reservedMax)) return null;
+      if (!hasRoom(lane)) return null;
       inWork[lane] += 1;
+      return once(() => {
+        inWork[lane] -= 1;
+      });
+    },
+    arrive: (lane) => {
+      if (arriving[lane] >= limits.arrivingMax) return null;
+      arriving[lane] += 1;
+      return once(() => {
+        arriving[lane] -= 1;
+      });
+    },
+    hold: (lane) => {
       let taken = 0;
-      let released = false;
       return {
         take: (bytes) => {
           if (lane === "normal" && bodyBytes + bytes > limits.bodyBytesInFlightMax) return false;
@@ -52,12 +81,9 @@ export function createCapacity(limits: IntakeLimits): Capacity {
           taken += bytes;
           return true;
         },
-        release: () => {
-          if (released) return;
-          released = true;
-          inWork[lane] -= 1;
+        release: once(() => {
           bodyBytes -= taken;
-        },
+        }),
       };
     },
     park: async () => {
@@ -67,7 +93,20 @@ export function createCapacity(limits: IntakeLimits): Capacity {
       parked -= 1;
       return true;
     },
-    inFlight: () => ({ requests: inWork.normal + inWork.reserved, bodyBytes, parked }),
+    inFlight: () => ({
+      requests: inWork.normal + inWork.reserved,
+      arriving: arriving.normal + arriving.reserved,
+      bodyBytes,
+      parked,
+    }),
+  };
+}
+
+function once(end: () => void): () => void {
+  let ended = false;
+  return () => {
+    if (!ended) end();
+    ended = true;
   };
 }
 
@@ -81,7 +120,7 @@ export type BodyRules = {
   /** `null`: the route takes no body. */
   readonly bytesMax: number | null;
   readonly deadlineMs: number;
-  readonly place: Place;
+  readonly hold: Hold;
 };
 
 const noBytes = new Uint8Array(0);
@@ -94,10 +133,10 @@ const atOnceBytesMax = 64 * 1024;
 
 /**
  * The body as sent. Refuses with `invalid_request` (a body where none belongs, or one that stalls),
- * `unsupported_media_type`, `too_large`, `service_unavailable` (too many bytes in flight). A refusal
- * leaves the rest unread: the answer must end the connection.
+ * `unsupported_media_type`, `too_large`; `null` when too many bytes are in flight. Both leave the rest
+ * unread: the answer must end the connection.
  */
-export async function readBody(request: Request, rules: BodyRules): Promise<Uint8Array | Fault> {
+export async function readBody(request: Request, rules: BodyRules): Promise<Uint8Array | Fault | null> {
   const announced = request.headers.get("content-length");
   const length = announced === null ? null : Number(announced);
   // A Request made without a socket carries neither header: its `body` tells.
@@ -107,7 +146,7 @@ export async function readBody(request: Request, rules: BodyRules): Promise<Uint
   const refusal = refuseMediaType(request.headers) ?? refuseLength(length, rules.bytesMax);
   if (refusal !== null) return refusal;
   if (length === null || length > atOnceBytesMax) return readStream(request, rules.bytesMax, rules);
-  return rules.place.take(length) ? readKnown(request, length, rules.deadlineMs) : overCapacity();
+  return rules.hold.take(length) ? readKnown(request, length, rules.deadlineMs) : null;
 }
 
 function refuseMediaType(headers: Headers): Fault | null {
@@ -142,23 +181,23 @@ async function readKnown(request: Request, length: number, deadlineMs: number): 
   return bytes.length === length ? bytes : fault("invalid_request", "the body ended early");
 }
 
-async function readStream(request: Request, bytesMax: number, rules: BodyRules): Promise<Uint8Array | Fault> {
+async function readStream(request: Request, bytesMax: number, rules: BodyRules): Promise<Uint8Array | Fault | null> {
   const reader = (request.body ?? new Blob([]).stream()).getReader();
   const deadline = performance.now() + rules.deadlineMs;
   const parts: Uint8Array[] = [];
-  let size = 0;
-  let refusal: Fault | null = null;
-  while (refusal === null) {
+  const giveUp = (outcome: Fault | null): Fault | null => {
+    reader.cancel().catch(() => undefined);
+    return outcome;
+  };
+  for (let size = 0; ; ) {
     const step = await beforeDeadline(reader.read(), deadline - performance.now());
-    if (step?.done === true) return joined(parts, size);
-    size += step?.value?.length ?? 0;
-    if (step === null) refusal = stalled();
-    else if (size > bytesMax) refusal = tooLarge(bytesMax);
-    else if (!rules.place.take(step.value.length)) refusal = overCapacity();
-    else parts.push(step.value);
+    if (step === null) return giveUp(stalled());
+    if (step.done) return joined(parts, size);
+    size += step.value.length;
+    if (size > bytesMax) return giveUp(tooLarge(bytesMax));
+    if (!rules.hold.take(step.value.length)) return giveUp(null);
+    parts.push(step.value);
   }
-  reader.cancel().catch(() => undefined);
-  return refusal;
 }
 
 function joined(parts: readonly Uint8Array[], size: number): Uint8Array {

@@ -156,7 +156,10 @@ async function drain<Session>(app: App, server: Server<Session>, timeoutMs: numb
   app.startDraining();
   const stopped = server.stop(false);
   const endsAt = performance.now() + timeoutMs;
-  const busy = (): boolean => app.inFlight().requests > 0 || server.pendingRequests > 0;
+  const busy = (): boolean => {
+    const { requests, arriving } = app.inFlight();
+    return requests + arriving + server.pendingRequests > 0;
+  };
   while (busy() && performance.now() < endsAt) await Bun.sleep(drainPollMs);
   await server.stop(true);
   await Promise.race([stopped, Bun.sleep(drainPollMs)]);

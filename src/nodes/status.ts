@@ -163,6 +163,8 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
     description ??= describeInterface({ version: options.version, routes: [...options.routes, ...own, ...routes] });
     return description;
   };
+  // Both are made once: making them costs milliseconds, and anybody may ask.
+  let bytes: Uint8Array | null = null;
   let page: string | null = null;
   routes.push(
     nodeRoute(
@@ -172,7 +174,10 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
         summary: "This interface as OpenAPI 3.1",
         responses: { 200: { description: "The OpenAPI document." } },
       },
-      () => ({ status: 200, json: described() }),
+      () => {
+        bytes ??= new TextEncoder().encode(JSON.stringify(described()));
+        return { status: 200, jsonBytes: bytes };
+      },
     ),
     nodeRoute(
       "/docs",

@@ -18,6 +18,7 @@ export type TestApp = {
 export const testLimits = {
   requestsMax: 64,
   reservedMax: 16,
+  arrivingMax: 64,
   parkedMax: 64,
   refusalDelayMs: 20,
   bodyBytesInFlightMax: 64 << 20,

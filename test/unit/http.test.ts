@@ -255,7 +255,19 @@ describe("capacity", () => {
     expect((await ask("/hold", post("x".repeat(100)))).status).toBe(503);
     opened.resolve();
     await first;
-    expect(app.inFlight()).toEqual({ requests: 0, bodyBytes: 0, parked: 0 });
+    expect(app.inFlight()).toEqual({ requests: 0, arriving: 0, bodyBytes: 0, parked: 0 });
+  });
+
+  test("bodies that arrive slowly take no place in work, and are bounded by themselves", async () => {
+    const limits = { ...testLimits, requestsMax: 1, arrivingMax: 2, bodyDeadlineMs: 200 };
+    const { ask, app } = testApp([take, echo], { limits });
+    const slow = (): Promise<Response> => ask("/things", post(new ReadableStream({ start: () => undefined })));
+    const stuck = [slow(), slow()];
+    while (app.inFlight().arriving < 2) await Bun.sleep(1);
+    expect((await ask("/things/a")).status).toBe(200);
+    expect((await slow()).status).toBe(503);
+    for (const one of stuck) expect((await one).status).toBe(400);
+    expect((await ask("/things", post("{}"))).status).toBe(200);
   });
 
   test("a draining app refuses with shutting_down", async () => {
