@@ -110,21 +110,17 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
   const { routes } = parts.nodes;
   main = build([...routes, ...statusRoutes({ ...common, routes, withMetrics: !apart })]);
   const admin = apart ? build(statusRoutes({ ...common, routes: [], withMetrics: true })) : null;
-  const measured = main;
-  parts.metrics.gauge(
-    { name: "http_requests_in_flight", help: "Requests being worked on." },
-    () => measured.inFlight().requests,
-  );
-  parts.metrics.gauge(
-    { name: "http_body_bytes_in_flight", help: "Request bodies in memory." },
-    () => measured.inFlight().bodyBytes,
-  );
-  parts.metrics.gauge(
-    { name: "http_refusals_held", help: "Refusals over capacity being held back." },
-    () => measured.inFlight().parked,
-  );
-  parts.metrics.gauge({ name: "process_resident_bytes", help: "Resident memory." }, () => process.memoryUsage.rss());
+  registerShellGauges(parts.metrics, main);
   return { main, admin };
+}
+
+function registerShellGauges(metrics: Metrics, app: App): void {
+  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
+  gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
+  gauge("http_requests_arriving", "Requests whose bodies are still arriving.", () => app.inFlight().arriving);
+  gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
+  gauge("http_refusals_held", "Refusals over capacity being held back.", () => app.inFlight().parked);
+  gauge("process_resident_bytes", "Resident memory.", () => process.memoryUsage.rss());
 }
 
 function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
