@@ -8,7 +8,7 @@ import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { renderAgreementKey, type Signer } from "../client/change.ts";
 import { activeDocument, type Changed, change, changeAsOwner } from "../client/client.ts";
-import { forgetIdentity, type Identity, rootSignerId, saveIdentity, signingSeed } from "../client/keys.ts";
+import { forgetIdentity, heldSeed, type Identity, rootSignerId, saveIdentity, signingSeed } from "../client/keys.ts";
 import { parseAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/did.ts";
@@ -102,7 +102,7 @@ function registerKeyCommands(did: Command): void {
   changeCommand(
     did
       .command("rotate")
-      .description("replace the root key, and the method #root when it holds the old one")
+      .description("replace the root key, and the key of the method #root when it is one of this machine")
       .option("--root-only", "leave the document as it is"),
     rotate,
   );
@@ -134,7 +134,7 @@ async function rotate(session: Session, identity: Identity, flags: RotateFlags):
   const changed = alreadyDone ? null : await apply(session, identity, intent, flags);
   const rotated = { ...identity, rootSeed: nextRootSeed, nextRootSeed: null };
   await saveIdentity(session.keysFolder, rotated);
-  const method = flags.rootOnly === true ? null : await rotateRootMethod(session, rotated, identity.rootSeed, flags);
+  const method = flags.rootOnly === true ? null : await rotateRootMethod(session, rotated, flags);
   const version = method?.record?.version ?? changed?.record?.version ?? before.version;
   session.report.result(
     { ok: true, settled: true, did: identity.did, root_pubkey: renderPublicKey(newRootPubkey), version },
@@ -142,17 +142,16 @@ async function rotate(session: Session, identity: Identity, flags: RotateFlags):
   );
 }
 
-/** An old root key that stays in the document as a method would go on signing. */
-async function rotateRootMethod(
-  session: Session,
-  identity: Identity,
-  oldSeed: Uint8Array,
-  flags: RotateFlags,
-): Promise<Changed | null> {
+/**
+ * An old root key that stays in the document as a method would go on signing. Whichever of the keys held
+ * here the method has is replaced, so that a rotation that was cut off is completed by the next one.
+ */
+async function rotateRootMethod(session: Session, identity: Identity, flags: RotateFlags): Promise<Changed | null> {
   const document = await activeDocument(session.client, identity.did);
   const method = document.verificationMethod.find(({ id }) => id === `${identity.did}#root`);
   const key = method === undefined ? null : keyOfMethod(method);
-  if (method === undefined || key === null || !equalBytes(key, ed25519.getPublicKey(oldSeed))) return null;
+  if (method === undefined || key === null || heldSeed(identity, key) === null) return null;
+  if (equalBytes(key, ed25519.getPublicKey(identity.rootSeed))) return null;
   const methods = [...identity.methods, { id: method.id, secret: identity.rootSeed }];
   const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(identity.rootSeed));
   const intent: Intent = {
@@ -174,6 +173,8 @@ async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, 
     type === "ed25519"
       ? { ...identity, methods: [...identity.methods, ...held] }
       : { ...identity, agreements: [...identity.agreements, ...held] };
+  if (flags.auth === true && flags.wait === false)
+    throw failed("--auth comes after the key is settled: leave --no-wait out");
   await refuseTaken(session, identity, id);
   await saveIdentity(session.keysFolder, kept);
   const component = { id, controller: identity.did, publicKeyMultibase };
@@ -187,7 +188,6 @@ async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, 
         };
   let changed = await apply(session, identity, intent, flags);
   if (flags.auth === true && type === "ed25519") {
-    if (flags.wait === false) throw failed(`${id} was submitted; --auth needs it settled, so leave --no-wait out`);
     changed = await apply(session, identity, { action: "AddAuthentication", did: identity.did, id }, flags);
   }
   tell(session, changed, `${id} added`);
