@@ -13,11 +13,7 @@ const { values } = parseArgs({ options: { target: { type: "string" }, outfile: {
 
 const target = values.target ?? `bun-${process.platform}-${process.arch}`;
 const outfile = values.outfile ?? join("dist", values.target === undefined ? "waypost" : `waypost-${target.slice(4)}`);
-const addon = join(import.meta.dir, "node_modules", "@lmdb", lmdbPackage(target), addonFile(target));
-if (!existsSync(addon)) {
-  console.error(`${addon} is missing: install the lmdb package of ${target} first`);
-  process.exit(1);
-}
+const addon = findAddon(join(import.meta.dir, "node_modules", "@lmdb", lmdbPackage(target)), target);
 
 /** `lmdb-linux-x64` for `bun-linux-x64`, `bun-linux-x64-baseline`, `bun-linux-x64-musl`. */
 function lmdbPackage(name: string): string {
@@ -25,8 +21,13 @@ function lmdbPackage(name: string): string {
   return `lmdb-${platform === "windows" ? "win32" : platform}-${arch}`;
 }
 
-function addonFile(name: string): string {
-  return name.includes("-musl") ? "node.napi.musl.node" : "node.napi.glibc.node";
+/** The addon of one libc; platforms without several have it under either name. */
+function findAddon(folder: string, name: string): string {
+  const files = name.includes("-musl") ? ["node.napi.musl.node"] : ["node.napi.glibc.node", "node.napi.node"];
+  const found = files.map((file) => join(folder, file)).find((path) => existsSync(path));
+  if (found !== undefined) return found;
+  console.error(`${folder} holds no addon: install the lmdb package of ${name} first`);
+  process.exit(1);
 }
 
 /** lmdb gets its addon; whoever else asks the loader (an optional part of msgpackr) is told there is none. */

@@ -43,7 +43,6 @@ export type DescribedContent = Readonly<Record<string, { readonly schema: unknow
 /** Codes that the shell itself answers on any route, and on routes that take a body. */
 export const shellCodes: readonly FaultCode[] = [
   "invalid_request",
-  "method_not_allowed",
   "internal_error",
   "service_unavailable",
   "shutting_down",
