@@ -1,3 +1,4 @@
+/** The LMDB driver keeps the contract, with folds after a few operations and across reopening. */
 import { afterAll } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,3 +1,4 @@
+/** The memory driver keeps the contract. */
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { runConformance } from "./kit.ts";
 import { optionsOf } from "./options.ts";

@@ -149,7 +149,6 @@ function openRoot(path: string): RootDatabase<Buffer, Buffer> {
     noSync: false,
     noMetaSync: false,
     useWritemap: false,
-    cache: false as never,
     maxReaders: 1_024,
     maxDbs: databaseNames.length + 4,
     mapSize: 1024 ** 3,

@@ -6,23 +6,19 @@
  * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
  */
 import { isFault } from "../../core/fault.ts";
-import { type HeldMessage, type Mailbox, type MailboxEntry, StoreError } from "../../storage/contract.ts";
-import { MailboxBook } from "../mailbox/book.ts";
-import { held, kept, lapsed } from "../mailbox/columns.ts";
 import {
-  BlockBook,
-  BlockPacker,
-  blockKey,
-  bodyBytes,
-  type FoundBody,
-  type Place,
-  readBlockKey,
-  readBody,
-} from "./blocks.ts";
+  type HeldMessage,
+  type Mailbox,
+  type MailboxEntry,
+  type StoreEnvironment,
+  StoreError,
+} from "../../storage/contract.ts";
+import { MailboxBook } from "../mailbox/book.ts";
+import { BlockPacker, bodyBytes, type FoundBody } from "./blocks.ts";
+import { Bodies, type Moving } from "./bodies.ts";
 import type { Environment } from "./environment.ts";
 import { JournalWriter, type Operation } from "./journal.ts";
 import { type FoldLimits, IndexPages } from "./pages.ts";
-import { orderedKey } from "./records.ts";
 
 const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
@@ -31,13 +27,11 @@ const batchBytesMax = 8 * 1024 * 1024;
 /** What a commit writes besides the bodies: tree pages, the journal, and index pages while it folds. */
 const commitBytes = 64 * 1024;
 const journalBytesPerOperation = 256;
-const foldBytes = 1024 * 1024;
+const foldBytes = 512 * 1024;
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
 const sparseBlocksMin = 64;
 const choreDelayMs = 1_000;
-const blocksFreedPerCommit = 2_048;
-const bytesMovedPerCommit = 1024 * 1024;
 
 type Queued = {
   readonly bytes: number;
@@ -46,9 +40,7 @@ type Queued = {
 };
 
 /** What the operations of one commit add up to. */
-type CommitAtHand = {
-  readonly journal: JournalWriter;
-  readonly packer: BlockPacker;
+type CommitAtHand = Moving & {
   /** Why stores can't be taken by this commit. */
   readonly full: StoreError | null;
   /** Settles the callers once the commit is on disk. */
@@ -65,20 +57,15 @@ export type MailboxSettings = { readonly rowsMax: number; readonly fold?: FoldLi
 export function openLmdbMailbox(
   environment: Environment,
   settings: MailboxSettings,
-  log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void,
+  log: StoreEnvironment["log"],
 ): LmdbMailbox {
   return new DiskMailbox(environment, settings, log);
 }
 
 class DiskMailbox implements LmdbMailbox {
   private readonly book = new MailboxBook((slot) => this.dropped(slot));
-  private readonly blocks = new BlockBook();
+  private readonly bodies: Bodies;
   private readonly pages: IndexPages;
-  private blockOf = new Float64Array(1_024);
-  private offsetOf = new Uint32Array(1_024);
-  private nextBlock = 1;
-  /** Blocks that hold a damaged body: they are left as they are. */
-  private readonly damaged = new Set<number>();
 
   private queue: Queued[] = [];
   private queueBytes = 0;
@@ -93,9 +80,10 @@ class DiskMailbox implements LmdbMailbox {
   constructor(
     private readonly environment: Environment,
     private readonly settings: MailboxSettings,
-    private readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void,
+    log: StoreEnvironment["log"],
   ) {
-    this.pages = new IndexPages(this.book, (slot) => this.place(slot), settings.fold);
+    this.bodies = new Bodies(environment, this.book, log);
+    this.pages = new IndexPages(this.book, (slot) => this.bodies.place(slot), settings.fold);
     this.load();
   }
 
@@ -108,61 +96,19 @@ class DiskMailbox implements LmdbMailbox {
       else this.replay(operation);
     });
     this.book.finishLoading(toldMs);
-    const live = new Map<number, number>();
-    for (let slot = 0; slot < this.book.slotCount; slot++) {
-      const bytes = this.book.taken(slot) ? this.liveBytes(slot) : 0;
-      if (bytes > 0) live.set(this.blockOf[slot]!, (live.get(this.blockOf[slot]!) ?? 0) + bytes);
-    }
-    const limit = 4_096;
-    for (let start = orderedKey(0); ; ) {
-      const keys = this.environment.keys("blocks", { start, limit });
-      for (const key of keys) {
-        const { number, size } = readBlockKey(key);
-        this.blocks.add(number, size, live.get(number) ?? 0);
-        live.delete(number);
-        this.nextBlock = number + 1;
-      }
-      if (keys.length < limit) break;
-      start = orderedKey(this.nextBlock);
-    }
-    for (const number of live.keys()) this.nextBlock = Math.max(this.nextBlock, number + 1);
-    if (live.size > 0) this.log("error", "blocks of messages are missing", { blocks: live.size });
+    this.bodies.load();
     this.planChores();
   }
 
   private replay(operation: Exclude<Operation, { kind: "told" }>): void {
     if (operation.kind === "stored") {
       this.book.load(operation.row);
-      this.setPlace(operation.row.slot, operation.row);
+      this.bodies.setPlace(operation.row.slot, operation.row);
     } else if (operation.kind === "moved") {
-      this.setPlace(operation.slot, operation.place);
+      this.bodies.setPlace(operation.slot, operation.place);
     } else {
       this.book.replay(operation.slot, operation.kind);
     }
-  }
-
-  private place(slot: number): Place {
-    return { block: this.blockOf[slot]!, offset: this.offsetOf[slot]! };
-  }
-
-  private setPlace(slot: number, { block, offset }: Place): void {
-    if (slot >= this.blockOf.length) {
-      const slots = Math.max(slot + 1, this.blockOf.length * 2);
-      const [blockOf, offsetOf] = [new Float64Array(slots), new Uint32Array(slots)];
-      blockOf.set(this.blockOf);
-      offsetOf.set(this.offsetOf);
-      [this.blockOf, this.offsetOf] = [blockOf, offsetOf];
-    }
-    this.blockOf[slot] = block;
-    this.offsetOf[slot] = offset;
-  }
-
-  /** Bytes of a row's body that are still needed. */
-  private liveBytes(slot: number): number {
-    const status = this.book.status(slot);
-    const preview = this.book.previewBytes(slot) ?? 0;
-    if (status === held || status === lapsed) return bodyBytes(preview, this.book.envelopeBytes(slot));
-    return status === kept && preview > 0 ? bodyBytes(preview, 0) : 0;
   }
 
   // ---------------------------------------------------------------------------------------------- writing
@@ -184,7 +130,7 @@ class DiskMailbox implements LmdbMailbox {
       const { slot } = outcome;
       const { messageId, expiresAtMs } = entry;
       const place = packer.add({ slot, messageId, expiresAtMs, preview: preview ?? noBytes, envelope });
-      this.setPlace(slot, place);
+      this.bodies.setPlace(slot, place);
       journal.stored({ ...this.book.row(slot), ...place });
       this.pages.touch(slot);
       return { kind: "stored" as const };
@@ -196,9 +142,9 @@ class DiskMailbox implements LmdbMailbox {
     return this.enqueue(0, ({ journal, packer }) => {
       const slots = this.book.remove(recipient, messageIds, nowMs);
       for (const slot of slots) {
-        const { block } = this.place(slot);
+        const { block } = this.bodies.place(slot);
         const bytes = bodyBytes(this.book.previewBytes(slot) ?? 0, this.book.envelopeBytes(slot));
-        this.release(packer, block, bytes);
+        this.bodies.release(packer, block, bytes);
         journal.change("acked", slot);
         this.pages.touch(slot);
       }
@@ -213,7 +159,7 @@ class DiskMailbox implements LmdbMailbox {
       for (const { slot, action } of swept) {
         if (action === "drop") continue;
         const whole = bodyBytes(this.book.previewBytes(slot) ?? 0, this.book.envelopeBytes(slot));
-        this.release(packer, this.blockOf[slot]!, whole - this.liveBytes(slot));
+        this.bodies.release(packer, this.bodies.place(slot).block, whole - this.bodies.liveBytes(slot));
         journal.change("cut", slot);
         this.pages.touch(slot);
       }
@@ -224,14 +170,9 @@ class DiskMailbox implements LmdbMailbox {
   /** The book lets a row go, while a commit is being decided. */
   private dropped(slot: number): void {
     const { journal, packer } = this.atHand!;
-    this.release(packer, this.blockOf[slot]!, this.liveBytes(slot));
+    this.bodies.release(packer, this.bodies.place(slot).block, this.bodies.liveBytes(slot));
     journal.change("dropped", slot);
     this.pages.touch(slot);
-  }
-
-  /** Blocks of the commit at hand are not in the block book yet. */
-  private release(packer: BlockPacker, block: number, bytes: number): void {
-    if (!packer.release(block, bytes)) this.blocks.release(block, bytes);
   }
 
   private checkQueue(bytes: number): void {
@@ -294,8 +235,9 @@ class DiskMailbox implements LmdbMailbox {
   private async commitNext(): Promise<void> {
     const full = this.roomForNext();
     const batch = this.takeBatch();
-    const packer = new BlockPacker(this.nextBlock);
-    const commit: CommitAtHand = { journal: new JournalWriter(), packer, full, settle: [] };
+    const packer = new BlockPacker(this.bodies.nextBlock);
+    const touch = (slot: number) => this.pages.touch(slot);
+    const commit: CommitAtHand = { journal: new JournalWriter(), packer, touch, full, settle: [] };
     this.atHand = commit;
     this.committing = true;
     try {
@@ -348,13 +290,7 @@ class DiskMailbox implements LmdbMailbox {
   }
 
   private indexWrites({ journal, packer }: CommitAtHand) {
-    packer.finish();
-    this.nextBlock = packer.nextNumber;
-    const blocks = packer.packed().map(({ number, bytes, live }) => {
-      this.blocks.add(number, bytes.length, live);
-      const key = blockKey(number, bytes.length);
-      return (view: WriteView) => view.put("blocks", key, bytes);
-    });
+    const blocks = this.bodies.finish(packer);
     const { operations } = journal;
     const record = operations === 0 ? null : { record: journal.finish(this.book.latestMs), operations };
     return [...blocks, ...this.pages.writes(record)];
@@ -364,7 +300,7 @@ class DiskMailbox implements LmdbMailbox {
 
   /** Work that nobody waits for begins when there is much of it, or after a second. */
   private planChores(): void {
-    const { empty, sparse } = this.blocks;
+    const { empty, sparse } = this.bodies.blocks;
     if (this.pages.due || empty.size >= emptyBlocksMin || sparse.size >= sparseBlocksMin) this.choresDue = true;
     const isSome = this.choresDue || empty.size > 0 || sparse.size > 0;
     if (!isSome || this.closing || this.choreTimer !== null) return;
@@ -379,54 +315,13 @@ class DiskMailbox implements LmdbMailbox {
 
   /** Frees empty blocks and empties sparse ones, a bounded share of it. */
   private choreWrites(commit: CommitAtHand): ((view: WriteView) => void)[] {
-    const { empty, sparse } = this.blocks;
+    const { empty, sparse } = this.bodies.blocks;
     if (empty.size >= emptyBlocksMin || sparse.size >= sparseBlocksMin) this.choresDue = true;
     if (!this.choresDue) return [];
-    const writes: ((view: WriteView) => void)[] = [];
-    for (const block of [...empty].slice(0, blocksFreedPerCommit)) {
-      const key = this.blocks.key(block);
-      this.blocks.forget(block);
-      this.damaged.delete(block);
-      if (key !== null) writes.push((view) => view.remove("blocks", key));
-    }
-    let moved = 0;
-    for (const block of sparse) {
-      if (moved >= bytesMovedPerCommit) break;
-      sparse.delete(block);
-      if (!this.damaged.has(block)) moved += this.moveOut(block, commit);
-    }
+    const writes = this.bodies.freeBlocks();
+    this.bodies.emptyBlocks(commit);
     this.choresDue = empty.size > 0 || sparse.size > 0 || this.pages.due;
     return writes;
-  }
-
-  /** Copies what is needed of a block to the end, and answers how many bytes that were. */
-  private moveOut(block: number, { packer, journal }: CommitAtHand): number {
-    const key = this.blocks.key(block);
-    const bytes = key === null ? null : this.environment.get("blocks", key);
-    if (bytes === null) return 0;
-    let moved = 0;
-    for (const body of bodiesOf(bytes)) {
-      if (body === null || !body.intact) {
-        this.damaged.add(block);
-        this.log("error", "a block holds a damaged message", { block });
-        break;
-      }
-      const live = this.livesAt(body, block) ? this.liveBytes(body.slot) : 0;
-      if (live === 0) continue;
-      const envelope = this.book.status(body.slot) === kept ? noBytes : body.envelope;
-      const place = packer.add({ ...body, envelope });
-      this.setPlace(body.slot, place);
-      journal.moved(body.slot, place);
-      this.pages.touch(body.slot);
-      this.blocks.release(block, live);
-      moved += live;
-    }
-    return moved;
-  }
-
-  private livesAt(body: FoundBody, block: number): boolean {
-    const { slot, offset } = body;
-    return this.book.taken(slot) && this.blockOf[slot] === block && this.offsetOf[slot] === offset;
   }
 
   // --------------------------------------------------------------------------------------------- reading
@@ -449,25 +344,10 @@ class DiskMailbox implements LmdbMailbox {
     return promise;
   }
 
-  /** The body of a row, or `null` when it is damaged: that is logged, and the other entries go on. */
-  private body(slot: number, seen: Map<number, Uint8Array | null>): FoundBody | null {
-    const { block, offset } = this.place(slot);
-    let bytes = seen.get(block);
-    if (bytes === undefined) {
-      const key = this.blocks.key(block);
-      bytes = key === null ? null : this.environment.get("blocks", key);
-      seen.set(block, bytes);
-    }
-    const body = bytes === null ? null : bodyAt(bytes, offset);
-    if (body?.intact && body.slot === slot && body.messageId === this.book.id(slot)) return body;
-    this.log("error", "a stored message is damaged", { block, offset });
-    return null;
-  }
-
   private messages(slots: readonly number[]): HeldMessage[] {
     const seen = new Map<number, Uint8Array | null>();
     return slots.flatMap((slot) => {
-      const body = this.body(slot, seen);
+      const body = this.bodies.body(slot, seen);
       return body === null ? [] : [this.shown(slot, body)];
     });
   }
@@ -512,7 +392,7 @@ class DiskMailbox implements LmdbMailbox {
       if (state === "acked" || state === "absent") return { state };
       const keepsPreview = this.book.keepsPreview(slot) && this.book.previewBytes(slot) !== null;
       const isEmpty = this.book.previewBytes(slot) === 0;
-      const body = state === "active" || (keepsPreview && !isEmpty) ? this.body(slot, new Map()) : null;
+      const body = state === "active" || (keepsPreview && !isEmpty) ? this.bodies.body(slot, new Map()) : null;
       if (state === "active") {
         if (body === null) throw new StoreError("corrupt", "the stored message is damaged");
         return { state, message: this.shown(slot, body) };
@@ -536,21 +416,3 @@ class DiskMailbox implements LmdbMailbox {
 type WriteView = Parameters<Parameters<Environment["commit"]>[1]>[0];
 
 const noBytes = new Uint8Array(0);
-
-function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
-  try {
-    return readBody(block, offset);
-  } catch {
-    return null;
-  }
-}
-
-/** The bodies of a block one after the other; `null` in the place of one that can't be read. */
-function* bodiesOf(block: Uint8Array): Generator<FoundBody | null> {
-  for (let offset = 0; offset < block.length; ) {
-    const body = bodyAt(block, offset);
-    yield body;
-    if (body === null) return;
-    offset += body.bytes.length;
-  }
-}

@@ -14,8 +14,9 @@ import { type Operation, PageWriter, readJournal, readPage } from "./journal.ts"
 import { orderedKey, orderedNumber } from "./records.ts";
 
 export const pageSlots = 512;
-const pagesPerCommit = 16;
-const recordsPerCommit = 2_048;
+/** A share of a fold keeps the event loop for about 3 ms. */
+const pagesPerCommit = 4;
+const recordsPerCommit = 512;
 
 export type FoldLimits = { readonly operationsMax: number; readonly recordsMax: number };
 

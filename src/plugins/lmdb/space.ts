@@ -40,6 +40,9 @@ export type SpaceGuard = {
   hasRoom(): boolean;
 };
 
+/** A look at the disk costs 10 µs, so one serves for what fits into half of the room it found, for a moment. */
+const creditMs = 50;
+
 /** `pagesFree` answers how many bytes of pages inside the file are free; it may cost a millisecond. */
 export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () => number): SpaceGuard {
   const { floorBytes, reserveBytes } = limits;
@@ -47,6 +50,9 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
   let counted = false;
   let refusedFor = -1;
   let refusedAtMs = 0;
+  /** Bytes that may still be stored without another look at the disk, and until when. */
+  let credit = 0;
+  let creditUntilMs = 0;
 
   /** Room behind the end of the file that nobody else can take, after trying to have `wanted` of it. */
   function headroom(wanted: number): number {
@@ -71,7 +77,11 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
     const wanted = 2 * bytes + reserveBytes * share;
     const room = headroom(2 * bytes + reserveBytes);
-    if (room >= wanted) return true;
+    if (room >= wanted) {
+      credit = Math.max(room - 2 * bytes - reserveBytes, 0) / 4;
+      creditUntilMs = performance.now() + creditMs;
+      return true;
+    }
     // Growth that free pages can't prevent still has the rest of the reserve.
     const rest = counted ? room : disk.freeBytes();
     return rest >= 2 * bytes + reserveBytes / 32 && fitsInside(bytes);
@@ -79,6 +89,10 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
 
   return {
     check(kind, bytes) {
+      if (bytes <= credit && performance.now() < creditUntilMs) {
+        credit -= bytes;
+        return;
+      }
       // A refusal stands for a moment, so that refused callers cost no look at the disk.
       if (kind === "store" && refusedFor >= 0 && bytes >= refusedFor && performance.now() - refusedAtMs < 250) {
         throw new StoreError("full", "the disk has no room left for this store");

@@ -20,6 +20,7 @@ import type {
 import { decodeCursor, encodeCursor } from "../../storage/keys.ts";
 import { acked, behaviors, Columns, free, held, idText, idWords, kept, lapsed, none, over } from "./columns.ts";
 import { DueHeap } from "./due.ts";
+import { Roster } from "./roster.ts";
 
 /** Everything of an entry but its bytes. */
 export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"> & {
@@ -30,20 +31,6 @@ export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"
 
 /** A row as it is loaded: `held`, `acked` or `kept`, with the place it had. */
 export type LoadedRow = Row & { readonly slot: number; readonly arrival: number; readonly status: number };
-
-type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
-
-type Recipient = {
-  readonly number: number;
-  readonly did: Did;
-  /** Rows of any state; the recipient is forgotten with the last. */
-  rows: number;
-  entries: number;
-  bytes: number;
-  first: number;
-  last: number;
-  groups: Map<Uuid, number> | null;
-};
 
 export type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
 
@@ -60,24 +47,16 @@ export type Swept = { readonly slot: number; readonly action: "cut" | "drop" };
 
 export class MailboxBook {
   private readonly rows = new Columns();
-  private readonly byDid = new Map<Did, Recipient>();
-  private readonly recipients: (Recipient | undefined)[] = [];
-  private readonly recipientsFree: number[] = [];
-  private readonly groups: (Group | undefined)[] = [];
-  private readonly groupsFree: number[] = [];
+  private readonly roster = new Roster(this.rows);
   /** By expiry, and for `kept` rows by the end of what is kept. */
   private readonly due = new DueHeap((slot) =>
     this.rows.status[slot] === kept ? this.rows.keptUntilMs[slot]! : this.rows.expiresAtMs[slot]!,
   );
   /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
   private readonly sweepQueue = { first: none, last: none };
-  private entries = 0;
-  private bytes = 0;
   private lastArrival = 0;
   /** The latest time that was told. */
   private toldMs = 0;
-  /** Chunks of loaded rows. While it is there, rows count, but stand in no list and no group yet. */
-  private loading: Map<number, Chunk> | null = null;
 
   /** `onDrop` hears of every row that goes, while its columns still stand. */
   constructor(private readonly onDrop: (slot: number) => void) {}
@@ -96,7 +75,7 @@ export class MailboxBook {
 
   stats(nowMs: number): MailboxStats {
     this.settle(nowMs);
-    return { entries: this.entries, bytes: this.bytes };
+    return { entries: this.roster.entries, bytes: this.roster.bytes };
   }
 
   admit(row: Row, storedAtMs: number, quota: MailboxQuota): Admission {
@@ -112,7 +91,7 @@ export class MailboxBook {
 
   /** Why the row can't be stored now. A row of the same id whose time is over is in nobody's way. */
   private refusal(row: Row, quota: MailboxQuota): Admission | null {
-    const recipient = this.byDid.get(row.recipient);
+    const recipient = this.roster.find(row.recipient);
     if (recipient !== undefined) {
       const slot = this.rows.find(recipient.number, idWords(row.messageId));
       if (slot !== none) {
@@ -121,28 +100,24 @@ export class MailboxBook {
           return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]! };
         }
       }
-      if (row.chunk !== null && this.conflicts(recipient, row.chunk)) return { kind: "chunk_conflict" };
+      if (row.chunk !== null && this.roster.conflicts(recipient, row.chunk)) return { kind: "chunk_conflict" };
     }
     const [entries, bytes] = recipient === undefined ? [0, 0] : [recipient.entries, recipient.bytes];
     if (entries + 1 > quota.recipientEntriesMax || bytes + row.envelopeBytes > quota.recipientBytesMax) {
       return { kind: "full", scope: "recipient" };
     }
-    if (this.entries + 1 > quota.storeEntriesMax || this.bytes + row.envelopeBytes > quota.storeBytesMax) {
+    if (
+      this.roster.entries + 1 > quota.storeEntriesMax ||
+      this.roster.bytes + row.envelopeBytes > quota.storeBytesMax
+    ) {
       return { kind: "full", scope: "store" };
     }
     return null;
   }
 
-  private conflicts(recipient: Recipient, chunk: Chunk): boolean {
-    const number = recipient.groups?.get(chunk.groupId);
-    if (number === undefined) return false;
-    const group = this.groups[number]!;
-    return group.total !== chunk.total || group.chunks.has(chunk.sequence);
-  }
-
   /** Puts back a row that a driver kept; `finishLoading` must follow. */
   load(row: LoadedRow): void {
-    this.loading ??= new Map();
+    this.roster.beginLoading();
     const known = this.find(row.recipient, row.messageId);
     if (known !== none) this.forgetLoaded(known);
     if (row.slot < this.rows.slots && this.rows.status[row.slot] !== free) this.forgetLoaded(row.slot);
@@ -155,19 +130,7 @@ export class MailboxBook {
    */
   finishLoading(toldMs: number): void {
     this.settle(toldMs);
-    const { status, arrival, recipient, slots } = this.rows;
-    const order = new Uint32Array(this.entries);
-    let count = 0;
-    for (let slot = 0; slot < slots; slot++) if (status[slot] === held) order[count++] = slot;
-    order.sort((a, b) => arrival[a]! - arrival[b]!);
-    const chunks = this.loading;
-    this.loading = null;
-    for (const slot of order) {
-      const owner = this.recipients[recipient[slot]!]!;
-      this.append(slot, owner);
-      const chunk = chunks?.get(slot);
-      if (chunk !== undefined) this.joinGroup(slot, owner, chunk);
-    }
+    this.roster.finishLoading();
     this.rows.listFree();
   }
 
@@ -180,7 +143,7 @@ export class MailboxBook {
     } else if (what === "acked") {
       if (isHeld) this.acknowledge(slot);
     } else {
-      if (isHeld) this.uncount(slot);
+      if (isHeld) this.roster.uncount(slot);
       this.due.remove(slot);
       this.rows.status[slot] = kept;
       this.due.push(slot);
@@ -189,12 +152,12 @@ export class MailboxBook {
 
   private forgetLoaded(slot: number): void {
     this.detach(slot);
-    this.leave(slot);
+    this.roster.leave(slot);
     this.rows.forget(slot);
   }
 
   private enter(row: Row, at: number | null, place: { arrival: number; status: number }): number {
-    const recipient = this.recipientOf(row.recipient);
+    const recipient = this.roster.take(row.recipient);
     const rows = this.rows;
     const words = idWords(row.messageId);
     let slot = at ?? 0;
@@ -211,77 +174,9 @@ export class MailboxBook {
     rows.group[slot] = none;
     recipient.rows++;
     if (place.arrival > this.lastArrival) this.lastArrival = place.arrival;
-    if (place.status === held) this.count(slot, recipient, row.chunk);
+    if (place.status === held) this.roster.count(slot, recipient, row.chunk);
     this.due.push(slot);
     return slot;
-  }
-
-  private count(slot: number, recipient: Recipient, chunk: Chunk | null): void {
-    const bytes = this.rows.envelopeBytes[slot]!;
-    recipient.entries++;
-    recipient.bytes += bytes;
-    this.entries++;
-    this.bytes += bytes;
-    if (this.loading !== null) {
-      if (chunk !== null) this.loading.set(slot, chunk);
-      else this.loading.delete(slot);
-      return;
-    }
-    this.append(slot, recipient);
-    if (chunk !== null) this.joinGroup(slot, recipient, chunk);
-  }
-
-  private append(slot: number, recipient: Recipient): void {
-    const { next, previous } = this.rows;
-    previous[slot] = recipient.last;
-    next[slot] = none;
-    if (recipient.last === none) recipient.first = slot;
-    else next[recipient.last] = slot;
-    recipient.last = slot;
-  }
-
-  private joinGroup(slot: number, recipient: Recipient, chunk: Chunk): void {
-    recipient.groups ??= new Map();
-    let number = recipient.groups.get(chunk.groupId);
-    if (number === undefined) {
-      number = this.groupsFree.pop() ?? this.groups.length;
-      this.groups[number] = { id: chunk.groupId, total: chunk.total, chunks: new Map() };
-      recipient.groups.set(chunk.groupId, number);
-    }
-    this.groups[number]!.chunks.set(chunk.sequence, slot);
-    this.rows.group[slot] = number;
-  }
-
-  /** A held row stops counting: it leaves its list, its group and the sums. */
-  private uncount(slot: number): void {
-    const rows = this.rows;
-    const recipient = this.recipients[rows.recipient[slot]!]!;
-    const bytes = rows.envelopeBytes[slot]!;
-    recipient.entries--;
-    recipient.bytes -= bytes;
-    this.entries--;
-    this.bytes -= bytes;
-    if (this.loading !== null) return;
-    this.unlink(slot, recipient);
-    const number = rows.group[slot]!;
-    if (number === none) return;
-    const group = this.groups[number]!;
-    group.chunks.delete(rows.sequence[slot]!);
-    rows.group[slot] = none;
-    if (group.chunks.size > 0) return;
-    recipient.groups!.delete(group.id);
-    if (recipient.groups!.size === 0) recipient.groups = null;
-    this.groups[number] = undefined;
-    this.groupsFree.push(number);
-  }
-
-  private unlink(slot: number, list: { first: number; last: number }): void {
-    const { next, previous } = this.rows;
-    const [before, after] = [previous[slot]!, next[slot]!];
-    if (before === none) list.first = after;
-    else next[before] = after;
-    if (after === none) list.last = before;
-    else previous[after] = before;
   }
 
   /** Moves every row whose time has come by `nowMs` to the sweep queue: from then on it counts no more. */
@@ -293,7 +188,7 @@ export class MailboxBook {
       const status = this.rows.status[slot]!;
       if ((status === kept ? this.rows.keptUntilMs : this.rows.expiresAtMs)[slot]! > nowMs) return;
       this.due.remove(slot);
-      if (status === held) this.uncount(slot);
+      if (status === held) this.roster.uncount(slot);
       this.rows.status[slot] = status === held ? lapsed : over;
       const queue = this.sweepQueue;
       this.rows.previous[slot] = queue.last;
@@ -317,7 +212,7 @@ export class MailboxBook {
         this.drop(slot);
         continue;
       }
-      this.unlink(slot, this.sweepQueue);
+      this.roster.unlink(slot, this.sweepQueue);
       rows.status[slot] = kept;
       this.due.push(slot);
     }
@@ -327,7 +222,7 @@ export class MailboxBook {
   private drop(slot: number): void {
     this.onDrop(slot);
     this.detach(slot);
-    this.leave(slot);
+    this.roster.leave(slot);
     this.rows.release(slot);
   }
 
@@ -335,34 +230,16 @@ export class MailboxBook {
   private detach(slot: number): void {
     const status = this.rows.status[slot]!;
     if (status === lapsed || status === over) {
-      this.unlink(slot, this.sweepQueue);
+      this.roster.unlink(slot, this.sweepQueue);
       return;
     }
-    if (status === held) this.uncount(slot);
+    if (status === held) this.roster.uncount(slot);
     this.due.remove(slot);
-  }
-
-  private leave(slot: number): void {
-    const recipient = this.recipients[this.rows.recipient[slot]!]!;
-    if (--recipient.rows > 0) return;
-    this.byDid.delete(recipient.did);
-    this.recipients[recipient.number] = undefined;
-    this.recipientsFree.push(recipient.number);
-  }
-
-  private recipientOf(did: Did): Recipient {
-    let recipient = this.byDid.get(did);
-    if (recipient !== undefined) return recipient;
-    const number = this.recipientsFree.pop() ?? this.recipients.length;
-    recipient = { number, did, rows: 0, entries: 0, bytes: 0, first: none, last: none, groups: null };
-    this.recipients[number] = recipient;
-    this.byDid.set(did, recipient);
-    return recipient;
   }
 
   /** Acknowledges what is active of the ids and answers the slots. */
   remove(did: Did, ids: readonly Uuid[], nowMs: number): number[] {
-    const recipient = this.byDid.get(did);
+    const recipient = this.roster.find(did);
     if (recipient === undefined) return [];
     const slots: number[] = [];
     for (const id of ids) {
@@ -375,7 +252,7 @@ export class MailboxBook {
   }
 
   private acknowledge(slot: number): void {
-    this.uncount(slot);
+    this.roster.uncount(slot);
     this.rows.status[slot] = acked;
   }
 
@@ -387,7 +264,7 @@ export class MailboxBook {
   page(did: Did, page: PageRequest, bytesMax: number | null): SlotPage | Fault {
     const after = readCursor(page.after);
     if (after === null) return badCursor();
-    const recipient = this.byDid.get(did);
+    const recipient = this.roster.find(did);
     const slots: number[] = [];
     if (recipient === undefined) return { slots, next: null };
     const pages = new PageFill(page.entriesMax, bytesMax);
@@ -407,8 +284,7 @@ export class MailboxBook {
   groupPage(did: Did, groupId: Uuid, page: PageRequest): SlotGroup | Fault {
     const after = readCursor(page.after);
     if (after === null) return badCursor();
-    const number = this.byDid.get(did)?.groups?.get(groupId);
-    const group = number === undefined ? undefined : this.groups[number];
+    const group = this.roster.group(this.roster.find(did), groupId);
     const held = [...(group?.chunks.values() ?? [])].filter((slot) => this.active(slot, page.nowMs));
     if (group === undefined || held.length === 0) return { slots: [], next: null, total: null, complete: false };
     held.sort((a, b) => this.rows.sequence[a]! - this.rows.sequence[b]!);
@@ -427,7 +303,7 @@ export class MailboxBook {
   }
 
   private find(did: Did, id: Uuid): number {
-    const recipient = this.byDid.get(did);
+    const recipient = this.roster.find(did);
     return recipient === undefined ? none : this.rows.find(recipient.number, idWords(id));
   }
 
@@ -451,9 +327,9 @@ export class MailboxBook {
       slot,
       status: rows.status[slot]!,
       arrival: rows.arrival[slot]!,
-      recipient: this.recipients[rows.recipient[slot]!]!.did,
+      recipient: this.roster.did(slot),
       messageId: this.id(slot),
-      chunk: this.chunk(slot),
+      chunk: this.roster.chunk(slot),
       expiresAtMs: rows.expiresAtMs[slot]!,
       keptUntilMs: rows.keptUntilMs[slot]!,
       onExpiry: behaviors[rows.behavior[slot]!]!,
@@ -492,10 +368,7 @@ export class MailboxBook {
   }
 
   chunk(slot: number): Chunk | null {
-    const number = this.rows.group[slot]!;
-    if (number === none) return null;
-    const group = this.groups[number]!;
-    return { groupId: group.id, sequence: this.rows.sequence[slot]!, total: group.total };
+    return this.roster.chunk(slot);
   }
 }
 

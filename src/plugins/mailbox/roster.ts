@@ -1,0 +1,171 @@
+/**
+ * The roster of a mailbox: its recipients, their entries in order of arrival, their chunk groups, and
+ * the sums that quotas are held against. It decides nothing; the book does.
+ * Memory: about 300 bytes for each recipient with rows and for each group, 50 for each chunk.
+ */
+import type { Did, Uuid } from "../../core/did.ts";
+import type { Chunk } from "../../storage/contract.ts";
+import { type Columns, held, none } from "./columns.ts";
+
+export type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
+
+export type Recipient = {
+  readonly number: number;
+  readonly did: Did;
+  /** Rows of any state; the recipient is forgotten with the last. */
+  rows: number;
+  entries: number;
+  bytes: number;
+  first: number;
+  last: number;
+  groups: Map<Uuid, number> | null;
+};
+
+export class Roster {
+  /** Sums over everything that is held. */
+  entries = 0;
+  bytes = 0;
+  private readonly byDid = new Map<Did, Recipient>();
+  private readonly recipients: (Recipient | undefined)[] = [];
+  private readonly recipientsFree: number[] = [];
+  private readonly groups: (Group | undefined)[] = [];
+  private readonly groupsFree: number[] = [];
+  /** Chunks of loaded rows. While it is there, rows count, but stand in no list and no group yet. */
+  private loading: Map<number, Chunk> | null = null;
+
+  constructor(private readonly rows: Columns) {}
+
+  find(did: Did): Recipient | undefined {
+    return this.byDid.get(did);
+  }
+
+  did(slot: number): Did {
+    return this.recipients[this.rows.recipient[slot]!]!.did;
+  }
+
+  group(recipient: Recipient | undefined, groupId: Uuid): Group | undefined {
+    const number = recipient?.groups?.get(groupId);
+    return number === undefined ? undefined : this.groups[number];
+  }
+
+  conflicts(recipient: Recipient, chunk: Chunk): boolean {
+    const group = this.group(recipient, chunk.groupId);
+    return group !== undefined && (group.total !== chunk.total || group.chunks.has(chunk.sequence));
+  }
+
+  chunk(slot: number): Chunk | null {
+    const number = this.rows.group[slot]!;
+    if (number === none) return null;
+    const group = this.groups[number]!;
+    return { groupId: group.id, sequence: this.rows.sequence[slot]!, total: group.total };
+  }
+
+  beginLoading(): void {
+    this.loading ??= new Map();
+  }
+
+  /** Puts the loaded rows that are held in order of arrival. Cost: one sort. */
+  finishLoading(): void {
+    const { status, arrival, recipient, slots } = this.rows;
+    const order = new Uint32Array(this.entries);
+    let count = 0;
+    for (let slot = 0; slot < slots; slot++) if (status[slot] === held) order[count++] = slot;
+    order.sort((a, b) => arrival[a]! - arrival[b]!);
+    const chunks = this.loading;
+    this.loading = null;
+    for (const slot of order) {
+      const owner = this.recipients[recipient[slot]!]!;
+      this.append(slot, owner);
+      const chunk = chunks?.get(slot);
+      if (chunk !== undefined) this.joinGroup(slot, owner, chunk);
+    }
+  }
+
+  /** A held row begins to count. */
+  count(slot: number, recipient: Recipient, chunk: Chunk | null): void {
+    const bytes = this.rows.envelopeBytes[slot]!;
+    recipient.entries++;
+    recipient.bytes += bytes;
+    this.entries++;
+    this.bytes += bytes;
+    if (this.loading !== null) {
+      if (chunk !== null) this.loading.set(slot, chunk);
+      else this.loading.delete(slot);
+      return;
+    }
+    this.append(slot, recipient);
+    if (chunk !== null) this.joinGroup(slot, recipient, chunk);
+  }
+
+  private append(slot: number, recipient: Recipient): void {
+    const { next, previous } = this.rows;
+    previous[slot] = recipient.last;
+    next[slot] = none;
+    if (recipient.last === none) recipient.first = slot;
+    else next[recipient.last] = slot;
+    recipient.last = slot;
+  }
+
+  private joinGroup(slot: number, recipient: Recipient, chunk: Chunk): void {
+    recipient.groups ??= new Map();
+    let number = recipient.groups.get(chunk.groupId);
+    if (number === undefined) {
+      number = this.groupsFree.pop() ?? this.groups.length;
+      this.groups[number] = { id: chunk.groupId, total: chunk.total, chunks: new Map() };
+      recipient.groups.set(chunk.groupId, number);
+    }
+    this.groups[number]!.chunks.set(chunk.sequence, slot);
+    this.rows.group[slot] = number;
+  }
+
+  /** A held row stops counting: it leaves its list, its group and the sums. */
+  uncount(slot: number): void {
+    const rows = this.rows;
+    const recipient = this.recipients[rows.recipient[slot]!]!;
+    const bytes = rows.envelopeBytes[slot]!;
+    recipient.entries--;
+    recipient.bytes -= bytes;
+    this.entries--;
+    this.bytes -= bytes;
+    if (this.loading !== null) return;
+    this.unlink(slot, recipient);
+    const number = rows.group[slot]!;
+    if (number === none) return;
+    const group = this.groups[number]!;
+    group.chunks.delete(rows.sequence[slot]!);
+    rows.group[slot] = none;
+    if (group.chunks.size > 0) return;
+    recipient.groups!.delete(group.id);
+    if (recipient.groups!.size === 0) recipient.groups = null;
+    this.groups[number] = undefined;
+    this.groupsFree.push(number);
+  }
+
+  unlink(slot: number, list: { first: number; last: number }): void {
+    const { next, previous } = this.rows;
+    const [before, after] = [previous[slot]!, next[slot]!];
+    if (before === none) list.first = after;
+    else next[before] = after;
+    if (after === none) list.last = before;
+    else previous[after] = before;
+  }
+
+  /** A row goes. */
+  leave(slot: number): void {
+    const recipient = this.recipients[this.rows.recipient[slot]!]!;
+    if (--recipient.rows > 0) return;
+    this.byDid.delete(recipient.did);
+    this.recipients[recipient.number] = undefined;
+    this.recipientsFree.push(recipient.number);
+  }
+
+  take(did: Did): Recipient {
+    let recipient = this.byDid.get(did);
+    if (recipient !== undefined) return recipient;
+    const number = this.recipientsFree.pop() ?? this.recipients.length;
+    recipient = { number, did, rows: 0, entries: 0, bytes: 0, first: none, last: none, groups: null };
+    this.recipients[number] = recipient;
+    this.byDid.set(did, recipient);
+    return recipient;
+  }
+}
