@@ -38,11 +38,12 @@ export async function runUntilSignal(
   onReady: (running: RunningNodes) => void,
 ): Promise<void> {
   const signals = catchSignals();
+  logStrays(sink);
   const running = await startNodes(config, {
     log: sink.log,
     onFatal: (reason) => {
       sink.log("error", "the node must stop", { reason });
-      void sink.flush().finally(() => process.exit(1));
+      endAtOnce(sink);
     },
   });
   onReady(running);
@@ -59,6 +60,27 @@ function refuseWeakEnvironment(config: Config): void {
   const allowProxyVariables = !config.relay.enabled || config.relay.ignore_proxy_variables;
   const problems = checkOutboundEnvironment(process.env, { allowProxyVariables });
   if (problems.length > 0) throw failed(problems.join("\n"));
+}
+
+/** A log that can't be written does not hold the end up for longer than this. */
+const lastWordsMs = 500;
+
+function endAtOnce(sink: LogSink): void {
+  void Promise.race([sink.flush(), Bun.sleep(lastWordsMs)]).finally(() => process.exit(1));
+}
+
+/**
+ * Bugs outside of any request. A promise that nobody waits for leaves everything else as it was, and must
+ * not be a way to end the node from outside; an exception that nobody catches may have left anything.
+ */
+function logStrays(sink: LogSink): void {
+  const describe = (error: unknown): string =>
+    error instanceof Error ? (error.stack ?? error.message) : String(error);
+  process.on("unhandledRejection", (error) => sink.log("error", "a promise was rejected", { error: describe(error) }));
+  process.on("uncaughtException", (error) => {
+    sink.log("error", "the node must stop", { error: describe(error) });
+    endAtOnce(sink);
+  });
 }
 
 /** The first signal resolves, the second ends the process at once. */

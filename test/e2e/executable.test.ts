@@ -35,6 +35,19 @@ test("it tells its version and its commands", async () => {
   }
 });
 
+test("files that lie around where it starts have no say", async () => {
+  const folder = join(cwd, "around");
+  mkdirSync(folder, { recursive: true });
+  const mark = join(folder, "ran");
+  writeFileSync(join(folder, "preload.ts"), `require("node:fs").writeFileSync(${JSON.stringify(mark)}, "");`);
+  writeFileSync(join(folder, "bunfig.toml"), 'preload = ["./preload.ts"]\n');
+  writeFileSync(join(folder, ".env"), "WAYPOST_KEYS=elsewhere\n");
+  expect((await run(["--version"], { cwd: folder })).code).toBe(0);
+  expect(existsSync(mark)).toBe(false);
+  await run(["did", "create", "--name", "a", "--no-wait"], { cwd: folder, env: { WAYPOST_URL: "http://127.0.0.1:1" } });
+  expect(existsSync(join(folder, "elsewhere"))).toBe(false);
+});
+
 test("a misspelt command fails with 1", async () => {
   const { code, stderr } = await run(["srve"], { cwd });
   expect([code, stderr.includes("srve")]).toEqual([1, true]);

@@ -8,7 +8,7 @@ import { isFault } from "../../src/core/fault.ts";
 import type { Route } from "../../src/nodes/http.ts";
 import { isLoopbackListener, listen, parseListenAddress } from "../../src/nodes/listen.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
-import { sendRaw } from "../support/raw.ts";
+import { sendOnce, sendRaw } from "../support/raw.ts";
 
 const seen: string[] = [];
 const routes: Route[] = [
@@ -51,7 +51,7 @@ const main = testApp(routes, { limits: { ...testLimits, bodyDeadlineMs: 400 } })
 const server = listenForTest(main.app);
 afterAll(() => server.stop());
 
-const get = (path: string, headers = "Host: waypost.invalid\r\n"): Promise<Awaited<ReturnType<typeof sendRaw>>> =>
+const get = (path: string, headers = "Host: waypost.invalid\r\nConnection: close\r\n"): Promise<Awaited<ReturnType<typeof sendRaw>>> =>
   sendRaw(server.url, `GET ${path} HTTP/1.1\r\n${headers}\r\n`);
 const codeOf = (body: string): unknown => (body === "" ? null : (JSON.parse(body) as { code?: unknown }).code);
 
@@ -109,6 +109,62 @@ describe("heads that can't be trusted", () => {
   test("a short host name finds its route", async () => {
     expect((await get("/nonces", "Host: h\r\n")).status).toBe(200);
   });
+});
+
+describe("requests that are none", () => {
+  const long = "x".repeat(20_000);
+  test.each([
+    [
+      "both ways of framing",
+      "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ["two lengths", "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"],
+    ["a signed length", "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: +2\r\n\r\n{}"],
+    ["an unknown transfer coding", "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, identity\r\n\r\nabc"],
+    [
+      "a broken chunk",
+      "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    ],
+    ["NUL in a header", "GET /nonces HTTP/1.1\r\nHost: h\r\nX-A: a\0b\r\n\r\n"],
+    ["a folded header", "GET /nonces HTTP/1.1\r\nHost: h\r\nX-A: a\r\n b\r\n\r\n"],
+    ["a space before the colon", "GET /nonces HTTP/1.1\r\nHost : h\r\n\r\n"],
+    ["lines without CR", "GET /nonces HTTP/1.1\nHost: h\n\n"],
+    ["HTTP/0.9", "GET /nonces\r\n\r\n"],
+    ["a space in the path", "GET /non ces HTTP/1.1\r\nHost: h\r\n\r\n"],
+    ["a header of 20 KB", `GET /nonces HTTP/1.1\r\nHost: h\r\nX-A: ${long}\r\n\r\n`],
+    ["a path of 20 KB", `GET /${long} HTTP/1.1\r\nHost: h\r\n\r\n`],
+    ["300 headers", `GET /nonces HTTP/1.1\r\nHost: h\r\n${"X-A: b\r\n".repeat(300)}\r\n`],
+  ])("%s ends in a refusal", async (_name, raw) => {
+    const answer = await sendRaw(server.url, raw);
+    expect(answer.all.startsWith("HTTP/1.1 2")).toBe(false);
+    expect(answer.status === 0 || (answer.status >= 400 && answer.status < 500) || answer.status === 505).toBe(true);
+    expect((await get("/nonces")).status).toBe(200);
+  });
+
+  test("2,000 damaged requests leave the server as it was, and none is a bug", async () => {
+    const whole = `POST /echo HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 12\r\nConnection: close\r\n\r\n{"a":"b%c d"}`;
+    let seed = 7;
+    const next = (below: number): number => {
+      seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff;
+      return seed % below;
+    };
+    const damaged = (): Uint8Array => {
+      const bytes = Buffer.from(whole);
+      for (let i = next(4) + 1; i > 0; i--) bytes[next(bytes.length)] = next(256);
+      return bytes.subarray(0, next(10) === 0 ? next(bytes.length) : bytes.length);
+    };
+    const bugs: string[] = [];
+    const lane = async (): Promise<void> => {
+      for (let i = 0; i < 50; i++) {
+        const answer = await sendOnce(server.url, damaged());
+        if (answer.includes("HTTP/1.1 500")) bugs.push(answer);
+      }
+    };
+    await Promise.all(Array.from({ length: 40 }, lane));
+    expect(bugs).toEqual([]);
+    expect(main.lines.filter((line) => line.level === "error")).toEqual([]);
+    expect((await get("/nonces")).status).toBe(200);
+  }, 30_000);
 });
 
 describe("bodies on the wire", () => {

@@ -39,6 +39,26 @@ export function sendRaw(url: string, text: string | Uint8Array): Promise<RawAnsw
   });
 }
 
+/** Sends bytes, half-closes, and answers what came back until the end; for many requests in a short time. */
+export function sendOnce(url: string, bytes: Uint8Array): Promise<string> {
+  const { hostname, port } = new URL(url);
+  return new Promise((resolve) => {
+    let all = "";
+    const socket = connect(Number(port), hostname, () => socket.end(bytes));
+    const finish = (): void => {
+      socket.destroy();
+      resolve(all);
+    };
+    socket.setTimeout(1_000, finish);
+    socket.on("data", (part) => {
+      all += part.toString("latin1");
+      if (all.includes("\r\n\r\n")) finish();
+    });
+    socket.on("close", finish);
+    socket.on("error", finish);
+  });
+}
+
 function readRaw(all: string, closed: boolean): RawAnswer {
   const [head = "", ...rest] = all.split("\r\n\r\n");
   const [first = "", ...lines] = head.split("\r\n");
