@@ -3,7 +3,12 @@
  * Registration is this table and nothing else, so that it can be read and survives any bundler.
  */
 import { type ConfigurablePlugin, configurable } from "../storage/bind.ts";
+import { chainPlugin } from "./chain/chain.ts";
 import { lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryPlugin } from "./memory/memory.ts";
 
-export const builtInPlugins: readonly ConfigurablePlugin[] = [configurable(memoryPlugin), configurable(lmdbPlugin)];
+export const builtInPlugins: readonly ConfigurablePlugin[] = [
+  configurable(memoryPlugin),
+  configurable(lmdbPlugin),
+  configurable(chainPlugin),
+];

@@ -82,7 +82,7 @@ export function findCollision(view: TableView, call: LedgerCall): Submission | F
   return null;
 }
 
-function isSameRegistration(a: LedgerCall, b: LedgerCall): boolean {
+export function isSameRegistration(a: LedgerCall, b: LedgerCall): boolean {
   const name = "register_with_document_proof_signed";
   if (a.name !== name || b.name !== name) return false;
   const normal = (alias: string | null) => (alias === null ? null : normalizeAlias(alias));

@@ -55,7 +55,7 @@ export async function startChain({ port, mode }: { port: number; mode: BlockMode
  * has none: the library throws where the pool expects a name. The name is used for nothing but counting
  * the pending extrinsics of an account, so a general extrinsic gets one that no account has.
  */
-function letPoolTakeGeneralExtrinsics(): void {
+export function letPoolTakeGeneralExtrinsics(): void {
   const inherited = findGetter(GenericExtrinsic.prototype, "signer");
   Object.defineProperty(GenericExtrinsic.prototype, "signer", {
     configurable: true,

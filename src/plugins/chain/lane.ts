@@ -1,0 +1,491 @@
+/**
+ * The submission lane: from a call that was accepted to its end on the chain. A call is written to the
+ * outbox before it is answered; the operator's nonces are counted here; up to a number of extrinsics are
+ * with the node at a time; every finalized block is looked through for them. What a block has not taken
+ * is sent again until its life is over, and a call whose nonce somebody else has used is signed anew.
+ *
+ * Laws: a call ends once. An extrinsic is given up for another only when no block can hold it any more:
+ * its nonce is used, its runtime is gone or its era is over, all by finalized blocks that were looked at.
+ * Source: decisions section 4, issue "the chain is real" (submission lane).
+ */
+
+import { encodeHex0x } from "../../core/bytes.ts";
+import type { Did } from "../../core/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { aliasesNamed, applyCall, counterOf, type LedgerCall } from "../../core/ledger.ts";
+import { faultOfRefusal, isRefusal } from "../../core/refusal.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale-calls.ts";
+import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
+import { claimKeys, isSameRegistration } from "../../storage/embedded-state.ts";
+import { type Contents, readContents, readOutcomes } from "./blocks.ts";
+import { callMark, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
+import { faultOfFailure, lifeOver, poolCodes, renewedTooOften } from "./faults.ts";
+import type { Link } from "./link.ts";
+import type { Ended, Outbox, Pending, Wire } from "./outbox.ts";
+import type { Facts, Reader } from "./reader.ts";
+import { type Head, NodeRefusal, type Session } from "./session.ts";
+
+export type LaneLimits = {
+  readonly pendingMax: number;
+  readonly inFlightMax: number;
+  readonly resendMs: number;
+  /** The life of an extrinsic in blocks: a power of two from 4 to 4,096. */
+  readonly lifetimeBlocks: number;
+};
+
+export type LaneOptions = {
+  readonly link: Link;
+  readonly reader: Reader;
+  readonly outbox: Outbox;
+  readonly key: OperatorKey & { readonly address: string };
+  readonly limits: LaneLimits;
+  readonly environment: Pick<StoreEnvironment, "now" | "log">;
+  /** Heads that are only best are looked through as well, to tell `in_block`. */
+  readonly watchBest: boolean;
+};
+
+type Entry = {
+  pending: Pending;
+  readonly claims: readonly string[];
+  /** Settles when it stands in the outbox. */
+  readonly durable: Promise<void>;
+  /** When it was last sent over the present connection, or `null`. */
+  sentAtMs: number | null;
+  /** Whether any node has ever taken the present extrinsic. */
+  accepted: boolean;
+  inBlock: Block | null;
+};
+
+const renewalsMax = 32;
+const bestBlocksMax = 32;
+const rereadsMax = 8;
+
+export class Lane {
+  private readonly entries = new Map<string, Entry>();
+  private readonly byMark = new Map<string, Entry>();
+  private readonly claims = new Map<string, Entry>();
+  private readonly nonces = new Map<number, Entry>();
+  private readonly best = new Map<string, Contents>();
+  private nextSequence = 0n;
+  /** Every finalized block up to this one was looked through for what is pending. */
+  private scanned: bigint | null = null;
+  private work: Promise<void> = Promise.resolve();
+  private bestWork: Promise<void> | null = null;
+  private bestWanted: string | null = null;
+  private readonly taking = new Set<Promise<unknown>>();
+  private timer: ReturnType<typeof setInterval> | null = null;
+  private closing = false;
+
+  constructor(private readonly options: LaneOptions) {
+    for (const pending of options.outbox.pending()) {
+      this.enter({ ...fresh(pending, Promise.resolve()), accepted: true });
+      this.nextSequence = pending.sequence + 1n;
+    }
+    if (this.entries.size > 0) options.environment.log("info", "pending calls found", { calls: this.entries.size });
+  }
+
+  start(): void {
+    this.timer = setInterval(() => this.resend(), Math.max(50, this.options.limits.resendMs / 2));
+  }
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  submission(txHash: string): Submission | null {
+    const entry = this.entries.get(txHash);
+    if (entry === undefined) return this.options.outbox.submission(txHash);
+    return stateOf(entry);
+  }
+
+  // ------------------------------------------------------------------------------------------------- taking
+
+  async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
+    if (decodeLedgerCall(encodeLedgerCall(call)) === null) {
+      return fault("chain_submission_rejected", "the call exceeds a bound");
+    }
+    const { link } = this.options;
+    for (let rereads = 0; ; rereads++) {
+      const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
+      const refused = this.dryRun(call, facts);
+      if (refused !== null) return refused;
+      // A newer head may hold what was pending when the question went out: then it is asked again.
+      if (link.session().head.hash === facts.head.hash || rereads >= rereadsMax)
+        return this.take(call, label, facts.head);
+    }
+  }
+
+  private dryRun(call: LedgerCall, facts: Facts): Fault | null {
+    const outcome = applyCall({
+      account: facts.account,
+      aliasHolder: (alias: string): Did | null => facts.holders.get(alias) ?? null,
+      call,
+      nowMs: this.options.environment.now(),
+      operator: this.options.key.publicKey,
+      bounds: facts.head.surface.bounds,
+    });
+    return isRefusal(outcome) ? faultOfRefusal(outcome) : null;
+  }
+
+  private async take(call: LedgerCall, label: string, head: Head): Promise<Submission | Fault> {
+    if (this.closing) throw new StoreError("closed", "the store is closed");
+    const standing = this.collision(call);
+    if (isFault(standing)) return standing;
+    if (standing !== null) {
+      await standing.durable;
+      return stateOf(standing);
+    }
+    const { limits, environment, outbox } = this.options;
+    if (this.entries.size >= limits.pendingMax) {
+      throw new StoreError("full", `the ledger holds ${limits.pendingMax} pending calls`);
+    }
+    const wire = this.sign(call, head, isOwned(call) ? this.freeNonce(head) : null);
+    const submission: Submission = {
+      txHash: extrinsicHash(wire.extrinsic),
+      did: call.did,
+      call: call.name,
+      label,
+      state: "pending",
+      reason: null,
+      block: null,
+      submittedAtMs: environment.now(),
+    };
+    const pending: Pending = { sequence: this.nextSequence++, call, submission, wire, renewals: 0 };
+    const durable = outbox.keep([pending]);
+    const entry = fresh(pending, durable);
+    // Not sent before it stands.
+    entry.sentAtMs = Number.POSITIVE_INFINITY;
+    this.enter(entry);
+    this.taking.add(durable);
+    try {
+      await durable;
+      entry.sentAtMs = null;
+    } catch (error) {
+      this.leave(entry);
+      throw error;
+    } finally {
+      this.taking.delete(durable);
+    }
+    this.pump();
+    return submission;
+  }
+
+  /** The pending call that stands in the way; the same registration again is answered with the first. */
+  private collision(call: LedgerCall): Entry | Fault | null {
+    for (const key of claimKeys(call)) {
+      const standing = this.claims.get(key);
+      if (standing === undefined) continue;
+      const counter = counterOf(call);
+      if (counter !== null) {
+        const expected = (counter.nonce + 1n).toString();
+        return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
+      }
+      if (isSameRegistration(standing.pending.call, call)) return standing;
+      return fault("registration_pending", "another registration of this DID is pending");
+    }
+    return null;
+  }
+
+  private sign(call: LedgerCall, head: Head, nonce: number | null): Wire {
+    const { key, limits } = this.options;
+    const { surface, number: birth } = head;
+    const { frame } = surface;
+    const birthHash = Uint8Array.fromHex(head.hash.slice(2));
+    const era = { birth, birthHash, periodBlocks: limits.lifetimeBlocks };
+    const bytes = surface.encodeCall(call);
+    const { specVersion } = frame;
+    if (nonce === null) {
+      return { extrinsic: generalExtrinsic(bytes, era, frame), mark: callMark(bytes), nonce, birth, specVersion };
+    }
+    const extrinsic = signedExtrinsic(bytes, { era, nonce }, { frame, key });
+    return { extrinsic, mark: extrinsicHash(extrinsic), nonce, birth, specVersion };
+  }
+
+  /** The lowest nonce that neither the chain nor a pending call has used. */
+  private freeNonce(head: Head, least = 0): number {
+    let nonce = Math.max(head.nonce, least);
+    while (this.nonces.has(nonce)) nonce++;
+    return nonce;
+  }
+
+  private enter(entry: Entry): void {
+    const { submission, wire } = entry.pending;
+    this.entries.set(submission.txHash, entry);
+    this.byMark.set(wire.mark, entry);
+    if (wire.nonce !== null) this.nonces.set(wire.nonce, entry);
+    for (const key of entry.claims) this.claims.set(key, entry);
+  }
+
+  private leave(entry: Entry): void {
+    const { submission, wire } = entry.pending;
+    this.entries.delete(submission.txHash);
+    this.byMark.delete(wire.mark);
+    if (wire.nonce !== null && this.nonces.get(wire.nonce) === entry) this.nonces.delete(wire.nonce);
+    for (const key of entry.claims) this.claims.delete(key);
+  }
+
+  // ------------------------------------------------------------------------------------------------ sending
+
+  /** A new connection knows nothing of what was sent over the last one. */
+  resume(): void {
+    for (const entry of this.entries.values()) {
+      if (entry.sentAtMs !== Number.POSITIVE_INFINITY) entry.sentAtMs = null;
+    }
+    this.pump();
+  }
+
+  private pump(): void {
+    const session = this.sessionOrNull();
+    if (session === null) return;
+    let inFlight = 0;
+    for (const entry of this.entries.values()) {
+      if (inFlight >= this.options.limits.inFlightMax) return;
+      inFlight++;
+      if (entry.sentAtMs === null && entry.inBlock === null) void this.send(entry, session);
+    }
+  }
+
+  private resend(): void {
+    const session = this.sessionOrNull();
+    if (session === null || this.closing) return;
+    const dueMs = performance.now() - this.options.limits.resendMs;
+    let inFlight = 0;
+    for (const entry of this.entries.values()) {
+      if (++inFlight > this.options.limits.inFlightMax) return;
+      if (entry.inBlock === null && (entry.sentAtMs ?? 0) < dueMs) void this.send(entry, session);
+    }
+  }
+
+  private sessionOrNull(): (Session & { readonly head: Head }) | null {
+    if (this.closing) return null;
+    try {
+      return this.options.link.session();
+    } catch {
+      return null;
+    }
+  }
+
+  private async send(entry: Entry, session: Session): Promise<void> {
+    const { wire } = entry.pending;
+    entry.sentAtMs = performance.now();
+    try {
+      await session.ask("author_submitExtrinsic", [encodeHex0x(wire.extrinsic)]);
+      entry.accepted = true;
+    } catch (error) {
+      if (!(error instanceof NodeRefusal)) return;
+      if (error.code === poolCodes.alreadyKnown) entry.accepted = true;
+      else await this.queued(() => this.refused(entry, wire, error));
+    }
+  }
+
+  /** A node's refusal is a reason to look closer, not an end: the extrinsic may lie in a block by now. */
+  private async refused(entry: Entry, wire: Wire, refusal: NodeRefusal): Promise<void> {
+    const { link, key, environment, reader } = this.options;
+    if (entry.pending.wire !== wire || !this.entries.has(entry.pending.submission.txHash)) return;
+    if (wire.nonce !== null) {
+      const { head } = link.session();
+      environment.log("warn", "the node does not take a call of the operator", {
+        nonce: wire.nonce,
+        reason: refusal.message,
+        ...(head.free === 0n && { hint: "the operator account has no funds" }),
+      });
+      if (refusal.code !== poolCodes.taken || entry.accepted) return;
+      const next = Number(await link.session().ask<number>("system_accountNextIndex", [key.address]));
+      await this.renew(entry, head, this.freeNonce(head, Math.max(next, wire.nonce + 1)));
+      return;
+    }
+    if (refusal.code !== poolCodes.invalid) return;
+    const { call } = entry.pending;
+    const facts = await reader.facts(call.did, aliasesNamed(call));
+    // Until the blocks up to that state were looked through, it may be our own call that changed it.
+    if (this.scanned === null || facts.head.number > this.scanned) return;
+    const reason = this.dryRun(call, facts);
+    if (reason !== null) await this.end([[entry, { state: "failed", reason, block: null }]]);
+  }
+
+  private async renew(entry: Entry, head: Head, nonce: number | null): Promise<void> {
+    const { pending } = entry;
+    if (pending.renewals >= renewalsMax) {
+      await this.end([[entry, { state: "dropped", reason: renewedTooOften, block: null }]]);
+      return;
+    }
+    const renewed = { ...pending, wire: this.sign(pending.call, head, nonce), renewals: pending.renewals + 1 };
+    await this.options.outbox.keep([renewed]);
+    if (pending.wire.nonce !== null && this.nonces.get(pending.wire.nonce) === entry)
+      this.nonces.delete(pending.wire.nonce);
+    this.byMark.delete(pending.wire.mark);
+    entry.pending = renewed;
+    entry.accepted = false;
+    entry.sentAtMs = null;
+    this.byMark.set(renewed.wire.mark, entry);
+    if (nonce !== null) this.nonces.set(nonce, entry);
+    this.pump();
+  }
+
+  // ----------------------------------------------------------------------------------------------- following
+
+  onHead(head: Head): void {
+    void this.queued(() => this.follow(head));
+  }
+
+  /** One thing after another; what fails for want of an answer is done again with the next head. */
+  private queued(step: () => Promise<void>): Promise<void> {
+    this.work = this.work.then(async () => {
+      if (this.closing) return;
+      try {
+        await step();
+      } catch (error) {
+        if (error instanceof StoreError && error.code === "unavailable") return;
+        const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+        this.options.environment.log("error", "following the chain failed", { error: text });
+      }
+    });
+    return this.work;
+  }
+
+  private async follow(head: Head): Promise<void> {
+    if (this.entries.size === 0) {
+      this.scanned = head.number;
+      return;
+    }
+    const births = [...this.entries.values()].map((entry) => entry.pending.wire.birth);
+    const oldest = births.reduce((least, birth) => (birth < least ? birth : least)) + 1n;
+    // A head that is not beyond what was looked through is another branch.
+    let number =
+      this.scanned === null || this.scanned >= head.number || this.scanned + 1n < oldest ? oldest : this.scanned + 1n;
+    for (; number <= head.number && !this.closing; number++) {
+      await this.look(number, head);
+      this.scanned = number;
+    }
+    if (this.scanned === null || this.scanned < head.number) this.scanned = head.number;
+    await this.reconsider(head);
+    this.pump();
+  }
+
+  private async look(number: bigint, head: Head): Promise<void> {
+    const session = this.options.link.session();
+    const hash = number === head.number ? head.hash : await session.ask<string>("chain_getBlockHash", [Number(number)]);
+    const contents = await readContents(session, hash, head.surface);
+    if (contents === null) {
+      this.options.environment.log("warn", "the node no longer has a block that pending calls may lie in", {
+        block: String(number),
+      });
+      return;
+    }
+    const found = [...contents.marks].flatMap(([mark, index]) => {
+      const entry = this.byMark.get(mark);
+      return entry === undefined ? [] : [{ entry, index }];
+    });
+    if (found.length === 0) return;
+    const { block, byIndex } = await readOutcomes(session, hash, { number, surface: head.surface });
+    await this.end(
+      found.map(({ entry, index }) => {
+        const failure = byIndex.get(index);
+        const reason =
+          failure === undefined
+            ? fault("chain_submission_rejected", "the block has no word about the call")
+            : failure && faultOfFailure(failure, entry.pending.call);
+        return [entry, { state: reason === null ? "finalized" : "failed", reason, block }];
+      }),
+    );
+  }
+
+  /** Everything up to the head was looked through: what can no longer come is signed anew or given up. */
+  private async reconsider(head: Head): Promise<void> {
+    const { lifetimeBlocks } = this.options.limits;
+    const over: [Entry, End][] = [];
+    for (const entry of [...this.entries.values()]) {
+      const { wire } = entry.pending;
+      const isOver = head.number + 1n >= wire.birth + BigInt(lifetimeBlocks);
+      const isUsed = wire.nonce !== null && head.nonce > wire.nonce;
+      const isForeign = wire.specVersion !== head.surface.frame.specVersion;
+      if (isUsed || isForeign || (isOver && entry.sentAtMs === null && !entry.accepted)) {
+        const nonce = wire.nonce === null ? null : isUsed ? this.freeNonce(head) : wire.nonce;
+        await this.renew(entry, head, nonce);
+      } else if (isOver) over.push([entry, { state: "dropped", reason: lifeOver, block: null }]);
+    }
+    if (over.length > 0) await this.end(over);
+  }
+
+  /** Ends are written, and only then told. */
+  private async end(ends: readonly (readonly [Entry, End])[]): Promise<void> {
+    const ended: Ended[] = ends.map(([{ pending }, end]) => ({
+      sequence: pending.sequence,
+      submission: { ...pending.submission, ...end },
+    }));
+    await Promise.allSettled(ends.map(([entry]) => entry.durable));
+    await this.options.outbox.end(ended, this.options.environment.now());
+    for (const [entry] of ends) this.leave(entry);
+    this.pump();
+  }
+
+  // ---------------------------------------------------------------------------------------------- best heads
+
+  /** Of heads that come faster than they can be looked through, the newest counts. */
+  onBest(hash: string): void {
+    if (!this.options.watchBest || this.closing) return;
+    this.bestWanted = hash;
+    this.bestWork ??= this.followBest().finally(() => {
+      this.bestWork = null;
+    });
+  }
+
+  private async followBest(): Promise<void> {
+    while (this.bestWanted !== null && !this.closing) {
+      const hash = this.bestWanted;
+      this.bestWanted = null;
+      if (this.entries.size === 0) continue;
+      try {
+        await this.lookBest(hash);
+      } catch (error) {
+        if (!(error instanceof StoreError))
+          this.options.environment.log("warn", "a best block can't be read", { error: String(error) });
+      }
+    }
+  }
+
+  /** From the best head back to the finalized one; what lies on no such block any more was retracted. */
+  private async lookBest(hash: string): Promise<void> {
+    const session = this.options.link.session();
+    const { head } = session;
+    for (const [known, { number }] of this.best) if (number <= head.number) this.best.delete(known);
+    const marked = new Map<Entry, Block>();
+    for (let at = hash, steps = 0; at !== head.hash && steps < bestBlocksMax; steps++) {
+      const contents = this.best.get(at) ?? (await readContents(session, at, head.surface));
+      if (contents === null || contents.number <= head.number) break;
+      this.best.set(at, contents);
+      for (const mark of contents.marks.keys()) {
+        const entry = this.byMark.get(mark);
+        if (entry !== undefined) marked.set(entry, { number: contents.number, hash: at, timeMs: head.timeMs });
+      }
+      at = contents.parentHash;
+    }
+    for (const entry of this.entries.values()) {
+      const block = marked.get(entry) ?? null;
+      if (block === null && entry.inBlock !== null) entry.sentAtMs = null;
+      entry.inBlock = block;
+    }
+    this.pump();
+  }
+
+  async close(): Promise<void> {
+    this.closing = true;
+    if (this.timer !== null) clearInterval(this.timer);
+    await Promise.allSettled([...this.taking, this.work, this.bestWork]);
+  }
+}
+
+type End = Pick<Submission, "state" | "reason" | "block">;
+
+function fresh(pending: Pending, durable: Promise<void>): Entry {
+  return { pending, claims: claimKeys(pending.call), durable, sentAtMs: null, accepted: false, inBlock: null };
+}
+
+function stateOf({ pending, inBlock }: Entry): Submission {
+  return inBlock === null ? pending.submission : { ...pending.submission, state: "in_block", block: inBlock };
+}
+
+/** Whether the operator signs the call; every other call carries a proof of its own. */
+export function isOwned(call: LedgerCall): boolean {
+  return !("signedPayload" in call) && call.name !== "set_document_with_proof";
+}

@@ -1,0 +1,93 @@
+/**
+ * What the program reads from and writes to a chain, in the notation of `shape.ts`: calls with their
+ * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
+ * Source: chain-facts 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
+ */
+import type { LedgerBoundName } from "../../core/bounds.ts";
+import type { LedgerCallName } from "../../core/ledger.ts";
+
+export type PalletRole = "did_registry" | "delivery_policy";
+
+const method = "(bytes,bytes,bytes,bytes)";
+const service = "(bytes,bytes,[bytes],[bytes]?,u32?)";
+const document = `(bytes,[${method}],[bytes]?,[${method}],[${service}]?)`;
+const links = "(bytes?,[bytes],[bytes])";
+const record = `(u8*32?,[bytes]?,[(bytes,u64,bool)]?,${document}?,u64,u64,bytes?,${links}?,bool)`;
+const expiration = "0:DeleteOnExpiry|1:KeepHeaderPreview|2:TombstoneReference";
+const policy = `(u32,u32,bool,u8?,u32?,(u128,u128)?,${expiration}?)`;
+const persona = `((bytes,u128)?,(${expiration},u64?)?,[bytes])`;
+
+const proof = ["bytes", "bytes", "bytes"];
+const methodCall = ["bytes", method, ...proof];
+const serviceCall = ["bytes", service, ...proof];
+const textCall = ["bytes", "bytes", ...proof];
+
+export type CallLayout = { readonly pallet: PalletRole; readonly layout: readonly string[] };
+const registry = (layout: readonly string[]): CallLayout => ({ pallet: "did_registry", layout });
+const policies = (layout: readonly string[]): CallLayout => ({ pallet: "delivery_policy", layout });
+
+export const callLayouts: Readonly<Record<LedgerCallName, CallLayout>> = {
+  set_alias: registry(["bytes", "bytes"]),
+  set_document_with_proof: registry(["bytes", "bytes", "bytes", "bytes", "bytes"]),
+  register_with_document_proof_signed: registry(["bytes", "bytes?", "bytes", "bytes", "bytes", "bytes"]),
+  set_delivery_policy_links: registry(["bytes", "bytes?", "[bytes]", "[bytes]"]),
+  add_alias: registry(textCall),
+  update_alias: registry(["bytes", "bytes", "bytes", ...proof]),
+  remove_alias: registry(textCall),
+  add_verification_method: registry(methodCall),
+  update_verification_method: registry(methodCall),
+  remove_verification_method: registry(textCall),
+  add_authentication: registry(textCall),
+  remove_authentication: registry(textCall),
+  add_key_agreement: registry(methodCall),
+  update_key_agreement: registry(methodCall),
+  remove_key_agreement: registry(textCall),
+  add_service: registry(serviceCall),
+  update_service: registry(serviceCall),
+  remove_service: registry(textCall),
+  update_root_pubkey: registry(textCall),
+  apply_control_with_proof: registry(proof),
+  set_delivery_policy: policies(["bytes", policy]),
+  set_tag_policy: policies(["bytes", policy]),
+  set_persona_policy: policies(["bytes", persona]),
+};
+
+type MapLayout = { readonly pallet: PalletRole; readonly value: string };
+const counter = { pallet: "did_registry", value: "u64" } as const;
+
+/** Every map is keyed by a byte string under `Blake2_128Concat`. */
+export const mapLayouts = {
+  Dids: { pallet: "did_registry", value: record },
+  AliasIndex: { pallet: "did_registry", value: "bytes" },
+  AliasNonces: counter,
+  DocumentNonces: counter,
+  RootPubkeyNonces: counter,
+  ControlNonces: counter,
+  DocumentTimes: counter,
+  RegistrationExpiries: counter,
+  RecipientPolicies: { pallet: "delivery_policy", value: policy },
+  TagPolicies: { pallet: "delivery_policy", value: policy },
+  PersonaPolicies: { pallet: "delivery_policy", value: persona },
+} as const satisfies Readonly<Record<string, MapLayout>>;
+
+export type MapName = keyof typeof mapLayouts;
+
+/** The pallet constant behind each bound. */
+export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
+  didBytes: "MaxDidLen",
+  idBytes: "MaxIdLen",
+  verificationMethods: "MaxVMs",
+  keyAgreements: "MaxKAs",
+  authentications: "MaxRefsPerRel",
+  services: "MaxServices",
+  serviceEndpoints: "MaxServiceEndpoints",
+  serviceEndpointBytes: "MaxServiceEndpointUrlLen",
+  serviceAuthorizations: "MaxServiceAuthorizationKeys",
+  typeBytes: "MaxVMTypeLen",
+  keyMultibaseBytes: "MaxKeyMultibaseLen",
+  documentBytes: "MaxDocLen",
+  aliasBytes: "MaxAliasLen",
+  aliases: "MaxAliases",
+  policyRefs: "MaxPolicyRefs",
+  policyRefBytes: "MaxPolicyRefLen",
+};

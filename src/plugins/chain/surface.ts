@@ -1,0 +1,206 @@
+/**
+ * What a chain offers at one runtime version, read from its metadata: where our maps lie, how our calls
+ * are numbered, its bounds, its errors. A chain that differs from what the program reads and writes is
+ * refused with a list that says every difference.
+ * Source: issue "the chain is real" (start-up check), chain-facts 1.1, 1.7, 1.9, 1.10.
+ */
+import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry } from "@polkadot/types";
+import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
+import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/bounds.ts";
+import { concatBytes } from "../../core/bytes.ts";
+import type { LedgerCall, LedgerCallName } from "../../core/ledger.ts";
+import { encodeLedgerCall } from "../../core/scale-calls.ts";
+import { type Frame, isKnownExtension } from "./extrinsic.ts";
+import { boundConstants, callLayouts, type MapName, mapLayouts, type PalletRole } from "./layouts.ts";
+import { shapeOf } from "./shape.ts";
+
+export type PalletNames = Readonly<Record<PalletRole, string>>;
+
+export type Surface = {
+  readonly frame: Frame;
+  readonly bounds: LedgerBounds;
+  /** `null` when the chain has no constant that tells. */
+  readonly blockTimeMs: number | null;
+  /** twox128 of the pallet's and the map's name. */
+  prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;
+  encodeCall(call: LedgerCall): Uint8Array;
+  /** Per extrinsic index of a block: the error that failed it, `null` for success; absent when there is no word. */
+  outcomes(events: Uint8Array): Map<number, DispatchFailure | null>;
+};
+
+/** A failure of one of our pallets by the name of its error, or of anything else by what it is called. */
+export type DispatchFailure = { readonly pallet: PalletRole | null; readonly error: string };
+
+export type RuntimeVersion = { readonly specVersion: number; readonly transactionVersion: number };
+
+/** The surface, or everything that differs. */
+export function readSurface(
+  metadataHex: `0x${string}`,
+  given: { readonly version: RuntimeVersion; readonly genesis: Uint8Array; readonly names: PalletNames },
+): Surface | string[] {
+  const { version, genesis, names } = given;
+  const registry = new TypeRegistry();
+  const metadata = new Metadata(registry, metadataHex);
+  const { pallets, extrinsic } = metadata.asLatest;
+  const extensions = extrinsic.transactionExtensions.map(({ identifier }) => identifier.toString());
+  // Without these entries the library warns about every extension that it does not know by name.
+  const quiet = Object.fromEntries(extensions.map((name) => [name, { extrinsic: {}, payload: {} }]));
+  registry.setMetadata(metadata, undefined, quiet);
+  const { lookup } = registry;
+  const palletOf = (role: PalletRole) => pallets.find(({ name }) => name.toString() === names[role]);
+  const missing = (["did_registry", "delivery_policy"] as const).filter((role) => palletOf(role) === undefined);
+  if (missing.length > 0) return missing.map((role) => `there is no pallet ${names[role]}`);
+  const own = { did_registry: palletOf("did_registry")!, delivery_policy: palletOf("delivery_policy")! };
+  const differences = [...extensionDifferences(lookup, metadata), ...mapDifferences(lookup, own)];
+  const calls = readCalls(lookup, own, differences);
+  const bounds = readBounds(own.did_registry, differences);
+  if (differences.length > 0) return differences;
+  const expanded = expandMetadata(registry, metadata);
+  const prefixes = new Map<string, Uint8Array>();
+  for (const [section, items] of Object.entries(expanded.query)) {
+    const role = ownRole(section, names);
+    for (const item of Object.values(items)) {
+      const { method } = item.meta.name === undefined ? { method: "" } : { method: item.meta.name.toString() };
+      if (
+        role !== null
+          ? method in mapLayouts && mapLayouts[method as MapName].pallet === role
+          : isSystemItem(section, method)
+      ) {
+        prefixes.set(method, rawPrefix(item.keyPrefix()));
+      }
+    }
+  }
+  const eventsType = pallets
+    .find(({ name }) => name.eq("System"))
+    ?.storage.unwrap()
+    .items.find(({ name }) => name.eq("Events"))?.type.asPlain;
+  return {
+    frame: { ...version, genesis, extensions },
+    bounds,
+    blockTimeMs: blockTimeOf(expanded.consts),
+    prefixOf: (map) => prefixes.get(map)!,
+    encodeCall: (call) => concatBytes(calls.get(call.name)!, encodeLedgerCall(call).subarray(2)),
+    outcomes(events) {
+      const records = registry.createType(registry.createLookupType(eventsType!), events) as unknown as EventRecord[];
+      return outcomesOf(records, names);
+    },
+  };
+}
+
+/** An extension without an entry in our table must add nothing, neither to the extrinsic nor to what is signed. */
+function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): string[] {
+  // The library loses the second type when it turns version 14 into the latest.
+  const found =
+    metadata.version === 14
+      ? metadata.asV14.extrinsic.signedExtensions.map(
+          (one) => [one.identifier, one.type, one.additionalSigned] as const,
+        )
+      : metadata.asLatest.extrinsic.transactionExtensions.map(
+          (one) => [one.identifier, one.type, one.implicit] as const,
+        );
+  return found
+    .map(([name, explicit, implicit]) => ({
+      name: name.toString(),
+      shape: `${shapeOf(lookup, explicit)} ${shapeOf(lookup, implicit)}`,
+    }))
+    .filter(({ name, shape }) => !isKnownExtension(name) && shape !== "() ()")
+    .map(({ name, shape }) => `transaction extension ${name} adds bytes that this program does not know (${shape})`);
+}
+
+/** The library's key prefixes are bare bytes, without a length. */
+function rawPrefix(key: string | Uint8Array): Uint8Array {
+  return typeof key === "string" ? Uint8Array.fromHex(key.slice(2)) : Uint8Array.from(key);
+}
+
+const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
+
+function ownRole(section: string, names: PalletNames): PalletRole | null {
+  if (section === lowerFirst(names.did_registry)) return "did_registry";
+  return section === lowerFirst(names.delivery_policy) ? "delivery_policy" : null;
+}
+
+function isSystemItem(section: string, item: string): boolean {
+  return section === "system" ? item === "Account" || item === "Events" : section === "timestamp" && item === "Now";
+}
+
+type Own = Readonly<Record<PalletRole, PalletMetadataLatest>>;
+
+function mapDifferences(lookup: PortableRegistry, own: Own): string[] {
+  return Object.entries(mapLayouts).flatMap(([name, { pallet, value }]) => {
+    const where = `storage ${own[pallet].name}.${name}`;
+    const item = own[pallet].storage.unwrapOrDefault().items.find((one) => one.name.eq(name));
+    if (item === undefined) return [`${where} is missing`];
+    if (!item.type.isMap) return [`${where} is no map`];
+    const { hashers, key, value: type } = item.type.asMap;
+    const found = `${hashers.map((hasher) => hasher.type).join()} ${shapeOf(lookup, key)} => ${shapeOf(lookup, type)}`;
+    const wanted = `Blake2_128Concat bytes => ${value}`;
+    return found === wanted ? [] : [`${where} is laid out as ${found}, this program reads ${wanted}`];
+  });
+}
+
+/** Pallet and call index of every call, as the first two bytes of its encoding. */
+function readCalls(lookup: PortableRegistry, own: Own, differences: string[]): Map<LedgerCallName, Uint8Array> {
+  const found = new Map<LedgerCallName, Uint8Array>();
+  for (const [name, { pallet, layout }] of Object.entries(callLayouts) as [
+    LedgerCallName,
+    (typeof callLayouts)[LedgerCallName],
+  ][]) {
+    const where = `call ${own[pallet].name}.${name}`;
+    const calls = own[pallet].calls.unwrapOr(null);
+    const variant =
+      calls === null ? undefined : lookup.getSiType(calls.type).def.asVariant.variants.find((one) => one.name.eq(name));
+    if (variant === undefined) {
+      differences.push(`${where} is missing`);
+      continue;
+    }
+    const shape = variant.fields.map((field) => shapeOf(lookup, field.type)).join(",");
+    if (shape !== layout.join(","))
+      differences.push(`${where} takes (${shape}), this program sends (${layout.join(",")})`);
+    found.set(name, Uint8Array.of(own[pallet].index.toNumber(), variant.index.toNumber()));
+  }
+  return found;
+}
+
+/** Bounds may be smaller than the program's, not larger: it could not read what such a chain holds. */
+function readBounds(pallet: PalletMetadataLatest, differences: string[]): LedgerBounds {
+  const entries = (Object.entries(boundConstants) as [LedgerBoundName, string][]).map(([bound, name]) => {
+    const constant = pallet.constants.find((one) => one.name.eq(name));
+    const bytes = constant?.value.toU8a(true);
+    const value =
+      bytes === undefined || bytes.length !== 4 ? null : new DataView(Uint8Array.from(bytes).buffer).getUint32(0, true);
+    if (value === null) differences.push(`constant ${pallet.name}.${name} is missing or no u32`);
+    else if (value > embeddedBounds[bound]) {
+      differences.push(
+        `constant ${pallet.name}.${name} is ${value}, this program reads at most ${embeddedBounds[bound]}`,
+      );
+    }
+    return [bound, value ?? 0];
+  });
+  return Object.fromEntries(entries) as LedgerBounds;
+}
+
+type Constants = Readonly<Record<string, Readonly<Record<string, { toString(): string }>>>>;
+
+function blockTimeOf(constants: Constants): number | null {
+  const slot = constants["aura"]?.["slotDuration"] ?? constants["babe"]?.["expectedBlockTime"];
+  if (slot !== undefined) return Number(slot.toString());
+  const half = constants["timestamp"]?.["minimumPeriod"];
+  return half === undefined ? null : 2 * Number(half.toString());
+}
+
+function outcomesOf(records: readonly EventRecord[], names: PalletNames): Map<number, DispatchFailure | null> {
+  const outcomes = new Map<number, DispatchFailure | null>();
+  for (const { phase, event } of records) {
+    if (!phase.isApplyExtrinsic || event.section !== "system") continue;
+    const index = phase.asApplyExtrinsic.toNumber();
+    if (event.method === "ExtrinsicSuccess") outcomes.set(index, null);
+    if (event.method === "ExtrinsicFailed") outcomes.set(index, failureOf(event.data[0] as DispatchError, names));
+  }
+  return outcomes;
+}
+
+function failureOf(error: DispatchError, names: PalletNames): DispatchFailure {
+  if (!error.isModule) return { pallet: null, error: error.type };
+  const { section, name } = error.registry.findMetaError(error.asModule);
+  return { pallet: ownRole(section, names), error: name };
+}

@@ -1,0 +1,25 @@
+/** The conformance kit over the chain driver: one node for all cases, an outbox and a connection for each. */
+import { afterAll, beforeAll } from "bun:test";
+import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { runConformance } from "../conformance/kit.ts";
+import { endStand, freshPath, type Node, openStore, startNode } from "./stand.ts";
+
+let node: Node;
+beforeAll(async () => {
+  node = await startNode();
+});
+afterAll(endStand);
+
+const paths = new WeakMap<Store, string>();
+
+async function openAt(outbox: string, environment: StoreEnvironment): Promise<Store> {
+  const store = await openStore(environment, { endpoints: [node.endpoint], outbox });
+  paths.set(store, outbox);
+  return store;
+}
+
+runConformance({
+  name: "chain",
+  open: (environment) => openAt(freshPath("outbox"), environment),
+  reopen: (store, environment) => openAt(paths.get(store)!, environment),
+});

@@ -1,0 +1,54 @@
+/**
+ * A node of the reference runtime as a process of its own, so that tests can kill it: block time follows
+ * the clock, blocks come at an interval or on command, and with a database it goes on where it was.
+ * Its `dev_*` calls are those of Chopsticks.
+ *
+ *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--database <file>]
+ *
+ * With an interval, waiting extrinsics get a block at most that long after they came; `--idle` adds empty
+ * blocks at that distance. Prints one line with the endpoint once it listens.
+ */
+import { existsSync } from "node:fs";
+import { setupWithServer } from "@acala-network/chopsticks";
+import { BuildBlockMode, timeTravel } from "@acala-network/chopsticks-core";
+import { letPoolTakeGeneralExtrinsics, specificationFile } from "./start.ts";
+
+function option(name: string): string | undefined {
+  const at = process.argv.indexOf(`--${name}`);
+  return at < 0 ? undefined : process.argv[at + 1];
+}
+
+const slotMs = 6_000;
+const intervalMs = process.argv.includes("--manual") ? 0 : Number(option("interval") ?? "500");
+const idleMs = Number(option("idle") ?? "0");
+const database = option("database");
+
+letPoolTakeGeneralExtrinsics();
+const server = await setupWithServer({
+  "chain-spec": specificationFile,
+  "build-block-mode": BuildBlockMode.Manual,
+  host: "127.0.0.1",
+  port: Number(option("port") ?? "9944"),
+  ...(database === undefined ? {} : { db: database, ...(existsSync(database) ? { resume: true } : {}) }),
+});
+const { chain } = server;
+
+/** The next block's time is the present: the library adds one slot to the time of the block before. */
+const build = async () => {
+  await timeTravel(chain, Date.now() - slotMs);
+  await chain.newBlock();
+};
+
+if (chain.head.number === 0) await build();
+let builtAt = Date.now();
+const turn = async () => {
+  const waits = chain.txPool.pendingExtrinsics.length > 0;
+  if (waits || (idleMs > 0 && Date.now() - builtAt >= idleMs)) {
+    await build().catch((error: unknown) => console.error(String(error)));
+    builtAt = Date.now();
+  }
+  setTimeout(turn, intervalMs);
+};
+if (intervalMs > 0) void turn();
+
+console.log(`the reference runtime listens on ws://${server.addr}`);

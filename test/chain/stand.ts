@@ -1,0 +1,107 @@
+/**
+ * The stand of the chain tests: nodes of the reference runtime as processes that tests may kill, and
+ * chain stores with an outbox of their own. Everything is let go of in `afterAll`.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { WsProvider } from "@polkadot/api";
+import { chainPlugin } from "../../src/plugins/chain/chain.ts";
+import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+
+const base = mkdtempSync(join(tmpdir(), "waypost-chain-"));
+let count = 0;
+const running = new Set<ReturnType<typeof Bun.spawn>>();
+
+export function freshPath(name: string): string {
+  return join(base, `${name}-${count++}`);
+}
+
+/** The first development account, which the genesis block endows. */
+export const operatorKeyFile = freshPath("operator");
+writeFileSync(operatorKeyFile, "//Alice\n", { mode: 0o600 });
+
+export type Node = {
+  readonly endpoint: string;
+  readonly port: number;
+  /** A call of the node's own API; `dev_*` drive the chain. */
+  readonly ask: <T>(method: string, params?: unknown[]) => Promise<T>;
+  /** Ends the process at once, as a crash does. */
+  readonly kill: () => Promise<void>;
+};
+
+export async function startNode(options: { port?: number; database?: string; manual?: true; intervalMs?: number; idleMs?: number } = {}): Promise<Node> {
+  const mode = options.manual ? ["--manual"] : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
+  const database = options.database === undefined ? [] : ["--database", options.database];
+  const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode, ...database];
+  const child = Bun.spawn(command, {
+    cwd: import.meta.dir,
+    env: { ...process.env, LOG_LEVEL: "fatal", POLKADOTJS_DISABLE_ESM_CJS_WARNING: "1" },
+    stdout: "pipe",
+    stderr: "ignore",
+  });
+  running.add(child);
+  const endpoint = await listening(child);
+  let provider: WsProvider | null = null;
+  return {
+    endpoint,
+    port: Number(new URL(endpoint).port),
+    async ask(method, params = []) {
+      provider ??= new WsProvider(endpoint, 100, {}, 20_000);
+      await provider.isReady;
+      return provider.send(method, params);
+    },
+    async kill() {
+      void provider?.disconnect().catch(() => {});
+      child.kill("SIGKILL");
+      await child.exited;
+      running.delete(child);
+    },
+  };
+}
+
+async function listening(child: ReturnType<typeof Bun.spawn>): Promise<string> {
+  let text = "";
+  const reader = (child.stdout as ReadableStream<Uint8Array>).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error(`the node ended: ${text}`);
+    text += new TextDecoder().decode(value);
+    const found = /ws:\/\/\S+/.exec(text);
+    if (found !== null) return found[0].replace("0.0.0.0", "127.0.0.1");
+  }
+}
+
+/** One block of what waits, at the present time. */
+export async function makeBlock(node: Node): Promise<string> {
+  await node.ask("dev_timeTravel", [Date.now() - 6_000]);
+  return node.ask<string>("dev_newBlock");
+}
+
+export type ChainSettings = { readonly endpoints: readonly string[]; readonly outbox?: string } & Record<string, unknown>;
+
+export async function openStore(environment: StoreEnvironment, settings: ChainSettings): Promise<Store> {
+  const parsed = chainPlugin.parseOptions({
+    operator_key_file: operatorKeyFile,
+    outbox: freshPath("outbox"),
+    block_time_ms: 250,
+    free_space_floor_bytes: 0,
+    ...settings,
+  });
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
+  return chainPlugin.open(parsed.options, environment);
+}
+
+export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = 20_000): Promise<T> {
+  for (const end = Date.now() + patienceMs; Date.now() < end; await Bun.sleep(10)) {
+    const answer = await ask();
+    if (answer !== null && answer !== false) return answer;
+  }
+  throw new Error(`waited too long for ${what}`);
+}
+
+export async function endStand(): Promise<void> {
+  for (const child of running) child.kill("SIGKILL");
+  await Promise.all([...running].map((child) => child.exited));
+  rmSync(base, { recursive: true, force: true });
+}
