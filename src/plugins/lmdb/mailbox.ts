@@ -14,6 +14,7 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { MailboxBook } from "../mailbox/book.ts";
+import { held } from "../mailbox/columns.ts";
 import { BlockPacker, bodyBytes, type FoundBody } from "./blocks.ts";
 import { Bodies, type Moving } from "./bodies.ts";
 import type { Environment } from "./environment.ts";
@@ -131,7 +132,7 @@ class DiskMailbox implements LmdbMailbox {
       const { messageId, expiresAtMs } = entry;
       const place = packer.add({ slot, messageId, expiresAtMs, preview: preview ?? noBytes, envelope });
       this.bodies.setPlace(slot, place);
-      journal.stored({ ...this.book.row(slot), ...place });
+      journal.stored({ ...row, slot, status: held, arrival: this.book.arrival(slot), ...place });
       this.pages.touch(slot);
       return { kind: "stored" as const };
     });

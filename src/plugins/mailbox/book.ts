@@ -346,6 +346,10 @@ export class MailboxBook {
     return idText(this.rows.words(slot));
   }
 
+  arrival(slot: number): number {
+    return this.rows.arrival[slot]!;
+  }
+
   expiresAtMs(slot: number): number {
     return this.rows.expiresAtMs[slot]!;
   }

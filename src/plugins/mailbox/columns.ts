@@ -222,7 +222,13 @@ function digit(text: string, at: number): number {
   return code < 58 ? code - 48 : code - 87;
 }
 
-export function idText(words: IdWords): Uuid {
-  const [a, b, c, d] = words.map((word) => word.toString(16).padStart(8, "0")) as [string, string, string, string];
-  return `${a}-${b.slice(0, 4)}-${b.slice(4)}-${c.slice(0, 4)}-${c.slice(4)}${d}` as Uuid;
+const hexPairs = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, "0"));
+
+export function idText([a, b, c, d]: IdWords): Uuid {
+  const [b1, b2, c1, c2] = [halfText(b >>> 16), halfText(b), halfText(c >>> 16), halfText(c)];
+  return `${halfText(a >>> 16)}${halfText(a)}-${b1}-${b2}-${c1}-${c2}${halfText(d >>> 16)}${halfText(d)}` as Uuid;
+}
+
+function halfText(half: number): string {
+  return hexPairs[(half >> 8) & 0xff]! + hexPairs[half & 0xff]!;
 }
