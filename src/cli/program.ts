@@ -4,6 +4,7 @@
  */
 import { Command, CommanderError } from "commander";
 import { version } from "../version.ts";
+import { registerBenchCommand } from "./bench.ts";
 import { registerConfigCommand } from "./config.ts";
 import { registerDevCommand } from "./dev.ts";
 import { registerDidCommand } from "./did.ts";
@@ -38,6 +39,7 @@ function createProgram(): Command {
   registerDoctorCommand(program);
   registerHealthCommand(program);
   registerStorageCommand(program);
+  registerBenchCommand(program);
   return program;
 }
 
