@@ -5,7 +5,7 @@
  */
 import type { Config } from "../config.ts";
 import { type App, createApp, type Route, shellMetrics } from "../nodes/http.ts";
-import { type Listener, listen } from "../nodes/listen.ts";
+import { type Listener, listen, removeStaleSocket } from "../nodes/listen.ts";
 import type { Log } from "../nodes/log.ts";
 import { createMetrics, type Metrics } from "../nodes/metrics.ts";
 import { statusRoutes } from "../nodes/status.ts";
@@ -42,6 +42,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const nodes = await composeNodes(config, { ...options, stores, now, metrics });
     registerStoreMetrics(metrics, stores);
     const apps = createApps(config, { nodes, stores, metrics, now, log: options.log });
+    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
     const listeners = bindListeners(config, { nodes, ...apps, now });
     const sweepers = startSweepers(stores, { now, log: options.log });
     let ended: Promise<void> | null = null;

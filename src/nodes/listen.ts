@@ -5,6 +5,8 @@
  * backslashes); a request that reaches a route only by such a rewriting is refused here.
  * Source: decisions section 9.
  */
+import { rmSync, statSync } from "node:fs";
+import { connect } from "node:net";
 import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../core/fault.ts";
 import { noAddress } from "./caller.ts";
@@ -136,6 +138,25 @@ export function parseListenAddress(text: string): ListenAddress | null {
   const m = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/.exec(text);
   if (m === null || Number(m[3]) > 65_535) return null;
   return { hostname: (m[1] ?? m[2]) as string, port: Number(m[3]) };
+}
+
+/**
+ * Removes the file of a Unix socket that nobody listens on any more: a killed process leaves it behind, and
+ * the next one could not bind it. Anything else at the path is left alone.
+ */
+export async function removeStaleSocket(address: string): Promise<void> {
+  const place = parseListenAddress(address);
+  if (place === null || !("unix" in place)) return;
+  const path = place.unix;
+  if (statSync(path, { throwIfNoEntry: false })?.isSocket() !== true) return;
+  const refused = await new Promise<boolean>((resolve) => {
+    const socket = connect(path, () => {
+      socket.destroy();
+      resolve(false);
+    });
+    socket.on("error", (error) => resolve("code" in error && error.code === "ECONNREFUSED"));
+  });
+  if (refused) rmSync(path, { force: true });
 }
 
 /** Only callers of this machine reach it. */

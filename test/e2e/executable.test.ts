@@ -90,6 +90,30 @@ test("a second process on the same address or the same data is refused in one li
   expect(await node.kill("SIGTERM")).toBe(0);
 });
 
+test("a Unix socket that a killed process left behind is taken over, one in use is not", async () => {
+  const folder = join(cwd, "socket");
+  const { url } = placeExample("cache.toml", folder);
+  const path = join(folder, "waypost.toml");
+  const port = JSON.stringify(url.slice("http://".length));
+  writeFileSync(path, readFileSync(path, "utf8").replace(`[${port}]`, `[${port}, "unix:w.sock"]`));
+  const first = await startNode(["serve"], { cwd: folder, url });
+  await first.kill("SIGKILL");
+  const second = await startNode(["serve"], { cwd: folder, url });
+  expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(200);
+  const other = join(cwd, "socket-other");
+  placeExample("cache.toml", other);
+  writeFileSync(
+    join(other, "waypost.toml"),
+    readFileSync(join(other, "waypost.toml"), "utf8").replace(
+      /^listen = .*$/m,
+      `listen = ["unix:${join(folder, "w.sock")}"]`,
+    ),
+  );
+  expect((await run(["serve"], { cwd: other })).code).toBe(1);
+  expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(200);
+  expect(await second.kill("SIGTERM")).toBe(0);
+});
+
 describe("examples", () => {
   test.each(["all-in-one.toml", "relay.toml", "cache.toml", "container.toml"])(
     "%s starts, serves and ends",
