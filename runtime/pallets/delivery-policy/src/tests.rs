@@ -122,8 +122,16 @@ fn register_at(time: &[u8]) {
 	let document = DidDocument::<Test>::empty(bytes(DID)).encode();
 	let signature = root().sign(&[DID, b"|", time].concat()).0.to_vec();
 	let key = root().public().0.to_vec();
-	DidRegistry::register_with_document_proof_signed(alice(), DID.to_vec(), None, time.to_vec(), key, signature, document)
-		.unwrap();
+	DidRegistry::register_with_document_proof_signed(
+		alice(),
+		DID.to_vec(),
+		None,
+		time.to_vec(),
+		key,
+		signature,
+		document,
+	)
+	.unwrap();
 }
 
 fn control(action: ControlAction<Test>, nonce: u64) {
@@ -192,13 +200,11 @@ fn the_policy_of_the_vectors() {
 
 #[test]
 fn the_persona_policy_encodes_field_after_field() {
-	let expected = concat!("01", "10554e4954", "05000000000000000000000000000000", "0102010900000000000000", "041c72656c61792d31");
+	let expected =
+		concat!("01", "10554e4954", "05000000000000000000000000000000", "0102010900000000000000", "041c72656c61792d31");
 	assert_eq!(hex(&persona().encode()), expected);
-	let least = PersonaPolicy::<Test> {
-		release_pricing: None,
-		expiration_behavior: None,
-		allowed_relays: Default::default(),
-	};
+	let least =
+		PersonaPolicy::<Test> { release_pricing: None, expiration_behavior: None, allowed_relays: Default::default() };
 	assert_eq!(hex(&least.encode()), "000000");
 }
 
@@ -267,7 +273,8 @@ fn every_bound_of_a_policy() {
 			let mut flawed = policy();
 			change(&mut flawed);
 			let error = DispatchError::from(error);
-			let result = with_storage_layer(|| DeliveryPolicies::set_delivery_policy(alice(), DID.to_vec(), flawed.clone()));
+			let result =
+				with_storage_layer(|| DeliveryPolicies::set_delivery_policy(alice(), DID.to_vec(), flawed.clone()));
 			assert_eq!(result, Err(error));
 			let result = with_storage_layer(|| DeliveryPolicies::set_tag_policy(alice(), DID.to_vec(), flawed));
 			assert_eq!(result, Err(error));
@@ -277,7 +284,8 @@ fn every_bound_of_a_policy() {
 		|p| {
 			(p.effective_ttl, p.max_message_bytes, p.replication) = (432_000, 16_777_216, Some(4));
 			p.encrypted_header_preview_bytes = Some(4_096);
-			p.release_pricing = Some(ReleasePricing { base_fee: 1_000_000_000_000_000, per_kib_fee: 1_000_000_000_000_000 });
+			p.release_pricing =
+				Some(ReleasePricing { base_fee: 1_000_000_000_000_000, per_kib_fee: 1_000_000_000_000_000 });
 		},
 		|p| (p.effective_ttl, p.max_message_bytes, p.replication) = (1, 1, Some(0)),
 		|p| {
@@ -335,7 +343,10 @@ fn the_authorization_of_a_policy_is_checked_in_order() {
 		expected(prove(unknown.encode(), ROOT), Error::DidNotFound);
 		expected(prove(payload(PolicyAction::ClearRecipient, 1).encode(), ROOT), Error::InvalidPolicyNonce);
 		let forged = DeliveryPolicies::apply_policy_with_proof(
-			RuntimeOrigin::none(), good().encode(), vec![1; 64], ROOT.to_vec(),
+			RuntimeOrigin::none(),
+			good().encode(),
+			vec![1; 64],
+			ROOT.to_vec(),
 		);
 		expected(forged, Error::InvalidSignature);
 		expected(prove(good().encode(), ROOT), Error::PolicyNotFound);
@@ -352,7 +363,9 @@ fn accounts_may_not_submit_proofs() {
 	test(|| {
 		let payload = payload(PolicyAction::SetTag(policy()), 0).encode();
 		let signature = root().sign(&payload).0.to_vec();
-		let call = |origin| DeliveryPolicies::apply_policy_with_proof(origin, payload.clone(), signature.clone(), ROOT.to_vec());
+		let call = |origin| {
+			DeliveryPolicies::apply_policy_with_proof(origin, payload.clone(), signature.clone(), ROOT.to_vec())
+		};
 		assert_noop!(call(alice()), DispatchError::BadOrigin);
 		assert_ok!(call(frame_system::RawOrigin::Authorized.into()));
 	});
@@ -379,7 +392,8 @@ fn deletion_takes_the_policies_along_and_keeps_the_counter() {
 #[test]
 fn a_proof_is_verified_before_it_enters_the_pool() {
 	let admit = |payload: Vec<u8>, signature: Vec<u8>| {
-		let call = Call::<Test>::apply_policy_with_proof { signed_payload: payload, signature, signer_key_id: ROOT.to_vec() };
+		let call =
+			Call::<Test>::apply_policy_with_proof { signed_payload: payload, signature, signer_key_id: ROOT.to_vec() };
 		call.authorize(TransactionSource::External).expect("the call brings a proof").map(|(validity, _)| validity)
 	};
 	test(|| {

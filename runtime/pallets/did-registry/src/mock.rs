@@ -247,13 +247,7 @@ pub fn document_payload(action: DocumentAction, nonce: u64) -> DocumentAuthoriza
 }
 
 pub fn control_payload(action: ControlAction<Test>, nonce: u64) -> ControlAuthorizationPayload<Test> {
-	ControlAuthorizationPayload {
-		did: bytes(DID),
-		action,
-		nonce,
-		valid_until: VALID_UNTIL,
-		signer_key_id: bytes(ROOT),
-	}
+	ControlAuthorizationPayload { did: bytes(DID), action, nonce, valid_until: VALID_UNTIL, signer_key_id: bytes(ROOT) }
 }
 
 pub fn control(action: ControlAction<Test>, nonce: u64) -> DispatchResult {

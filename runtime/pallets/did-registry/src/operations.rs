@@ -176,11 +176,7 @@ fn append<E: Clone, S: Get<u32>, F>(list: &mut BoundedVec<E, S>, entry: &E, full
 }
 
 /// Puts an entry in the place of the one with its id.
-fn replace<E: Clone, S, I: PartialEq>(
-	list: &mut BoundedVec<E, S>,
-	entry: &E,
-	id: impl Fn(&E) -> &I,
-) -> Option<()> {
+fn replace<E: Clone, S, I: PartialEq>(list: &mut BoundedVec<E, S>, entry: &E, id: impl Fn(&E) -> &I) -> Option<()> {
 	let place = list.iter_mut().find(|standing| id(standing) == id(entry))?;
 	*place = entry.clone();
 	Some(())
@@ -283,9 +279,8 @@ impl<T: Config> Pallet<T> {
 			ProofTime::Until { nonce, expiry_ms } => {
 				ensure!(nonce == 0, Error::InvalidProofTimestamp);
 				Self::ensure_within(expiry_ms, Error::RegistrationExpired)?;
-				let alias = alias.map(|alias| {
-					normal_alias(alias, T::MaxAliasLen::get()).unwrap_or_else(|_| alias.to_vec())
-				});
+				let alias =
+					alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get()).unwrap_or_else(|_| alias.to_vec()));
 				let tail = (&did, alias, key, blake2_256(doc_blob), nonce, expiry_ms).encode();
 				[REGISTER_V2, &tail].concat()
 			},
@@ -462,7 +457,8 @@ impl<T: Config> Pallet<T> {
 		let key = Self::admissible_key(new_root_pubkey)?;
 		let payload =
 			proof.decode::<RootPubkeyAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidRootPubkeyPayload)?;
-		let same = payload.did == did && payload.new_root_pubkey == key && payload.signer_key_id.as_slice() == proof.signer;
+		let same =
+			payload.did == did && payload.new_root_pubkey == key && payload.signer_key_id.as_slice() == proof.signer;
 		ensure!(same, Error::<T>::InvalidRootPubkeyPayload);
 		let mut record = Self::authorized(
 			&did,
@@ -518,8 +514,7 @@ impl<T: Config> Pallet<T> {
 
 	pub(crate) fn do_add_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
 		let (did, alias) = (Self::bounded(did)?, Self::signed_alias(alias, &proof)?);
-		let mut record =
-			Self::authorized_alias(&did, &proof, (AliasAction::Add, Some(&alias), None, None))?;
+		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Add, Some(&alias), None, None))?;
 		Self::ensure_free(&did, &alias, Some(Error::AliasAlreadyExists))?;
 		append(record.aliases.get_or_insert_default(), &alias, Error::<T>::TooManyAliases)?;
 		AliasIndex::<T>::insert(&alias, &did);
@@ -529,8 +524,7 @@ impl<T: Config> Pallet<T> {
 	pub(crate) fn do_update_alias(did: &[u8], old: &[u8], new: &[u8], proof: Proof) -> DispatchResult {
 		let did = Self::bounded(did)?;
 		let (old, new) = (Self::signed_alias(old, &proof)?, Self::signed_alias(new, &proof)?);
-		let mut record =
-			Self::authorized_alias(&did, &proof, (AliasAction::Update, None, Some(&old), Some(&new)))?;
+		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Update, None, Some(&old), Some(&new)))?;
 		ensure!(old != new, Error::<T>::AliasAlreadyExists);
 		Self::ensure_free(&did, &new, Some(Error::AliasAlreadyExists))?;
 		let place = record.aliases.iter_mut().flatten().find(|alias| **alias == old);
@@ -542,8 +536,7 @@ impl<T: Config> Pallet<T> {
 
 	pub(crate) fn do_remove_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
 		let (did, alias) = (Self::bounded(did)?, Self::signed_alias(alias, &proof)?);
-		let mut record =
-			Self::authorized_alias(&did, &proof, (AliasAction::Remove, Some(&alias), None, None))?;
+		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Remove, Some(&alias), None, None))?;
 		take_optional(&mut record.aliases, |entry| *entry == alias).ok_or(Error::<T>::AliasNotFound)?;
 		AliasIndex::<T>::remove(&alias);
 		Self::put_aliases(did.clone(), record, Event::AliasRemoved(did, alias))
@@ -667,11 +660,7 @@ impl<T: Config> Pallet<T> {
 		Ok(())
 	}
 
-	fn change_devices(
-		did: Did<T>,
-		record: &mut DidRecord<T>,
-		action: ControlAction<T>,
-	) -> Result<Event<T>, Error<T>> {
+	fn change_devices(did: Did<T>, record: &mut DidRecord<T>, action: ControlAction<T>) -> Result<Event<T>, Error<T>> {
 		let device = |record: &'_ DidRecord<T>, id: &DeviceId<T>| {
 			record.devices.iter().flatten().position(|device| device.device_id == *id)
 		};
@@ -681,7 +670,8 @@ impl<T: Config> Pallet<T> {
 				match device(record, &device_id) {
 					Some(at) => devices[at].tombstoned = false,
 					None => {
-						let added = DeviceInfo { device_id: device_id.clone(), added_at: Self::now_ms(), tombstoned: false };
+						let added =
+							DeviceInfo { device_id: device_id.clone(), added_at: Self::now_ms(), tombstoned: false };
 						append(&mut devices, &added, Error::TooManyDevices)?;
 					},
 				}
@@ -746,9 +736,7 @@ fn policy_ref<T: Config>(reference: Vec<u8>) -> Result<PolicyRef<T>, Error<T>> {
 	reference.try_into().map_err(|_| Error::PolicyRefTooLong)
 }
 
-fn policy_refs<T: Config>(
-	references: Vec<Vec<u8>>,
-) -> Result<BoundedVec<PolicyRef<T>, T::MaxPolicyRefs>, Error<T>> {
+fn policy_refs<T: Config>(references: Vec<Vec<u8>>) -> Result<BoundedVec<PolicyRef<T>, T::MaxPolicyRefs>, Error<T>> {
 	ensure!(references.len() <= T::MaxPolicyRefs::get() as usize, Error::TooManyPolicyRefs);
 	let references = references.into_iter().map(policy_ref::<T>).collect::<Result<Vec<_>, _>>()?;
 	references.try_into().map_err(|_| Error::TooManyPolicyRefs)

@@ -132,9 +132,7 @@ fn fraction_ms(tail: &[u8]) -> Option<(i64, &[u8])> {
 	if !(1..=9).contains(&digits) {
 		return None;
 	}
-	let ms = (0..3).fold(0, |sum, at| {
-		sum * 10 + if at < digits { i64::from(rest[at] - b'0') } else { 0 }
-	});
+	let ms = (0..3).fold(0, |sum, at| sum * 10 + if at < digits { i64::from(rest[at] - b'0') } else { 0 });
 	Some((ms, &rest[digits..]))
 }
 

@@ -166,7 +166,16 @@ fn a_record_without_owner_is_out_of_every_accounts_reach() {
 	test(|| {
 		let signature = v1_registration(DID, TIME);
 		let blob = document().encode();
-		DidRegistry::register_with_document_proof(none(), DID.to_vec(), None, TIME.to_vec(), key_of(&root()), signature, blob).unwrap();
+		DidRegistry::register_with_document_proof(
+			none(),
+			DID.to_vec(),
+			None,
+			TIME.to_vec(),
+			key_of(&root()),
+			signature,
+			blob,
+		)
+		.unwrap();
 		let result = DidRegistry::set_alias(signed(alice()), DID.to_vec(), b"one".to_vec());
 		assert_noop!(result, Error::<Test>::NotDidOwner);
 	});

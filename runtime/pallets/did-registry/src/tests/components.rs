@@ -24,7 +24,18 @@ impl Update {
 	fn new(action: DocumentAction, nonce: u64) -> Self {
 		let payload = document_payload(action, nonce);
 		let (did, signer) = (DID.to_vec(), ROOT.to_vec());
-		Self { did, payload, signer, seed: 7, tail: vec![], signature: None, method: None, agreement: None, service: None, id: None }
+		Self {
+			did,
+			payload,
+			signer,
+			seed: 7,
+			tail: vec![],
+			signature: None,
+			method: None,
+			agreement: None,
+			service: None,
+			id: None,
+		}
 	}
 
 	fn submit(self) -> DispatchResult {
@@ -40,17 +51,39 @@ impl Update {
 		let service = || self.service.or(payload.service).expect("a service");
 		let id = || self.id.or(payload.id.map(|id| id.to_vec())).expect("an id");
 		with_storage_layer(|| match payload.action {
-			DocumentAction::AddVerificationMethod => DidRegistry::add_verification_method(origin, did, method(), signed_payload, signature, signer),
-			DocumentAction::UpdateVerificationMethod => DidRegistry::update_verification_method(origin, did, method(), signed_payload, signature, signer),
-			DocumentAction::RemoveVerificationMethod => DidRegistry::remove_verification_method(origin, did, id(), signed_payload, signature, signer),
-			DocumentAction::AddAuthentication => DidRegistry::add_authentication(origin, did, id(), signed_payload, signature, signer),
-			DocumentAction::RemoveAuthentication => DidRegistry::remove_authentication(origin, did, id(), signed_payload, signature, signer),
-			DocumentAction::AddKeyAgreement => DidRegistry::add_key_agreement(origin, did, agreement(), signed_payload, signature, signer),
-			DocumentAction::UpdateKeyAgreement => DidRegistry::update_key_agreement(origin, did, agreement(), signed_payload, signature, signer),
-			DocumentAction::RemoveKeyAgreement => DidRegistry::remove_key_agreement(origin, did, id(), signed_payload, signature, signer),
-			DocumentAction::AddService => DidRegistry::add_service(origin, did, service(), signed_payload, signature, signer),
-			DocumentAction::UpdateService => DidRegistry::update_service(origin, did, service(), signed_payload, signature, signer),
-			DocumentAction::RemoveService => DidRegistry::remove_service(origin, did, id(), signed_payload, signature, signer),
+			DocumentAction::AddVerificationMethod => {
+				DidRegistry::add_verification_method(origin, did, method(), signed_payload, signature, signer)
+			},
+			DocumentAction::UpdateVerificationMethod => {
+				DidRegistry::update_verification_method(origin, did, method(), signed_payload, signature, signer)
+			},
+			DocumentAction::RemoveVerificationMethod => {
+				DidRegistry::remove_verification_method(origin, did, id(), signed_payload, signature, signer)
+			},
+			DocumentAction::AddAuthentication => {
+				DidRegistry::add_authentication(origin, did, id(), signed_payload, signature, signer)
+			},
+			DocumentAction::RemoveAuthentication => {
+				DidRegistry::remove_authentication(origin, did, id(), signed_payload, signature, signer)
+			},
+			DocumentAction::AddKeyAgreement => {
+				DidRegistry::add_key_agreement(origin, did, agreement(), signed_payload, signature, signer)
+			},
+			DocumentAction::UpdateKeyAgreement => {
+				DidRegistry::update_key_agreement(origin, did, agreement(), signed_payload, signature, signer)
+			},
+			DocumentAction::RemoveKeyAgreement => {
+				DidRegistry::remove_key_agreement(origin, did, id(), signed_payload, signature, signer)
+			},
+			DocumentAction::AddService => {
+				DidRegistry::add_service(origin, did, service(), signed_payload, signature, signer)
+			},
+			DocumentAction::UpdateService => {
+				DidRegistry::update_service(origin, did, service(), signed_payload, signature, signer)
+			},
+			DocumentAction::RemoveService => {
+				DidRegistry::remove_service(origin, did, id(), signed_payload, signature, signer)
+			},
 		})
 	}
 }
@@ -101,7 +134,10 @@ fn all_eleven_operations_apply_in_turn() {
 		let name = |fragment: &str| bytes::<Id<Test>>(&id(fragment));
 		let steps: Vec<(Update, Event<Test>)> = vec![
 			(with_method(AddVerificationMethod, 0, second()), Event::VerificationMethodAdded(did(), name("k2"))),
-			(with_method(UpdateVerificationMethod, 1, changed.clone()), Event::VerificationMethodUpdated(did(), name("k2"))),
+			(
+				with_method(UpdateVerificationMethod, 1, changed.clone()),
+				Event::VerificationMethodUpdated(did(), name("k2")),
+			),
 			(with_id(AddAuthentication, 2, "k2"), Event::AuthenticationAdded(did(), name("k2"))),
 			(with_agreement(AddKeyAgreement, 3, agreement("x1")), Event::KeyAgreementAdded(did(), name("x1"))),
 			(with_agreement(UpdateKeyAgreement, 4, agreement("x1")), Event::KeyAgreementUpdated(did(), name("x1"))),
@@ -142,7 +178,15 @@ fn all_eleven_operations_apply_in_turn() {
 fn additions_begin_a_document_and_other_operations_do_not() {
 	let bare = || {
 		let signature = v1_registration(DID, TIME);
-		DidRegistry::register_with_proof(signed(alice()), DID.to_vec(), None, TIME.to_vec(), key_of(&root()), signature).unwrap();
+		DidRegistry::register_with_proof(
+			signed(alice()),
+			DID.to_vec(),
+			None,
+			TIME.to_vec(),
+			key_of(&root()),
+			signature,
+		)
+		.unwrap();
 	};
 	for add in [
 		with_method(AddVerificationMethod, 0, method()),
@@ -209,7 +253,10 @@ fn every_refusal_of_an_operation() {
 			assert_eq!(update.submit(), Err(error.into()), "case {at}");
 		}
 		assert_ok!(with_agreement(AddKeyAgreement, 0, agreement("x1")).submit());
-		assert_noop!(with_agreement(AddKeyAgreement, 1, agreement("x1")).submit(), Error::<Test>::KeyAgreementAlreadyExists);
+		assert_noop!(
+			with_agreement(AddKeyAgreement, 1, agreement("x1")).submit(),
+			Error::<Test>::KeyAgreementAlreadyExists
+		);
 		assert_eq!(counters(), [1, 0, 0, 0]);
 	});
 }
@@ -225,14 +272,21 @@ fn full_lists_take_no_more() {
 			result
 		};
 		for name in ["k2", "k3", "k4", "k5"] {
-			assert_ok!(next(|nonce, name| with_method(AddVerificationMethod, nonce, method_of(&id(name), MULTIBASE)), name));
+			assert_ok!(next(
+				|nonce, name| with_method(AddVerificationMethod, nonce, method_of(&id(name), MULTIBASE)),
+				name
+			));
 		}
-		let add_method = |nonce: u64, name: &str| with_method(AddVerificationMethod, nonce, method_of(&id(name), MULTIBASE));
+		let add_method =
+			|nonce: u64, name: &str| with_method(AddVerificationMethod, nonce, method_of(&id(name), MULTIBASE));
 		assert_eq!(next(add_method, "k6"), Err(Error::<Test>::InvalidDocument.into()));
 		for name in ["k2", "k3", "k4"] {
 			assert_ok!(next(|nonce, name| with_id(AddAuthentication, nonce, name), name));
 		}
-		assert_eq!(next(|nonce, name| with_id(AddAuthentication, nonce, name), "k5"), Err(Error::<Test>::InvalidDocument.into()));
+		assert_eq!(
+			next(|nonce, name| with_id(AddAuthentication, nonce, name), "k5"),
+			Err(Error::<Test>::InvalidDocument.into())
+		);
 		for name in ["x1", "x2", "x3", "x4", "x5"] {
 			assert_ok!(next(|nonce, name| with_agreement(AddKeyAgreement, nonce, agreement(name)), name));
 		}
@@ -287,7 +341,8 @@ fn a_payload_of_another_action_is_refused() {
 		register();
 		let payload = with_method(UpdateVerificationMethod, 0, method()).payload.encode();
 		let signature = sign(&root(), &payload);
-		let result = DidRegistry::add_verification_method(none(), DID.to_vec(), method(), payload, signature, ROOT.to_vec());
+		let result =
+			DidRegistry::add_verification_method(none(), DID.to_vec(), method(), payload, signature, ROOT.to_vec());
 		assert_noop!(result, Error::<Test>::InvalidDocumentPayload);
 		// The argument is longer than any id: it can't equal the payload's.
 		let mut update = with_id(RemoveService, 0, "cache");
@@ -412,7 +467,14 @@ fn every_refusal_of_a_rotation() {
 		let good = || rotation(&new, 0);
 		let expected = |result: DispatchResult, error: Error<Test>| assert_eq!(result, Err(error.into()));
 		let signature = sign(&root(), &good().encode());
-		let long = DidRegistry::update_root_pubkey(none(), vec![b'1'; 129], new.clone(), good().encode(), signature, ROOT.to_vec());
+		let long = DidRegistry::update_root_pubkey(
+			none(),
+			vec![b'1'; 129],
+			new.clone(),
+			good().encode(),
+			signature,
+			ROOT.to_vec(),
+		);
 		expected(long, Error::DidTooLong);
 		expected(rotate(&new, good().encode(), 7, &[b'k'; 193]), Error::InvalidRootPubkeyPayload);
 		expected(rotate(&new[1..], good().encode(), 7, ROOT), Error::InvalidRootPubkey);

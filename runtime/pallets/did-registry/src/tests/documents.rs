@@ -104,7 +104,13 @@ fn every_refusal_of_a_document_proof() {
 			// A bad document before an unknown DID, a stale time or a wrong signature.
 			(v1_with(OTHER, &[], &later(0), root_key.clone(), some.clone()), Error::InvalidDocument),
 			(
-				v1_with(OTHER, &DidDocument::<Test>::empty(bytes(OTHER)).encode(), &later(0), root_key.clone(), some.clone()),
+				v1_with(
+					OTHER,
+					&DidDocument::<Test>::empty(bytes(OTHER)).encode(),
+					&later(0),
+					root_key.clone(),
+					some.clone(),
+				),
 				Error::DidNotFound,
 			),
 			(v1_with(DID, &good, &later(0), root_key.clone(), some.clone()), Error::DocumentStale),
@@ -159,32 +165,87 @@ fn every_rule_of_a_document() {
 		("another id", |d| d.id = bytes(OTHER), Error::InvalidDocument),
 		("a method without id", |d| d.verification_method[0].id = bytes(b""), Error::InvalidDocument),
 		("a method without type", |d| d.verification_method[0].type_ = bytes(b""), Error::InvalidDocument),
-		("a method without key", |d| d.verification_method[0].public_key_multibase = bytes(b""), Error::InvalidDocument),
+		(
+			"a method without key",
+			|d| d.verification_method[0].public_key_multibase = bytes(b""),
+			Error::InvalidDocument,
+		),
 		("a foreign controller", |d| d.verification_method[0].controller = bytes(OTHER), Error::InvalidDocument),
 		("a type that is no text", |d| d.verification_method[0].type_ = bytes(&[0xff]), Error::InvalidDocument),
-		("a method twice", |d| d.verification_method.try_push(method()).unwrap(), Error::VerificationMethodAlreadyExists),
-		("an unknown method", |d| d.authentication = Some(vec![bytes(&id("k2"))].try_into().unwrap()), Error::VerificationMethodNotFound),
-		("an entry twice", |d| d.authentication.as_mut().unwrap().try_push(bytes(&id("k1"))).unwrap(), Error::AuthenticationAlreadyExists),
+		(
+			"a method twice",
+			|d| d.verification_method.try_push(method()).unwrap(),
+			Error::VerificationMethodAlreadyExists,
+		),
+		(
+			"an unknown method",
+			|d| d.authentication = Some(vec![bytes(&id("k2"))].try_into().unwrap()),
+			Error::VerificationMethodNotFound,
+		),
+		(
+			"an entry twice",
+			|d| d.authentication.as_mut().unwrap().try_push(bytes(&id("k1"))).unwrap(),
+			Error::AuthenticationAlreadyExists,
+		),
 		("an agreement without id", |d| push_agreement(d, |a| a.id = bytes(b"")), Error::InvalidDocument),
 		("an agreement without type", |d| push_agreement(d, |a| a.type_ = bytes(b"")), Error::InvalidDocument),
-		("an agreement without key", |d| push_agreement(d, |a| a.public_key_multibase = bytes(b"")), Error::InvalidDocument),
+		(
+			"an agreement without key",
+			|d| push_agreement(d, |a| a.public_key_multibase = bytes(b"")),
+			Error::InvalidDocument,
+		),
 		("an agreement of another", |d| push_agreement(d, |a| a.controller = bytes(OTHER)), Error::InvalidDocument),
-		("an agreement twice", |d| (push_agreement(d, |_| ()), push_agreement(d, |_| ())).0, Error::KeyAgreementAlreadyExists),
+		(
+			"an agreement twice",
+			|d| (push_agreement(d, |_| ()), push_agreement(d, |_| ())).0,
+			Error::KeyAgreementAlreadyExists,
+		),
 		("a service without id", |d| with_service(d, |s| s.id = bytes(b"")), Error::InvalidDocument),
 		("a service without type", |d| with_service(d, |s| s.type_ = bytes(b"")), Error::InvalidDocument),
-		("a service without URL", |d| with_service(d, |s| s.service_endpoint = Default::default()), Error::InvalidDocument),
-		("a URL that is no text", |d| with_service(d, |s| s.service_endpoint[0] = bytes(&[0xff])), Error::InvalidDocument),
-		("an empty authorization entry", |d| with_service(d, |s| s.authorization = Some(vec![bytes(b"")].try_into().unwrap())), Error::InvalidDocument),
-		("a service twice", |d| d.service.as_mut().unwrap().try_push(service("cache")).unwrap(), Error::ServiceAlreadyExists),
+		(
+			"a service without URL",
+			|d| with_service(d, |s| s.service_endpoint = Default::default()),
+			Error::InvalidDocument,
+		),
+		(
+			"a URL that is no text",
+			|d| with_service(d, |s| s.service_endpoint[0] = bytes(&[0xff])),
+			Error::InvalidDocument,
+		),
+		(
+			"an empty authorization entry",
+			|d| with_service(d, |s| s.authorization = Some(vec![bytes(b"")].try_into().unwrap())),
+			Error::InvalidDocument,
+		),
+		(
+			"a service twice",
+			|d| d.service.as_mut().unwrap().try_push(service("cache")).unwrap(),
+			Error::ServiceAlreadyExists,
+		),
 		("a key of small order", |d| with_key(d, b"Multikey", &[0; 32]), Error::InvalidDocument),
-		("the same by the other type", |d| with_key(d, b"Ed25519VerificationKey2020", &[0; 32]), Error::InvalidDocument),
+		(
+			"the same by the other type",
+			|d| with_key(d, b"Ed25519VerificationKey2020", &[0; 32]),
+			Error::InvalidDocument,
+		),
 		("a key that is no point", |d| with_key(d, b"Multikey", &[2; 32]), Error::InvalidDocument),
 		("a key of 31 bytes", |d| with_key(d, b"Multikey", &[9; 31]), Error::InvalidDocument),
-		("a key of another curve", |d| d.verification_method[0].public_key_multibase = bytes(b"z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc"), Error::InvalidDocument),
+		(
+			"a key of another curve",
+			|d| {
+				d.verification_method[0].public_key_multibase =
+					bytes(b"z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc")
+			},
+			Error::InvalidDocument,
+		),
 		("no base58", |d| d.verification_method[0].public_key_multibase = bytes(b"z0OIl"), Error::InvalidDocument),
 		("hex digits", |d| d.verification_method[0].public_key_multibase = bytes(b"0xea4a"), Error::InvalidDocument),
 		// The key rule comes last.
-		("a bad key and a service twice", |d| (with_key(d, b"Multikey", &[0; 32]), d.service.as_mut().unwrap().try_push(service("cache")).unwrap()).0, Error::ServiceAlreadyExists),
+		(
+			"a bad key and a service twice",
+			|d| (with_key(d, b"Multikey", &[0; 32]), d.service.as_mut().unwrap().try_push(service("cache")).unwrap()).0,
+			Error::ServiceAlreadyExists,
+		),
 	];
 	for (name, spoil, error) in cases {
 		test(|| {
@@ -219,8 +280,12 @@ fn what_a_document_may_be() {
 	type Change = fn(&mut DidDocument<Test>);
 	let cases: [(&str, Change); 6] = [
 		("empty", |d| *d = DidDocument::empty(bytes(DID))),
-		("empty lists as some", |d| (d.authentication, d.service) = (Some(Default::default()), Some(Default::default()))),
-		("an authorization that authorizes nobody", |d| with_service(d, |s| s.authorization = Some(Default::default()))),
+		("empty lists as some", |d| {
+			(d.authentication, d.service) = (Some(Default::default()), Some(Default::default()))
+		}),
+		("an authorization that authorizes nobody", |d| {
+			with_service(d, |s| s.authorization = Some(Default::default()))
+		}),
 		("an empty URL", |d| with_service(d, |s| s.service_endpoint[0] = bytes(b""))),
 		("a key of a type that can't be judged", |d| {
 			d.verification_method[0].type_ = bytes(b"JsonWebKey");
@@ -246,7 +311,8 @@ fn what_exceeds_a_bound_does_not_decode() {
 		let blob = (DID.to_vec(), six, 0u8, 0u8, 0u8).encode();
 		assert_noop!(register_as(DID, TIME, &blob), Error::<Test>::InvalidDocument);
 		let long_id = [&id("")[..], &[b'k'; 192]].concat();
-		let long = (DID.to_vec(), vec![(long_id, b"t".to_vec(), DID.to_vec(), MULTIBASE.to_vec())], 0u8, 0u8, 0u8).encode();
+		let long =
+			(DID.to_vec(), vec![(long_id, b"t".to_vec(), DID.to_vec(), MULTIBASE.to_vec())], 0u8, 0u8, 0u8).encode();
 		assert_noop!(register_as(DID, TIME, &long), Error::<Test>::InvalidDocument);
 	});
 }

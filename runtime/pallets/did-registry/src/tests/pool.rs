@@ -140,7 +140,8 @@ fn refusals_say_which_error() {
 		let Call::add_key_agreement { did, key_agreement, signed_payload, signer_key_id, .. } = add_agreement(0) else {
 			unreachable!()
 		};
-		let forged = Call::add_key_agreement { did, key_agreement, signed_payload, signature: vec![1; 64], signer_key_id };
+		let forged =
+			Call::add_key_agreement { did, key_agreement, signed_payload, signature: vec![1; 64], signer_key_id };
 		assert_eq!(admit(forged).map(|_| ()), bad_proof());
 		// A rule of the operation itself, not of the authorization.
 		let mut payload = document_payload(DocumentAction::RemoveVerificationMethod, 0);

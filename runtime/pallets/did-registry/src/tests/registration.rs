@@ -23,7 +23,8 @@ impl Registration {
 
 	fn v2(expiry_ms: u64) -> Self {
 		let good = Self::good();
-		let tail = (DID.to_vec(), good.alias.clone(), key_of(&root()), blake2_256(&good.blob), 0u64, expiry_ms).encode();
+		let tail =
+			(DID.to_vec(), good.alias.clone(), key_of(&root()), blake2_256(&good.blob), 0u64, expiry_ms).encode();
 		let signature = sign(&root(), &[b"svc:register:v2|", &tail[..]].concat());
 		Self { time: format!("v2:0:{expiry_ms}").into_bytes(), signature: Some(signature), ..good }
 	}
@@ -35,7 +36,9 @@ impl Registration {
 	fn submit(&self, origin: RuntimeOrigin) -> DispatchResult {
 		let Self { did, alias, time, key, blob, .. } = self.clone();
 		match frame_system::ensure_signed(origin.clone()) {
-			Ok(_) => DidRegistry::register_with_document_proof_signed(origin, did, alias, time, key, self.signature(), blob),
+			Ok(_) => {
+				DidRegistry::register_with_document_proof_signed(origin, did, alias, time, key, self.signature(), blob)
+			},
 			Err(_) => DidRegistry::register_with_document_proof(origin, did, alias, time, key, self.signature(), blob),
 		}
 	}
@@ -150,7 +153,8 @@ fn version_2_signs_the_alias_in_normal_form() {
 	test(|| {
 		let expiry = NOW + 3_600_000;
 		let mut registration = Registration::v2(expiry);
-		let tail = (DID.to_vec(), Some(b"team".to_vec()), key_of(&root()), blake2_256(&registration.blob), 0u64, expiry);
+		let tail =
+			(DID.to_vec(), Some(b"team".to_vec()), key_of(&root()), blake2_256(&registration.blob), 0u64, expiry);
 		registration.signature = Some(sign(&root(), &[b"svc:register:v2|", &tail.encode()[..]].concat()));
 		registration.alias = Some(b" Team ".to_vec());
 		assert_ok!(registration.submit(none()));
@@ -248,7 +252,13 @@ fn accounts_may_not_use_the_call_without_account_and_the_other_way_round() {
 		let Registration { did, alias, time, key, blob, .. } = Registration::good();
 		let signature = v1_registration(DID, TIME);
 		let result = DidRegistry::register_with_document_proof(
-			signed(alice()), did.clone(), alias.clone(), time.clone(), key.clone(), signature.clone(), blob.clone(),
+			signed(alice()),
+			did.clone(),
+			alias.clone(),
+			time.clone(),
+			key.clone(),
+			signature.clone(),
+			blob.clone(),
 		);
 		assert_noop!(result, DispatchError::BadOrigin);
 		let result = DidRegistry::register_with_document_proof_signed(none(), did, alias, time, key, signature, blob);

@@ -53,12 +53,35 @@ fn timestamps_in_every_form() {
 		assert_eq!(timestamp_ms(text.as_bytes()), Some(ms), "{text}");
 	}
 	for text in [
-		"", "now", "2026-07-16", "2026-07-16T12:00Z", "2026-07-16T12:00:00", "2026-07-16t12:00:00Z",
-		"2026-07-16T12:00:00z", "2026-02-31T12:00:00Z", "2023-02-29T00:00:00Z", "1900-02-29T00:00:00Z",
-		"2026-13-01T12:00:00Z", "2026-00-01T12:00:00Z", "2026-07-00T12:00:00Z", "2026-07-16T24:00:00Z",
-		"2026-07-16T12:60:00Z", "2026-07-16T12:00:60Z", "2026-07-16T12:00:00.Z", "2026-07-16T12:00:00.1234567890Z",
-		"2026-07-16T12:00:00,1Z", "2026-07-16T12:00:00+0200", "2026-07-16T12:00:00+24:00", "2026-07-16T12:00:00+00:60",
-		"1969-12-31T23:59:59Z", "-1", "+1", "1.5", "12345678901234567", "253402300800000", "0x10",
+		"",
+		"now",
+		"2026-07-16",
+		"2026-07-16T12:00Z",
+		"2026-07-16T12:00:00",
+		"2026-07-16t12:00:00Z",
+		"2026-07-16T12:00:00z",
+		"2026-02-31T12:00:00Z",
+		"2023-02-29T00:00:00Z",
+		"1900-02-29T00:00:00Z",
+		"2026-13-01T12:00:00Z",
+		"2026-00-01T12:00:00Z",
+		"2026-07-00T12:00:00Z",
+		"2026-07-16T24:00:00Z",
+		"2026-07-16T12:60:00Z",
+		"2026-07-16T12:00:60Z",
+		"2026-07-16T12:00:00.Z",
+		"2026-07-16T12:00:00.1234567890Z",
+		"2026-07-16T12:00:00,1Z",
+		"2026-07-16T12:00:00+0200",
+		"2026-07-16T12:00:00+24:00",
+		"2026-07-16T12:00:00+00:60",
+		"1969-12-31T23:59:59Z",
+		"-1",
+		"+1",
+		"1.5",
+		"12345678901234567",
+		"253402300800000",
+		"0x10",
 	] {
 		assert_eq!(timestamp_ms(text.as_bytes()), None, "{text}");
 	}
@@ -70,7 +93,19 @@ fn proof_times_of_both_versions() {
 	assert_eq!(proof_time(b"v2:3:99"), Some(ProofTime::Until { nonce: 3, expiry_ms: 99 }));
 	let most = "v2:18446744073709551615:18446744073709551615";
 	assert_eq!(proof_time(most.as_bytes()), Some(ProofTime::Until { nonce: u64::MAX, expiry_ms: u64::MAX }));
-	for text in ["v2:", "v2:0", "v2::1", "v2:0:", "v2:00:1", "v2:0:01", "v2:0:1:2", "v2:-1:1", "v2:0:18446744073709551616", "v3:0:1", "V2:0:1"] {
+	for text in [
+		"v2:",
+		"v2:0",
+		"v2::1",
+		"v2:0:",
+		"v2:00:1",
+		"v2:0:01",
+		"v2:0:1:2",
+		"v2:-1:1",
+		"v2:0:18446744073709551616",
+		"v3:0:1",
+		"V2:0:1",
+	] {
 		assert_eq!(proof_time(text.as_bytes()), None, "{text}");
 	}
 }
@@ -105,7 +140,14 @@ fn keys_of_small_order_or_odd_form_are_not_admissible() {
 fn key_texts_other_than_multibase_are_none() {
 	let bytes = crate::mock::key_of(&crate::mock::root());
 	assert_eq!(multibase_key(&bytes), None);
-	for text in ["", "z", "z0", "mAAAA", "Z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z", "z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc"] {
+	for text in [
+		"",
+		"z",
+		"z0",
+		"mAAAA",
+		"Z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z",
+		"z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc",
+	] {
 		assert_eq!(multibase_key(text.as_bytes()), None, "{text}");
 	}
 	assert_eq!(multibase_key("z".repeat(50).as_bytes()), None);

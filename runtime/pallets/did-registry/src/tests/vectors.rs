@@ -101,7 +101,8 @@ fn signatures_of_the_vectors_are_the_root_keys() {
 #[test]
 fn registration_and_document_proofs_of_the_vectors_apply() {
 	test(|| {
-		let registration = base64("fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==");
+		let registration =
+			base64("fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==");
 		let blob = unhex(DOCUMENT);
 		assert_ok!(DidRegistry::register_with_document_proof(
 			none(),
@@ -116,8 +117,12 @@ fn registration_and_document_proofs_of_the_vectors_apply() {
 
 		// The same time again would be stale; the proof itself is what counts here.
 		DocumentTimes::<Test>::insert(bytes::<Did<Test>>(DID), 0);
-		assert_eq!(blake2_256(&blob).to_vec(), unhex("b3a8914b989df4c7f0478e861c6a44595bd17bb21ff4a5e6bc379077a8ef84c0"));
-		let signature = base64("zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==");
+		assert_eq!(
+			blake2_256(&blob).to_vec(),
+			unhex("b3a8914b989df4c7f0478e861c6a44595bd17bb21ff4a5e6bc379077a8ef84c0")
+		);
+		let signature =
+			base64("zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==");
 		assert_ok!(DidRegistry::set_document_with_proof(
 			none(),
 			DID.to_vec(),
