@@ -188,8 +188,8 @@ pub mod pallet {
 			ensure!(!ttl.is_zero() && ttl <= T::MaxTtl::get(), Error::InvalidTtl);
 			let bytes = policy.max_message_bytes;
 			ensure!(bytes > 0 && bytes <= T::MaxMessageBytes::get(), Error::MaxMessageSizeExceeded);
-			let copies = policy.replication.unwrap_or_default();
-			ensure!(copies <= T::MaxReplication::get(), Error::InvalidReplication);
+			let copies = policy.replication.unwrap_or(1);
+			ensure!(copies > 0 && copies <= T::MaxReplication::get(), Error::InvalidReplication);
 			let preview = policy.encrypted_header_preview_bytes.unwrap_or_default();
 			ensure!(preview <= T::MaxHeaderPreviewBytes::get(), Error::HeaderPreviewTooLarge);
 			let fee = policy.release_pricing.map_or(0, |pricing| pricing.base_fee.max(pricing.per_kib_fee));

@@ -225,11 +225,16 @@ pub fn counters() -> [u64; 4] {
 	]
 }
 
-pub fn last_event() -> Event<Test> {
-	match System::events().pop().expect("an event").event {
+pub fn events() -> Vec<Event<Test>> {
+	let own = |record: frame_system::EventRecord<RuntimeEvent, _>| match record.event {
 		RuntimeEvent::DidRegistry(event) => event,
 		other => panic!("an event of another pallet: {other:?}"),
-	}
+	};
+	System::events().into_iter().map(own).collect()
+}
+
+pub fn last_event() -> Event<Test> {
+	events().pop().expect("an event")
 }
 
 pub fn document_payload(action: DocumentAction, nonce: u64) -> DocumentAuthorizationPayload<Test> {

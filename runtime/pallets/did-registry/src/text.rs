@@ -34,11 +34,11 @@ pub enum AliasFlaw {
 pub fn normal_alias(alias: &[u8], bytes_max: u32) -> Result<Vec<u8>, AliasFlaw> {
 	let normal = alias.trim_ascii().to_ascii_lowercase();
 	let known = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.');
-	if normal.is_empty() || !normal.iter().all(known) {
-		return Err(AliasFlaw::Form);
-	}
 	if normal.len() > bytes_max as usize {
 		return Err(AliasFlaw::Length);
+	}
+	if normal.is_empty() || !normal.iter().all(known) {
+		return Err(AliasFlaw::Form);
 	}
 	Ok(normal)
 }

@@ -115,9 +115,9 @@ fn the_authorization_of_an_alias_is_checked_in_order() {
 		let good = || payload(AliasAction::Add, [Some(b"one"), None, None], 0);
 		let long = DidRegistry::add_alias(none(), vec![b'1'; 129], b"one".to_vec(), vec![], vec![], vec![]);
 		expected(long, Error::DidTooLong);
-		expected(submit([b"one", b""], good().encode(), 7, &[b'k'; 193]), Error::InvalidAliasPayload);
-		expected(submit([b"o ne", b""], good().encode(), 7, ROOT), Error::InvalidAlias);
+		expected(submit([b"o ne", b""], good().encode(), 7, &[b'k'; 193]), Error::InvalidAlias);
 		expected(submit([&[b'a'; 65], b""], good().encode(), 7, ROOT), Error::AliasTooLong);
+		expected(submit([b"one", b""], good().encode(), 7, &[b'k'; 193]), Error::InvalidAliasPayload);
 		expected(submit([b"one", b""], [good().encode(), vec![0]].concat(), 7, ROOT), Error::InvalidAliasPayload);
 		expected(submit([b"two", b""], good().encode(), 7, ROOT), Error::InvalidAliasPayload);
 		expected(submit([b"one", b""], good().encode(), 7, &id("k1")), Error::InvalidAliasPayload);

@@ -54,7 +54,9 @@ fn every_refusal_of_a_device_operation() {
 			with_storage_layer(|| DidRegistry::update_device(signed(alice()), DID.to_vec(), old.to_vec(), new.to_vec()))
 		};
 		assert_noop!(add(alice(), &[b'1'; 129], b"d"), Error::<Test>::DidTooLong);
-		assert_noop!(add(alice(), OTHER, &long), Error::<Test>::DidTooLong);
+		assert_noop!(add(alice(), OTHER, &long), Error::<Test>::DidNotFound);
+		assert_noop!(add(bob(), DID, &long), Error::<Test>::NotDidOwner);
+		assert_noop!(add(alice(), DID, &long), Error::<Test>::DidTooLong);
 		assert_noop!(add(alice(), OTHER, b"d"), Error::<Test>::DidNotFound);
 		assert_noop!(add(bob(), DID, b"d"), Error::<Test>::NotDidOwner);
 		assert_noop!(update(b"d", &long), Error::<Test>::DidTooLong);
@@ -208,13 +210,13 @@ fn the_owner_sets_and_clears_links() {
 		assert_ok!(set(alice(), DID, Some(DID.to_vec()), vec![b"work".to_vec()]));
 		assert_eq!(record(DID).delivery_policy_links, Some(links(DID)));
 		assert_eq!(last_event(), Event::DeliveryPolicyLinksSet(bytes(DID)));
-		let nine = vec![b"t".to_vec(); 9];
+		let (nine, long) = (vec![b"t".to_vec(); 9], vec![b'r'; 129]);
 		assert_noop!(set(alice(), &[b'1'; 129], None, nine.clone()), Error::<Test>::DidTooLong);
-		assert_noop!(set(alice(), OTHER, Some(vec![b'r'; 129]), vec![]), Error::<Test>::PolicyRefTooLong);
-		assert_noop!(set(alice(), OTHER, None, vec![vec![b'r'; 129]]), Error::<Test>::PolicyRefTooLong);
-		assert_noop!(set(alice(), OTHER, None, nine), Error::<Test>::TooManyPolicyRefs);
-		assert_noop!(set(alice(), OTHER, None, vec![]), Error::<Test>::DidNotFound);
-		assert_noop!(set(bob(), DID, None, vec![]), Error::<Test>::NotDidOwner);
+		assert_noop!(set(alice(), OTHER, None, nine.clone()), Error::<Test>::DidNotFound);
+		assert_noop!(set(bob(), DID, None, nine.clone()), Error::<Test>::NotDidOwner);
+		assert_noop!(set(alice(), DID, Some(long.clone()), nine), Error::<Test>::TooManyPolicyRefs);
+		assert_noop!(set(alice(), DID, Some(long.clone()), vec![]), Error::<Test>::PolicyRefTooLong);
+		assert_noop!(set(alice(), DID, None, vec![long]), Error::<Test>::PolicyRefTooLong);
 		let clear = |who| DidRegistry::clear_delivery_policy_links(signed(who), DID.to_vec());
 		assert_noop!(clear(bob()), Error::<Test>::NotDidOwner);
 		assert_ok!(clear(alice()));

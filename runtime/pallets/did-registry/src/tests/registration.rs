@@ -66,7 +66,7 @@ fn a_registration_without_account_has_no_owner() {
 		assert_eq!((record.aliases, record.devices, record.delivery_policy_links), (None, None, None));
 		assert!(!record.deactivated);
 		assert_eq!(counters(), [0; 4]);
-		assert_eq!(last_event(), Event::Registered(bytes(DID), None));
+		assert_eq!(events(), [Event::Registered(bytes(DID), None), Event::DocumentSet(bytes(DID))]);
 	});
 }
 
@@ -75,7 +75,7 @@ fn the_signing_account_becomes_the_owner() {
 	test(|| {
 		assert_ok!(Registration::good().submit(signed(alice())));
 		assert_eq!(record(DID).owner, Some(alice()));
-		assert_eq!(last_event(), Event::Registered(bytes(DID), Some(alice())));
+		assert_eq!(events()[0], Event::Registered(bytes(DID), Some(alice())));
 	});
 }
 
@@ -88,7 +88,6 @@ fn every_refusal_in_its_order() {
 			("short key", |r| r.key = vec![1; 31], Error::InvalidSignature),
 			("long key", |r| r.key = vec![1; 33], Error::InvalidSignature),
 			("short signature", |r| r.signature = Some(vec![1; 63]), Error::InvalidSignature),
-			("small-order key", |r| (r.key, r.did) = (vec![0; 32], vec![]), Error::InvalidRootPubkey),
 			("long DID", |r| (r.did, r.time) = (vec![b'1'; 129], vec![]), Error::DidTooLong),
 			("malformed DID", |r| (r.did, r.time) = (b"did:svc:1".to_vec(), vec![]), Error::InvalidDidFormat),
 			("other method", |r| r.did = b"did:web:1111111111111111".to_vec(), Error::InvalidDidFormat),
@@ -96,6 +95,7 @@ fn every_refusal_in_its_order() {
 			("counter in a v2 time", |r| r.time = format!("v2:1:{}", NOW + 1).into(), Error::InvalidProofTimestamp),
 			("expired v2", |r| r.time = format!("v2:0:{NOW}").into(), Error::RegistrationExpired),
 			("v2 too far ahead", |r| r.time = format!("v2:0:{}", NOW + 3_600_001).into(), Error::ProofTooFarAhead),
+			("small-order key", |r| (r.key, r.signature) = (vec![0; 32], Some(vec![1; 64])), Error::InvalidRootPubkey),
 			("wrong signature", |r| (r.signature, r.blob) = (Some(vec![1; 64]), vec![]), Error::InvalidSignature),
 			("other key", |r| r.key = key_of(&pair(8)), Error::InvalidSignature),
 			("no document", |r| r.blob = vec![], Error::InvalidDocument),
@@ -160,6 +160,12 @@ fn version_2_signs_the_alias_in_normal_form() {
 		assert_ok!(registration.submit(none()));
 		assert_eq!(record(DID).aliases.unwrap().to_vec(), vec![bytes::<Alias<Test>>(b"team")]);
 	});
+	test(|| {
+		// Nobody can have signed an alias that has no normal form.
+		let mut registration = Registration::v2(NOW + 1);
+		registration.alias = Some(b"a b".to_vec());
+		assert_noop!(registration.submit(none()), Error::<Test>::InvalidSignature);
+	});
 }
 
 #[test]
@@ -184,7 +190,9 @@ fn a_proof_does_not_work_again_after_a_deletion() {
 fn a_wrong_alias_does_not_fail_the_registration() {
 	test(|| {
 		assert_ok!(spoiled(|r| r.alias = Some(b"Team ".to_vec())).submit(none()));
-		assert_eq!(last_event(), Event::AliasSet(bytes(DID), bytes(b"team")));
+		let (did, alias) = (|| bytes(DID), bytes(b"team"));
+		let expected = [Event::Registered(did(), None), Event::DocumentSet(did()), Event::AliasSet(did(), alias)];
+		assert_eq!(events(), expected);
 		let registration = Registration {
 			did: OTHER.to_vec(),
 			alias: Some(b"team".to_vec()),
@@ -225,8 +233,8 @@ fn every_refusal_of_a_bare_registration() {
 		type Spoil = fn(&mut Registration);
 		let cases: [(Spoil, Error<Test>); 9] = [
 			(|r| (r.key, r.signature) = (vec![1; 31], Some(vec![])), Error::InvalidRootPubkey),
-			(|r| r.key = vec![0; 32], Error::InvalidRootPubkey),
 			(|r| r.signature = Some(vec![1; 65]), Error::InvalidSignature),
+			(|r| r.key = vec![0; 32], Error::InvalidRootPubkey),
 			(|r| r.did = vec![b'1'; 129], Error::DidTooLong),
 			(|r| r.did = b"did:svc:1".to_vec(), Error::InvalidDidFormat),
 			(|r| r.time = b"".to_vec(), Error::InvalidProofTimestamp),

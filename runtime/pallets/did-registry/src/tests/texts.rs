@@ -30,6 +30,7 @@ fn aliases_are_trimmed_and_lowered() {
 	}
 	assert!(normal_alias(&[b'a'; 64], 64).is_ok());
 	assert_eq!(normal_alias(&[b'a'; 65], 64), Err(AliasFlaw::Length));
+	assert_eq!(normal_alias(&[b'@'; 65], 64), Err(AliasFlaw::Length));
 }
 
 #[test]
