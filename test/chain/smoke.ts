@@ -93,11 +93,20 @@ async function refusal(call: Call): Promise<string> {
   return reason;
 }
 
+/** The pool's answer to the same call in the older form, without extensions. */
+async function sendBare(call: Call): Promise<string> {
+  const body = Buffer.concat([Uint8Array.of(0x04), call.method.toU8a()]);
+  const bytes = Buffer.concat([api.createType("Compact<u32>", body.length).toU8a(), body]);
+  return provider.send("author_submitExtrinsic", [hex(bytes)]).then(String, String);
+}
+
 async function registerWithoutAccount(): Promise<void> {
   const blob = `0x${documentBlob}`;
   const register = (signature: string) =>
     callOf("didRegistry", "registerWithDocumentProof", did, null, time, `0x${rootKey}`, signature, blob);
   assert.match(await refusal(register(`0x${"01".repeat(64)}`)), /badProof/);
+  const bare = await sendBare(register(registrationProof(did)));
+  assert.match(bare, /noUnsignedValidator/, "a bare extrinsic is no way for a proof");
   await submit(register(registrationProof(did)));
   const stored = String(await provider.send("state_getStorage", [recordKey]));
   assert.ok(stored.startsWith(`0x00000001${documentBlob}`), "no owner, aliases or devices; the document");
@@ -132,6 +141,10 @@ async function registerForOperator(): Promise<void> {
   const make = api.tx["didRegistry"]?.["registerWithDocumentProofSigned"];
   const setPolicy = api.tx["deliveryPolicy"]?.["setDeliveryPolicy"];
   assert.ok(make && setPolicy);
+  const forged = [...values.slice(0, 4), `0x${"01".repeat(64)}`, values[5]];
+  const failure = submitSigned(await make(...forged).signAsync(operator));
+  // Pallet 8, error 0: InvalidSignature.
+  await assert.rejects(failure, /"index":8,"error":"0x00000000"/);
   // One after the other: this pool does not put an account's extrinsics in the order of their nonces.
   await submitSigned(await make(...values).signAsync(operator));
   await submitSigned(await setPolicy(otherDid, `0x${policy}`).signAsync(operator));
@@ -150,7 +163,7 @@ async function submitSigned(extrinsic: Signed): Promise<void> {
   await new Promise<void>((done, fail) => {
     extrinsic
       .send((result) => {
-        if (result.dispatchError) fail(new Error(result.dispatchError.toString()));
+        if (result.isFinalized && result.dispatchError) fail(new Error(result.dispatchError.toString()));
         else if (result.isFinalized) done();
         else if (result.isError) fail(new Error(result.status.type));
       })
