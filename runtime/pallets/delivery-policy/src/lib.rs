@@ -94,6 +94,7 @@ pub mod pallet {
 		InvalidPolicyNonce,
 		PolicyAuthorizationExpired,
 		InvalidSignature,
+		/// A text of a persona policy is no UTF-8.
 		InvalidConstraints,
 	}
 
@@ -169,6 +170,7 @@ pub mod pallet {
 					PolicyScope::Tag
 				},
 				PolicyAction::SetPersona(policy) => {
+					ensure!(policy.is_text(), Error::<T>::InvalidConstraints);
 					PersonaPolicies::<T>::insert(&did, policy);
 					PolicyScope::Persona
 				},

@@ -234,6 +234,19 @@ fn the_owner_sets_and_clears() {
 }
 
 #[test]
+fn texts_of_a_persona_policy_are_utf8() {
+	test(|| {
+		let mut flawed = persona();
+		flawed.allowed_relays = vec![bytes(&[0xff])].try_into().unwrap();
+		let set = |policy| DeliveryPolicies::set_persona_policy(alice(), DID.to_vec(), policy);
+		assert_noop!(set(flawed), Error::<Test>::InvalidConstraints);
+		let mut flawed = persona();
+		flawed.release_pricing.as_mut().unwrap().asset = bytes(&[0xff]);
+		assert_noop!(set(flawed), Error::<Test>::InvalidConstraints);
+	});
+}
+
+#[test]
 fn only_the_owner_of_an_active_did_sets() {
 	let calls: [fn(RuntimeOrigin, &[u8]) -> DispatchResult; 4] = [
 		|origin, did| DeliveryPolicies::set_delivery_policy(origin, did.to_vec(), policy()),

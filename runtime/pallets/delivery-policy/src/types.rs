@@ -138,3 +138,11 @@ pub struct PolicyAuthorizationPayload<T: Config> {
 	pub valid_until: u64,
 	pub signer_key_id: BoundedVec<u8, T::MaxSignerKeyIdLen>,
 }
+
+impl<T: Config> PersonaPolicy<T> {
+	pub fn is_text(&self) -> bool {
+		let assets = self.release_pricing.iter().map(|pricing| pricing.asset.as_slice());
+		let relays = self.allowed_relays.iter().map(|relay| relay.as_slice());
+		assets.chain(relays).all(|bytes| core::str::from_utf8(bytes).is_ok())
+	}
+}

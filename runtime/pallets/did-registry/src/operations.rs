@@ -636,7 +636,9 @@ impl<T: Config> Pallet<T> {
 		Self::control(did, record, payload.action)
 	}
 
+	/// Whoever reads a record may take its texts for UTF-8.
 	fn control(did: Did<T>, mut record: DidRecord<T>, action: ControlAction<T>) -> DispatchResult {
+		ensure!(action.is_text(), Error::<T>::InvalidControlPayload);
 		let event = match action {
 			ControlAction::DeleteDid => return Self::delete(did, record),
 			ControlAction::DeactivateDid => {

@@ -60,6 +60,7 @@ fn every_refusal_of_a_device_operation() {
 		assert_noop!(add(alice(), OTHER, b"d"), Error::<Test>::DidNotFound);
 		assert_noop!(add(bob(), DID, b"d"), Error::<Test>::NotDidOwner);
 		assert_noop!(update(b"d", &long), Error::<Test>::DidTooLong);
+		assert_noop!(add(alice(), DID, &[0xff]), Error::<Test>::InvalidControlPayload);
 		assert_noop!(update(b"d", b"e"), Error::<Test>::DeviceNotFound);
 		let result = DidRegistry::tombstone_device(signed(alice()), DID.to_vec(), b"d".to_vec());
 		assert_noop!(result, Error::<Test>::DeviceNotFound);
@@ -217,6 +218,7 @@ fn the_owner_sets_and_clears_links() {
 		assert_noop!(set(alice(), DID, Some(long.clone()), nine), Error::<Test>::TooManyPolicyRefs);
 		assert_noop!(set(alice(), DID, Some(long.clone()), vec![]), Error::<Test>::PolicyRefTooLong);
 		assert_noop!(set(alice(), DID, None, vec![long]), Error::<Test>::PolicyRefTooLong);
+		assert_noop!(set(alice(), DID, Some(vec![0xff]), vec![]), Error::<Test>::InvalidControlPayload);
 		let clear = |who| DidRegistry::clear_delivery_policy_links(signed(who), DID.to_vec());
 		assert_noop!(clear(bob()), Error::<Test>::NotDidOwner);
 		assert_ok!(clear(alice()));
