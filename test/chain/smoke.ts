@@ -1,118 +1,194 @@
 /**
- * Proves that the committed runtime runs: a registration by a v1 proof, the record under the storage key
- * of the specification, one component update, and one that is refused. Exits with 1 at the first surprise.
+ * Proves that the kept runtime runs: registrations without and with an account, the record under the
+ * storage key of the specification, a component update, a policy of the owner, and refusals with their
+ * reasons, each over the same connection that a Directory uses. Exits with 1 at the first surprise.
  */
 import { strict as assert } from "node:assert";
-import { createHash, createPrivateKey, sign } from "node:crypto";
+import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { ApiPromise, WsProvider } from "@polkadot/api";
+import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import { startChain } from "./start.ts";
+import { checkSurface } from "./surface.ts";
 
-const hex = (bytes: Uint8Array) => `0x${Buffer.from(bytes).toString("hex")}`;
-const utf8 = (text: string) => new TextEncoder().encode(text);
-
-// The worked vectors: Ed25519 seed of 32 bytes 07.
-const seed = new Uint8Array(32).fill(7);
 const did = "did:svc:1111111111111111111111";
+const otherDid = "did:svc:2222222222222222222222";
 const rootKey = "ea4a6c63e29c520abef5507b132ec5f9954776aebebe7b92421eea691446d22c";
-const didsKey =
+const time = "2026-07-16T12:00:00Z";
+const hourMs = 3_600_000;
+
+/** Document 9 and storage key 12 of the worked vectors. */
+const documentBlob =
+  "786469643a7376633a3131313131313131313131313131313131313131313104846469643a7376633a31313131313131313131313131" +
+  "313131313131313131236b31204d756c74696b6579786469643a7376633a31313131313131313131313131313131313131313131c07a" +
+  "364d6b76447147543534635865735947764142704631556170564e776a43715263616669345078365468763554335a0104846469643a" +
+  "7376633a31313131313131313131313131313131313131313131236b31000104906469643a7376633a31313131313131313131313131" +
+  "3131313131313131312363616368653c537663436163686553657276696365045468747470733a2f2f63616368652e6578616d706c65" +
+  "0104846469643a7376633a31313131313131313131313131313131313131313131236b3100";
+const recordKey =
   "0x72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cfc989a551168363f0d59df6cf60c9c49a" +
   "786469643a7376633a31313131313131313131313131313131313131313131";
-const documentBlob =
-  "0x786469643a7376633a3131313131313131313131313131313131313131313104846469643a7376633a31313131313131313131313131313131313131313131236b31204d756c74696b6579786469643a7376633a31313131313131313131313131313131313131313131c07a364d6b76447147543534635865735947764142704631556170564e776a43715263616669345078365468763554335a0104846469643a7376633a31313131313131313131313131313131313131313131236b31000104906469643a7376633a313131313131313131313131313131313131313131312363616368653c537663436163686553657276696365045468747470733a2f2f63616368652e6578616d706c650104846469643a7376633a31313131313131313131313131313131313131313131236b3100";
+/** Policy 11 of the worked vectors. */
+const policy = "40380000000010000101020100010000010a000000000000000000000000000000010000000000000000000000000000000100";
 
-const privateKey = createPrivateKey({
-  key: Buffer.concat([Buffer.from("302e020100300506032b657004220420", "hex"), seed]),
+/** The PKCS #8 frame of an Ed25519 seed (RFC 8410). */
+const privateKey: KeyObject = createPrivateKey({
+  key: Buffer.concat([Buffer.from("302e020100300506032b657004220420", "hex"), Buffer.alloc(32, 7)]),
   format: "der",
   type: "pkcs8",
 });
-const signed = (message: Uint8Array) => new Uint8Array(sign(null, message, privateKey));
 
-process.env["LOG_LEVEL"] ??= "warn";
+const hex = (bytes: Uint8Array): string => `0x${Buffer.from(bytes).toString("hex")}`;
+const signed = (message: Uint8Array): string => hex(sign(null, message, privateKey));
+const registrationProof = (of: string): string => signed(Buffer.from(`${of}|${time}`));
+
 const chain = await startChain({ port: 0, mode: "batch" });
 const provider = new WsProvider(chain.endpoint);
 const api = await ApiPromise.create({ provider, noInitWarn: true });
 
-/** The bytes of a general extrinsic: version 5 without a signature, extensions version 0, immortal, nonce 0, tip 0, no metadata hash. */
-function general(call: Uint8Array): string {
-  const body = Buffer.concat([Uint8Array.of(0x45, 0x00), Uint8Array.of(0x00, 0x00, 0x00, 0x00), call]);
+type Call = { readonly method: { toU8a(): Uint8Array } };
+
+function callOf(pallet: string, name: string, ...values: unknown[]): Call {
+  const make = api.tx[pallet]?.[name];
+  assert.ok(make, `the runtime has ${pallet}.${name}`);
+  return make(...values);
+}
+
+async function read(pallet: string, name: string, key: string): Promise<string> {
+  const query = api.query[pallet]?.[name];
+  assert.ok(query, `the runtime stores ${pallet}.${name}`);
+  return (await query(key)).toHex();
+}
+
+/**
+ * A general extrinsic: version 5 without a signature, version 0 of the extensions, then era (immortal),
+ * nonce, tip and the mode of the metadata hash, all zero, then the call.
+ */
+function general(call: Call): string {
+  const body = Buffer.concat([Uint8Array.of(0x45, 0x00, 0x00, 0x00, 0x00, 0x00), call.method.toU8a()]);
   return hex(Buffer.concat([api.createType("Compact<u32>", body.length).toU8a(), body]));
 }
 
-/** Past the library's own types, which put a general extrinsic's frame around its bytes twice. */
-const submitCall = (call: { method: { toU8a(): Uint8Array } }) =>
-  provider.send<string>("author_submitExtrinsic", [general(call.method.toU8a())]);
-
-async function until<T>(what: string, read: () => Promise<T | null>): Promise<T> {
-  for (let tries = 0; tries < 100; tries += 1) {
-    const value = await read();
-    if (value !== null) return value;
-    await new Promise((done) => setTimeout(done, 100));
-  }
-  throw new Error(`waited too long for ${what}`);
+/** Submits a proof and waits for the block. Past the library's own types, which frame these bytes twice. */
+async function submit(call: Call): Promise<void> {
+  await new Promise<void>((done, fail) => {
+    const told = (error: Error | null, status: unknown) => {
+      if (error !== null) fail(error);
+      else if (typeof status === "object" && status !== null && "finalized" in status) done();
+      else if (status === "invalid" || status === "dropped") fail(new Error(String(status)));
+    };
+    const parameters = [general(call)];
+    provider
+      .subscribe("author_extrinsicUpdate", "author_submitAndWatchExtrinsic", parameters, told)
+      .catch((error: unknown) => fail(error instanceof Error ? error : new Error(String(error))));
+  });
 }
 
-async function main(): Promise<void> {
-  assert.equal(api.consts["didRegistry"]?.["maxIdLen"]?.toString(), "192");
-  const calls = api.tx["didRegistry"];
-  const query = api.query["didRegistry"];
-  assert.ok(calls && query);
-
-  // Registration.
-  const timestamp = "2026-07-16T12:00:00Z";
-  const registration = calls["registerWithDocumentProof"]?.(
-    did,
-    null,
-    timestamp,
-    `0x${rootKey}`,
-    hex(signed(utf8(`${did}|${timestamp}`))),
-    documentBlob,
+/** The pool's reason for turning a proof away. */
+async function refusal(call: Call): Promise<string> {
+  const reason = await provider.send("author_submitExtrinsic", [general(call)]).then(
+    () => null,
+    (error: unknown) => String(error),
   );
-  assert.ok(registration);
-  await submitCall(registration);
-  const stored = await until("the record", async () => {
-    const value = (await api.rpc.state.getStorage(didsKey)) as unknown as { isSome: boolean; toHex(): string };
-    return value?.isSome ? value.toHex() : null;
-  });
-  assert.ok(stored.includes(rootKey), "the record holds the root key");
-  assert.ok(stored.includes(documentBlob.slice(2)), "the record holds the document");
-  console.log("registered and read back under the storage key of the specification");
+  assert.ok(reason !== null, "the pool refuses the call");
+  return reason;
+}
 
-  // One component update: a key agreement is added by the root key.
+/** The pool's answer to the same call in the older form, without extensions. */
+async function sendBare(call: Call): Promise<string> {
+  const body = Buffer.concat([Uint8Array.of(0x04), call.method.toU8a()]);
+  const bytes = Buffer.concat([api.createType("Compact<u32>", body.length).toU8a(), body]);
+  return provider.send("author_submitExtrinsic", [hex(bytes)]).then(String, String);
+}
+
+async function registerWithoutAccount(): Promise<void> {
+  const blob = `0x${documentBlob}`;
+  const register = (signature: string) =>
+    callOf("didRegistry", "registerWithDocumentProof", did, null, time, `0x${rootKey}`, signature, blob);
+  assert.match(await refusal(register(`0x${"01".repeat(64)}`)), /badProof/);
+  const bare = await sendBare(register(registrationProof(did)));
+  assert.match(bare, /noUnsignedValidator/, "a bare extrinsic is no way for a proof");
+  await submit(register(registrationProof(did)));
+  const stored = String(await provider.send("state_getStorage", [recordKey]));
+  assert.ok(stored.startsWith(`0x00000001${documentBlob}`), "no owner, aliases or devices; the document");
+  assert.ok(stored.includes(`0180${rootKey}`), "the root key");
+  console.log("a v1 proof registers, and the record stands under the storage key of the specification");
+}
+
+async function updateComponent(): Promise<void> {
   const id = `${did}#x25519-1`;
-  const agreement = { id, type_: "X25519KeyAgreementKey2020", controller: did, public_key_multibase: "z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc" };
-  const payload = (nonce: number) =>
-    api.registry.createType("(Bytes, u8, Option<u8>, Option<(Bytes, Bytes, Bytes, Bytes)>, Option<u8>, Option<Bytes>, u64, u64, Bytes)", [
-      did, 5, null, [id, agreement.type_, did, agreement.public_key_multibase], null, null, nonce, Date.now() + 300_000, "root",
-    ]).toU8a();
-  const first = payload(0);
-  await submitCall(calls["addKeyAgreement"]!(did, agreement, hex(first), hex(signed(first)), "root"));
-  await until("the document counter", async () =>
-    (await query["documentNonces"]!(did)).toString() === "1" ? true : null,
+  const type = "X25519KeyAgreementKey2020";
+  const key = "z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc";
+  const layout =
+    "(Bytes, u8, Option<u8>, Option<(Bytes, Bytes, Bytes, Bytes)>, Option<u8>, Option<Bytes>, u64, u64, Bytes)";
+  const validUntil = Date.now() + hourMs;
+  const values = [did, 5, null, [id, type, did, key], null, null, 0, validUntil, "root"];
+  const payload = api.createType(layout, values).toU8a();
+  const agreement = { id, type_: type, controller: did, public_key_multibase: key };
+  const call = callOf("didRegistry", "addKeyAgreement", did, agreement, hex(payload), signed(payload), "root");
+  await submit(call);
+  assert.equal(await read("didRegistry", "documentNonces", did), "0x0000000000000001");
+  assert.ok((await read("didRegistry", "dids", did)).includes(Buffer.from(key).toString("hex")));
+  console.log("a component update applies and counts");
+  // 28 is the index of InvalidDocumentNonce.
+  assert.match(await refusal(call), /"custom":28/);
+  console.log("the same update again is refused with the index of its error");
+}
+
+async function registerForOperator(): Promise<void> {
+  const operator = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
+  const blob = `78${Buffer.from(otherDid).toString("hex")}00000000`;
+  const values = [otherDid, " Team ", time, `0x${rootKey}`, registrationProof(otherDid), `0x${blob}`];
+  const make = api.tx["didRegistry"]?.["registerWithDocumentProofSigned"];
+  const setPolicy = api.tx["deliveryPolicy"]?.["setDeliveryPolicy"];
+  assert.ok(make && setPolicy);
+  const forged = [...values.slice(0, 4), `0x${"01".repeat(64)}`, values[5]];
+  const failure = submitSigned(await make(...forged).signAsync(operator));
+  // Pallet 8, error 0: InvalidSignature.
+  await assert.rejects(failure, /"index":8,"error":"0x00000000"/);
+  // One after the other: this pool does not put an account's extrinsics in the order of their nonces.
+  await submitSigned(await make(...values).signAsync(operator));
+  await submitSigned(await setPolicy(otherDid, `0x${policy}`).signAsync(operator));
+  assert.equal(
+    await read("didRegistry", "aliasIndex", "team"),
+    hex(Buffer.concat([Uint8Array.of(0x78), Buffer.from(otherDid)])),
   );
-  const record = (await query["dids"]!(did)).toJSON() as { version: number; document: { keyAgreement: { id: string }[] } };
-  assert.equal(record.version, 2);
-  assert.equal(Buffer.from(record.document.keyAgreement[0]!.id.slice(2), "hex").toString(), id);
-  console.log("one component update applied");
+  assert.equal(await read("deliveryPolicy", "recipientPolicies", otherDid), `0x${policy}`);
+  console.log("the operator's account registers with an alias and sets a policy");
+}
 
-  // The same authorization again: the pool refuses it and says which error of the pallet it is.
-  const repeat = calls["addKeyAgreement"]!(did, agreement, hex(first), hex(signed(first)), "root");
-  const refusal = await submitCall(repeat).then(() => null, (error: unknown) => String(error));
-  assert.ok(refusal !== null, "a stale counter is refused");
-  console.log(`a stale counter is refused: ${refusal}`);
-  assert.equal((await query["documentNonces"]!(did)).toString(), "1");
+type Signed = Awaited<ReturnType<ReturnType<NonNullable<NonNullable<typeof api.tx.didRegistry>[string]>>["signAsync"]>>;
 
-  // The metadata that is kept is the metadata of the runtime that is kept.
-  const kept = readFileSync(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url), "utf8").trim();
-  const told = await api.rpc.state.call("Metadata_metadata_at_version", "0x0f000000");
-  const bytes = api.createType("Option<Bytes>", told.toU8a(true)) as unknown as { unwrap(): { toHex(): string } };
-  assert.equal(createHash("sha256").update(bytes.unwrap().toHex()).digest("hex"), createHash("sha256").update(kept).digest("hex"));
-  console.log("the kept metadata is the runtime's");
+/** Sends a signed extrinsic, waits for finality, and throws when it failed in its block. */
+async function submitSigned(extrinsic: Signed): Promise<void> {
+  await new Promise<void>((done, fail) => {
+    extrinsic
+      .send((result) => {
+        if (result.isFinalized && result.dispatchError) fail(new Error(result.dispatchError.toString()));
+        else if (result.isFinalized) done();
+        else if (result.isError) fail(new Error(result.status.type));
+      })
+      .catch(fail);
+  });
+}
+
+async function compareMetadata(): Promise<void> {
+  const kept = readFileSync(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url), "utf8");
+  const answer = await provider.send<string>("state_call", ["Metadata_metadata_at_version", "0x0f000000"]);
+  const told = api
+    .createType("Option<Bytes>", Buffer.from(answer.slice(2), "hex"))
+    .unwrapOrDefault()
+    .toHex();
+  assert.ok(told === kept.trim(), "the kept metadata is the runtime's");
+  checkSurface(api);
+  console.log("the kept metadata and the kept table are the runtime's");
 }
 
 let status = 0;
 try {
-  await main();
+  await registerWithoutAccount();
+  await updateComponent();
+  await registerForOperator();
+  await compareMetadata();
 } catch (error) {
   console.error(error);
   status = 1;

@@ -28,7 +28,6 @@ use sp_runtime::{
 };
 use sp_version::RuntimeVersion;
 
-
 pub type Signature = MultiSignature;
 pub type AccountId = <<Signature as Verify>::Signer as IdentifyAccount>::AccountId;
 pub type Balance = u128;
@@ -55,13 +54,8 @@ pub type TxExtension = (
 	frame_system::WeightReclaim<Runtime>,
 );
 pub type UncheckedExtrinsic = generic::UncheckedExtrinsic<Address, RuntimeCall, Signature, TxExtension>;
-pub type Executive = frame_executive::Executive<
-	Runtime,
-	Block,
-	frame_system::ChainContext<Runtime>,
-	Runtime,
-	AllPalletsWithSystem,
->;
+pub type Executive =
+	frame_executive::Executive<Runtime, Block, frame_system::ChainContext<Runtime>, Runtime, AllPalletsWithSystem>;
 
 /// Blocks without types, for whoever only passes them on.
 pub mod opaque {
@@ -260,9 +254,7 @@ mod runtime {
 pub fn development_genesis(alice: [u8; 32], others: &[[u8; 32]]) -> RuntimeGenesisConfig {
 	let endowed: Vec<[u8; 32]> = [&[alice], others].concat();
 	RuntimeGenesisConfig {
-		aura: pallet_aura::GenesisConfig {
-			authorities: alloc::vec![sp_core::sr25519::Public::from_raw(alice).into()],
-		},
+		aura: pallet_aura::GenesisConfig { authorities: alloc::vec![sp_core::sr25519::Public::from_raw(alice).into()] },
 		balances: pallet_balances::GenesisConfig {
 			balances: endowed.into_iter().map(|account| (account.into(), 1_000_000 * UNIT)).collect(),
 			..Default::default()

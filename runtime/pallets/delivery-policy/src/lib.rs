@@ -94,6 +94,7 @@ pub mod pallet {
 		InvalidPolicyNonce,
 		PolicyAuthorizationExpired,
 		InvalidSignature,
+		/// A text of a persona policy is no UTF-8.
 		InvalidConstraints,
 	}
 
@@ -169,6 +170,7 @@ pub mod pallet {
 					PolicyScope::Tag
 				},
 				PolicyAction::SetPersona(policy) => {
+					ensure!(policy.is_text(), Error::<T>::InvalidConstraints);
 					PersonaPolicies::<T>::insert(&did, policy);
 					PolicyScope::Persona
 				},
@@ -188,8 +190,8 @@ pub mod pallet {
 			ensure!(!ttl.is_zero() && ttl <= T::MaxTtl::get(), Error::InvalidTtl);
 			let bytes = policy.max_message_bytes;
 			ensure!(bytes > 0 && bytes <= T::MaxMessageBytes::get(), Error::MaxMessageSizeExceeded);
-			let copies = policy.replication.unwrap_or_default();
-			ensure!(copies <= T::MaxReplication::get(), Error::InvalidReplication);
+			let copies = policy.replication.unwrap_or(1);
+			ensure!(copies > 0 && copies <= T::MaxReplication::get(), Error::InvalidReplication);
 			let preview = policy.encrypted_header_preview_bytes.unwrap_or_default();
 			ensure!(preview <= T::MaxHeaderPreviewBytes::get(), Error::HeaderPreviewTooLarge);
 			let fee = policy.release_pricing.map_or(0, |pricing| pricing.base_fee.max(pricing.per_kib_fee));

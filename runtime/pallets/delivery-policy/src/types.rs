@@ -8,9 +8,7 @@ use pallet_did_registry::Did;
 use scale_info::TypeInfo;
 use sp_runtime::RuntimeDebug;
 
-#[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug,
-)]
+#[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub enum ExpirationBehavior {
 	DeleteOnExpiry,
 	KeepHeaderPreview,
@@ -18,9 +16,7 @@ pub enum ExpirationBehavior {
 }
 
 /// Fees in the smallest unit of the currency.
-#[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug,
-)]
+#[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub struct ReleasePricing {
 	pub base_fee: u128,
 	pub per_kib_fee: u128,
@@ -28,8 +24,15 @@ pub struct ReleasePricing {
 
 /// What a recipient or a tag asks of Relays and Caches. `effective_ttl` counts blocks.
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -44,8 +47,15 @@ pub struct DeliveryPolicy<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -55,9 +65,7 @@ pub struct PersonaPricing<T: Config> {
 }
 
 /// `retain_until` is in milliseconds.
-#[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug,
-)]
+#[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub struct PersonaExpiration {
 	pub mode: ExpirationBehavior,
 	pub retain_until: Option<u64>,
@@ -65,8 +73,15 @@ pub struct PersonaExpiration {
 
 /// What a persona adds to the policy that applies. `allowed_relays` holds public ids of Relays.
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -76,9 +91,7 @@ pub struct PersonaPolicy<T: Config> {
 	pub allowed_relays: BoundedVec<BoundedVec<u8, T::MaxRelayIdLen>, T::MaxAllowedRelays>,
 }
 
-#[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug,
-)]
+#[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub enum PolicyScope {
 	Recipient,
 	Tag,
@@ -86,8 +99,15 @@ pub enum PolicyScope {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -99,8 +119,15 @@ pub enum PolicyAction<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -110,4 +137,12 @@ pub struct PolicyAuthorizationPayload<T: Config> {
 	pub nonce: u64,
 	pub valid_until: u64,
 	pub signer_key_id: BoundedVec<u8, T::MaxSignerKeyIdLen>,
+}
+
+impl<T: Config> PersonaPolicy<T> {
+	pub fn is_text(&self) -> bool {
+		let assets = self.release_pricing.iter().map(|pricing| pricing.asset.as_slice());
+		let relays = self.allowed_relays.iter().map(|relay| relay.as_slice());
+		assets.chain(relays).all(|bytes| core::str::from_utf8(bytes).is_ok())
+	}
 }

@@ -176,11 +176,7 @@ fn append<E: Clone, S: Get<u32>, F>(list: &mut BoundedVec<E, S>, entry: &E, full
 }
 
 /// Puts an entry in the place of the one with its id.
-fn replace<E: Clone, S, I: PartialEq>(
-	list: &mut BoundedVec<E, S>,
-	entry: &E,
-	id: impl Fn(&E) -> &I,
-) -> Option<()> {
+fn replace<E: Clone, S, I: PartialEq>(list: &mut BoundedVec<E, S>, entry: &E, id: impl Fn(&E) -> &I) -> Option<()> {
 	let place = list.iter_mut().find(|standing| id(standing) == id(entry))?;
 	*place = entry.clone();
 	Some(())
@@ -213,30 +209,24 @@ impl<T: Config> Pallet<T> {
 		doc_blob: &[u8],
 	) -> DispatchResult {
 		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
-		let key = Self::admissible_key(pubkey)?;
-		let did = Self::registrable(did, alias, timestamp, &key, signature, doc_blob)?;
+		let (did, key) = Self::registrable(did, alias, timestamp, pubkey, signature, doc_blob)?;
 		let document = Self::checked_document(&did, doc_blob)?;
-		let aliases = match alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get())) {
-			None => None,
-			Some(Err(_)) => {
-				Self::insert_record(&did, owner, None, key, Some(document));
-				Self::deposit_event(Event::AliasInvalid(did));
-				return Ok(());
-			},
-			Some(Ok(alias)) => Some(Self::bounded_alias(alias)?),
-		};
-		match aliases {
-			Some(alias) if AliasIndex::<T>::contains_key(&alias) => {
-				Self::insert_record(&did, owner, None, key, Some(document));
-				Self::deposit_event(Event::AliasConflict(did, alias));
-			},
-			alias => {
-				Self::insert_record(&did, owner, alias.clone(), key, Some(document));
-				if let Some(alias) = alias {
-					Self::deposit_event(Event::AliasSet(did, alias));
+		let alias = alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get()));
+		let (alias, event) = match alias {
+			None => (None, None),
+			Some(Err(_)) => (None, Some(Event::AliasInvalid(did.clone()))),
+			Some(Ok(alias)) => {
+				let alias = Self::bounded_alias(alias)?;
+				if AliasIndex::<T>::contains_key(&alias) {
+					(None, Some(Event::AliasConflict(did.clone(), alias)))
+				} else {
+					(Some(alias.clone()), Some(Event::AliasSet(did.clone(), alias)))
 				}
 			},
-		}
+		};
+		Self::insert_record(&did, owner, alias, key, Some(document));
+		Self::deposit_event(Event::DocumentSet(did));
+		event.into_iter().for_each(Self::deposit_event);
 		Ok(())
 	}
 
@@ -249,9 +239,9 @@ impl<T: Config> Pallet<T> {
 		pubkey: &[u8],
 		signature: &[u8],
 	) -> DispatchResult {
-		let key = Self::admissible_key(pubkey)?;
+		ensure!(pubkey.len() == 32, Error::<T>::InvalidRootPubkey);
 		ensure!(signature.len() == 64, Error::<T>::InvalidSignature);
-		let did = Self::registrable(did, alias, timestamp, &key, signature, &[])?;
+		let (did, key) = Self::registrable(did, alias, timestamp, pubkey, signature, &[])?;
 		let alias = alias.map(Self::alias).transpose()?;
 		ensure!(!alias.as_ref().is_some_and(AliasIndex::<T>::contains_key), Error::<T>::AliasTaken);
 		let owner = match who {
@@ -265,31 +255,23 @@ impl<T: Config> Pallet<T> {
 		Ok(())
 	}
 
-	/// The DID, once its form, the time of the proof, its novelty and the signature are in order.
-	/// Remembers the time, so that the proof does not work again after a deletion.
+	/// The DID and its key, once the form of the DID, the time of the proof, its novelty, the key and the
+	/// signature are in order. Remembers the time, so that the proof does not work again after a deletion.
 	fn registrable(
 		did: &[u8],
 		alias: Option<&[u8]>,
 		timestamp: &[u8],
-		key: &RootKey,
+		pubkey: &[u8],
 		signature: &[u8],
 		doc_blob: &[u8],
-	) -> Result<Did<T>, Error<T>> {
+	) -> Result<(Did<T>, RootKey), Error<T>> {
 		let did = Self::bounded(did)?;
 		ensure!(is_did(&did), Error::InvalidDidFormat);
 		let time = proof_time(timestamp).ok_or(Error::InvalidProofTimestamp)?;
-		let message = match time {
-			ProofTime::At { .. } => [&did, &b"|"[..], timestamp].concat(),
-			ProofTime::Until { nonce, expiry_ms } => {
-				ensure!(nonce == 0, Error::InvalidProofTimestamp);
-				Self::ensure_within(expiry_ms, Error::RegistrationExpired)?;
-				let alias = alias.map(|alias| {
-					normal_alias(alias, T::MaxAliasLen::get()).unwrap_or_else(|_| alias.to_vec())
-				});
-				let tail = (&did, alias, key, blake2_256(doc_blob), nonce, expiry_ms).encode();
-				[REGISTER_V2, &tail].concat()
-			},
-		};
+		if let ProofTime::Until { nonce, expiry_ms } = time {
+			ensure!(nonce == 0, Error::InvalidProofTimestamp);
+			Self::ensure_within(expiry_ms, Error::RegistrationExpired)?;
+		}
 		ensure!(!Dids::<T>::contains_key(&did), Error::DidAlreadyExists);
 		match time {
 			ProofTime::At { ms } => Self::advance_document_time(&did, ms)?,
@@ -299,8 +281,19 @@ impl<T: Config> Pallet<T> {
 				Self::reach_document_time(&did);
 			},
 		}
-		ensure!(verifies(signature, &message, key), Error::InvalidSignature);
-		Ok(did)
+		let key = Self::admissible_key(pubkey)?;
+		let message = match time {
+			ProofTime::At { .. } => [&did, &b"|"[..], timestamp].concat(),
+			ProofTime::Until { nonce, expiry_ms } => {
+				// An alias without a normal form can't have been signed.
+				let alias = alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get())).transpose();
+				let alias = alias.map_err(|_| Error::InvalidSignature)?;
+				let tail = (&did, alias, &key, blake2_256(doc_blob), nonce, expiry_ms).encode();
+				[REGISTER_V2, &tail].concat()
+			},
+		};
+		ensure!(verifies(signature, &message, &key), Error::InvalidSignature);
+		Ok((did, key))
 	}
 
 	fn admissible_key(key: &[u8]) -> Result<RootKey, Error<T>> {
@@ -357,10 +350,10 @@ impl<T: Config> Pallet<T> {
 		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
 		let did = Self::bounded(did)?;
 		let time = proof_time(timestamp).ok_or(Error::<T>::InvalidProofTimestamp)?;
+		let document = Self::checked_document(&did, doc_blob)?;
 		if let ProofTime::Until { expiry_ms, .. } = time {
 			Self::ensure_within(expiry_ms, Error::DocumentAuthorizationExpired)?;
 		}
-		let document = Self::checked_document(&did, doc_blob)?;
 		let record = Self::active(&did)?;
 		let hash = blake2_256(doc_blob);
 		let message = match time {
@@ -458,11 +451,13 @@ impl<T: Config> Pallet<T> {
 
 	pub(crate) fn do_update_root_pubkey(did: &[u8], new_root_pubkey: &[u8], proof: Proof) -> DispatchResult {
 		let did = Self::bounded(did)?;
+		ensure!(new_root_pubkey.len() == 32, Error::<T>::InvalidRootPubkey);
 		ensure!(is_signer_id::<T>(proof.signer), Error::<T>::InvalidRootPubkeyPayload);
-		let key = Self::admissible_key(new_root_pubkey)?;
 		let payload =
 			proof.decode::<RootPubkeyAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidRootPubkeyPayload)?;
-		let same = payload.did == did && payload.new_root_pubkey == key && payload.signer_key_id.as_slice() == proof.signer;
+		let same = payload.did == did
+			&& payload.new_root_pubkey.as_slice() == new_root_pubkey
+			&& payload.signer_key_id.as_slice() == proof.signer;
 		ensure!(same, Error::<T>::InvalidRootPubkeyPayload);
 		let mut record = Self::authorized(
 			&did,
@@ -470,7 +465,7 @@ impl<T: Config> Pallet<T> {
 			(payload.valid_until, Error::RootPubkeyAuthorizationExpired),
 			(payload.nonce, RootPubkeyNonces::<T>::get(&did), Error::InvalidRootPubkeyNonce),
 		)?;
-		record.root_pubkey = Some(key);
+		record.root_pubkey = Some(Self::admissible_key(new_root_pubkey)?);
 		count(RootPubkeyNonces::<T>::mutate(&did, bump))?;
 		Self::put(&did, record);
 		Self::deposit_event(Event::RootPubkeyUpdated(did));
@@ -517,9 +512,8 @@ impl<T: Config> Pallet<T> {
 	}
 
 	pub(crate) fn do_add_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
-		let (did, alias) = (Self::bounded(did)?, Self::signed_alias(alias, &proof)?);
-		let mut record =
-			Self::authorized_alias(&did, &proof, (AliasAction::Add, Some(&alias), None, None))?;
+		let (did, alias) = (Self::bounded(did)?, Self::alias(alias)?);
+		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Add, Some(&alias), None, None))?;
 		Self::ensure_free(&did, &alias, Some(Error::AliasAlreadyExists))?;
 		append(record.aliases.get_or_insert_default(), &alias, Error::<T>::TooManyAliases)?;
 		AliasIndex::<T>::insert(&alias, &did);
@@ -528,9 +522,8 @@ impl<T: Config> Pallet<T> {
 
 	pub(crate) fn do_update_alias(did: &[u8], old: &[u8], new: &[u8], proof: Proof) -> DispatchResult {
 		let did = Self::bounded(did)?;
-		let (old, new) = (Self::signed_alias(old, &proof)?, Self::signed_alias(new, &proof)?);
-		let mut record =
-			Self::authorized_alias(&did, &proof, (AliasAction::Update, None, Some(&old), Some(&new)))?;
+		let (old, new) = (Self::alias(old)?, Self::alias(new)?);
+		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Update, None, Some(&old), Some(&new)))?;
 		ensure!(old != new, Error::<T>::AliasAlreadyExists);
 		Self::ensure_free(&did, &new, Some(Error::AliasAlreadyExists))?;
 		let place = record.aliases.iter_mut().flatten().find(|alias| **alias == old);
@@ -541,18 +534,11 @@ impl<T: Config> Pallet<T> {
 	}
 
 	pub(crate) fn do_remove_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
-		let (did, alias) = (Self::bounded(did)?, Self::signed_alias(alias, &proof)?);
-		let mut record =
-			Self::authorized_alias(&did, &proof, (AliasAction::Remove, Some(&alias), None, None))?;
+		let (did, alias) = (Self::bounded(did)?, Self::alias(alias)?);
+		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Remove, Some(&alias), None, None))?;
 		take_optional(&mut record.aliases, |entry| *entry == alias).ok_or(Error::<T>::AliasNotFound)?;
 		AliasIndex::<T>::remove(&alias);
 		Self::put_aliases(did.clone(), record, Event::AliasRemoved(did, alias))
-	}
-
-	/// The normal form of an alias argument. A signer id that is too long comes first.
-	fn signed_alias(alias: &[u8], proof: &Proof) -> Result<Alias<T>, Error<T>> {
-		ensure!(is_signer_id::<T>(proof.signer), Error::InvalidAliasPayload);
-		Self::alias(alias)
 	}
 
 	/// The payload holds the aliases in normal form, whatever form the arguments have.
@@ -561,6 +547,7 @@ impl<T: Config> Pallet<T> {
 		proof: &Proof,
 		(action, alias, old, new): (AliasAction, Option<&Alias<T>>, Option<&Alias<T>>, Option<&Alias<T>>),
 	) -> Result<DidRecord<T>, Error<T>> {
+		ensure!(is_signer_id::<T>(proof.signer), Error::InvalidAliasPayload);
 		let payload = proof.decode::<AliasAuthorizationPayload<T>>().ok_or(Error::InvalidAliasPayload)?;
 		let same = payload.did == *did
 			&& payload.action == action
@@ -593,10 +580,11 @@ impl<T: Config> Pallet<T> {
 		ids: &[&[u8]],
 		action: impl FnOnce(Vec<DeviceId<T>>) -> Option<ControlAction<T>>,
 	) -> DispatchResult {
-		Self::bounded(did)?;
+		let did = Self::bounded(did)?;
+		let record = Self::owned(&who, &did)?;
 		let ids = ids.iter().map(|id| id.to_vec().try_into().map_err(|_| Error::DidTooLong));
 		let ids = ids.collect::<Result<Vec<_>, Error<T>>>()?;
-		Self::do_own(who, did, action(ids).ok_or(Error::<T>::DeviceNotFound)?)
+		Self::control(did, record, action(ids).ok_or(Error::<T>::DeviceNotFound)?)
 	}
 
 	pub(crate) fn do_own(who: T::AccountId, did: &[u8], action: ControlAction<T>) -> DispatchResult {
@@ -620,13 +608,16 @@ impl<T: Config> Pallet<T> {
 		tag_policies: Vec<Vec<u8>>,
 		persona_policies: Vec<Vec<u8>>,
 	) -> DispatchResult {
-		Self::bounded(did)?;
+		let did = Self::bounded(did)?;
+		let record = Self::owned(&who, &did)?;
+		let most = T::MaxPolicyRefs::get() as usize;
+		ensure!(tag_policies.len() <= most && persona_policies.len() <= most, Error::<T>::TooManyPolicyRefs);
 		let links = DeliveryPolicyLinks {
 			recipient_policy: recipient_policy.map(policy_ref::<T>).transpose()?,
 			tag_policies: policy_refs::<T>(tag_policies)?,
 			persona_policies: policy_refs::<T>(persona_policies)?,
 		};
-		Self::do_own(who, did, ControlAction::SetDeliveryPolicyLinks { links })
+		Self::control(did, record, ControlAction::SetDeliveryPolicyLinks { links })
 	}
 
 	/// By a key of the DID.
@@ -645,7 +636,9 @@ impl<T: Config> Pallet<T> {
 		Self::control(did, record, payload.action)
 	}
 
+	/// Whoever reads a record may take its texts for UTF-8.
 	fn control(did: Did<T>, mut record: DidRecord<T>, action: ControlAction<T>) -> DispatchResult {
+		ensure!(action.is_text(), Error::<T>::InvalidControlPayload);
 		let event = match action {
 			ControlAction::DeleteDid => return Self::delete(did, record),
 			ControlAction::DeactivateDid => {
@@ -667,11 +660,7 @@ impl<T: Config> Pallet<T> {
 		Ok(())
 	}
 
-	fn change_devices(
-		did: Did<T>,
-		record: &mut DidRecord<T>,
-		action: ControlAction<T>,
-	) -> Result<Event<T>, Error<T>> {
+	fn change_devices(did: Did<T>, record: &mut DidRecord<T>, action: ControlAction<T>) -> Result<Event<T>, Error<T>> {
 		let device = |record: &'_ DidRecord<T>, id: &DeviceId<T>| {
 			record.devices.iter().flatten().position(|device| device.device_id == *id)
 		};
@@ -681,7 +670,8 @@ impl<T: Config> Pallet<T> {
 				match device(record, &device_id) {
 					Some(at) => devices[at].tombstoned = false,
 					None => {
-						let added = DeviceInfo { device_id: device_id.clone(), added_at: Self::now_ms(), tombstoned: false };
+						let added =
+							DeviceInfo { device_id: device_id.clone(), added_at: Self::now_ms(), tombstoned: false };
 						append(&mut devices, &added, Error::TooManyDevices)?;
 					},
 				}
@@ -746,10 +736,7 @@ fn policy_ref<T: Config>(reference: Vec<u8>) -> Result<PolicyRef<T>, Error<T>> {
 	reference.try_into().map_err(|_| Error::PolicyRefTooLong)
 }
 
-fn policy_refs<T: Config>(
-	references: Vec<Vec<u8>>,
-) -> Result<BoundedVec<PolicyRef<T>, T::MaxPolicyRefs>, Error<T>> {
-	ensure!(references.len() <= T::MaxPolicyRefs::get() as usize, Error::TooManyPolicyRefs);
+fn policy_refs<T: Config>(references: Vec<Vec<u8>>) -> Result<BoundedVec<PolicyRef<T>, T::MaxPolicyRefs>, Error<T>> {
 	let references = references.into_iter().map(policy_ref::<T>).collect::<Result<Vec<_>, _>>()?;
 	references.try_into().map_err(|_| Error::TooManyPolicyRefs)
 }

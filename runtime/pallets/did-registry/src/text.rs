@@ -34,11 +34,11 @@ pub enum AliasFlaw {
 pub fn normal_alias(alias: &[u8], bytes_max: u32) -> Result<Vec<u8>, AliasFlaw> {
 	let normal = alias.trim_ascii().to_ascii_lowercase();
 	let known = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.');
-	if normal.is_empty() || !normal.iter().all(known) {
-		return Err(AliasFlaw::Form);
-	}
 	if normal.len() > bytes_max as usize {
 		return Err(AliasFlaw::Length);
+	}
+	if normal.is_empty() || !normal.iter().all(known) {
+		return Err(AliasFlaw::Form);
 	}
 	Ok(normal)
 }
@@ -132,9 +132,7 @@ fn fraction_ms(tail: &[u8]) -> Option<(i64, &[u8])> {
 	if !(1..=9).contains(&digits) {
 		return None;
 	}
-	let ms = (0..3).fold(0, |sum, at| {
-		sum * 10 + if at < digits { i64::from(rest[at] - b'0') } else { 0 }
-	});
+	let ms = (0..3).fold(0, |sum, at| sum * 10 + if at < digits { i64::from(rest[at] - b'0') } else { 0 });
 	Some((ms, &rest[digits..]))
 }
 

@@ -3,9 +3,7 @@
 use crate::{text, Config};
 use alloc::vec::Vec;
 use codec::{Decode, DecodeWithMemTracking, Encode, MaxEncodedLen};
-use frame_support::{
-	traits::ConstU32, BoundedVec, CloneNoBound, EqNoBound, PartialEqNoBound, RuntimeDebugNoBound,
-};
+use frame_support::{traits::ConstU32, BoundedVec, CloneNoBound, EqNoBound, PartialEqNoBound, RuntimeDebugNoBound};
 use scale_info::TypeInfo;
 use sp_runtime::RuntimeDebug;
 
@@ -18,8 +16,15 @@ pub type PolicyRef<T> = BoundedVec<u8, <T as Config>::MaxPolicyRefLen>;
 pub type RootKey = BoundedVec<u8, ConstU32<32>>;
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -31,8 +36,15 @@ pub struct VerificationMethod<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -44,8 +56,15 @@ pub struct KeyAgreement<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -58,8 +77,15 @@ pub struct Service<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -72,8 +98,15 @@ pub struct DidDocument<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -84,8 +117,15 @@ pub struct DeviceInfo<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -97,8 +137,15 @@ pub struct DeliveryPolicyLinks<T: Config> {
 
 /// All that is stored of a DID but its counters, which outlive it.
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -114,9 +161,7 @@ pub struct DidRecord<T: Config> {
 	pub deactivated: bool,
 }
 
-#[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug,
-)]
+#[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub enum DocumentAction {
 	AddVerificationMethod,
 	UpdateVerificationMethod,
@@ -131,9 +176,7 @@ pub enum DocumentAction {
 	RemoveService,
 }
 
-#[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug,
-)]
+#[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub enum AliasAction {
 	Add,
 	Update,
@@ -141,8 +184,15 @@ pub enum AliasAction {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -158,8 +208,15 @@ pub enum ControlAction<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -177,8 +234,15 @@ pub struct DocumentAuthorizationPayload<T: Config> {
 
 /// Rotation signs a structure of its own: the document payload would not bind the new key.
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -191,8 +255,15 @@ pub struct RootPubkeyAuthorizationPayload<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -208,8 +279,15 @@ pub struct AliasAuthorizationPayload<T: Config> {
 }
 
 #[derive(
-	Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo,
-	CloneNoBound, PartialEqNoBound, EqNoBound, RuntimeDebugNoBound,
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
 )]
 #[scale_info(skip_type_params(T))]
 #[codec(mel_bound())]
@@ -296,9 +374,9 @@ impl<T: Config> DeliveryPolicyLinks<T> {
 impl<T: Config> ControlAction<T> {
 	pub fn is_text(&self) -> bool {
 		match self {
-			Self::AddDevice { device_id }
-			| Self::TombstoneDevice { device_id }
-			| Self::RemoveDevice { device_id } => is_text(device_id),
+			Self::AddDevice { device_id } | Self::TombstoneDevice { device_id } | Self::RemoveDevice { device_id } => {
+				is_text(device_id)
+			},
 			Self::UpdateDevice { old_device_id, new_device_id } => is_text(old_device_id) && is_text(new_device_id),
 			Self::SetDeliveryPolicyLinks { links } => links.is_text(),
 			Self::DeactivateDid | Self::ClearDeliveryPolicyLinks | Self::DeleteDid => true,

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the runtime and writes the files in artifacts/. Says what is missing when it can't.
+#
+#   ./build.sh            build, and replace the files
+#   ./build.sh --check    build, and compare with the files that are kept
+#   ./build.sh --test     run the tests of the pallets
+#
+# RUSTC names the compiler: it needs the sources of the standard library beside it, because the target
+# comes without a compiled one. CARGO_TARGET_DIR, CARGO_BUILD_JOBS and CARGO_HOME are honoured.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+mode="${1:-}"
+case "$mode" in "" | --check | --test) ;; *) echo "usage: build.sh [--check | --test]" >&2; exit 2 ;; esac
+
+target=wasm32v1-none
+rustc_needed=1.84
+
+missing=()
+[ -n "${RUSTC:-}" ] || { [ -x /usr/bin/rustc ] && RUSTC=/usr/bin/rustc; } || RUSTC="$(command -v rustc || true)"
+linker="$(command -v wasm-ld || command -v rust-lld || true)"
+command -v cargo >/dev/null || missing+=("cargo (1.84 or later)")
+command -v cc >/dev/null || missing+=("a C compiler, cc (Debian: gcc), for the tool that compresses the runtime")
+[ -n "$linker" ] || missing+=("wasm-ld, the WebAssembly linker (Debian: lld)")
+if [ -z "$RUSTC" ]; then
+	missing+=("rustc $rustc_needed or later (Debian: rustc-web)")
+else
+	version="$("$RUSTC" --version | cut -d' ' -f2)"
+	oldest="$(printf '%s\n' "$rustc_needed" "$version" | sort -V | head -n 1)"
+	[ "$oldest" = "$rustc_needed" ] || missing+=("rustc $rustc_needed or later; $RUSTC is $version (Debian: rustc-web)")
+	library="$("$RUSTC" --print sysroot)/lib/rustlib/src/rust/library"
+	[ -e "$library/core/Cargo.toml" ] || missing+=("the sources of the standard library in $library (Debian: rust-web-src)")
+fi
+if [ "${#missing[@]}" -gt 0 ]; then
+	echo "build.sh: missing:" >&2
+	printf '  %s\n' "${missing[@]}" >&2
+	exit 1
+fi
+
+export RUSTC
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
+
+if [ "$mode" = --test ]; then
+	exec cargo test --locked --lib --package pallet-did-registry --package pallet-delivery-policy
+fi
+
+# Panic messages hold paths of sources: they are mapped to the same ones on every machine.
+cargo fetch --locked --quiet
+remap=("--remap-path-prefix=$PWD=/runtime" "--remap-path-prefix=$library=/library")
+for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
+	remap+=("--remap-path-prefix=$folder=/crates")
+done
+flags=(-C link-arg=--export-table -C link-arg=--allow-undefined --cfg substrate_runtime "${remap[@]}")
+
+# The compiler is a stable one; building its standard library is what needs the switch.
+RUSTC_BOOTSTRAP=1 \
+CARGO_TARGET_WASM32V1_NONE_LINKER="$linker" \
+CARGO_TARGET_WASM32V1_NONE_RUSTFLAGS="${flags[*]}" \
+	cargo build --locked -Zbuild-std=core,alloc --target "$target" --profile wasm \
+	--package waypost-runtime --lib --no-default-features
+
+wasm="$CARGO_TARGET_DIR/$target/wasm/waypost_runtime.wasm"
+for section in runtime_version runtime_apis; do
+	grep -q "$section" "$wasm" || { echo "build.sh: the runtime lacks the section $section" >&2; exit 1; }
+done
+
+folder=artifacts
+[ "$mode" = --check ] && folder="$(mktemp -d)"
+mkdir -p "$folder"
+cargo run --locked --quiet --package waypost-runtime --bin artifacts -- "$wasm" "$folder"
+echo "built with $("$RUSTC" --version)" | tee "$folder/toolchain.txt"
+
+if [ "$mode" = --check ]; then
+	if diff -rq --exclude=waypost-runtime.surface.json artifacts "$folder"; then
+		echo "the kept files are what these sources give"
+	else
+		echo "build.sh: the kept files differ from what these sources give with this compiler" >&2
+		exit 1
+	fi
+fi

@@ -1,0 +1,172 @@
+//! What enters the pool, and under which key, priority and life.
+
+use crate::{mock::*, *};
+use codec::Encode;
+use frame_support::assert_ok;
+use sp_core::hashing::blake2_256;
+use sp_runtime::transaction_validity::{InvalidTransaction, TransactionValidityError};
+
+fn registration(signature: Vec<u8>) -> Call<Test> {
+	Call::register_with_document_proof {
+		did: DID.to_vec(),
+		alias: None,
+		timestamp: TIME.to_vec(),
+		pubkey: key_of(&root()),
+		signature,
+		doc_blob: document().encode(),
+	}
+}
+
+fn refused(error: Error<Test>) -> Result<(), TransactionValidityError> {
+	let sp_runtime::DispatchError::Module(module) = error.into() else { unreachable!() };
+	Err(InvalidTransaction::Custom(module.error[0]).into())
+}
+
+fn bad_proof() -> Result<(), TransactionValidityError> {
+	Err(InvalidTransaction::BadProof.into())
+}
+
+fn remove_authentication(nonce: u64) -> Call<Test> {
+	let mut payload = document_payload(DocumentAction::RemoveAuthentication, nonce);
+	payload.id = Some(bytes(&id("k1")));
+	let signed_payload = payload.encode();
+	let signature = sign(&root(), &signed_payload);
+	Call::remove_authentication {
+		did: DID.to_vec(),
+		method_id: id("k1"),
+		signed_payload,
+		signature,
+		signer_key_id: ROOT.to_vec(),
+	}
+}
+
+fn add_agreement(nonce: u64) -> Call<Test> {
+	let mut payload = document_payload(DocumentAction::AddKeyAgreement, nonce);
+	payload.key_agreement = Some(agreement("x25519-1"));
+	let signed_payload = payload.encode();
+	let signature = sign(&root(), &signed_payload);
+	Call::add_key_agreement {
+		did: DID.to_vec(),
+		key_agreement: agreement("x25519-1"),
+		signed_payload,
+		signature,
+		signer_key_id: ROOT.to_vec(),
+	}
+}
+
+#[test]
+fn a_registration_is_verified_before_it_enters() {
+	test(|| {
+		let validity = admit(registration(v1_registration(DID, TIME))).unwrap();
+		assert_eq!((validity.priority, validity.longevity, validity.propagate), (1000, 64, true));
+		assert_eq!(validity.provides.len(), 1);
+		assert_eq!(admit(registration(vec![1; 64])).map(|_| ()), bad_proof());
+		// Asking changes nothing.
+		assert!(!exists(DID));
+		assert_eq!(System::event_count(), 0);
+		register();
+		assert_eq!(admit(registration(v1_registration(DID, TIME))).map(|_| ()), refused(Error::DidAlreadyExists));
+	});
+}
+
+#[test]
+fn a_bare_registration_is_verified_before_it_enters() {
+	test(|| {
+		let call = |signature| Call::register_with_proof {
+			did: DID.to_vec(),
+			alias: None,
+			timestamp: TIME.to_vec(),
+			pubkey: key_of(&root()),
+			signature,
+		};
+		assert_eq!(admit(call(v1_registration(DID, TIME))).unwrap().priority, 1000);
+		assert_eq!(admit(call(vec![1; 64])).map(|_| ()), bad_proof());
+	});
+}
+
+#[test]
+fn a_document_is_verified_before_it_enters() {
+	test(|| {
+		register();
+		let blob = document().encode();
+		let call = |time: &[u8], signature| Call::set_document_with_proof {
+			did: DID.to_vec(),
+			doc_blob: blob.clone(),
+			timestamp: time.to_vec(),
+			pubkey: key_of(&root()),
+			signature,
+		};
+		let time = (TIME_MS + 1).to_string().into_bytes();
+		let message = [b"svc:set_document:v1|", DID, b"|", &blake2_256(&blob), b"|", &time].concat();
+		let validity = admit(call(&time, sign(&root(), &message))).unwrap();
+		assert_eq!((validity.priority, validity.longevity), (900, 64));
+		assert_eq!(admit(call(&time, vec![1; 64])).map(|_| ()), bad_proof());
+		assert_eq!(admit(call(TIME, vec![1; 64])).map(|_| ()), refused(Error::DocumentStale));
+
+		// A version 2 document takes the same place in the pool as a component update.
+		let tail = (DID.to_vec(), blake2_256(&blob), 0u64, NOW + 1).encode();
+		let signature = sign(&root(), &[b"svc:set_document:v2|", &tail[..]].concat());
+		let whole = admit(call(format!("v2:0:{}", NOW + 1).as_bytes(), signature)).unwrap();
+		assert_eq!(whole.provides, admit(add_agreement(0)).unwrap().provides);
+	});
+}
+
+#[test]
+fn updates_with_one_nonce_collide_and_others_do_not() {
+	test(|| {
+		register();
+		let (one, two) = (admit(remove_authentication(0)).unwrap(), admit(add_agreement(0)).unwrap());
+		assert_eq!((one.priority, one.longevity, one.propagate), (940, 64, true));
+		assert_eq!(one.provides, two.provides);
+		assert_ok!(DidRegistry::do_own(alice(), DID, ControlAction::ClearDeliveryPolicyLinks));
+		let control = control_payload(ControlAction::DeactivateDid, 0).encode();
+		let call = Call::apply_control_with_proof {
+			signature: sign(&root(), &control),
+			signed_payload: control,
+			signer_key_id: ROOT.to_vec(),
+		};
+		let control = admit(call).unwrap();
+		assert_eq!(control.priority, 900);
+		assert_ne!(control.provides, one.provides);
+	});
+}
+
+#[test]
+fn refusals_say_which_error() {
+	test(|| {
+		assert_eq!(admit(add_agreement(0)).map(|_| ()), refused(Error::DidNotFound));
+		register();
+		assert_eq!(admit(add_agreement(1)).map(|_| ()), refused(Error::InvalidDocumentNonce));
+		let Call::add_key_agreement { did, key_agreement, signed_payload, signer_key_id, .. } = add_agreement(0) else {
+			unreachable!()
+		};
+		let forged =
+			Call::add_key_agreement { did, key_agreement, signed_payload, signature: vec![1; 64], signer_key_id };
+		assert_eq!(admit(forged).map(|_| ()), bad_proof());
+		// A rule of the operation itself, not of the authorization.
+		let mut payload = document_payload(DocumentAction::RemoveVerificationMethod, 0);
+		payload.id = Some(bytes(&id("k1")));
+		let signed_payload = payload.encode();
+		let call = Call::remove_verification_method {
+			did: DID.to_vec(),
+			method_id: id("k1"),
+			signature: sign(&root(), &signed_payload),
+			signed_payload,
+			signer_key_id: ROOT.to_vec(),
+		};
+		assert_eq!(admit(call).map(|_| ()), refused(Error::VerificationMethodInUse));
+		let call = Call::apply_control_with_proof { signed_payload: vec![1], signature: vec![], signer_key_id: vec![] };
+		assert_eq!(admit(call).map(|_| ()), refused(Error::InvalidControlPayload));
+		set_time(VALID_UNTIL);
+		assert_eq!(admit(add_agreement(0)).map(|_| ()), refused(Error::DocumentAuthorizationExpired));
+	});
+}
+
+#[test]
+fn calls_of_accounts_bring_no_proof() {
+	use frame_support::{pallet_prelude::TransactionSource, traits::Authorize};
+	test(|| {
+		let call = Call::<Test>::deactivate_did { did: DID.to_vec() };
+		assert!(call.authorize(TransactionSource::External).is_none());
+	});
+}

@@ -1,0 +1,81 @@
+/**
+ * What the runtime offers, as one table read from its metadata: versions, transaction extensions, and of
+ * the two pallets of our own the calls, storage, constants, events and errors. `bun run surface` writes
+ * the table beside the runtime; the smoke test holds the runtime to it.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { ApiPromise, WsProvider } from "@polkadot/api";
+import { startChain } from "./start.ts";
+
+export const surfaceFile = new URL("../../runtime/artifacts/waypost-runtime.surface.json", import.meta.url).pathname;
+
+/** The table as JSON text. */
+export function describeSurface(api: ApiPromise): string {
+  const lookup = api.registry.lookup;
+  const typeName = (id: Parameters<typeof lookup.getTypeDef>[0]) => lookup.getTypeDef(id).type;
+  const pallets = api.runtimeMetadata.asLatest.pallets;
+  const variants = (type: Parameters<typeof lookup.getSiType>[0]) =>
+    lookup.getSiType(type).def.asVariant.variants.map((variant) => ({
+      index: variant.index.toNumber(),
+      name: variant.name.toString(),
+      fields: variant.fields.map((field) => {
+        const name = field.name.isSome ? `${field.name.unwrap().toString()}: ` : "";
+        return `${name}${field.typeName.isSome ? field.typeName.unwrap().toString() : typeName(field.type)}`;
+      }),
+    }));
+  const own = ["DidRegistry", "DeliveryPolicy"];
+  const table = {
+    specName: api.runtimeVersion.specName.toString(),
+    specVersion: api.runtimeVersion.specVersion.toNumber(),
+    transactionVersion: api.runtimeVersion.transactionVersion.toNumber(),
+    extensions: api.registry.signedExtensions,
+    pallets: Object.fromEntries(pallets.map((pallet) => [pallet.name.toString(), pallet.index.toNumber()])),
+    ...Object.fromEntries(
+      pallets
+        .filter((pallet) => own.includes(pallet.name.toString()))
+        .map((pallet) => [
+          pallet.name.toString(),
+          {
+            calls: variants(pallet.calls.unwrap().type),
+            storage: pallet.storage.unwrap().items.map((item) => {
+              const map = item.type.asMap;
+              return {
+                name: item.name.toString(),
+                hasher: map.hashers.map((hasher) => hasher.type).join(),
+                optional: item.modifier.isOptional,
+                value: typeName(map.value),
+              };
+            }),
+            constants: Object.fromEntries(
+              pallet.constants.map((constant) => [
+                constant.name.toString(),
+                api.createType(typeName(constant.type), constant.value.toU8a(true)).toString(),
+              ]),
+            ),
+            events: variants(pallet.events.unwrap().type),
+            errors: variants(pallet.errors.unwrap().type).map(({ index, name }) => ({ index, name })),
+          },
+        ]),
+    ),
+  };
+  return `${JSON.stringify(table, null, 2)}\n`;
+}
+
+/** Throws when the running runtime offers something else than the kept table says. */
+export function checkSurface(api: ApiPromise): void {
+  if (describeSurface(api) !== readFileSync(surfaceFile, "utf8")) {
+    throw new Error(
+      "the runtime offers something else than the kept table: run `bun run surface` and look at the difference",
+    );
+  }
+}
+
+if (import.meta.main) {
+  const chain = await startChain({ port: 0, mode: "manual" });
+  const api = await ApiPromise.create({ provider: new WsProvider(chain.endpoint), noInitWarn: true });
+  writeFileSync(surfaceFile, describeSurface(api));
+  console.log(`wrote ${surfaceFile}`);
+  await api.disconnect();
+  await chain.stop();
+  process.exit(0);
+}
