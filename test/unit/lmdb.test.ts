@@ -114,6 +114,9 @@ function smallDisk(file: string, bytes: number): Disk & { bytes: number; asideMa
       return this.bytes - Math.max(this.fileBytes(), this.asideMax);
     },
     fileBytes: () => statSync(file).size,
+    allocatedBytes() {
+      return this.asideMax;
+    },
     setAside(upTo) {
       if (upTo > this.bytes) return false;
       this.asideMax = Math.max(this.asideMax, upTo);
@@ -194,14 +197,19 @@ describe("a disk without room", () => {
           free_space_floor_bytes: 2 * mebibyte,
         });
         const environment = testEnvironment();
-        const store = await openLmdb(settings, environment);
-        const mailbox = store.capabilities.mailbox!;
+        let store = await openLmdb(settings, environment);
+        let mailbox = store.capabilities.mailbox!;
         const { stored, code } = await fillUp(mailbox, 0, 3_000);
         expect(code).toBe("full");
         // Somebody else takes the rest.
         expect(() => writeFileSync(join(path, "ballast"), new Uint8Array(64 * mebibyte))).toThrow();
         expect((await fillUp(mailbox, 100_000, 3_000)).stored).toEqual([]);
         expect(await allHeld(mailbox)).toBe(stored.length);
+        // A restart on the full disk finds the room that was set aside.
+        await store.close();
+        store = await openLmdb(settings, environment);
+        mailbox = store.capabilities.mailbox!;
+        expect((await fillUp(mailbox, 100_000, 3_000)).stored).toEqual([]);
         await ackAll(mailbox, stored);
         expect(await allHeld(mailbox)).toBe(0);
         rmSync(join(path, "ballast"));
@@ -387,7 +395,7 @@ describe("the table on disk", () => {
       space: { floorBytes: 0, reserveBytes: mebibyte },
       host: testEnvironment(),
     });
-    const tables = [openTable(opened), openMemoryTable({ bytesMax: 1 << 24 })];
+    const tables = [openTable(opened, () => "record"), openMemoryTable({ bytesMax: 1 << 24 })];
     const random = seeded(7);
     const below = (n: number) => Math.floor(random() * n);
     const letters = ["a", "b", "/", "\u{ffff}", "\u{10000}"];

@@ -28,12 +28,12 @@ const optionsSchema = z.strictObject({
   free_space_floor_bytes: z
     .int()
     .min(0)
-    .default(256 * mebibyte)
+    .default(128 * mebibyte)
     .describe("Below this much free space on the file system, stores are refused with 507"),
   reserve_bytes: z
     .int()
     .min(mebibyte)
-    .default(64 * mebibyte)
+    .default(32 * mebibyte)
     .describe("Disk space set aside, so that pulls and acknowledgements go on when stores are refused"),
 });
 
@@ -66,7 +66,10 @@ export async function openLmdb(
   try {
     const fold = test.fold === undefined ? {} : { fold: test.fold };
     const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, ...fold }, host.log);
-    const ledger = await openLedger(openTable(environment), options.block_time_ms, host);
+    let opening = true;
+    const table = openTable(environment, () => (opening ? "removal" : "record"));
+    const ledger = await openLedger(table, options.block_time_ms, host);
+    opening = false;
     let closed: Promise<void> | null = null;
     const close = async () => {
       await ledger.close();

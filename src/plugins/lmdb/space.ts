@@ -22,6 +22,8 @@ export type Disk = {
   freeBytes(): number;
   /** Length of the data file. */
   fileBytes(): number;
+  /** What the file takes on the disk, with what was set aside by an earlier process. */
+  allocatedBytes(): number;
   /** Sets room aside up to this offset of the file; `false` when there is none, `null` when it can't be done. */
   setAside(upTo: number): boolean | null;
   close(): void;
@@ -36,9 +38,9 @@ export type SpaceLimits = {
 export type SpaceGuard = {
   /** Throws `full` (removals: `unavailable`) when a write of so many bytes may not find room. */
   check(kind: WriteKind, bytes: number): void;
-  /** Whether a store of a KiB would be admitted now. */
-  hasRoom(): boolean;
 };
+
+const allocationSlackBytes = 256 * 1024;
 
 /** A look at the disk costs 10 µs, so one serves for what fits into half of the room it found, for a moment. */
 const creditMs = 50;
@@ -46,8 +48,10 @@ const creditMs = 50;
 /** `pagesFree` answers how many bytes of pages inside the file are free; it may cost a millisecond. */
 export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () => number): SpaceGuard {
   const { floorBytes, reserveBytes } = limits;
-  let setAsideTo = 0;
-  let counted = false;
+  // An earlier process may have left room behind the end; a little of it may be the file system's own.
+  let setAsideTo = Math.max(disk.allocatedBytes() - allocationSlackBytes, 0);
+  /** Whether the file system sets room aside at all. */
+  let sets = false;
   let refusedFor = -1;
   let refusedAtMs = 0;
   /** Bytes that may still be stored without another look at the disk, and until when. */
@@ -62,7 +66,7 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
     const aim = end + wanted + reserveBytes;
     if (free - (aim - Math.max(setAsideTo, end)) < floorBytes) return Math.max(setAsideTo - end, 0);
     const done = disk.setAside(aim);
-    counted = done !== null;
+    sets = done !== null;
     if (done === true) setAsideTo = aim;
     if (done === null) return free - floorBytes;
     return Math.max(setAsideTo - end, 0);
@@ -83,7 +87,7 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
       return true;
     }
     // Growth that free pages can't prevent still has the rest of the reserve.
-    const rest = counted ? room : disk.freeBytes();
+    const rest = sets || room > 0 ? room : disk.freeBytes();
     return rest >= 2 * bytes + reserveBytes / 32 && fitsInside(bytes);
   }
 
@@ -108,7 +112,6 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
       }
       throw new StoreError("full", "the disk has no room left for this store");
     },
-    hasRoom: () => admits("store", 1_024),
   };
 }
 
@@ -144,6 +147,7 @@ export function openDisk(file: string): Disk {
   return {
     freeBytes,
     fileBytes: () => fstatSync(descriptor).size,
+    allocatedBytes: () => fstatSync(descriptor).blocks * 512,
     setAside(upTo) {
       if (fallocate === null || !usable) return null;
       const free = freeBytes();

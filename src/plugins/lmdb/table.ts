@@ -5,15 +5,17 @@ import type { Table, TableChange, TableView } from "../../storage/table.ts";
 import { checkKey } from "../memory/table.ts";
 import type { Change, Environment } from "./environment.ts";
 import { sealed, unsealed } from "./records.ts";
+import type { WriteKind } from "./space.ts";
 
 /** A commit of the ledger may write up to this much without saying so. */
-const commitBytes = 1024 * 1024;
+const commitBytes = 256 * 1024;
 
-export function openTable(environment: Environment): Table {
+/** `kind` says what the commits of the moment are worth: opening must succeed even on a full disk. */
+export function openTable(environment: Environment, kind: () => WriteKind): Table {
   return {
     ...viewOf(environment),
     commit<T>(change: (view: TableChange) => T): Promise<T> {
-      return environment.commit({ kind: "record", bytes: commitBytes }, (view) =>
+      return environment.commit({ kind: kind(), bytes: commitBytes }, (view) =>
         change({
           ...viewOf(view),
           put(key, value) {
