@@ -51,8 +51,10 @@ const main = testApp(routes, { limits: { ...testLimits, bodyDeadlineMs: 400 } })
 const server = listenForTest(main.app);
 afterAll(() => server.stop());
 
-const get = (path: string, headers = "Host: waypost.invalid\r\nConnection: close\r\n"): Promise<Awaited<ReturnType<typeof sendRaw>>> =>
-  sendRaw(server.url, `GET ${path} HTTP/1.1\r\n${headers}\r\n`);
+const get = (
+  path: string,
+  headers = "Host: waypost.invalid\r\nConnection: close\r\n",
+): Promise<Awaited<ReturnType<typeof sendRaw>>> => sendRaw(server.url, `GET ${path} HTTP/1.1\r\n${headers}\r\n`);
 const codeOf = (body: string): unknown => (body === "" ? null : (JSON.parse(body) as { code?: unknown }).code);
 
 describe("paths as sent", () => {
