@@ -109,11 +109,17 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
       metrics: shell,
     });
   const { routes } = parts.nodes;
-  main = build([...routes, ...statusRoutes({ ...common, routes, withMetrics: !apart })]);
-  const admin = apart ? build(statusRoutes({ ...common, routes: [], withMetrics: true })) : null;
+  const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
+  main = build([...routes, ...statusRoutes({ ...common, routes, notes, withMetrics: !apart })]);
+  const admin = apart ? build(statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })) : null;
   registerShellGauges(parts.metrics, main);
   return { main, admin };
 }
+
+const liveSessionsNote =
+  "Live sessions are WebSockets at `/ws/{did}/{deviceId}`: the first frame, or the proof headers, prove the " +
+  "recipient with the operation `connect`; then one envelope a frame, each answered by " +
+  '`{"type":"ack","message_id":"…"}`.';
 
 function registerShellGauges(metrics: Metrics, app: App): void {
   const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);

@@ -21,7 +21,7 @@ export function renderDocumentation(description: InterfaceDescription): string {
   });
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>${text(info.title)} ${text(info.version)}</title><style>${style}</style></head><body>
-<h1>${text(info.title)} <small>${text(info.version)}</small></h1><p>${text(info.description)}
+<h1>${text(info.title)} <small>${text(info.version)}</small></h1><p>${ticks(info.description)}
 The same as data: <a href="/openapi.json">/openapi.json</a>. All codes: <a href="/problems">/problems</a>.
 Limits of this node: <a href="/limits">/limits</a>.</p>${sections.join("")}</body></html>`;
 }

@@ -52,6 +52,8 @@ export const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "un
 export function describeInterface(options: {
   readonly version: string;
   readonly routes: readonly Route[];
+  /** What has no place among the routes, such as live sessions. */
+  readonly notes: readonly string[];
 }): InterfaceDescription {
   const paths: Record<string, Record<string, DescribedOperation>> = {};
   for (const route of options.routes) {
@@ -64,7 +66,7 @@ export function describeInterface(options: {
     info: {
       title: "Waypost",
       version: options.version,
-      description: "End-to-end encrypted messaging: Directory, Relay and Cache.",
+      description: ["End-to-end encrypted messaging: Directory, Relay and Cache.", ...options.notes].join(" "),
     },
     tags: tags.map((name) => ({ name })),
     paths,

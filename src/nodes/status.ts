@@ -21,6 +21,7 @@ export type StatusOptions = {
   readonly version: string;
   /** The routes of the nodes on the same listener, for the description. */
   readonly routes: readonly Route[];
+  readonly notes: readonly string[];
   /** What `/limits` answers: the limits of all nodes of the listener. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly metrics: Metrics;
@@ -160,7 +161,8 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
   let description: InterfaceDescription | null = null;
   const routes: Route[] = [];
   const described = (): InterfaceDescription => {
-    description ??= describeInterface({ version: options.version, routes: [...options.routes, ...own, ...routes] });
+    const { version, notes } = options;
+    description ??= describeInterface({ version, notes, routes: [...options.routes, ...own, ...routes] });
     return description;
   };
   // Both are made once: making them costs milliseconds, and anybody may ask.
