@@ -85,6 +85,7 @@ export async function openStore(environment: StoreEnvironment, settings: ChainSe
     operator_key_file: operatorKeyFile,
     outbox: freshPath("outbox"),
     block_time_ms: 250,
+    resend_ms: 2_000,
     free_space_floor_bytes: 0,
     ...settings,
   });

@@ -9,7 +9,6 @@
  * Source: decisions section 4, issue "the chain is real" (submission lane).
  */
 
-import { encodeHex0x } from "../../core/bytes.ts";
 import type { Did } from "../../core/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { aliasesNamed, applyCall, counterOf, type LedgerCall } from "../../core/ledger.ts";
@@ -49,8 +48,12 @@ type Entry = {
   readonly claims: readonly string[];
   /** Settles when it stands in the outbox. */
   readonly durable: Promise<void>;
-  /** When it was last sent over the present connection, or `null`. */
+  /** Whether it stands in the outbox; before that it is not sent. */
+  stands: boolean;
+  /** When the node of the present connection last answered about it, or `null`. */
   sentAtMs: number | null;
+  /** The connection over which an answer is awaited. */
+  awaiting: Session | null;
   /** Whether any node has ever taken the present extrinsic. */
   accepted: boolean;
   inBlock: Block | null;
@@ -151,15 +154,14 @@ export class Lane {
       submittedAtMs: environment.now(),
     };
     const pending: Pending = { sequence: this.nextSequence++, call, submission, wire, renewals: 0 };
-    const durable = outbox.keep([pending]);
+    const durable = outbox.keep(pending);
     const entry = fresh(pending, durable);
-    // Not sent before it stands.
-    entry.sentAtMs = Number.POSITIVE_INFINITY;
+    entry.stands = false;
     this.enter(entry);
     this.taking.add(durable);
     try {
       await durable;
-      entry.sentAtMs = null;
+      entry.stands = true;
     } catch (error) {
       this.leave(entry);
       throw error;
@@ -228,31 +230,32 @@ export class Lane {
 
   /** A new connection knows nothing of what was sent over the last one. */
   resume(): void {
-    for (const entry of this.entries.values()) {
-      if (entry.sentAtMs !== Number.POSITIVE_INFINITY) entry.sentAtMs = null;
-    }
+    for (const entry of this.entries.values()) entry.sentAtMs = null;
     this.pump();
   }
 
   private pump(): void {
-    const session = this.sessionOrNull();
-    if (session === null) return;
-    let inFlight = 0;
-    for (const entry of this.entries.values()) {
-      if (inFlight >= this.options.limits.inFlightMax) return;
-      inFlight++;
-      if (entry.sentAtMs === null && entry.inBlock === null) void this.send(entry, session);
-    }
+    this.sendWhere((entry) => entry.sentAtMs === null);
   }
 
   private resend(): void {
     const session = this.sessionOrNull();
-    if (session === null || this.closing) return;
+    if (session === null) return;
+    // What was left for want of an answer is gone through again, also when no newer head comes.
+    if (this.scanned === null || this.scanned < session.head.number) this.onHead(session.head);
     const dueMs = performance.now() - this.options.limits.resendMs;
+    this.sendWhere((entry) => (entry.sentAtMs ?? 0) < dueMs);
+  }
+
+  /** The oldest calls come first, and only so many are with the node at a time. */
+  private sendWhere(isDue: (entry: Entry) => boolean): void {
+    const session = this.sessionOrNull();
+    if (session === null) return;
     let inFlight = 0;
     for (const entry of this.entries.values()) {
       if (++inFlight > this.options.limits.inFlightMax) return;
-      if (entry.inBlock === null && (entry.sentAtMs ?? 0) < dueMs) void this.send(entry, session);
+      if (entry.stands && entry.inBlock === null && entry.awaiting !== session && isDue(entry))
+        void this.send(entry, session);
     }
   }
 
@@ -267,14 +270,19 @@ export class Lane {
 
   private async send(entry: Entry, session: Session): Promise<void> {
     const { wire } = entry.pending;
-    entry.sentAtMs = performance.now();
+    entry.awaiting = session;
     try {
-      await session.ask("author_submitExtrinsic", [encodeHex0x(wire.extrinsic)]);
+      await session.submit(wire.extrinsic);
       entry.accepted = true;
     } catch (error) {
       if (!(error instanceof NodeRefusal)) return;
       if (error.code === poolCodes.alreadyKnown) entry.accepted = true;
       else await this.queued(() => this.refused(entry, wire, error));
+    } finally {
+      if (entry.awaiting === session) {
+        entry.awaiting = null;
+        if (entry.pending.wire === wire) entry.sentAtMs = performance.now();
+      }
     }
   }
 
@@ -310,13 +318,14 @@ export class Lane {
       return;
     }
     const renewed = { ...pending, wire: this.sign(pending.call, head, nonce), renewals: pending.renewals + 1 };
-    await this.options.outbox.keep([renewed]);
+    await this.options.outbox.renew(renewed);
     if (pending.wire.nonce !== null && this.nonces.get(pending.wire.nonce) === entry)
       this.nonces.delete(pending.wire.nonce);
     this.byMark.delete(pending.wire.mark);
     entry.pending = renewed;
     entry.accepted = false;
     entry.sentAtMs = null;
+    entry.awaiting = null;
     this.byMark.set(renewed.wire.mark, entry);
     if (nonce !== null) this.nonces.set(nonce, entry);
     this.pump();
@@ -478,7 +487,16 @@ export class Lane {
 type End = Pick<Submission, "state" | "reason" | "block">;
 
 function fresh(pending: Pending, durable: Promise<void>): Entry {
-  return { pending, claims: claimKeys(pending.call), durable, sentAtMs: null, accepted: false, inBlock: null };
+  return {
+    pending,
+    claims: claimKeys(pending.call),
+    durable,
+    stands: true,
+    sentAtMs: null,
+    awaiting: null,
+    accepted: false,
+    inBlock: null,
+  };
 }
 
 function stateOf({ pending, inBlock }: Entry): Submission {

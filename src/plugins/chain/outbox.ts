@@ -57,6 +57,8 @@ export class Outbox {
 
   constructor(
     private readonly table: Table,
+    /** The same table, whose commits may use the disk's last room: an end that is known must be written. */
+    private readonly lastRoom: Table,
     private readonly retention: Retention,
   ) {
     const first = table.range("t/", { limit: 1 })[0];
@@ -78,7 +80,7 @@ export class Outbox {
   }
 
   keepGenesis(genesis: string): Promise<void> {
-    return this.table.commit((view) => view.put(genesisKey, utf8(genesis)));
+    return this.lastRoom.commit((view) => view.put(genesisKey, utf8(genesis)));
   }
 
   /** Everything pending, in the order in which it was taken. */
@@ -98,19 +100,22 @@ export class Outbox {
     return bytes === null ? null : records.decodeSubmission(txHash, bytes).submission;
   }
 
-  /** Resolves when they stand. */
-  keep(entries: readonly Pending[]): Promise<void> {
+  /** Resolves when it stands. */
+  keep(entry: Pending): Promise<void> {
     return this.table.commit((view) => {
-      for (const entry of entries) {
-        view.put(records.poolKey(entry.sequence), encodePending(entry));
-        putSubmission(view, entry.submission);
-      }
+      view.put(records.poolKey(entry.sequence), encodePending(entry));
+      putSubmission(view, entry.submission);
     });
+  }
+
+  /** Puts another extrinsic in the place of the one that is kept. */
+  renew(entry: Pending): Promise<void> {
+    return this.lastRoom.commit((view) => view.put(records.poolKey(entry.sequence), encodePending(entry)));
   }
 
   /** Takes them out of what is pending. One call at a time. */
   end(ended: readonly Ended[], nowMs: number): Promise<void> {
-    return this.table.commit((view) => {
+    return this.lastRoom.commit((view) => {
       let next = this.endsNext;
       for (const { sequence, submission } of ended) {
         view.remove(records.poolKey(sequence));

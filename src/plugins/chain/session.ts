@@ -54,6 +54,9 @@ export class Unusable extends Error {
   }
 }
 
+/** A node that checks many extrinsics one after another answers late, and is no less alive for it. */
+const submitPatience = 6;
+
 export type Header = { readonly number: bigint; readonly parentHash: string };
 
 export class Session {
@@ -76,7 +79,7 @@ export class Session {
   static async open(options: SessionOptions): Promise<Session> {
     const { endpoint, requestMs } = options;
     // No reconnecting and no cache of answers by the library: both are decided here.
-    const provider = new WsProvider(endpoint, false, {}, requestMs, 1);
+    const provider = new WsProvider(endpoint, false, {}, submitPatience * requestMs, 1);
     try {
       await limited(connected(provider), requestMs, "no connection");
       const genesis = String(await ask(provider, requestMs, ["chain_getBlockHash", [0]]));
@@ -111,6 +114,17 @@ export class Session {
       if (error instanceof NodeRefusal) throw error;
       this.end(new Unusable("gone", messageOf(error)));
       throw new StoreError("unavailable", `the chain did not answer: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** Hands in an extrinsic. An answer that does not come is no word about the connection; heads tell of that. */
+  async submit(extrinsic: Uint8Array): Promise<void> {
+    const question = ["author_submitExtrinsic", [encodeHex0x(extrinsic)]] as const;
+    try {
+      await ask(this.provider, submitPatience * this.options.requestMs, question);
+    } catch (error) {
+      if (error instanceof NodeRefusal) throw error;
+      throw new StoreError("unavailable", `no word about an extrinsic: ${messageOf(error)}`, { cause: error });
     }
   }
 

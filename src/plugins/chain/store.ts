@@ -35,7 +35,11 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
   let open: Open | null = null;
   try {
     const retention = { retainedMs: options.retention_days * dayMs, retainedMax: options.retention_entries };
-    const outbox = new Outbox(openTable(files), retention);
+    const outbox = new Outbox(
+      openTable(files, () => "record"),
+      openTable(files, () => "removal"),
+      retention,
+    );
     open = connect(options, { environment, key, outbox });
     await firstContact(open, options.start_wait_ms);
   } catch (error) {
