@@ -243,6 +243,22 @@ export const mailboxCases: readonly ConformanceCase[] = [
     expect(await mailbox.store(entry(1), quota())).toEqual({ kind: "stored" });
   }),
   {
+    name: "a cursor finds what arrives after everything was removed, the store was reopened and the clock stood still",
+    capability: "mailbox",
+    lasting: true,
+    async run({ store, reopen }) {
+      let mailbox = store.capabilities.mailbox!;
+      for (let n = 0; n < 3; n++) await mailbox.store(entry(n), quota());
+      const end = granted(await mailbox.summary(alice, pageOf())).entries.at(-1)!.cursor;
+      await mailbox.remove(alice, [0, 1, 2].map(id), 2_000);
+      await mailbox.expire(10_000, 100);
+      for (let n = 3; n < 30; n++) await mailbox.expire(10_000 + n, 100);
+      mailbox = (await reopen!()).capabilities.mailbox!;
+      await mailbox.store(entry(40, { storedAtMs: 1_000, expiresAtMs: 20_000 }), quota());
+      expect(ids(granted(await mailbox.list(alice, pageOf({ after: end, nowMs: 1_000 }))).entries)).toEqual([id(40)]);
+    },
+  },
+  {
     name: "entries, acknowledgements, order and cursors survive closing and opening",
     capability: "mailbox",
     lasting: true,

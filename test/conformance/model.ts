@@ -86,7 +86,7 @@ class Play {
     return {
       recipient: this.recipient(),
       messageId: this.messageId(),
-      chunk: this.random() < 0.4 ? chunkOf(this.below(2), this.below(3), 2 + this.below(2)) : null,
+      chunk: this.random() < 0.4 ? chunkOf(this.below(2), this.below(2), 2 + this.below(2)) : null,
       storedAtMs: this.nowMs,
       expiresAtMs: this.nowMs + lifeMs,
       keptUntilMs: this.nowMs + 2 * lifeMs,

@@ -1,7 +1,7 @@
 /**
  * The forms of the mailbox's index on disk. A journal record holds what one commit did, in order; a page
  * holds the rows of 512 neighbouring slots as they stood when it was written. Each begins with the
- * latest time that was told. Reading all pages and then the whole journal gives the index back; reading
+ * latest time that was told and the last arrival. Reading all pages and then the whole journal gives the index back; reading
  * an operation twice changes nothing, because the operations after it are read too.
  */
 
@@ -13,11 +13,16 @@ import { Reader, seal, sealBytes, sealedWriter, unsealed, type Writer } from "./
 
 export type PlacedRow = LoadedRow & Place;
 
+/** What no row may fall behind, though the rows themselves are gone. */
+export type Latest = { readonly toldMs: number; readonly arrival: number };
+
 export type Operation =
-  | { readonly kind: "told"; readonly ms: number }
+  | ({ readonly kind: "latest" } & Latest)
   | { readonly kind: "stored"; readonly row: PlacedRow }
   | { readonly kind: "acked" | "cut" | "dropped"; readonly slot: number }
   | { readonly kind: "moved"; readonly slot: number; readonly place: Place };
+
+export type RowOperation = Exclude<Operation, { kind: "latest" }>;
 
 const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5 } as const;
 const changes = { 2: "acked", 3: "cut", 4: "dropped" } as const;
@@ -25,18 +30,20 @@ const changes = { 2: "acked", 3: "cut", 4: "dropped" } as const;
 /** No preview is longer than 4,096 bytes. */
 const noPreview = 0xffff;
 
+const latestBytes = 16;
+
 /** Collects the operations of one commit. */
 export class JournalWriter {
   private readonly writer: Writer = sealedWriter(1_024);
   operations = 0;
 
   constructor() {
-    this.writer.u53(0);
+    this.writer.skip(latestBytes);
   }
 
   /** The finished record. Nothing may be added afterwards. */
-  finish(toldMs: number): Uint8Array {
-    return sealWithTime(this.writer, toldMs);
+  finish(latest: Latest): Uint8Array {
+    return sealWith(this.writer, latest);
   }
 
   stored(row: PlacedRow): void {
@@ -64,7 +71,7 @@ export class JournalWriter {
 /** The operations of a journal record, one after the other. */
 export function* readJournal(record: Uint8Array, what: string): Generator<Operation> {
   const reader = new Reader(unsealed(record, what), what);
-  yield { kind: "told", ms: reader.u53() };
+  yield { kind: "latest", toldMs: reader.u53(), arrival: reader.u53() };
   while (!reader.done) {
     const code = reader.u8();
     if (code === codes.stored) yield { kind: "stored", row: readRow(reader) };
@@ -79,7 +86,7 @@ export class PageWriter {
   rows = 0;
 
   constructor() {
-    this.writer.u53(0);
+    this.writer.skip(latestBytes);
   }
 
   add(row: PlacedRow): void {
@@ -87,20 +94,21 @@ export class PageWriter {
     writeRow(this.writer, row);
   }
 
-  finish(toldMs: number): Uint8Array {
-    return sealWithTime(this.writer, toldMs);
+  finish(latest: Latest): Uint8Array {
+    return sealWith(this.writer, latest);
   }
 }
 
 /** A page reads as the operations that would have made it. */
 export function* readPage(record: Uint8Array, what: string): Generator<Operation> {
   const reader = new Reader(unsealed(record, what), what);
-  yield { kind: "told", ms: reader.u53() };
+  yield { kind: "latest", toldMs: reader.u53(), arrival: reader.u53() };
   while (!reader.done) yield { kind: "stored", row: readRow(reader) };
 }
 
-function sealWithTime(writer: Writer, toldMs: number): Uint8Array {
+function sealWith(writer: Writer, { toldMs, arrival }: Latest): Uint8Array {
   writer.patch53(sealBytes, toldMs);
+  writer.patch53(sealBytes + 8, arrival);
   return seal(writer);
 }
 

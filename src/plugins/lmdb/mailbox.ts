@@ -13,12 +13,12 @@ import {
   type StoreEnvironment,
   StoreError,
 } from "../../storage/contract.ts";
-import { MailboxBook } from "../mailbox/book.ts";
+import { checkEntry, MailboxBook } from "../mailbox/book.ts";
 import { held } from "../mailbox/columns.ts";
 import { BlockPacker, bodyBytes, type FoundBody } from "./blocks.ts";
 import { Bodies, type Moving } from "./bodies.ts";
 import type { Environment } from "./environment.ts";
-import { JournalWriter, type Operation } from "./journal.ts";
+import { JournalWriter, type RowOperation } from "./journal.ts";
 import { type FoldLimits, IndexPages } from "./pages.ts";
 
 const queueLengthMax = 4_096;
@@ -91,17 +91,13 @@ class DiskMailbox implements LmdbMailbox {
   // ---------------------------------------------------------------------------------------------- opening
 
   private load(): void {
-    let toldMs = 0;
-    this.pages.load(this.environment, (operation) => {
-      if (operation.kind === "told") toldMs = Math.max(toldMs, operation.ms);
-      else this.replay(operation);
-    });
-    this.book.finishLoading(toldMs);
+    const latest = this.pages.load(this.environment, (operation) => this.replay(operation));
+    this.book.finishLoading(latest);
     this.bodies.load();
     this.planChores();
   }
 
-  private replay(operation: Exclude<Operation, { kind: "told" }>): void {
+  private replay(operation: RowOperation): void {
     if (operation.kind === "stored") {
       this.book.load(operation.row);
       this.bodies.setPlace(operation.row.slot, operation.row);
@@ -115,6 +111,7 @@ class DiskMailbox implements LmdbMailbox {
   // ---------------------------------------------------------------------------------------------- writing
 
   async store(entry: MailboxEntry, quota: Parameters<Mailbox["store"]>[1]) {
+    checkEntry(entry);
     const preview = entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null;
     const bytes = bodyBytes(preview?.length ?? 0, entry.envelope.length);
     this.checkQueue(bytes);
@@ -293,7 +290,7 @@ class DiskMailbox implements LmdbMailbox {
   private indexWrites({ journal, packer }: CommitAtHand) {
     const blocks = this.bodies.finish(packer);
     const { operations } = journal;
-    const record = operations === 0 ? null : { record: journal.finish(this.book.latestMs), operations };
+    const record = operations === 0 ? null : { record: journal.finish(this.book.latest), operations };
     return [...blocks, ...this.pages.writes(record)];
   }
 

@@ -10,13 +10,16 @@ import type { MailboxBook } from "../mailbox/book.ts";
 import { acked, held, kept, lapsed } from "../mailbox/columns.ts";
 import type { Place } from "./blocks.ts";
 import type { Change, Environment, KeyRange } from "./environment.ts";
-import { type Operation, PageWriter, readJournal, readPage } from "./journal.ts";
+import { type Latest, type Operation, PageWriter, type RowOperation, readJournal, readPage } from "./journal.ts";
 import { orderedKey, orderedNumber } from "./records.ts";
 
 export const pageSlots = 512;
 /** A share of a fold keeps the event loop for about 3 ms. */
 const pagesPerCommit = 4;
 const recordsPerCommit = 512;
+
+/** A page behind all others, without rows: when all rows are gone, it still says what the latest was. */
+const markKey = orderedKey(2 ** 40);
 
 export type FoldLimits = { readonly operationsMax: number; readonly recordsMax: number };
 
@@ -38,9 +41,15 @@ export class IndexPages {
   ) {}
 
   /** Calls `each` with what the pages and then the journal say, in order. */
-  load(environment: Environment, each: (operation: Operation) => void): void {
+  load(environment: Environment, each: (operation: RowOperation) => void): Latest {
+    let [toldMs, arrival] = [0, 0];
+    const pass = (operation: Operation) => {
+      if (operation.kind !== "latest") return each(operation);
+      toldMs = Math.max(toldMs, operation.toldMs);
+      arrival = Math.max(arrival, operation.arrival);
+    };
     for (const [key, record] of everything(environment, "pages")) {
-      for (const operation of readPage(record, `index page ${orderedNumber(key)}`)) each(operation);
+      for (const operation of readPage(record, `index page ${orderedNumber(key)}`)) pass(operation);
     }
     let isFirst = true;
     for (const [key, record] of everything(environment, "journal")) {
@@ -49,13 +58,14 @@ export class IndexPages {
       isFirst = false;
       this.next = number + 1;
       for (const operation of readJournal(record, `journal record ${number}`)) {
-        each(operation);
-        if (operation.kind === "told") continue;
+        pass(operation);
+        if (operation.kind === "latest") continue;
         this.touch(operation.kind === "stored" ? operation.row.slot : operation.slot);
         this.operations++;
       }
     }
     if (isFirst) this.first = this.next;
+    return { toldMs, arrival };
   }
 
   touch(slot: number): void {
@@ -94,7 +104,9 @@ export class IndexPages {
     this.first = Math.min(from + recordsPerCommit, through);
     if (this.first === through) this.fold = null;
     const until = this.first;
+    const mark = new PageWriter().finish(this.book.latest);
     return [
+      (view) => view.put("pages", markKey, mark),
       (view) => {
         for (let number = from; number < until; number++) view.remove("journal", orderedKey(number));
       },
@@ -111,7 +123,7 @@ export class IndexPages {
     }
     const key = orderedKey(page);
     if (writer.rows === 0) return (view) => view.remove("pages", key);
-    const record = writer.finish(this.book.latestMs);
+    const record = writer.finish(this.book.latest);
     return (view) => view.put("pages", key, record);
   }
 }

@@ -61,8 +61,9 @@ export class MailboxBook {
   /** `onDrop` hears of every row that goes, while its columns still stand. */
   constructor(private readonly onDrop: (slot: number) => void) {}
 
-  get latestMs(): number {
-    return this.toldMs;
+  /** What must be given to `finishLoading` when the rows are loaded again. */
+  get latest(): { readonly toldMs: number; readonly arrival: number } {
+    return { toldMs: this.toldMs, arrival: this.lastArrival };
   }
 
   get rowCount(): number {
@@ -125,11 +126,12 @@ export class MailboxBook {
   }
 
   /**
-   * Settles what was over at `toldMs`, the latest time that was told before, and puts the rest in order
-   * of arrival. Before that, groups may hold chunks of two lives. Cost: one sort of what is held.
+   * Settles what was over at the latest time that was told before, and puts the rest in order of arrival.
+   * Before that, groups may hold chunks of two lives. Cost: one sort of what is held.
    */
-  finishLoading(toldMs: number): void {
-    this.settle(toldMs);
+  finishLoading(latest: { readonly toldMs: number; readonly arrival: number }): void {
+    this.lastArrival = Math.max(this.lastArrival, latest.arrival);
+    this.settle(latest.toldMs);
     this.roster.finishLoading();
     this.rows.listFree();
   }
@@ -382,6 +384,20 @@ export class MailboxBook {
  */
 const arrivalsPerMs = 1024;
 const arrivalClockMax = 2 ** 42;
+
+/** A breach is a mistake of the caller, not a refusal. */
+export function checkEntry(entry: MailboxEntry): void {
+  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
+  for (const ms of [storedAtMs, expiresAtMs, keptUntilMs]) {
+    if (!Number.isSafeInteger(ms) || ms < 0) throw new RangeError("times of an entry are whole milliseconds");
+  }
+  if ((headerPreview?.length ?? 0) > 4_096) throw new RangeError("a header preview has at most 4,096 bytes");
+  if (chunk === null) return;
+  const { sequence, total } = chunk;
+  if (!(Number.isInteger(sequence) && Number.isInteger(total) && sequence >= 0 && sequence < total && total < none)) {
+    throw new RangeError("a chunk's sequence lies below its total");
+  }
+}
 
 class PageFill {
   private entries = 0;

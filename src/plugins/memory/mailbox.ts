@@ -4,7 +4,7 @@
  */
 import { isFault } from "../../core/fault.ts";
 import { type HeldMessage, type Mailbox, type MailboxEntry, StoreError } from "../../storage/contract.ts";
-import { MailboxBook } from "../mailbox/book.ts";
+import { checkEntry, MailboxBook } from "../mailbox/book.ts";
 
 export type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
 
@@ -31,6 +31,7 @@ export function openMemoryMailbox(limits: MailboxLimits): Mailbox {
 
   return {
     async store(entry, quota) {
+      checkEntry(entry);
       const size = entry.envelope.length + (entry.headerPreview?.length ?? 0);
       if (book.rowCount >= limits.rowsMax) {
         throw new StoreError("full", `the memory store holds ${limits.rowsMax} message ids`);
