@@ -1,14 +1,13 @@
 /**
  * A node of the reference runtime as a process of its own, so that tests can kill it: block time follows
- * the clock, blocks come at an interval or on command, and with a database it goes on where it was.
- * Its `dev_*` calls are those of Chopsticks.
+ * the clock, and blocks come at an interval or on command. The state is in memory. Its `dev_*` calls are
+ * those of Chopsticks.
  *
- *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--database <file>]
+ *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>]
  *
  * With an interval, waiting extrinsics get a block at most that long after they came; `--idle` adds empty
  * blocks at that distance. Prints one line with the endpoint once it listens.
  */
-import { existsSync } from "node:fs";
 import { setupWithServer } from "@acala-network/chopsticks";
 import { BuildBlockMode, timeTravel } from "@acala-network/chopsticks-core";
 import { blake2AsHex } from "@polkadot/util-crypto";
@@ -22,7 +21,6 @@ function option(name: string): string | undefined {
 const slotMs = 6_000;
 const intervalMs = process.argv.includes("--manual") ? 0 : Number(option("interval") ?? "500");
 const idleMs = Number(option("idle") ?? "0");
-const database = option("database");
 
 letPoolTakeGeneralExtrinsics();
 const server = await setupWithServer({
@@ -30,7 +28,6 @@ const server = await setupWithServer({
   "build-block-mode": BuildBlockMode.Manual,
   host: "127.0.0.1",
   port: Number(option("port") ?? "9944"),
-  ...(database === undefined ? {} : { db: database, ...(existsSync(database) ? { resume: true } : {}) }),
 });
 const { chain } = server;
 

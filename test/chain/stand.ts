@@ -30,10 +30,9 @@ export type Node = {
   readonly kill: () => Promise<void>;
 };
 
-export async function startNode(options: { port?: number; database?: string; manual?: true; intervalMs?: number; idleMs?: number } = {}): Promise<Node> {
+export async function startNode(options: { port?: number; manual?: true; intervalMs?: number; idleMs?: number } = {}): Promise<Node> {
   const mode = options.manual ? ["--manual"] : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
-  const database = options.database === undefined ? [] : ["--database", options.database];
-  const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode, ...database];
+  const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode];
   const child = Bun.spawn(command, {
     cwd: import.meta.dir,
     env: { ...process.env, LOG_LEVEL: "fatal", POLKADOTJS_DISABLE_ESM_CJS_WARNING: "1" },
