@@ -1,6 +1,6 @@
 /**
  * The HTTP shell of every node: one app from a list of routes. A request passes here in this order:
- * address and id, drain, capacity, body under its cap, the route's own work, rendering, log and metrics.
+ * address and id, drain, pace, capacity, body under its cap, the route's own work, rendering, log and metrics.
  * Nodes never see the framework: they give `Route`s and answer `Answer | Fault`; elysia only routes.
  * Source: interface "Errors", decisions sections 3 and 9.
  */
@@ -71,6 +71,8 @@ export type Route = {
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** The pace of a client, judged before its body is read: who is too fast gets nothing read. */
+  readonly pace?: (arrival: Pick<Call, "client" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
 
@@ -322,13 +324,15 @@ async function pass(
   return request.method === "HEAD" ? withoutStream(response, result) : response;
 }
 
-/** The body first and a place in work then, or the refusal that stands for one of them. */
+/** The pace, the body, and a place in work, or the refusal that stands for one of them. */
 async function admit(shell: Shell, passage: Passage): Promise<Outcome> {
   const { route, request } = passage;
   const { capacity } = shell;
   if (shell.draining) return { result: fault("shutting_down", "the node is shutting down"), close: true };
   const params = pathValues(route.path, request.url);
   if (isFault(params)) return { result: params, close: true };
+  const paced = route.pace?.({ client: passage.client, nowMs: shell.now() }) ?? null;
+  if (paced !== null) return { result: paced, close: true };
   if (!capacity.hasRoom(route.lane)) return refuseLate(shell, route.bodyBytesMax !== null);
   const hold = capacity.hold(route.lane);
   try {

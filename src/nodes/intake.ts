@@ -16,7 +16,7 @@ export type IntakeLimits = {
   /** Refusals held back at once; beyond them a refusal is instant and ends the connection. */
   readonly parkedMax: number;
   readonly refusalDelayMs: number;
-  /** Sum of request bodies held in memory at once. */
+  /** Sum of request bodies held in memory at once; the reserved lane has a quarter of it for itself besides. */
   readonly bodyBytesInFlightMax: number;
   readonly bodyDeadlineMs: number;
 };
@@ -53,7 +53,8 @@ export function createCapacity(limits: IntakeLimits): Capacity {
   const inWork = { normal: 0, reserved: 0 };
   const roomOf = { normal: limits.requestsMax, reserved: limits.reservedMax };
   const arriving = { normal: 0, reserved: 0 };
-  let bodyBytes = 0;
+  const bodyBytes = { normal: 0, reserved: 0 };
+  const bytesMaxOf = { normal: limits.bodyBytesInFlightMax, reserved: limits.bodyBytesInFlightMax / 4 };
   let parked = 0;
   const hasRoom = (lane: Lane): boolean => inWork[lane] < roomOf[lane];
   return {
@@ -76,13 +77,13 @@ export function createCapacity(limits: IntakeLimits): Capacity {
       let taken = 0;
       return {
         take: (bytes) => {
-          if (lane === "normal" && bodyBytes + bytes > limits.bodyBytesInFlightMax) return false;
-          bodyBytes += bytes;
+          if (bodyBytes[lane] + bytes > bytesMaxOf[lane]) return false;
+          bodyBytes[lane] += bytes;
           taken += bytes;
           return true;
         },
         release: once(() => {
-          bodyBytes -= taken;
+          bodyBytes[lane] -= taken;
         }),
       };
     },
@@ -96,7 +97,7 @@ export function createCapacity(limits: IntakeLimits): Capacity {
     inFlight: () => ({
       requests: inWork.normal + inWork.reserved,
       arriving: arriving.normal + arriving.reserved,
-      bodyBytes,
+      bodyBytes: bodyBytes.normal + bodyBytes.reserved,
       parked,
     }),
   };
@@ -127,9 +128,10 @@ const noBytes = new Uint8Array(0);
 
 /**
  * Announced bodies up to this size are read in one piece. Longer ones count only as they arrive, so that
- * a few connections that announce much and send little can't use up the bytes in flight.
+ * connections that announce much and send nothing can't use up the bytes in flight: by default all that
+ * may be arriving at once hold half of them.
  */
-const atOnceBytesMax = 64 * 1024;
+const atOnceBytesMax = 8 * 1024;
 
 /**
  * The body as sent. Refuses with `invalid_request` (a body where none belongs, or one that stalls),

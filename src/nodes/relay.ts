@@ -168,14 +168,9 @@ function renderResult(node: RelayNode, result: DeliveryResult): Answer {
 
 type Arrival = { readonly envelope: Envelope; readonly hops: number; readonly via: string | null };
 
-/** In this order: pace of the client, size and shape, path, way, time, pace of the recipient. */
+/** In this order: size and shape, path, way, time, pace of the recipient. */
 function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   const { options } = node;
-  const paced =
-    options.exemptLoopback && isLoopbackAddress(call.client)
-      ? null
-      : pace(node.clients, clientRateKey(call.client), call);
-  if (paced !== null) return paced;
   const named = call.params["did"] === undefined ? null : parseDid(call.params["did"]);
   if (isFault(named)) return named;
   const envelope = decodeEnvelope(call.body, options.envelope);
@@ -186,11 +181,17 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   if (isFault(way)) return way;
   const untimely = decideEnvelopeTime(envelope, call.nowMs, options.envelope);
   if (untimely !== null) return untimely;
-  return pace(node.addressees, envelope.to, call) ?? { envelope, ...way };
+  return pace(node.addressees, envelope.to, call.nowMs) ?? { envelope, ...way };
 }
 
-function pace(limiter: RateLimiter, key: string, call: Call): Fault | null {
-  const waitMs = limiter.take(key, call.nowMs);
+/** The pace of the client, asked before the body is read. */
+function paceClient(node: RelayNode, { client, nowMs }: Pick<Call, "client" | "nowMs">): Fault | null {
+  if (node.options.exemptLoopback && isLoopbackAddress(client)) return null;
+  return pace(node.clients, clientRateKey(client), nowMs);
+}
+
+function pace(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
+  const waitMs = limiter.take(key, nowMs);
   if (waitMs === 0) return null;
   return fault("rate_limited", "too many envelopes in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
 }
@@ -345,6 +346,7 @@ function relayRoutes(node: RelayNode): Route[] {
     lane: "normal",
     faults: "delivery",
     unavailable: "service_unavailable",
+    pace: (arrival) => paceClient(node, arrival),
     handle: (call) => relay(node, call),
   });
   return [

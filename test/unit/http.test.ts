@@ -258,6 +258,58 @@ describe("capacity", () => {
     expect(app.inFlight()).toEqual({ requests: 0, arriving: 0, bodyBytes: 0, parked: 0 });
   });
 
+  test("bodies of the reserved lane have a bound of their own", async () => {
+    const opened = Promise.withResolvers<void>();
+    const handle = () => opened.promise.then(() => ({ status: 200 }));
+    const shared = { method: "POST", bodyBytesMax: 100, handle } as const;
+    const routes = [testRoute({ path: "/hold", ...shared }), testRoute({ path: "/ack", lane: "reserved", ...shared })];
+    const { ask, app } = testApp(routes, { limits: { ...testLimits, bodyBytesInFlightMax: 400 } });
+    const begun = Array.from({ length: 4 }, () => ask("/hold", post("x".repeat(100))));
+    while (app.inFlight().bodyBytes < 400) await Bun.sleep(1);
+    begun.push(ask("/ack", post("x".repeat(100))));
+    while (app.inFlight().bodyBytes < 500) await Bun.sleep(1);
+    expect((await ask("/ack", post("x".repeat(100)))).status).toBe(503);
+    opened.resolve();
+    for (const one of begun) expect((await one).status).toBe(200);
+    expect(app.inFlight().bodyBytes).toBe(0);
+  });
+
+  test("bodies that are announced and do not come hold no bytes that others need", async () => {
+    const limits = { ...testLimits, bodyBytesInFlightMax: 256 << 10, bodyDeadlineMs: 300 };
+    const route = testRoute({ method: "POST", path: "/big", bodyBytesMax: 64 << 10, handle: () => ({ status: 200 }) });
+    const { ask, app } = testApp([route], { limits });
+    const announced = (): RequestInit => ({
+      ...post(new ReadableStream({ start: () => undefined })),
+      headers: { ...json, "content-length": String(64 << 10) },
+    });
+    const stuck = Array.from({ length: 8 }, () => ask("/big", announced()));
+    while (app.inFlight().arriving < 8) await Bun.sleep(1);
+    expect((await ask("/big", post("x".repeat(32 << 10)))).status).toBe(200);
+    for (const one of stuck) expect((await one).status).toBe(400);
+  });
+
+  test("who is too fast is refused before his body is read, and the connection ends", async () => {
+    const paces: string[] = [];
+    let read = 0;
+    const route = testRoute({
+      method: "POST",
+      path: "/paced",
+      bodyBytesMax: 100,
+      pace: ({ client }) => (paces.push(client) > 1 ? fault("rate_limited", "slower") : null),
+      handle: () => ({ status: 200 }),
+    });
+    const { ask } = testApp([route]);
+    expect((await ask("/paced", post("{}"))).status).toBe(200);
+    const body = new ReadableStream({ pull: () => void read++ }, { highWaterMark: 0 });
+    const refused = await ask("/paced", post(body));
+    expect([refused.status, refused.headers.get("connection"), refused.headers.get("retry-after")]).toEqual([
+      429,
+      "close",
+      "1",
+    ]);
+    expect([read, paces]).toEqual([0, ["192.0.2.7", "192.0.2.7"]]);
+  });
+
   test("bodies that arrive slowly take no place in work, and are bounded by themselves", async () => {
     const limits = { ...testLimits, requestsMax: 1, arrivingMax: 2, bodyDeadlineMs: 200 };
     const { ask, app } = testApp([take, echo], { limits });
