@@ -53,6 +53,12 @@ function limitProblems({ limits, server }: Config): InputProblem[] {
   ];
 }
 
+/**
+ * A connection may be silent for 30 s. Before a delivery begins, sessions that are joining may hold it up
+ * for three times 3 s.
+ */
+const deliveryMsMax = 20_000;
+
 function nodeProblems(config: Config): InputProblem[] {
   const { directory, relay, cache } = config;
   const needsSource = (node: "relay" | "cache"): InputProblem[] =>
@@ -68,6 +74,11 @@ function nodeProblems(config: Config): InputProblem[] {
       unless(parseNetwork(network) !== null, "relay.allow_private", `${network} is no network such as 10.0.0.0/8`),
     ),
     ...unless(relay.cache_reserve < relay.delivery_budget, "relay.cache_reserve", "is not below delivery_budget"),
+    ...unless(
+      relay.delivery_budget + relay.live_ack_timeout <= deliveryMsMax,
+      "relay.delivery_budget",
+      "is more than 20s together with live_ack_timeout: the connection of the sender would be cut before the answer",
+    ),
     ...needsSource("cache"),
     ...unless(
       !cache.enabled || cache.public_endpoints.length > 0,

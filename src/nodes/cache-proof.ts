@@ -4,6 +4,7 @@
  * decided by `core/proof.ts` once its document has been gathered.
  * Source: interface "Signed Cache proof", decisions sections 3, 6 and 10.
  */
+import { decodeUtf8 } from "../core/bytes.ts";
 import { type Did, parseDid, parseUuid, type Uuid } from "../core/did.ts";
 import { badInput, type Fault, isFault } from "../core/fault.ts";
 import { parseJsonObject } from "../core/json.ts";
@@ -45,10 +46,16 @@ export function decodeRead(
 ): ProvenRead | Fault {
   const did = parseDid(call.params["did"] ?? "");
   if (isFault(did)) return did;
-  const deviceId = read.operation === "pull" ? "" : (call.headers.get("x-device-id") ?? "");
+  const deviceId = read.operation === "pull" ? "" : headerText(call.headers.get("x-device-id") ?? "");
   const rule = { ...read, ...terms, did, deviceId, serviceType: "SvcCacheService", names: retrievalHeaders } as const;
   const proof = decodeRetrievalProof(presentedHeaders(call.headers), rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof };
+}
+
+/** Headers arrive as Latin-1; a name that was sent as UTF-8, as it is signed, is read as that. */
+function headerText(value: string): string {
+  if (!/[\u0080-\u00ff]/.test(value)) return value;
+  return decodeUtf8(Buffer.from(value, "latin1")) ?? value;
 }
 
 function presentedHeaders(headers: Headers): PresentedRetrieval {

@@ -275,6 +275,21 @@ describe("the device line", () => {
     expect(await settled(ask(node, { deviceId: "phone-1" }, { damage: none }))).toBe("401 proof_invalid");
   });
 
+  test("of a read may be any text, sent as UTF-8 or, where that has it, as Latin-1", async () => {
+    const node = await cacheForBob();
+    const path = `/cache/summary/${bob.did}`;
+    for (const [deviceId, form] of [
+      ["Büro", "utf8"],
+      ["電話", "utf8"],
+      ["Büro", "latin1"],
+    ] as const) {
+      const headers = proofHeaders(bob, { operation: "summary", deviceId });
+      // A header is bytes: each character stands for one of them.
+      const asBytes = Buffer.from(deviceId, form).toString("latin1");
+      expect(await outcomeOf(node.read(path, { ...headers, "X-Device-Id": asBytes }))).toBe("200 ok");
+    }
+  });
+
   test("of an acknowledgement is the body's, and holds no line feed", async () => {
     const node = await cacheForBob();
     const ack = (deviceId: string) => outcomeOf(node.ack(ackBody(bob, [uuidOf(1)], { deviceId })));

@@ -107,6 +107,13 @@ describe("relations", () => {
     expect(problemsOf("")).toEqual(["(file)"]);
   });
 
+  test("a delivery ends before the sender's connection is cut", () => {
+    const times = (budget: string, ack: string): string[] =>
+      problemsOf(allInOne.replace("[relay]", `[relay]\ndelivery_budget = "${budget}"\nlive_ack_timeout = "${ack}"`));
+    expect(times("12s", "8s")).toEqual([]);
+    expect(times("12s", "9s")).toEqual(["relay.delivery_budget"]);
+  });
+
   test("addresses and proxies must be readable", () => {
     expect(with_(`[server]\nlisten = ["7400"]\ntrusted_proxies = ["10.0.0.0/40"]`)).toEqual([
       "server.listen",
