@@ -184,7 +184,10 @@ async function firstContact({ link }: Open, waitMs: number): Promise<void> {
 }
 
 /** The file holds one line: a seed of 32 bytes in hex, or a secret phrase with or without derivations. */
-async function readOperatorKey({ operator_key_file: path, operator_key_type: type }: ChainOptions) {
+export async function readOperatorKey({
+  operator_key_file: path,
+  operator_key_type: type,
+}: Pick<ChainOptions, "operator_key_file" | "operator_key_type">): Promise<OperatorKey & { readonly address: string }> {
   let text: string;
   try {
     text = readFileSync(resolve(path), "utf8").trim();
@@ -194,13 +197,12 @@ async function readOperatorKey({ operator_key_file: path, operator_key_type: typ
   await cryptoWaitReady();
   try {
     const pair = new Keyring({ type, ss58Format: 42 }).addFromUri(/^[0-9a-f]{64}$/i.test(text) ? `0x${text}` : text);
-    const key: OperatorKey & { readonly address: string } = {
+    return {
       publicKey: Uint8Array.from(pair.publicKey),
       scheme: type === "sr25519" ? 1 : 0,
       sign: (message) => pair.sign(encodeHex0x(message)),
       address: pair.address,
     };
-    return key;
   } catch {
     // The library's message may quote the secret.
     throw new StoreError("unavailable", `the operator's key file ${path} holds no seed and no secret phrase`);

@@ -1,0 +1,237 @@
+/**
+ * The runtime against `core/ledger.ts`: the same random calls to both, and after each block the same
+ * refusals by name, the same events, records, counters, times, alias index and policies. The plugin's own
+ * reading tells the state, so it is judged as well. A call that the model refuses goes to the node's
+ * validation, and one that it takes goes into a block; whatever ends otherwise is a difference.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { Metadata, TypeRegistry } from "@polkadot/types";
+import type { EventRecord } from "@polkadot/types/interfaces";
+import { decodeUtf8, encodeHex0x } from "../../src/core/bytes.ts";
+import { aliasesNamed, applyCall, type LedgerCall } from "../../src/core/ledger.ts";
+import { isRefusal, type LedgerError } from "../../src/core/refusal.ts";
+import { extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
+import { storageKeys } from "../../src/plugins/chain/keys.ts";
+import { isOwned } from "../../src/plugins/chain/lane.ts";
+import { readOperatorKey } from "../../src/plugins/chain/store.ts";
+import { readSurface, type RuntimeVersion, type Surface } from "../../src/plugins/chain/surface.ts";
+import type { Ledger, Store } from "../../src/storage/contract.ts";
+import { identityOf } from "../support/identity.ts";
+import { World } from "../support/world.ts";
+import { type Chance, chanceOf, randomCall } from "./random-calls.ts";
+import { endStand, type Node, openStore, operatorKeyFile, startNode, until } from "./stand.ts";
+
+const slotMs = 6_000;
+const people = 20;
+
+let node: Node;
+let store: Store;
+let ledger: Ledger;
+let surface: Surface;
+let registry: TypeRegistry;
+let key: OperatorKey;
+/** Names of the errors of the pallet by their index. */
+let errors: string[];
+
+beforeAll(async () => {
+  node = await startNode({ manual: true });
+  store = await openStore({ now: Date.now, log: () => {}, fatal: () => {} }, { endpoints: [node.endpoint] });
+  ledger = store.capabilities.ledger!;
+  key = await readOperatorKey({ operator_key_file: operatorKeyFile, operator_key_type: "sr25519" });
+  const genesis = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash", [0])).slice(2));
+  const metadataHex = await node.ask<`0x${string}`>("state_getMetadata");
+  const version = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
+  const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+  const { specVersion, transactionVersion } = version;
+  const read = readSurface(metadataHex, { version: { specVersion, transactionVersion }, genesis, names });
+  if (Array.isArray(read)) throw new Error(read.join("\n"));
+  surface = read;
+  registry = new TypeRegistry();
+  const metadata = new Metadata(registry, metadataHex);
+  registry.setMetadata(metadata);
+  const pallet = metadata.asLatest.pallets.find(({ name }) => name.eq("DidRegistry"))!;
+  errors = registry.lookup.getSiType(pallet.errors.unwrap().type).def.asVariant.variants.map(({ name }) => name.toString());
+}, 60_000);
+afterAll(async () => {
+  await store.close();
+  await endStand();
+});
+
+type Apply = typeof applyCall;
+type Run = { readonly differences: string[]; readonly calls: number; readonly taken: number; readonly refusals: Set<string> };
+
+/** Plays rounds until the time is over or something differs. */
+async function play(given: { readonly seed: number; readonly untilMs: number; readonly apply: Apply; readonly label: string }): Promise<Run> {
+  const chance = chanceOf(given.seed);
+  const identities = Array.from({ length: people }, (_, n) => identityOf(`${given.label} ${given.seed} ${n}`));
+  const aliases = Array.from({ length: 24 }, (_, n) => `${given.label}-${given.seed}-${n}`.toLowerCase());
+  const world = new World(0);
+  world.operator = key.publicKey;
+  const run: Run = { differences: [], calls: 0, taken: 0, refusals: new Set() };
+  while (Date.now() < given.untilMs && run.differences.length === 0) {
+    await round(run, { chance, identities, aliases, world, apply: given.apply });
+  }
+  return run;
+}
+
+type Cast = { readonly chance: Chance; readonly identities: ReturnType<typeof identityOf>[]; readonly aliases: string[]; readonly world: World; readonly apply: Apply };
+
+async function round(run: Run, { chance, identities, aliases, world, apply }: Cast): Promise<void> {
+  const headMs = Date.now() - slotMs;
+  await node.ask("dev_timeTravel", [headMs]);
+  const header = await node.ask<{ number: string }>("chain_getHeader");
+  const birthHash = await node.ask<string>("chain_getBlockHash");
+  const era = { birth: BigInt(header.number), birthHash: Uint8Array.fromHex(birthHash.slice(2)), periodBlocks: 64 };
+  let nonce = (await accountNonce(birthHash));
+  world.nowMs = headMs + slotMs;
+  const free = new Set(aliases);
+  const block: { readonly bytes: Uint8Array; readonly expected: string; readonly call: LedgerCall }[] = [];
+  const asked: Promise<void>[] = [];
+  for (const [n, known] of identities.entries()) {
+    // Somebody who is deactivated can do nothing any more, and gives his place away.
+    const isOver = world.account(known.did).record?.deactivated === true && chance.sometimes(2);
+    const person = isOver ? identityOf(`${known.label}+`) : known;
+    identities[n] = person;
+    const account = world.account(person.did);
+    const call = randomCall(chance, { person, account, nowMs: world.nowMs, aliases });
+    // Two calls of one block must not name one alias, so that each can be judged by itself.
+    const named = aliasesNamed(call);
+    if (named.some((alias) => !free.has(alias) && aliases.includes(alias))) continue;
+    for (const alias of named) free.delete(alias);
+    for (const alias of account.record?.aliases ?? []) free.delete(alias);
+    run.calls++;
+    const input = { account, aliasHolder: (alias: string) => world.aliases.get(alias) ?? null, call, nowMs: world.nowMs, operator: key.publicKey, bounds: surface.bounds };
+    const outcome = apply(input);
+    const bytes = surface.encodeCall(call);
+    if (isRefusal(outcome)) run.refusals.add(outcome.error);
+    if (isOwned(call)) {
+      const expected = isRefusal(outcome) ? outcome.error : eventText(outcome.events);
+      block.push({ bytes: signedExtrinsic(bytes, { era, nonce: nonce++ }, { frame: surface.frame, key }), expected, call });
+    } else if (isRefusal(outcome)) {
+      asked.push(refusedByNode(run, { bytes: generalExtrinsic(bytes, era, surface.frame), error: outcome.error, call }));
+    } else block.push({ bytes: generalExtrinsic(bytes, era, surface.frame), expected: eventText(outcome.events), call });
+    if (!isRefusal(outcome)) {
+      run.taken++;
+      write(world, call, outcome);
+    }
+  }
+  await Promise.all(asked);
+  const hash = await node.ask<string>("dev_newBlock", [{ transactions: block.map(({ bytes }) => encodeHex0x(bytes)) }]);
+  await compareBlock(run, hash, block);
+  await compareState(run, hash, { identities, aliases, world });
+}
+
+function write(world: World, call: LedgerCall, outcome: Exclude<ReturnType<Apply>, { error: LedgerError }>): void {
+  if (isRefusal(outcome)) return;
+  world.accounts.set(call.did, outcome.account);
+  for (const alias of outcome.aliases.removed) world.aliases.delete(alias);
+  for (const alias of outcome.aliases.set) world.aliases.set(alias, call.did);
+  for (const { scope, key: name, policy } of outcome.policies) {
+    if (policy === null) world.policies.delete(`${scope} ${name}`);
+    else world.policies.set(`${scope} ${name}`, policy);
+  }
+}
+
+async function accountNonce(block: string): Promise<number> {
+  const name = encodeHex0x(storageKeys(surface).account(key.publicKey));
+  const [set] = await node.ask<{ changes: [string, string][] }[]>("state_queryStorageAt", [[name], block]);
+  const bytes = Uint8Array.fromHex(set!.changes[0]![1].slice(2));
+  return new DataView(bytes.buffer).getUint32(0, true);
+}
+
+async function refusedByNode(run: Run, given: { readonly bytes: Uint8Array; readonly error: string; readonly call: LedgerCall }): Promise<void> {
+  const { bytes, error, call } = given;
+  const answer = await node.ask<string>("author_submitExtrinsic", [encodeHex0x(bytes)]).then(
+    () => "taken",
+    (refusal: unknown) => String(refusal),
+  );
+  const custom = /"custom":(\d+)/.exec(answer)?.[1];
+  const name = custom !== undefined ? errors[Number(custom)] : /badProof/.test(answer) ? "InvalidSignature" : answer;
+  if (name !== error) run.differences.push(`${describeCall(call)}: the model refuses with ${error}, the runtime: ${name}`);
+}
+
+async function compareBlock(run: Run, hash: string, expected: readonly { bytes: Uint8Array; expected: string; call: LedgerCall }[]): Promise<void> {
+  const { block } = await node.ask<{ block: { extrinsics: string[] } }>("chain_getBlock", [hash]);
+  const places = new Map(block.extrinsics.map((text, index) => [extrinsicHash(Uint8Array.fromHex(text.slice(2))), index]));
+  const name = encodeHex0x(storageKeys(surface).events);
+  const bytes = await node.ask<string>("state_getStorage", [name, hash]);
+  const records = registry.createType("Vec<FrameSystemEventRecord>", bytes) as unknown as EventRecord[];
+  const said = new Map<number, string[]>();
+  for (const { phase, event } of records) {
+    if (!phase.isApplyExtrinsic) continue;
+    const lines = said.get(phase.asApplyExtrinsic.toNumber()) ?? [];
+    said.set(phase.asApplyExtrinsic.toNumber(), lines);
+    if (event.section === "didRegistry" || event.section === "deliveryPolicy") lines.push(textOfEvent(event));
+    else if (event.method === "ExtrinsicFailed") {
+      const error = event.data[0] as unknown as { isModule: boolean; asModule: never; type: string };
+      lines.push(error.isModule ? registry.findMetaError(error.asModule).name : error.type);
+    }
+  }
+  for (const one of expected) {
+    const place = places.get(extrinsicHash(one.bytes));
+    const found = place === undefined ? "not in the block" : (said.get(place) ?? []).join(" ");
+    if (found !== one.expected) run.differences.push(`${describeCall(one.call)}: the model says ${one.expected}, the runtime: ${found}`);
+  }
+}
+
+/** Names with the texts of their fields; the account of a registration shows in its record. */
+function textOfEvent(event: EventRecord["event"]): string {
+  const fields = event.data.flatMap((field) => {
+    if (field.toRawType() === "Bytes") return [decodeUtf8(field.toU8a(true)) ?? "?"];
+    return event.section === "deliveryPolicy" ? [field.toString().toLowerCase()] : [];
+  });
+  return `${event.method}(${fields.join(",")})`;
+}
+
+function eventText(events: readonly { readonly name: string }[]): string {
+  const text = ({ name, account: _, ...fields }: { readonly name: string; readonly account?: unknown }) => `${name}(${Object.values(fields).join(",")})`;
+  return events.map(text).join(" ");
+}
+
+async function compareState(run: Run, hash: string, { identities, aliases, world }: Pick<Cast, "identities" | "aliases" | "world">): Promise<void> {
+  await until("the plugin to see the block", async () => (await ledger.head()).finalized.hash === hash);
+  const differs = (what: string, found: unknown, expected: unknown) => {
+    if (!Bun.deepEquals(found, expected)) run.differences.push(`${what}: the model has ${show(expected)}, the chain ${show(found)}`);
+  };
+  await Promise.all([
+    ...identities.map(async ({ did }) => differs(did, await ledger.account(did), world.account(did))),
+    ...aliases.map(async (alias) => differs(alias, await ledger.aliasHolder(alias), world.aliases.get(alias) ?? null)),
+    ...identities.flatMap(({ did }) =>
+      (["recipient", "tag", "persona"] as const).map(async (scope) =>
+        differs(`${scope} ${did}`, await ledger.policy(scope, did), world.policies.get(`${scope} ${did}`) ?? null),
+      ),
+    ),
+  ]);
+}
+
+const show = (value: unknown): string =>
+  JSON.stringify(value, (_, part: unknown) => (typeof part === "bigint" ? `${part}n` : part instanceof Uint8Array ? part.toHex() : part));
+const describeCall = (call: LedgerCall): string => `${call.name} ${show(call)}`.slice(0, 600);
+
+describe("the runtime and the model", () => {
+  test("agree on every call, event and record", async () => {
+    const run = await play({ seed: 20_260_716, untilMs: Date.now() + 45_000, apply: applyCall, label: "both" });
+    console.log(`${run.calls} calls, ${run.taken} taken, refusals: ${[...run.refusals].sort().join(" ")}`);
+    expect(run.differences).toEqual([]);
+    expect(run.taken).toBeGreaterThan(100);
+    expect(run.refusals.size).toBeGreaterThan(20);
+  }, 100_000);
+
+  /** One rule changed on the model's side, each of which the comparison must notice. */
+  const canaries: Readonly<Record<string, Apply>> = {
+    "a DID may have no alias": (input) => applyCall({ ...input, bounds: { ...input.bounds, aliases: 0 } }),
+    "authorizations live two minutes longer": (input) => applyCall({ ...input, nowMs: input.nowMs - 120_000 }),
+    "every alias is free": (input) => applyCall({ ...input, aliasHolder: () => null }),
+    "another account owns what is registered": (input) => applyCall({ ...input, operator: new Uint8Array(32) }),
+    "an event is left out": (input) => {
+      const outcome = applyCall(input);
+      return isRefusal(outcome) ? outcome : { ...outcome, events: outcome.events.slice(1) };
+    },
+  };
+  for (const [number, [name, apply]] of Object.entries(canaries).entries()) {
+    test(`would be told apart if ${name}`, async () => {
+      const run = await play({ seed: number + 1, untilMs: Date.now() + 40_000, apply, label: "canary" });
+      expect(run.differences.length).toBeGreaterThan(0);
+    }, 60_000);
+  }
+});
