@@ -5,14 +5,14 @@
  * of the development mode.
  */
 import { resolve } from "node:path";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { type Client, connect, lookUp } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/confirm.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import { defaultKeysFolder, type Identity, listIdentities, loadIdentity } from "../client/keys.ts";
 import type { Did } from "../core/did.ts";
 import { parseDuration } from "../core/time.ts";
-import { CommandFailure, failed } from "./outcome.ts";
+import { CommandFailure, failed, machineRefusal } from "./outcome.ts";
 import { createReport, printable, type Report } from "./report.ts";
 
 const urlDefault = "http://127.0.0.1:7400";
@@ -41,7 +41,11 @@ export type WaitFlags = { readonly wait?: boolean; readonly timeout?: number };
 export function addWaitFlags(command: Command): Command {
   return command
     .option("--no-wait", "do not wait for settlement")
-    .option("--timeout <duration>", "how long to wait: 30s, 5m", parseWait, waitingDefault.timeoutMs);
+    .addOption(
+      new Option("--timeout <duration>", "how long to wait: 30s, 5m")
+        .argParser(parseWait)
+        .default(waitingDefault.timeoutMs, `${waitingDefault.timeoutMs / 1_000}s`),
+    );
 }
 
 export function addIdentityFlag(command: Command): Command {
@@ -52,6 +56,14 @@ export function parseWait(text: string): number {
   const ms = parseDuration(text);
   if (ms === null) throw new InvalidArgumentError("a duration such as 30s or 5m");
   return ms;
+}
+
+/** Collects the addresses of an option that takes several. */
+export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
+  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
+    throw new InvalidArgumentError("an address that begins with https:// or http://");
+  }
+  return [...(before ?? []), text];
 }
 
 export function parseCount(text: string): number {
@@ -77,10 +89,9 @@ export async function runSession(flags: ConnectionFlags, work: (session: Session
     await work(openSession(flags, report));
   } catch (error) {
     if (error instanceof ClientError) throw renderFailure(error, flags.json === true);
-    if (error instanceof CommandFailure && flags.json === true) {
-      const failure = { ok: false, code: "failed", message: error.message, status: null };
-      throw new CommandFailure(JSON.stringify(failure), error.exitCode);
-    }
+    if (error instanceof CommandFailure && flags.json === true) throw renderLocal(error.message, error.exitCode);
+    const refusal = machineRefusal(error);
+    if (refusal !== null && flags.json === true) throw renderLocal(refusal, 1);
     throw error;
   } finally {
     report.end();
@@ -100,6 +111,11 @@ function openSession(flags: ConnectionFlags, report: Report): Session {
     keysFolder: resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder()),
     report,
   };
+}
+
+/** A failure that no node told of, as `--json` shows it. */
+function renderLocal(message: string, exitCode: 1 | 2): CommandFailure {
+  return new CommandFailure(JSON.stringify({ ok: false, code: "failed", message, status: null }), exitCode);
 }
 
 function renderFailure(error: ClientError, json: boolean): CommandFailure {

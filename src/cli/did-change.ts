@@ -20,6 +20,7 @@ import {
   addWaitFlags,
   type ConnectionFlags,
   chooseIdentity,
+  collectUrls,
   parseCount,
   runSession,
   type Session,
@@ -252,7 +253,7 @@ function registerServiceCommands(did: Command): void {
       .command("add-service <id>")
       .description("publish a service, or replace the one with this id")
       .requiredOption("--type <type>", "relay, cache, inbox, or a type name in full")
-      .requiredOption("--endpoint <url...>", "1 to 5 addresses")
+      .requiredOption("--endpoint <url...>", "1 to 5 addresses", collectUrls)
       .option("--authorize <key...>", "ids of the methods that may read there")
       .option("--priority <number>", "lower comes first", parseCount),
     addService,

@@ -8,6 +8,7 @@ import type { Command } from "commander";
 import type { Submission } from "../client/directory.ts";
 import { isRecord, jsonBody } from "../client/http.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/bytes.ts";
+import { parseDidUrl } from "../core/did.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";
 import { failed } from "./outcome.ts";
 
@@ -16,7 +17,7 @@ export function registerExternalCommands(did: Command): void {
     .command("prepare <target> <action>")
     .description("let the Directory make what a key held elsewhere has to sign")
     .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
-    .option("--signer <id>", "root, or the id of a method")
+    .option("--signer <id>", "root, or the id of a method, such as #k1")
     .option("--out <file>", "keep the preparation in a file for submit");
   addConnectionFlags(prepare).action((target: string, action: string, flags: PrepareFlags) =>
     runSession(flags, (session) => prepareChange(session, target, action, flags)),
@@ -52,7 +53,9 @@ async function prepareChange(session: Session, target: string, action: string, f
 
 async function prepareUpdate(session: Session, target: string, members: Record<string, unknown>) {
   const did = await targetDid(session, target);
-  return session.client.directory.prepare(did, { did, ...members });
+  const { signer_key_id: signer } = members;
+  const signerId = typeof signer === "string" ? (parseDidUrl(signer, did) ?? signer) : signer;
+  return session.client.directory.prepare(did, { did, ...members, signer_key_id: signerId });
 }
 
 async function submitPrepared(session: Session, file: string, flags: SubmitFlags): Promise<void> {

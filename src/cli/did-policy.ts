@@ -43,7 +43,9 @@ function registerShow(policy: Command): void {
       ]);
       const lines = [
         answer === null ? `${did} has no policy: the limits of the nodes hold` : JSON.stringify(answer.policy, null, 2),
-        `links ${JSON.stringify(record.delivery_policy_links)}`,
+        record.delivery_policy_links === null
+          ? "no policy is linked"
+          : `links ${JSON.stringify(record.delivery_policy_links, null, 2)}`,
       ];
       const result = { did, policy: answer?.policy ?? null, delivery_policy_links: record.delivery_policy_links };
       session.report.result(result, lines.join("\n"));

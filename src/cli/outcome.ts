@@ -13,6 +13,14 @@ export class CommandFailure extends Error {
   }
 }
 
+/**
+ * What the machine refused (a folder that may not be written, a full disk), in a line; `null` for anything
+ * else. Such an error is no bug, and its stack would say nothing to the person who runs the command.
+ */
+export function machineRefusal(error: unknown): string | null {
+  return error instanceof Error && "syscall" in error && "code" in error ? error.message : null;
+}
+
 /** Exit code 1. */
 export function failed(message: string): CommandFailure {
   return new CommandFailure(message, 1);

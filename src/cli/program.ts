@@ -12,7 +12,7 @@ import { registerDoctorCommand } from "./doctor.ts";
 import { registerHealthCommand } from "./health.ts";
 import { registerKeyCommand } from "./key.ts";
 import { registerListenCommand } from "./listen.ts";
-import { CommandFailure } from "./outcome.ts";
+import { CommandFailure, machineRefusal } from "./outcome.ts";
 import { registerPurgeCommand } from "./purge.ts";
 import { registerQueryCommand } from "./query.ts";
 import { registerReceiveCommand } from "./receive.ts";
@@ -25,7 +25,7 @@ function createProgram(): Command {
     .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
     .version(version)
     .exitOverride()
-    .showHelpAfterError();
+    .showHelpAfterError("Add --help to see how the command is used.");
   registerDidCommand(program);
   registerSendCommand(program);
   registerReceiveCommand(program);
@@ -53,6 +53,11 @@ export async function runProgram(argv: readonly string[]): Promise<number> {
     if (error instanceof CommandFailure) {
       console.error(error.message);
       return error.exitCode;
+    }
+    const refusal = machineRefusal(error);
+    if (refusal !== null) {
+      console.error(refusal);
+      return 1;
     }
     // The stack alone: the runtime would print lines of the compiled program beside it.
     console.error(error instanceof Error ? error.stack : error);

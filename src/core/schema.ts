@@ -61,8 +61,14 @@ function faultOfErrors(found: Iterable<ValueError>): Fault {
     if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
     if (errors.size === inputErrorsMax) break;
   }
-  const count = errors.size === inputErrorsMax ? `${inputErrorsMax} or more members` : `${errors.size} member(s)`;
-  return fault("invalid_request", `${count} of the body are not acceptable`, { errors: [...errors.values()] });
+  return fault("invalid_request", detailOf([...errors.values()]), { errors: [...errors.values()] });
+}
+
+/** The first error in words, for who reads the detail alone, and how many more are listed. */
+function detailOf([first, ...others]: readonly InputError[]): string {
+  if (first === undefined) return "the body is not acceptable";
+  const where = first.pointer === "" ? "the body" : first.pointer;
+  return `${where}: ${first.message}${others.length === 0 ? "" : `; ${others.length} more in errors`}`;
 }
 
 /** A pointer whose last step is too long to repeat ends at the parent. */
@@ -184,11 +190,11 @@ export const problemShape = open(
     type: "/problems/invalid_request",
     title: "The request does not have the required shape",
     status: 400,
-    detail: "1 member(s) of the body are not acceptable",
+    detail: "/nonce: is missing",
     code: "invalid_request",
     request_id: "0190b3b4-0000-7000-8000-0000000000aa",
     error: "invalid_request",
-    message: "1 member(s) of the body are not acceptable",
+    message: "/nonce: is missing",
     errors: [{ pointer: "/nonce", message: "is missing" }],
   },
 );
