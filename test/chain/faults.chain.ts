@@ -1,0 +1,312 @@
+/**
+ * What goes wrong with nodes, connections and accounts: no call is lost, none is doubled, none is called
+ * failed that was not, and a chain that can't be asked is never taken for an empty one.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { isFault } from "../../src/core/fault.ts";
+import { type Ledger, type Store, type StoreEnvironment, StoreError, type Submission } from "../../src/storage/contract.ts";
+import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
+import { openProxy, type Proxy } from "./proxy.ts";
+import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";
+
+let node: Node;
+beforeAll(async () => {
+  node = await startNode({ manual: true });
+}, 60_000);
+afterAll(endStand);
+
+const logged: string[] = [];
+const environment: StoreEnvironment = {
+  now: Date.now,
+  log: (_, message, fields) => logged.push(`${message} ${JSON.stringify(fields)}`),
+  fatal: (reason) => logged.push(`fatal: ${reason}`),
+};
+const quick = { reconnect_max_ms: 200, request_timeout_ms: 1_500, block_time_ms: 200, resend_ms: 400, start_wait_ms: 1_000 };
+
+const stranger = () => identityOf(crypto.randomUUID());
+const register = (identity: Identity) => registrationOf(identity, { timestamp: String(Date.now()) });
+
+async function taken(ledger: Ledger, identity: Identity): Promise<Submission> {
+  const outcome = await ledger.submit(register(identity), "register");
+  if (isFault(outcome)) throw new Error(`${outcome.code} ${outcome.detail}`);
+  return outcome;
+}
+
+/** Builds blocks until every submission has come to its end. */
+async function settle(ledger: Ledger, submissions: readonly Submission[], build = true): Promise<Submission[]> {
+  return until(
+    "the submissions to settle",
+    async () => {
+      if (build) await makeBlock(node);
+      await Bun.sleep(100);
+      const now = await Promise.all(submissions.map(({ txHash }) => ledger.submission(txHash)));
+      return now.every((one) => one !== null && one.state !== "pending" && one.state !== "in_block") ? (now as Submission[]) : null;
+    },
+    40_000,
+  );
+}
+
+async function eachOnce(ledger: Ledger, identities: readonly Identity[]): Promise<void> {
+  for (const { did } of identities) expect((await ledger.account(did)).record?.version).toBe(1n);
+}
+
+async function codeOf(work: Promise<unknown>): Promise<string> {
+  return work.then(
+    () => "answered",
+    (error: unknown) => (error instanceof StoreError ? error.code : String(error)),
+  );
+}
+
+async function withStore<T>(settings: Record<string, unknown>, use: (store: Store, ledger: Ledger) => Promise<T>, endpoints = [node.endpoint]): Promise<T> {
+  const store = await openStore(environment, { endpoints, ...quick, ...settings });
+  try {
+    return await use(store, store.capabilities.ledger!);
+  } finally {
+    await store.close();
+  }
+}
+
+async function behindProxy<T>(use: (proxy: Proxy, ledger: Ledger, store: Store) => Promise<T>, settings = {}): Promise<T> {
+  const proxy = openProxy(node.endpoint);
+  try {
+    return await withStore(settings, (store, ledger) => use(proxy, ledger, store), [proxy.endpoint]);
+  } finally {
+    proxy.close();
+  }
+}
+
+describe("a connection", () => {
+  test("that is lost makes every answer unavailable, never absent, and comes back by itself", () =>
+    behindProxy(async (proxy, ledger, store) => {
+      const identity = stranger();
+      await settle(ledger, [await taken(ledger, identity)]);
+      proxy.cut();
+      await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+      for (const answer of [ledger.account(identity.did), ledger.aliasHolder("nobody"), ledger.policy("recipient", identity.did), ledger.head(), ledger.bounds(), ledger.submit(register(stranger()), "register")]) {
+        expect(await codeOf(answer)).toBe("unavailable");
+      }
+      proxy.mend();
+      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+      expect((await ledger.account(identity.did)).record?.version).toBe(1n);
+    }));
+
+  test("to a node that falls silent is left for the next endpoint", async () => {
+    const [first, second] = [openProxy(node.endpoint), openProxy(node.endpoint)];
+    await withStore({}, async (store, ledger) => {
+      expect(second.seen.size).toBe(0);
+      first.answer = () => "silence";
+      await until("the other endpoint", async () => second.seen.has("chain_getFinalizedHead"));
+      await until("an answer", async () => (await codeOf(store.probe())) === "answered");
+      expect((await ledger.account(stranger().did)).record).toBeNull();
+    }, [first.endpoint, second.endpoint]);
+    first.close();
+    second.close();
+  });
+
+  test("to a node that is catching up is not used, and the reason says so", async () => {
+    const proxy = openProxy(node.endpoint);
+    proxy.answer = ({ method }) => (method === "system_health" ? { result: { isSyncing: true, peers: 3, shouldHavePeers: true } } : null);
+    await withStore({}, async (store) => {
+      const reason = await store.probe().catch((error: Error) => error.message);
+      expect(reason).toContain("catching up");
+      proxy.answer = () => null;
+      await until("the node to be used", async () => (await codeOf(store.probe())) === "answered");
+    }, [proxy.endpoint]);
+    proxy.close();
+  });
+
+  test("to another chain is refused after a reconnection, and at the start with what differs", () =>
+    behindProxy(async (proxy, _, store) => {
+      const genesis = `0x${"77".repeat(32)}`;
+      proxy.answer = ({ method, params }) => (method === "chain_getBlockHash" && params[0] === 0 ? { result: genesis } : null);
+      proxy.cut();
+      await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+      proxy.mend();
+      await until("the refusal", async () => (await store.probe().then(() => "", String)).includes("begins with block"));
+      proxy.answer = () => null;
+      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+    }));
+
+  test("to a chain without our pallets ends the start and names what differs", async () => {
+    const opened = openStore(environment, { endpoints: [node.endpoint], ...quick, did_registry_pallet: "Registry" });
+    expect(await opened.then(() => "", String)).toContain("there is no pallet Registry");
+    const other = openStore(environment, { endpoints: [node.endpoint], ...quick, did_registry_pallet: "DeliveryPolicy" });
+    expect(await other.then(() => "", String)).toContain("storage DeliveryPolicy.Dids is missing");
+  });
+
+  test("that never stood lets the program start, and is waited for", async () => {
+    const proxy = openProxy(node.endpoint);
+    proxy.cut();
+    await withStore({}, async (store, ledger) => {
+      expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
+      expect((await ledger.operator()).length).toBe(32);
+      proxy.mend();
+      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+    }, [proxy.endpoint]);
+    proxy.close();
+  });
+});
+
+describe("a node", () => {
+  test("that is killed in the middle of submissions, and one that stands behind it, are not asked", async () => {
+    const mortal = await startNode({ manual: true });
+    await mortal.ask("dev_newBlock", [{ count: 3 }]);
+    await withStore({}, async (store, ledger) => {
+      const outcomes = Promise.allSettled(Array.from({ length: 10 }, () => taken(ledger, stranger())));
+      await mortal.kill();
+      for (const outcome of await outcomes) {
+        if (outcome.status === "fulfilled") expect((await ledger.submission(outcome.value.txHash))?.state).toBe("pending");
+        else expect(outcome.reason).toBeInstanceOf(StoreError);
+      }
+      await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+      const reborn = await startNode({ manual: true, port: mortal.port });
+      await until("the reason", async () => (await store.probe().then(() => "", String)).includes("was final before"));
+      expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
+      await reborn.ask("dev_newBlock", [{ count: 4 }]);
+      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+    }, [mortal.endpoint]);
+  }, 60_000);
+});
+
+describe("calls", () => {
+  test("survive connections that are cut in the middle of 60 registrations", () =>
+    behindProxy(async (proxy, ledger) => {
+      const identities = Array.from({ length: 60 }, stranger);
+      const work = Promise.all(identities.map((identity) => taken(ledger, identity)));
+      const submissions = await work;
+      for (let cut = 0; cut < 3; cut++) {
+        await Bun.sleep(250);
+        proxy.cut();
+        await makeBlock(node);
+        await Bun.sleep(150);
+        proxy.mend();
+      }
+      const ends = await settle(ledger, submissions);
+      expect(new Set(ends.map(({ state }) => state))).toEqual(new Set(["finalized"]));
+      await eachOnce(ledger, identities);
+    }), 60_000);
+
+  test("wait while blocks are withheld, and are neither failed nor dropped by that", () =>
+    withStore({}, async (_, ledger) => {
+      const identities = Array.from({ length: 5 }, stranger);
+      const submissions = await Promise.all(identities.map((identity) => taken(ledger, identity)));
+      await Bun.sleep(2_500);
+      for (const { txHash } of submissions) expect((await ledger.submission(txHash))?.state).toBe("pending");
+      const ends = await settle(ledger, submissions);
+      expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
+      await eachOnce(ledger, identities);
+    }));
+
+  test("that a node took and lost are sent again", () =>
+    behindProxy(async (proxy, ledger) => {
+      let lost = 0;
+      proxy.answer = ({ method }) => (method === "author_submitExtrinsic" && lost++ < 4 ? { result: `0x${"00".repeat(32)}` } : null);
+      const identities = Array.from({ length: 4 }, stranger);
+      const submissions = await Promise.all(identities.map((identity) => taken(ledger, identity)));
+      const ends = await settle(ledger, submissions);
+      expect(lost).toBeGreaterThan(4);
+      expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
+      await eachOnce(ledger, identities);
+    }));
+
+  test("are dropped when no block took them within their life, and their nonce serves the next", () =>
+    behindProxy(
+      async (proxy, ledger) => {
+        proxy.answer = ({ method }) => (method === "author_submitExtrinsic" ? { result: `0x${"00".repeat(32)}` } : null);
+        const submission = await taken(ledger, stranger());
+        const [end] = await settle(ledger, [submission]);
+        expect([end?.state, end?.reason?.code]).toEqual(["dropped", "chain_submission_rejected"]);
+        proxy.answer = () => null;
+        const identity = stranger();
+        const [next] = await settle(ledger, [await taken(ledger, identity)]);
+        expect(next?.state).toBe("finalized");
+      },
+      { lifetime_blocks: 8 },
+    ));
+
+  test("are found after a restart, whether a block took them meanwhile or not", async () => {
+    const outbox = freshPath("outbox");
+    const identities = Array.from({ length: 12 }, stranger);
+    const submissions = await withStore({ outbox }, async (_, ledger) => {
+      const all = await Promise.all(identities.map((identity) => taken(ledger, identity)));
+      await Bun.sleep(200);
+      return all;
+    });
+    await makeBlock(node);
+    await withStore({ outbox }, async (_, ledger) => {
+      const ends = await settle(ledger, submissions);
+      expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
+      await eachOnce(ledger, identities);
+    });
+  });
+
+  test("of one proof by two Directories have one effect, and both say finalized or why not", async () => {
+    await withStore({}, (_, one) =>
+      withStore({}, async (_, two) => {
+        const identity = stranger();
+        await settle(one, [await taken(one, identity)]);
+        const terms = { nonce: 0n, validUntilMs: BigInt(Date.now() + 600_000), signerKeyId: "root" };
+        const alias = `a-${crypto.randomUUID()}`;
+        const call = authorizedCall({ action: "add_alias", did: identity.did, alias }, terms, identity.root);
+        const outcomes = await Promise.all([one, two].map((ledger) => ledger.submit(call, "add_alias")));
+        for (const [i, ledger] of [one, two].entries()) {
+          const outcome = outcomes[i]!;
+          if (isFault(outcome)) throw new Error(outcome.detail);
+          const [end] = await settle(ledger, [outcome]);
+          expect(end?.state).toBe("finalized");
+        }
+        expect((await one.account(identity.did)).counters.alias).toBe(1n);
+      }),
+    );
+  });
+
+  test("of two Directories on one operator account all come through", () =>
+    withStore({}, (_, one) =>
+      withStore({}, async (_, two) => {
+        const identities = Array.from({ length: 12 }, stranger);
+        const submissions = await Promise.all(identities.map((identity, i) => taken(i % 2 === 0 ? one : two, identity)));
+        const mine = (rest: number) => submissions.filter((_, i) => i % 2 === rest);
+        const ends = [...(await settle(one, mine(0))), ...(await settle(two, mine(1)))];
+        expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
+        await eachOnce(one, identities);
+      }),
+    ), 90_000);
+});
+
+describe("the best head", () => {
+  test("holds a call as in_block until the block is final, and gives it back when the block is not", () =>
+    behindProxy(async (proxy, ledger) => {
+      const frozen = await node.ask<string>("chain_getFinalizedHead");
+      proxy.answer = ({ method }) => (method === "chain_getFinalizedHead" ? { result: frozen } : null);
+      const identity = stranger();
+      const submission = await taken(ledger, identity);
+      await until("the node to hold the call", async () => (await node.ask<string[]>("author_pendingExtrinsics")).length > 0);
+      await makeBlock(node);
+      const stateIs = (state: string) => async () => (await ledger.submission(submission.txHash))?.state === state;
+      await until("in_block", stateIs("in_block"));
+      expect((await ledger.account(identity.did)).record).toBeNull();
+      await node.ask("dev_setHead", [frozen]);
+      await until("the retraction", stateIs("pending"));
+      proxy.answer = () => null;
+      const [end] = await settle(ledger, [submission]);
+      expect(end?.state).toBe("finalized");
+      await eachOnce(ledger, [identity]);
+    }));
+});
+
+describe("memory of answers", () => {
+  test("asks the node once per block for one question, however often it is put", () =>
+    behindProxy(async (proxy, ledger) => {
+      const { did } = stranger();
+      await ledger.account(did);
+      const asked = proxy.seen.get("state_queryStorageAt");
+      await Promise.all(Array.from({ length: 50 }, () => ledger.account(did)));
+      expect(proxy.seen.get("state_queryStorageAt")).toBe(asked!);
+      const { hash } = (await ledger.head()).finalized;
+      await makeBlock(node);
+      await until("the next head", async () => (await ledger.head()).finalized.hash !== hash);
+      await ledger.account(did);
+      // One question for the head itself and one for the account.
+      expect(proxy.seen.get("state_queryStorageAt")).toBe(asked! + 2);
+    }));
+});
