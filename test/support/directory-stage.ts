@@ -13,7 +13,15 @@ import type { DirectoryOptions } from "../../src/nodes/directory.ts";
 import type { Route } from "../../src/nodes/http.ts";
 import { codesOf } from "../../src/nodes/openapi.ts";
 import { type Ledger, StoreError } from "../../src/storage/contract.ts";
-import { type Json, type Reply, type Terms, type TestDirectory, testDirectory, updateBodyOf } from "./directory.ts";
+import {
+  type Json,
+  type Reply,
+  type Terms,
+  type TestDirectory,
+  type TestDirectoryOptions,
+  testDirectory,
+  updateBodyOf,
+} from "./directory.ts";
 import { type Identity, identityOf, keyOf, methodOf } from "./identity.ts";
 
 export type Scenario = {
@@ -40,9 +48,13 @@ export type Stage = TestDirectory & {
   readonly fresh: (document?: (identity: Identity) => Json) => Promise<Identity>;
 };
 
-export async function openStage(options: Partial<DirectoryOptions> = {}): Promise<Stage> {
+/** `elsewhere` plays on another driver than the memory one. */
+export async function openStage(
+  options: Partial<DirectoryOptions> = {},
+  elsewhere: Pick<TestDirectoryOptions, "open"> = {},
+): Promise<Stage> {
   const trouble: { how: "none" | "unreadable" | "full" | "refusing" } = { how: "none" };
-  const directory = await testDirectory({ options, around: (ledger) => troubled(ledger, trouble) });
+  const directory = await testDirectory({ ...elsewhere, options, around: (ledger) => troubled(ledger, trouble) });
   let count = 0;
   const fresh = async (document = richDocument) => {
     const identity = identityOf(`stage ${count++}`);
