@@ -16,7 +16,8 @@ import { faultOfRefusal, isRefusal } from "../../core/refusal.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale-calls.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKeys, isSameRegistration } from "../../storage/embedded-state.ts";
-import { type Contents, readContents, readOutcomes } from "./blocks.ts";
+import { BestBlocks } from "./best.ts";
+import { readContents, readOutcomes } from "./blocks.ts";
 import { callMark, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
 import { faultOfFailure, lifeOver, poolCodes, renewedTooOften } from "./faults.ts";
 import type { Link } from "./link.ts";
@@ -60,7 +61,6 @@ type Entry = {
 };
 
 const renewalsMax = 32;
-const bestBlocksMax = 32;
 const rereadsMax = 8;
 
 export class Lane {
@@ -68,18 +68,22 @@ export class Lane {
   private readonly byMark = new Map<string, Entry>();
   private readonly claims = new Map<string, Entry>();
   private readonly nonces = new Map<number, Entry>();
-  private readonly best = new Map<string, Contents>();
+  private readonly best: BestBlocks;
   private nextSequence = 0n;
   /** Every finalized block up to this one was looked through for what is pending. */
   private scanned: bigint | null = null;
   private work: Promise<void> = Promise.resolve();
-  private bestWork: Promise<void> | null = null;
-  private bestWanted: string | null = null;
   private readonly taking = new Set<Promise<unknown>>();
   private timer: ReturnType<typeof setInterval> | null = null;
   private closing = false;
 
   constructor(private readonly options: LaneOptions) {
+    this.best = new BestBlocks({
+      link: options.link,
+      log: options.environment.log,
+      isWanted: () => this.entries.size > 0,
+      onMarks: (marks) => this.mark(marks),
+    });
     for (const pending of options.outbox.pending()) {
       this.enter({ ...fresh(pending, Promise.resolve()), accepted: true });
       this.nextSequence = pending.sequence + 1n;
@@ -89,10 +93,6 @@ export class Lane {
 
   start(): void {
     this.timer = setInterval(() => this.resend(), Math.max(50, this.options.limits.resendMs / 2));
-  }
-
-  get size(): number {
-    return this.entries.size;
   }
 
   submission(txHash: string): Submission | null {
@@ -357,8 +357,10 @@ export class Lane {
       this.scanned = head.number;
       return;
     }
-    const births = [...this.entries.values()].map((entry) => entry.pending.wire.birth);
-    const oldest = births.reduce((least, birth) => (birth < least ? birth : least)) + 1n;
+    let oldest = head.number + 1n;
+    for (const { pending } of this.entries.values()) {
+      if (pending.wire.birth < oldest) oldest = pending.wire.birth + 1n;
+    }
     // A head that is not beyond what was looked through is another branch.
     let number =
       this.scanned === null || this.scanned >= head.number || this.scanned + 1n < oldest ? oldest : this.scanned + 1n;
@@ -428,49 +430,14 @@ export class Lane {
     this.pump();
   }
 
-  // ---------------------------------------------------------------------------------------------- best heads
-
-  /** Of heads that come faster than they can be looked through, the newest counts. */
+  /** A best head: what lies in a block that is not final yet is shown as such, until it is or is taken back. */
   onBest(hash: string): void {
-    if (!this.options.watchBest || this.closing) return;
-    this.bestWanted = hash;
-    this.bestWork ??= this.followBest().finally(() => {
-      this.bestWork = null;
-    });
+    if (this.options.watchBest) this.best.onBest(hash);
   }
 
-  private async followBest(): Promise<void> {
-    while (this.bestWanted !== null && !this.closing) {
-      const hash = this.bestWanted;
-      this.bestWanted = null;
-      if (this.entries.size === 0) continue;
-      try {
-        await this.lookBest(hash);
-      } catch (error) {
-        if (!(error instanceof StoreError))
-          this.options.environment.log("warn", "a best block can't be read", { error: String(error) });
-      }
-    }
-  }
-
-  /** From the best head back to the finalized one; what lies on no such block any more was retracted. */
-  private async lookBest(hash: string): Promise<void> {
-    const session = this.options.link.session();
-    const { head } = session;
-    for (const [known, { number }] of this.best) if (number <= head.number) this.best.delete(known);
-    const marked = new Map<Entry, Block>();
-    for (let at = hash, steps = 0; at !== head.hash && steps < bestBlocksMax; steps++) {
-      const contents = this.best.get(at) ?? (await readContents(session, at, head.surface));
-      if (contents === null || contents.number <= head.number) break;
-      this.best.set(at, contents);
-      for (const mark of contents.marks.keys()) {
-        const entry = this.byMark.get(mark);
-        if (entry !== undefined) marked.set(entry, { number: contents.number, hash: at, timeMs: head.timeMs });
-      }
-      at = contents.parentHash;
-    }
+  private mark(marks: ReadonlyMap<string, Block>): void {
     for (const entry of this.entries.values()) {
-      const block = marked.get(entry) ?? null;
+      const block = marks.get(entry.pending.wire.mark) ?? null;
       if (block === null && entry.inBlock !== null) entry.sentAtMs = null;
       entry.inBlock = block;
     }
@@ -480,7 +447,7 @@ export class Lane {
   async close(): Promise<void> {
     this.closing = true;
     if (this.timer !== null) clearInterval(this.timer);
-    await Promise.allSettled([...this.taking, this.work, this.bestWork]);
+    await Promise.allSettled([...this.taking, this.work, this.best.close()]);
   }
 }
 

@@ -4,7 +4,7 @@
  * refused with a list that says every difference.
  * Source: issue "the chain is real" (start-up check), chain-facts 1.1, 1.7, 1.9, 1.10.
  */
-import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry } from "@polkadot/types";
+import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/bounds.ts";
 import { concatBytes } from "../../core/bytes.ts";
@@ -81,7 +81,7 @@ export function readSurface(
     prefixOf: (map) => prefixes.get(map)!,
     encodeCall: (call) => concatBytes(calls.get(call.name)!, encodeLedgerCall(call).subarray(2)),
     outcomes(events) {
-      const records = registry.createType(registry.createLookupType(eventsType!), events) as unknown as EventRecord[];
+      const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
       return outcomesOf(records, names);
     },
   };
@@ -89,15 +89,14 @@ export function readSurface(
 
 /** An extension without an entry in our table must add nothing, neither to the extrinsic nor to what is signed. */
 function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): string[] {
-  // The library loses the second type when it turns version 14 into the latest.
+  // The library loses the second type when it turns an older version into the latest.
+  const older = metadata.version === 14 ? metadata.asV14 : metadata.version === 15 ? metadata.asV15 : null;
   const found =
-    metadata.version === 14
-      ? metadata.asV14.extrinsic.signedExtensions.map(
-          (one) => [one.identifier, one.type, one.additionalSigned] as const,
-        )
-      : metadata.asLatest.extrinsic.transactionExtensions.map(
+    older === null
+      ? metadata.asLatest.extrinsic.transactionExtensions.map(
           (one) => [one.identifier, one.type, one.implicit] as const,
-        );
+        )
+      : older.extrinsic.signedExtensions.map((one) => [one.identifier, one.type, one.additionalSigned] as const);
   return found
     .map(([name, explicit, implicit]) => ({
       name: name.toString(),

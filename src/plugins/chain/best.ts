@@ -1,0 +1,72 @@
+/**
+ * The blocks between the finalized head and the best one: what lies in them may come or may be taken
+ * back. Of heads that come faster than they can be looked through, the newest counts.
+ */
+import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { type Contents, readContents } from "./blocks.ts";
+import type { Link } from "./link.ts";
+
+const blocksMax = 32;
+
+export type BestOptions = {
+  readonly link: Link;
+  readonly log: StoreEnvironment["log"];
+  /** Whether anything is waited for at all. */
+  readonly isWanted: () => boolean;
+  /** Told after each look: where every mark lies that lies in one of those blocks. */
+  readonly onMarks: (marks: ReadonlyMap<string, Block>) => void;
+};
+
+export class BestBlocks {
+  private readonly known = new Map<string, Contents>();
+  private wanted: string | null = null;
+  private work: Promise<void> | null = null;
+  private closing = false;
+
+  constructor(private readonly options: BestOptions) {}
+
+  onBest(hash: string): void {
+    if (this.closing) return;
+    this.wanted = hash;
+    this.work ??= this.follow().finally(() => {
+      this.work = null;
+    });
+  }
+
+  private async follow(): Promise<void> {
+    while (this.wanted !== null && !this.closing) {
+      const hash = this.wanted;
+      this.wanted = null;
+      if (!this.options.isWanted()) continue;
+      try {
+        this.options.onMarks(await this.look(hash));
+      } catch (error) {
+        if (error instanceof StoreError) continue;
+        this.options.log("warn", "a best block can't be read", { error: String(error) });
+      }
+    }
+  }
+
+  /** From the best head back to the finalized one. */
+  private async look(hash: string): Promise<Map<string, Block>> {
+    const session = this.options.link.session();
+    const { head } = session;
+    for (const [known, { number }] of this.known) if (number <= head.number) this.known.delete(known);
+    const marked = new Map<string, Block>();
+    for (let at = hash, steps = 0; at !== head.hash && steps < blocksMax; steps++) {
+      const contents = this.known.get(at) ?? (await readContents(session, at, head.surface));
+      if (contents === null || contents.number <= head.number) break;
+      this.known.set(at, contents);
+      // The time of a block that may go again is not asked for: the finalized one's stands in.
+      const block: Block = { number: contents.number, hash: at, timeMs: head.timeMs };
+      for (const mark of contents.marks.keys()) marked.set(mark, block);
+      at = contents.parentHash;
+    }
+    return marked;
+  }
+
+  async close(): Promise<void> {
+    this.closing = true;
+    await this.work;
+  }
+}

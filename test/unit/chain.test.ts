@@ -1,0 +1,270 @@
+/**
+ * The chain driver without a chain: its options, the surface it reads from the kept metadata of the
+ * reference runtime, the bytes of its extrinsics as the chain library reads them, and its outbox.
+ */
+import { describe, expect, test } from "bun:test";
+import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
+import { embeddedBounds } from "../../src/core/bounds.ts";
+import { encodeHex0x } from "../../src/core/bytes.ts";
+import type { LedgerCall } from "../../src/core/ledger.ts";
+import { faultOfRefusal, ledgerErrors, refuse } from "../../src/core/refusal.ts";
+import { storageMapKey } from "../../src/core/scale.ts";
+import { encodeLedgerCall } from "../../src/core/scale-calls.ts";
+import { chainPlugin } from "../../src/plugins/chain/chain.ts";
+import {
+  callMark,
+  encodeCompact,
+  extrinsicHash,
+  type Frame,
+  generalExtrinsic,
+  marksOf,
+  signedExtrinsic,
+} from "../../src/plugins/chain/extrinsic.ts";
+import { faultOfFailure } from "../../src/plugins/chain/faults.ts";
+import { readAccountState, storageKeys } from "../../src/plugins/chain/keys.ts";
+import { Outbox, type Pending } from "../../src/plugins/chain/outbox.ts";
+import { readSurface, type Surface } from "../../src/plugins/chain/surface.ts";
+import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
+
+const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
+const kept = (await Bun.file(metadataFile).text()).trim();
+/** The kept form may be any version of the metadata that the runtime tells. */
+const metadataHex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
+const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+const version = { specVersion: 1, transactionVersion: 1 };
+const genesis = new Uint8Array(32).fill(0x45);
+
+function surfaceOf(given = names): Surface | string[] {
+  return readSurface(metadataHex, { version, genesis, names: given });
+}
+
+function surface(): Surface {
+  const read = surfaceOf();
+  if (Array.isArray(read)) throw new Error(read.join("\n"));
+  return read;
+}
+
+const alice = identityOf("alice");
+const registration = registrationOf(alice, { timestamp: "1800000000000" });
+const removal: LedgerCall = {
+  name: "remove_service",
+  did: alice.did,
+  serviceId: `${alice.did}#s`,
+  signedPayload: new Uint8Array(3),
+  signature: new Uint8Array(64),
+  signerKeyId: "root",
+};
+
+describe("options", () => {
+  const least = { endpoints: ["ws://127.0.0.1:9944"], operator_key_file: "key", outbox: "outbox" };
+
+  test("the least that is needed gets the documented defaults", () => {
+    const parsed = chainPlugin.parseOptions(least);
+    expect(parsed.ok && parsed.options).toMatchObject({
+      finality: "finalized",
+      lifetime_blocks: 64,
+      in_flight_max: 256,
+    });
+  });
+
+  const wrong: readonly [string, Record<string, unknown>, string][] = [
+    ["no endpoint", { endpoints: [] }, "endpoints"],
+    ["an endpoint of another protocol", { endpoints: ["http://node"] }, "endpoints.0"],
+    ["credentials in an endpoint", { endpoints: ["ws://a:b@node"] }, "endpoints.0"],
+    ["a key in the configuration", { operator_seed: "//Alice" }, "operator_seed"],
+    ["a life that is no power of two", { lifetime_blocks: 60 }, "lifetime_blocks"],
+    ["more calls in flight than a pool takes of one account", { in_flight_max: 257 }, "in_flight_max"],
+    ["a pallet that can't be a name", { did_registry_pallet: "did registry" }, "did_registry_pallet"],
+  ];
+  test.each(wrong)("%s is refused", (_, spoiled, setting) => {
+    const parsed = chainPlugin.parseOptions({ ...least, ...spoiled });
+    expect(parsed.ok ? [] : parsed.problems.map((problem) => problem.setting)).toEqual([setting]);
+  });
+});
+
+describe("the surface of the reference runtime", () => {
+  test("has every layout, and the bounds of the embedded ledger", () => {
+    const bounds = surface().bounds;
+    expect(bounds).toEqual(
+      Object.fromEntries(Object.keys(bounds).map((name) => [name, embeddedBounds[name as never]])) as never,
+    );
+    expect(surface().blockTimeMs).toBe(6_000);
+  });
+
+  test("keys its maps as the specification says", () => {
+    const { entry } = storageKeys(surface());
+    for (const map of ["Dids", "AliasIndex", "DocumentNonces", "ControlNonces"] as const) {
+      expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DidRegistry", map, alice.did).toHex());
+    }
+    for (const map of ["RecipientPolicies", "TagPolicies", "PersonaPolicies"] as const) {
+      expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DeliveryPolicy", map, alice.did).toHex());
+    }
+  });
+
+  test("numbers its calls as the specification says", () => {
+    for (const call of [registration, removal]) {
+      expect(surface().encodeCall(call).toHex()).toBe(encodeLedgerCall(call).toHex());
+    }
+  });
+
+  test("is refused under other names, and every difference is told", () => {
+    expect(surfaceOf({ ...names, did_registry: "Registry" })).toEqual(["there is no pallet Registry"]);
+    const swapped = surfaceOf({ did_registry: "DeliveryPolicy", delivery_policy: "DidRegistry" });
+    expect(swapped).toContain("storage DeliveryPolicy.Dids is missing");
+    expect(swapped).toContain("call DeliveryPolicy.add_alias is missing");
+    expect(swapped).toContain("constant DeliveryPolicy.MaxIdLen is missing or no u32");
+    expect(swapped).toContain("storage DidRegistry.TagPolicies is missing");
+  });
+});
+
+describe("extrinsics", () => {
+  const { publicKey, sign } = keyOf("operator");
+  const key = { publicKey, sign, scheme: 0 as const };
+  const era = { birth: 1_234n, birthHash: new Uint8Array(32).fill(9), periodBlocks: 64 };
+  const frame: Frame = surface().frame;
+  const registry = new TypeRegistry();
+  registry.setMetadata(new Metadata(registry, metadataHex));
+
+  test("of the operator are what the chain library reads and would sign", () => {
+    const call = surface().encodeCall(registration);
+    const bytes = signedExtrinsic(call, { era, nonce: 70_000 }, { frame, key });
+    const read = registry.createTypeUnsafe<GenericExtrinsic>("Extrinsic", [bytes]);
+    expect([read.isSigned, read.nonce.toNumber(), read.tip.toNumber()]).toEqual([true, 70_000, 0]);
+    expect<string>(read.method.toHex()).toBe(encodeHex0x(call));
+    expect(read.signer.toString()).toBe(registry.createType("AccountId", publicKey).toString());
+    expect([read.era.asMortalEra.birth(1_234), read.era.asMortalEra.death(1_234)]).toEqual([1_234, 1_298]);
+    expect<string>(read.hash.toHex()).toBe(extrinsicHash(bytes));
+    const payload = registry.createTypeUnsafe<GenericExtrinsicPayload>("ExtrinsicPayload", [
+      {
+        method: read.method.toHex(),
+        era: read.era.toHex(),
+        nonce: 70_000,
+        tip: 0,
+        mode: 0,
+        specVersion: 1,
+        transactionVersion: 1,
+        genesisHash: genesis,
+        blockHash: era.birthHash,
+      },
+      { version: 4 },
+    ]);
+    // The library signs what is longer than 256 bytes by its hash, and asks the key to name its kind.
+    const signed: Uint8Array[] = [];
+    const signing = (message: Uint8Array) => {
+      signed.push(message);
+      return Uint8Array.of(0, ...sign(message));
+    };
+    payload.sign({ sign: signing } as never);
+    expect(bytes.toHex()).toContain(sign(signed[0]!).toHex());
+  });
+
+  test("that carry a proof are found by their call, whoever framed them", () => {
+    const call = surface().encodeCall(removal);
+    const one = generalExtrinsic(call, era, frame);
+    const other = generalExtrinsic(call, { ...era, birth: 99n }, frame);
+    expect(extrinsicHash(one)).not.toBe(extrinsicHash(other));
+    expect(marksOf(one, frame)).toEqual([extrinsicHash(one), callMark(call)]);
+    expect(marksOf(other, frame)).toContain(callMark(call));
+    expect(marksOf(signedExtrinsic(call, { era, nonce: 1 }, { frame, key }), frame)).toHaveLength(1);
+  });
+
+  test("have compact numbers as the chain library has", () => {
+    for (const value of [0, 63, 64, 16_383, 16_384, 2 ** 30 - 1, 2 ** 30, 2 ** 32 - 1]) {
+      expect(encodeCompact(value).toHex()).toBe(
+        Buffer.from(registry.createType("Compact<u32>", value).toU8a()).toString("hex"),
+      );
+    }
+  });
+});
+
+test("an account's nonce and balance are read from its bytes", () => {
+  expect(readAccountState(null)).toEqual({ nonce: 0, free: 0n });
+  const bytes = Uint8Array.fromHex(
+    `07000000${"00".repeat(12)}${"01".padEnd(16, "0")}${"02".padEnd(16, "0")}${"00".repeat(48)}`,
+  );
+  expect(readAccountState(bytes)).toEqual({ nonce: 7, free: 1n + (2n << 64n) });
+});
+
+describe("faults", () => {
+  test("are the ledger's for every error that both know", () => {
+    for (const error of ledgerErrors) {
+      expect(faultOfFailure({ pallet: "did_registry", error }, removal)).toEqual(faultOfRefusal(refuse(error)));
+    }
+  });
+
+  test("of a whole document are told as such", () => {
+    const failure = { pallet: "did_registry", error: "ServiceAlreadyExists" } as const;
+    expect(faultOfFailure(failure, registration).code).toBe("document_invalid");
+    expect(faultOfFailure(failure, removal).code).toBe("component_exists");
+  });
+
+  test("that nobody knows are refusals of the chain with their name", () => {
+    for (const failure of [
+      { pallet: null, error: "InvalidSignature" },
+      { pallet: "did_registry", error: "Novel" },
+    ] as const) {
+      const { code, detail } = faultOfFailure(failure, removal);
+      expect([code, detail.includes(failure.error)]).toEqual(["chain_submission_rejected", true]);
+    }
+  });
+});
+
+describe("the outbox", () => {
+  const pending = (n: number): Pending => ({
+    sequence: BigInt(n),
+    call: n % 2 === 0 ? registration : removal,
+    submission: {
+      txHash: `0x${n.toString(16).padStart(64, "0")}`,
+      did: alice.did,
+      call: n % 2 === 0 ? registration.name : removal.name,
+      label: "test",
+      state: "pending",
+      reason: null,
+      block: null,
+      submittedAtMs: n,
+    },
+    wire: { extrinsic: Uint8Array.of(n), mark: `mark ${n}`, nonce: n % 2 === 0 ? n : null, birth: 7n, specVersion: 1 },
+    renewals: 0,
+  });
+  const ended = (n: number) => ({
+    ...pending(n),
+    submission: { ...pending(n).submission, state: "finalized" as const },
+  });
+  const open = (table = openMemoryTable({ bytesMax: 1 << 24 }), retention = { retainedMs: 1_000, retainedMax: 3 }) => ({
+    table,
+    outbox: new Outbox(table, table, retention),
+  });
+
+  test("gives back what it was given, in order, until it has ended", async () => {
+    const { table, outbox } = open();
+    for (const n of [0, 1, 2]) await outbox.keep(pending(n));
+    await outbox.renew({ ...pending(2), renewals: 1 });
+    await outbox.end([ended(1)], 0);
+    const again = open(table).outbox;
+    expect(again.pending()).toEqual([pending(0), { ...pending(2), renewals: 1 }]);
+    expect(again.submission(pending(1).submission.txHash)).toEqual(ended(1).submission);
+    expect(again.submission(pending(9).submission.txHash)).toBeNull();
+  });
+
+  test("keeps ends for their time and up to their number, also over a restart", async () => {
+    const { table, outbox } = open();
+    for (let n = 0; n < 4; n++) {
+      await outbox.keep(pending(n));
+      await outbox.end([ended(n)], 10);
+    }
+    const known = (box: Outbox) => [0, 1, 2, 3, 4].filter((n) => box.submission(pending(n).submission.txHash) !== null);
+    expect(known(outbox)).toEqual([1, 2, 3]);
+    const again = open(table).outbox;
+    await again.keep(pending(4));
+    await again.end([ended(4)], 2_000);
+    expect(known(again)).toEqual([4]);
+  });
+
+  test("remembers the chain it belongs to", async () => {
+    const { table, outbox } = open();
+    expect(outbox.genesis()).toBeNull();
+    await outbox.keepGenesis("0xab");
+    expect(open(table).outbox.genesis()).toBe("0xab");
+  });
+});
