@@ -3,9 +3,7 @@
  * Source: decisions sections 4 ("unsigned_updates"), 5, 6 and 7; security note on limits.
  */
 import type { Config } from "./config.ts";
-import { parseNetwork } from "./core/address.ts";
-import { isProxyNetwork } from "./nodes/caller.ts";
-import { isLoopbackListener, parseListenAddress } from "./nodes/listen.ts";
+import { isLoopbackListener } from "./nodes/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
 export function relationProblems(config: Config): InputProblem[] {
@@ -18,18 +16,8 @@ function unless(holds: boolean, setting: string, message: string): InputProblem[
 }
 
 function serverProblems({ server, directory }: Config): InputProblem[] {
-  const addresses = [
-    ...server.listen.map((address) => ["server.listen", address] as const),
-    ...server.admin_listen.map((address) => ["server.admin_listen", address] as const),
-  ];
   const loopback = server.listen.every(isLoopbackListener);
   return [
-    ...addresses.flatMap(([setting, address]) =>
-      unless(parseListenAddress(address) !== null, setting, `${address} is no host:port, [v6]:port or unix:/path`),
-    ),
-    ...server.trusted_proxies.flatMap((network) =>
-      unless(isProxyNetwork(network), "server.trusted_proxies", `${network} is no network, address or "unix"`),
-    ),
     ...unless(
       !directory.enabled || directory.unsigned_updates === "deny" || loopback,
       "directory.unsigned_updates",
@@ -70,9 +58,6 @@ function nodeProblems(config: Config): InputProblem[] {
   return [
     ...unless(directory.enabled || relay.enabled || cache.enabled, "(file)", "no node is enabled"),
     ...needsSource("relay"),
-    ...relay.allow_private.flatMap((network) =>
-      unless(parseNetwork(network) !== null, "relay.allow_private", `${network} is no network such as 10.0.0.0/8`),
-    ),
     ...unless(relay.cache_reserve < relay.delivery_budget, "relay.cache_reserve", "is not below delivery_budget"),
     ...unless(
       relay.delivery_budget + relay.live_ack_timeout <= deliveryMsMax,

@@ -4,9 +4,12 @@
  * name of its setting. Options of a storage plugin are the plugin's own; here only its name is read.
  * `docs/operating.md` lists the settings from this schema.
  */
-import { parse as parseToml } from "smol-toml";
+import { parse as parseToml, TomlError } from "smol-toml";
 import { z } from "zod";
 import { relationProblems } from "./config-relations.ts";
+import { parseNetwork } from "./core/address.ts";
+import { isProxyNetwork } from "./nodes/caller.ts";
+import { parseListenAddress } from "./nodes/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
 // --------------------------------------------------------------------------------------------- text forms
@@ -71,7 +74,17 @@ const count = (value: number, range: Range = {}) =>
     .prefault(value);
 const flag = (value: boolean) => z.boolean("must be true or false").prefault(value);
 const name = z.string().regex(/^[a-z][a-z0-9_-]{0,31}$/, "must be a name of a-z, 0-9, _ and -");
-const texts = z.array(z.string().min(1).max(2_048)).max(1_000).prefault([]);
+const text = z.string().min(1).max(2_048);
+const listOf = (entry: typeof text) => z.array(entry).max(1_000).prefault([]);
+const texts = listOf(text);
+
+/** Texts of one form; the message says which one an entry lacks. */
+const textsOf = (accepts: (entry: string) => boolean, message: string) => listOf(text.refine(accepts, `is ${message}`));
+
+const listenAddress = text.refine(
+  (address) => parseListenAddress(address) !== null,
+  "is no host:port, [v6]:port or unix:/path",
+);
 
 const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
 
@@ -88,17 +101,17 @@ const doc = (description: string) => ({ description });
 
 const serverSchema = z.strictObject({
   listen: z
-    .array(z.string())
+    .array(listenAddress)
     .min(1)
     .max(16)
     .prefault(["127.0.0.1:7400"])
     .meta(doc("Addresses to listen on: `host:port`, `[v6]:port` or `unix:/path`.")),
   admin_listen: z
-    .array(z.string())
+    .array(listenAddress)
     .max(16)
     .prefault([])
     .meta(doc("Addresses of a second listener for health and `/metrics`. When it is set, `/metrics` is only there.")),
-  trusted_proxies: texts.meta(
+  trusted_proxies: textsOf(isProxyNetwork, 'no network, address or "unix"').meta(
     doc("Networks (`10.0.0.0/8`), addresses or `unix` whose `X-Forwarded-For` names the client."),
   ),
   log_level: z
@@ -208,7 +221,9 @@ const relaySchema = z.strictObject({
     .prefault([])
     .meta(doc("URLs by which others reach this Relay. Live sessions need one; the Relay sends nothing to itself.")),
   allow_http: flag(false).meta(doc("Whether destinations may be `http:`.")),
-  allow_private: texts.meta(doc("Networks that are no public ones and may be destinations all the same.")),
+  allow_private: textsOf((text) => parseNetwork(text) !== null, "no network such as 10.0.0.0/8").meta(
+    doc("Networks that are no public ones and may be destinations all the same."),
+  ),
   ignore_proxy_variables: flag(false).meta(
     doc(
       "Start although proxy variables are set in the environment. They are never used: destinations are reached directly.",
@@ -310,8 +325,9 @@ export function parseConfig(text: string): ConfigResult {
   try {
     input = parseToml(text);
   } catch (error) {
-    const message = error instanceof Error ? error.message.split("\n")[0] : "not TOML";
-    return { ok: false, problems: [{ setting: "(file)", message: message ?? "not TOML" }] };
+    if (!(error instanceof TomlError)) throw error;
+    const message = `line ${error.line}, column ${error.column}: ${error.message.split("\n")[0]}`;
+    return { ok: false, problems: [{ setting: "(file)", message }] };
   }
   return checkConfig(input);
 }

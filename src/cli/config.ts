@@ -8,6 +8,7 @@ import { type Config, parseConfig } from "../config.ts";
 import { renderEffective, renderReference } from "../config-reference.ts";
 import { checkStores } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
+import { countOf } from "./report.ts";
 
 export const defaultConfigFile = "waypost.toml";
 
@@ -48,5 +49,5 @@ export async function readConfig(file: string): Promise<Config> {
 
 function problemReport(file: string, problems: readonly { setting: string; message: string }[]) {
   const lines = problems.map(({ setting, message }) => `  ${setting}: ${message}`);
-  return failed([`${file}: ${problems.length} problem${problems.length === 1 ? "" : "s"}`, ...lines].join("\n"));
+  return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }

@@ -32,6 +32,7 @@ async function askReadiness(url: string): Promise<{ readonly ready: boolean; rea
     const response = await fetch(new URL("/readyz", url), { signal: AbortSignal.timeout(askTimeoutMs), proxy: false });
     return { ready: response.ok, text: (await response.text()).slice(0, 4_096) };
   } catch (error) {
-    return { ready: false, text: error instanceof Error ? error.message : String(error) };
+    const reason = error instanceof Error ? error.message : String(error);
+    return { ready: false, text: `${url}: ${reason}` };
   }
 }

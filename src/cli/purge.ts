@@ -16,6 +16,7 @@ import {
 } from "./connection.ts";
 import { confirmed } from "./did-change.ts";
 import { failed } from "./outcome.ts";
+import { countOf, printable } from "./report.ts";
 
 type PurgeFlags = ConnectionFlags & {
   readonly as?: string;
@@ -41,15 +42,16 @@ export function registerPurgeCommand(program: Command): void {
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined)) throw failed("say which: --id <id...> or --all");
   const identity = await chooseIdentity(session, flags.as);
-  const { parcels } = await listParcels(await cachesOf(session.client, identity, flags.device));
+  const { parcels, unreachable } = await listParcels(await cachesOf(session.client, identity, flags.device));
+  for (const { endpoint, error } of unreachable) session.report.note(printable(`${endpoint}: ${error.message}`));
   const chosen = flags.all === true ? parcels : parcels.filter((parcel) => names(parcel, flags.id ?? []));
   const messageIds = chosen.flatMap((parcel) => parcel.held.map(({ messageId }) => messageId));
-  if (messageIds.length > 0) confirmed(`Remove ${messageIds.length} message(s) unread?`, flags);
+  if (messageIds.length > 0) confirmed(`Remove ${countOf(messageIds.length, "message")} unread?`, flags);
   const failures = await acknowledge(chosen);
   if (failures[0] !== undefined) throw failures[0].error;
   session.report.result(
     { ok: true, removed: messageIds.length, message_ids: messageIds },
-    messageIds.length === 0 ? "Nothing to remove." : `${messageIds.length} message(s) removed.`,
+    messageIds.length === 0 ? "Nothing to remove." : `${countOf(messageIds.length, "message")} removed.`,
   );
 }
 

@@ -51,6 +51,6 @@ async function query(session: Session, flags: QueryFlags): Promise<void> {
   for (const { what, message } of troubles) session.report.note(printable(`${what}: ${message}`));
   session.report.result(
     { ok: true, count: waiting.length, waiting, unreachable: troubles },
-    lines.join("\n") || "Nothing is waiting.",
+    lines.join("\n") || `Nothing is waiting${troubles.length === 0 ? "" : " where an answer came"}.`,
   );
 }

@@ -26,6 +26,7 @@ import {
   withInbox,
 } from "./inbox.ts";
 import { failed, timedOut } from "./outcome.ts";
+import { countOf } from "./report.ts";
 
 type ReceiveFlags = ConnectionFlags & {
   readonly as?: string;
@@ -68,7 +69,7 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
   }
   if (waitMs > 0 && round.received.length === 0 && round.failed.length === 0) throw timedOut("nothing arrived");
   session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
-  if (round.failed.length > 0) throw failed(`${round.failed.length} message(s) could not be opened`);
+  if (round.failed.length > 0) throw failed(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
 async function follow(session: Session, inbox: Inbox): Promise<void> {

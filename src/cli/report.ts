@@ -26,7 +26,7 @@ export function createReport(json: boolean): Report {
   return {
     progress: (text) => {
       if (!live) return;
-      process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns ?? 80) - 1)}`);
+      process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns || 80) - 1)}`);
       shown = true;
     },
     note: (text) => {
@@ -45,9 +45,14 @@ export function createReport(json: boolean): Report {
   };
 }
 
+/** `1 message`, `2 messages` */
+export function countOf(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** `12.3 MiB`; whole bytes below 1 KiB. */
 export function renderBytes(bytes: number): string {
-  if (bytes < 1_024) return `${bytes} byte${bytes === 1 ? "" : "s"}`;
+  if (bytes < 1_024) return countOf(bytes, "byte");
   const units = ["KiB", "MiB", "GiB", "TiB"];
   let value = bytes / 1_024;
   let unit = 0;

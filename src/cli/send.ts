@@ -36,7 +36,7 @@ import {
   targetDid,
 } from "./connection.ts";
 import { failed } from "./outcome.ts";
-import { renderBar, renderBytes } from "./report.ts";
+import { printable, renderBar, renderBytes } from "./report.ts";
 
 type SendFlags = ConnectionFlags & {
   readonly to: string;
@@ -110,7 +110,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
       code,
       delivery_mode: sent.last?.delivery_mode ?? null,
     },
-    `${file.name} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}`,
+    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}`,
   );
 }
 
@@ -153,14 +153,15 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
   const from = unfinished?.delivered ?? 0;
   if (from > 0) report.note(`going on after ${from} of ${pieceCount(plan)} pieces`);
+  const name = printable(plan.file.name);
   let state = chunked ? await saveProgress(folder, plan, from) : null;
   const onDelivered = async ({ piece, pieces }: SendProgress) => {
-    report.progress(`${plan.file.name} ${renderBar(piece + 1, pieces)}`);
+    report.progress(`${name} ${renderBar(piece + 1, pieces)}`);
     if (chunked) state = await saveProgress(folder, plan, piece + 1);
   };
   const onRetry = (attempt: number, reason: string, delayMs: number) =>
     report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
-  report.progress(`${plan.file.name} ${renderBar(from, pieceCount(plan))}`);
+  report.progress(`${name} ${renderBar(from, pieceCount(plan))}`);
   const sent = await sendPlan(plan, source, {
     relay: client.relay,
     retrying: { ...retryingDefault, retries, onRetry },
