@@ -294,6 +294,48 @@ describe("the best head", () => {
     }));
 });
 
+describe("a runtime upgrade", () => {
+  test("makes the metadata be read anew, and what was signed for the other runtime is signed again", () =>
+    behindProxy(async (proxy, ledger) => {
+      type Version = Record<string, unknown>;
+      const version = await node.ask<Version>("state_getRuntimeVersion");
+      await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
+      const read = proxy.seen.get("state_getMetadata") ?? 0;
+      proxy.answer = ({ method }) => (method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null);
+      await makeBlock(node);
+      await until("the metadata", async () => proxy.seen.get("state_getMetadata") === read + 1);
+      const identity = stranger();
+      await until("the new head", async () => (await ledger.head()).finalized.hash === (await node.ask<string>("chain_getFinalizedHead")));
+      // The node itself still has the old runtime, so it does not take what is signed for the new one.
+      const submission = await taken(ledger, identity);
+      await makeBlock(node);
+      await Bun.sleep(300);
+      expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
+      proxy.answer = () => null;
+      const [end] = await settle(ledger, [submission]);
+      expect(end?.state).toBe("finalized");
+      await eachOnce(ledger, [identity]);
+    }));
+
+  test("to a runtime that is not ours makes the chain unavailable, with the reason", async () => {
+    // The other runtime is this one under another name of a pallet.
+    const metadata = await node.ask<string>("state_getMetadata");
+    const named = (name: string) => Buffer.from(name).toString("hex");
+    const foreign = metadata.replaceAll(named("AliasNonces"), named("AliasNoncez"));
+    await behindProxy(async (proxy, _, store) => {
+      const version = await node.ask<Record<string, unknown>>("state_getRuntimeVersion");
+      proxy.answer = ({ method }) => {
+        if (method === "state_getRuntimeVersion") return { result: { ...version, specVersion: 1_001 } };
+        return method === "state_getMetadata" ? { result: foreign } : null;
+      };
+      await makeBlock(node);
+      await until("the reason", async () => (await store.probe().then(() => "", String)).includes("DidRegistry.AliasNonces is missing"));
+      proxy.answer = () => null;
+      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+    });
+  });
+});
+
 describe("memory of answers", () => {
   test("asks the node once per block for one question, however often it is put", () =>
     behindProxy(async (proxy, ledger) => {
