@@ -43,6 +43,8 @@ export type SessionLimits = {
   /** Envelopes and their bytes that one session has not acknowledged yet. */
   readonly unackedMax: number;
   readonly unackedBytesMax: number;
+  /** The same bytes over all sessions; beyond it envelopes go on to the next destination. */
+  readonly unackedBytesTotalMax: number;
   readonly idleSeconds: number;
   readonly connects: RateLimit;
 };
@@ -55,6 +57,7 @@ export const sessionLimits: SessionLimits = {
   joinMs: 3_000,
   unackedMax: 64,
   unackedBytesMax: 64 * 1024 ** 2,
+  unackedBytesTotalMax: 256 * 1024 ** 2,
   idleSeconds: 60,
   connects: { perSecond: 5, burst: 50, keysMax: 65_536 },
 };
@@ -121,6 +124,8 @@ type Hub = SessionParts & {
   opening: number;
   readonly unproven: Set<Socket>;
   readonly connects: RateLimiter;
+  /** Of all sessions. */
+  unackedBytes: number;
   closed: boolean;
 };
 
@@ -147,6 +152,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
     unproven: new Set(),
     opening: 0,
     connects: createRateLimiter(parts.limits.connects),
+    unackedBytes: 0,
     closed: false,
   };
   return {
@@ -194,7 +200,7 @@ async function deliver(hub: Hub, delivery: LiveDelivery): Promise<LiveEnd> {
   const sockets = [...(hub.live.get(delivery.envelope.to) ?? [])];
   const text = sockets.length === 0 ? null : decodeUtf8(delivery.envelope.bytes);
   if (text === null) return "gone";
-  const ends = sockets.map((socket) => deliverTo(socket, { ...delivery, text, limits: hub.limits }));
+  const ends = sockets.map((socket) => deliverTo(hub, socket, { ...delivery, text }));
   return new Promise((resolve) => {
     let left = ends.length;
     let silent = false;
@@ -209,36 +215,60 @@ async function deliver(hub: Hub, delivery: LiveDelivery): Promise<LiveEnd> {
   });
 }
 
-type FrameDelivery = LiveDelivery & { readonly text: string; readonly limits: SessionLimits };
+type FrameDelivery = LiveDelivery & { readonly text: string };
 
-function deliverTo(socket: Socket, delivery: FrameDelivery): Promise<LiveEnd> {
+function deliverTo(hub: Hub, socket: Socket, delivery: FrameDelivery): Promise<LiveEnd> {
   const session = socket.data;
   const { envelope } = delivery;
   if (!isAuthorized(session, delivery.document)) {
-    socket.close(4403, "the document no longer authorizes this session");
+    shut(socket, 4403, "the document no longer authorizes this session");
     return Promise.resolve("gone");
   }
-  if (!hasRoom(session, envelope, delivery.limits)) return Promise.resolve("gone");
+  if (!hasRoom(hub, session, envelope)) return Promise.resolve("gone");
   return new Promise((resolve) => {
     const settle = (end: LiveEnd) => {
+      if (!session.unacked.delete(envelope.messageId)) return;
       clearTimeout(timer);
-      session.unacked.delete(envelope.messageId);
       session.unackedBytes -= envelope.bytes.length;
+      hub.unackedBytes -= envelope.bytes.length;
       resolve(end);
+      dropUnread(socket);
     };
     const timer = setTimeout(() => settle("silent"), delivery.timeoutMs);
     session.unacked.set(envelope.messageId, settle);
     session.unackedBytes += envelope.bytes.length;
+    hub.unackedBytes += envelope.bytes.length;
     // 0 is a frame that was dropped; -1 is one that waits until the client reads.
     if (socket.sendText(delivery.text) === 0) settle("gone");
   });
 }
 
-function hasRoom(session: SessionSocket, envelope: Envelope, limits: SessionLimits): boolean {
+function hasRoom(hub: Hub, session: SessionSocket, envelope: Envelope): boolean {
+  const { limits } = hub;
   const { unacked, unackedBytes } = session;
   if (session.state !== "live" || unacked.has(envelope.messageId)) return false;
+  if (hub.unackedBytes > 0 && hub.unackedBytes + envelope.bytes.length > limits.unackedBytesTotalMax) return false;
   if (unacked.size === 0) return true;
   return unacked.size < limits.unackedMax && unackedBytes + envelope.bytes.length <= limits.unackedBytesMax;
+}
+
+/** Heads of frames, pings and the welcome. */
+const unreadSlackBytes = 4 * 1024;
+
+/**
+ * What waits in a socket is part of what its client has not acknowledged. More than that means a client
+ * that does not read, or acknowledges what it has not read: the memory is worth more than its session.
+ */
+function dropUnread(socket: Socket): void {
+  const session = socket.data;
+  if (session.state !== "closed" && socket.getBufferedAmount() > session.unackedBytes + unreadSlackBytes)
+    socket.terminate();
+}
+
+/** Says goodbye, but not behind frames that the client does not read. */
+function shut(socket: Socket, code: number, reason: string): void {
+  if (socket.getBufferedAmount() > unreadSlackBytes) socket.terminate();
+  else socket.close(code, reason);
 }
 
 function isAuthorized(session: SessionSocket, document: DidDocument | null): boolean {
@@ -397,7 +427,7 @@ async function joinSession(hub: Hub, socket: Socket): Promise<void> {
     if (other.data.target.deviceId !== deviceId) continue;
     // Its unacknowledged envelopes move on now, not when a dead connection has noticed.
     ended(hub, other);
-    other.close(closeCodes.replaced, "replaced by a newer connection");
+    shut(other, closeCodes.replaced, "replaced by a newer connection");
   }
   if ((hub.live.get(did)?.size ?? 0) >= hub.limits.sessionsPerDidMax) {
     socket.close(closeCodes.tooMany, "too many sessions of this DID");
@@ -438,7 +468,7 @@ function acknowledge(socket: Socket, frame: string | Uint8Array): void {
   const messageId = parseAck(frame);
   const settle = messageId === null ? undefined : session.unacked.get(messageId);
   if (settle !== undefined) settle("acknowledged");
-  else if (++session.strays > straysMax) socket.close(closeCodes.strayed, "too many frames that nobody asked for");
+  else if (++session.strays > straysMax) shut(socket, closeCodes.strayed, "too many frames that nobody asked for");
 }
 
 function isClosed(session: SessionSocket): boolean {

@@ -1,0 +1,109 @@
+/** What clients of live sessions that do not read can make the Relay hold: nothing for long. */
+import { afterEach, expect, test } from "bun:test";
+import { connect, type Socket } from "node:net";
+import { deliveryLimits } from "../../src/core/delivery.ts";
+import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
+import { authHeaders, goLive, sessionUrl } from "../support/live-client.ts";
+import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const bob = createPerson(1, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
+
+async function world(given: TestRelayOptions & { readonly liveAckMs: number }): Promise<[TestRelay, string]> {
+  const delivery = { ...deliveryLimits, liveAckMs: given.liveAckMs };
+  const relay = await createTestRelay({ ...given, options: { delivery } });
+  relay.recipients.add(bob);
+  cleanups.push(relay.close);
+  return [relay, relay.serve()];
+}
+
+/** More than the kernel keeps for a connection whose other side does not read. */
+const large = { payload: { ciphertext_b64: "A".repeat(14 * 1024 * 1024) } };
+
+/** A proven session whose client reads the welcome and nothing after it. */
+async function goDeaf(base: string, person: Person): Promise<Socket> {
+  const { hostname, port, pathname } = new URL(sessionUrl(base, person, "deaf"));
+  const headers = {
+    Host: hostname,
+    Upgrade: "websocket",
+    Connection: "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": btoa("0123456789abcdef"),
+    ...authHeaders(person, "deaf"),
+  };
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+  const socket = connect(Number(port), hostname);
+  cleanups.push(() => socket.destroy());
+  socket.on("error", () => undefined);
+  socket.write([`GET ${pathname} HTTP/1.1`, ...lines, "", ""].join("\r\n"));
+  await new Promise<void>((resolve) => {
+    let heard = "";
+    socket.on("data", (bytes) => {
+      heard += bytes.toString("latin1");
+      if (heard.includes("welcome")) resolve();
+    });
+  });
+  socket.removeAllListeners("data");
+  socket.pause();
+  return socket;
+}
+
+/** A text frame as a client sends it; a mask of zeros leaves the text as it is. */
+function frameOf(text: string): Uint8Array {
+  return Buffer.concat([Buffer.of(0x81, 0x80 | text.length, 0, 0, 0, 0), Buffer.from(text)]);
+}
+
+async function emptied(relay: TestRelay): Promise<void> {
+  while (relay.sessions.stats().sockets > 0) await Bun.sleep(2);
+}
+
+test("a client that has not read its envelope when its time is over loses the session", async () => {
+  const [relay, url] = await world({ liveAckMs: 300 });
+  await goDeaf(url, bob);
+  expect((await relay.send(envelopeTo(bob, 1, large))).code).toBe("cached");
+  await emptied(relay);
+});
+
+test("a client that acknowledges what it has not read loses the session", async () => {
+  const [relay, url] = await world({ liveAckMs: 30_000 });
+  const socket = await goDeaf(url, bob);
+  const sending = relay.send(envelopeTo(bob, 1, large));
+  const ack = frameOf(JSON.stringify({ type: "ack", message_id: uuidOf(1) }));
+  const guessing = setInterval(() => socket.write(ack), 20);
+  cleanups.push(() => clearInterval(guessing));
+  expect((await sending).code).toBe("delivered");
+  await emptied(relay);
+});
+
+test("a client that reads and stays silent keeps it", async () => {
+  const [relay, url] = await world({ liveAckMs: 2_000 });
+  const client = await goLive(url, bob);
+  cleanups.push(() => client.terminate());
+  expect((await relay.send(envelopeTo(bob, 1, large))).code).toBe("cached");
+  expect((await client.until(2))[1]?.["message_id"]).toBe(uuidOf(1));
+  client.onEnvelope = (envelope) => client.ack(envelope);
+  expect((await relay.send(envelopeTo(bob, 2))).code).toBe("delivered");
+});
+
+test("beyond the bytes that all sessions may hold, envelopes go on to the Cache", async () => {
+  const [relay, url] = await world({ liveAckMs: 30_000, sessions: { unackedBytesTotalMax: 3_000 } });
+  const carol = createPerson(3, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
+  relay.recipients.add(carol);
+  const [first, second] = [await goLive(url, bob), await goLive(url, carol)];
+  cleanups.push(
+    () => first.terminate(),
+    () => second.terminate(),
+  );
+  const payload = { payload: { ciphertext_b64: "A".repeat(2_000) } };
+  const waiting = relay.send(envelopeTo(bob, 1, payload));
+  await first.until(2);
+  expect((await relay.send(envelopeTo(carol, 1, payload))).code).toBe("cached");
+  first.ack(first.frames[1] as Record<string, unknown>);
+  expect((await waiting).code).toBe("delivered");
+  second.onEnvelope = (envelope) => second.ack(envelope);
+  expect((await relay.send(envelopeTo(carol, 2, payload))).code).toBe("delivered");
+});
