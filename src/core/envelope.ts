@@ -247,10 +247,16 @@ function readTtl(members: JsonObject, errors: InputError[]): number | null {
 function readTag(members: JsonObject, errors: InputError[]): string | null {
   const text = optionalText(members, "tag", errors);
   if (text === null) return null;
-  const length = text.length > tagBytesMax ? text.length : utf8(text).length;
-  if (length < 1 || length > tagBytesMax || /[\u0000-\u001f\u007f-\u009f]/.test(text))
-    errors.push({ pointer: "/tag", message: `must be 1 to ${tagBytesMax} bytes without control characters` });
+  if (!isTag(text)) errors.push({ pointer: "/tag", message: `must be ${tagForm}` });
   return text;
+}
+
+/** What a tag must be, in words. */
+export const tagForm = `1 to ${tagBytesMax} bytes without control characters`;
+
+export function isTag(text: string): boolean {
+  const length = text.length > tagBytesMax ? text.length : utf8(text).length;
+  return length >= 1 && length <= tagBytesMax && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
 }
 
 /** The size of the payload. Only `ciphertext_b64` is looked at; all other members are opaque. */

@@ -7,6 +7,7 @@
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../core/did.ts";
+import { isTag, tagForm } from "../core/envelope.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../core/fault.ts";
 import type { LedgerCall, PolicyScope } from "../core/ledger.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../core/policy.ts";
@@ -277,8 +278,7 @@ function policyRoute({ ledger }: DirectoryParts, { scope, path, subject, parseKe
 
 /** Any tag of an envelope may be asked for; only those that are DIDs can have a policy. */
 function parseTag(text: string): string | Fault {
-  const known = text !== "" && text.length <= 96 && !/[\u0000-\u001f\u007f]/.test(text);
-  return known ? text : fault("invalid_request", "a tag has 1 to 96 bytes and no control characters");
+  return isTag(text) ? text : fault("invalid_request", `a tag must be ${tagForm}`);
 }
 
 /** Options that were not set read as their defaults. */

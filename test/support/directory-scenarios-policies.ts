@@ -415,12 +415,21 @@ const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenari
     { name: "answers 404 for a tag that is no DID", route, status: 404, code: "policy_not_found", act: read("news") },
     { name: "refuses a tag that is too long", route, status: 400, code: "invalid_request", act: read("x".repeat(97)) },
     {
-      name: "refuses a tag with control characters",
+      name: "refuses a tag of 49 characters in 98 bytes",
       route,
       status: 400,
       code: "invalid_request",
-      act: read("a\u0000"),
+      act: read("ü".repeat(49)),
     },
+    ...["a\u0000", "a\u0085"].map(
+      (tag): Scenario => ({
+        name: `refuses a tag with the control character ${JSON.stringify(tag.at(-1))}`,
+        route,
+        status: 400,
+        code: "invalid_request",
+        act: read(tag),
+      }),
+    ),
   ];
 });
 
