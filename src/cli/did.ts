@@ -120,7 +120,10 @@ async function showDid(session: Session, target: string | undefined, flags: Read
     ...section("methods", document?.verificationMethod.map((m) => `${m.id} ${m.type} ${m.publicKeyMultibase}`) ?? []),
     ...section("authentication", document?.authentication ?? []),
     ...section("key agreement", document?.keyAgreement.map((k) => `${k.id} ${k.type} ${k.publicKeyMultibase}`) ?? []),
-    ...section("services", document?.service.map((s) => `${s.id} ${s.type} ${[s.serviceEndpoint].flat().join(" ")}`) ?? []),
+    ...section(
+      "services",
+      document?.service.map((s) => `${s.id} ${s.type} ${[s.serviceEndpoint].flat().join(" ")}`) ?? [],
+    ),
   ];
   session.report.result(record, text.join("\n"));
 }
