@@ -1,0 +1,87 @@
+/**
+ * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
+ * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
+ * URL on the first line of its output and ends when its input does.
+ * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|bare> <folder>`; `bare` is no node: it reads bodies.
+ */
+import { createServer } from "node:net";
+import { join, resolve } from "node:path";
+
+const [checkout = ".", driver = "memory", folder = ".bench"] = process.argv.slice(2);
+const running = driver === "bare" ? startBare() : await startNode();
+console.log(running.url);
+for await (const _ of Bun.stdin.stream()) {
+  // Nothing is said on the input; its end is the message.
+}
+await running.stop();
+process.exit(0);
+
+type Running = { readonly url: string; readonly stop: () => Promise<void> };
+
+function startBare(): Running {
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: async (request) => {
+      const body = await request.bytes();
+      return Response.json({ bytes: body.length }, { status: 202 });
+    },
+  });
+  return { url: `http://127.0.0.1:${server.port}`, stop: () => server.stop(true) };
+}
+
+async function startNode(): Promise<Running> {
+  // Another checkout of the same program: its modules are loaded by path.
+  const source = join(resolve(checkout), "src");
+  const compose: typeof import("../src/cli/compose.ts") = await import(join(source, "cli/compose.ts"));
+  const config: typeof import("../src/config.ts") = await import(join(source, "config.ts"));
+  const checked = config.checkConfig(settings(`127.0.0.1:${await freePort()}`));
+  if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
+  return compose.startNodes(checked.config, {
+    // What a node logs by default is written like this, so that lines cost what they cost.
+    log: await logOf(source),
+    onFatal: (reason) => {
+      throw new Error(reason);
+    },
+  });
+}
+
+async function logOf(source: string): Promise<import("../src/nodes/log.ts").Log> {
+  const logging: typeof import("../src/nodes/log.ts") = await import(join(source, "nodes/log.ts"));
+  const level = process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn";
+  const write = (text: string) => new Promise<void>((done) => process.stderr.write(text, () => done()));
+  return logging.createLog({ level, now: Date.now, write }).log;
+}
+
+function settings(address: string): import("../src/config.ts").ConfigInput {
+  const url = `http://${address}`;
+  const wide = 1_000_000;
+  const store = driver === "memory" ? { plugin: driver } : { plugin: driver, path: folder };
+  return {
+    server: { listen: [address], drain_timeout: "2s" },
+    stores: { main: { ...store, block_time_ms: 50 } },
+    directory: { enabled: true, unsigned_updates: "allow" },
+    relay: {
+      enabled: true,
+      public_id: "bench",
+      public_endpoints: [url],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8"],
+      rate_limit_loopback: false,
+      recipient_rate: wide,
+      recipient_burst: wide,
+    },
+    cache: { enabled: true, public_endpoints: [url], recipient_entries_max: wide, recipient_bytes_max: "4GiB" },
+  };
+}
+
+/** The node must know its URL before it listens. */
+function freePort(): Promise<number> {
+  return new Promise((found) => {
+    const server = createServer();
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => found(typeof address === "object" && address !== null ? address.port : 0));
+    });
+  });
+}

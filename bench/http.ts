@@ -1,0 +1,191 @@
+/**
+ * What a node answers over HTTP: stores, relayed envelopes, pages and `/healthz` a second at 1, 64 and 512
+ * connections, beside a bare server that only reads the same bodies, in turn with it in the same run.
+ * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
+ * commas; `--against <folder>` measures another checkout of the program in turn too. Prints one JSON
+ * object; `ratio` is our answers a second divided by those of the other.
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import type { Reader } from "../src/client/cache.ts";
+import { cachesOf, connect, firstDocument, register, settleRegistration } from "../src/client/client.ts";
+import { waitingDefault } from "../src/client/confirm.ts";
+import { createIdentity } from "../src/client/keys.ts";
+import { createSigner } from "../src/core/ed25519.ts";
+import { encodeRetrievalProof, retrievalHeaders } from "../src/core/proof.ts";
+import { measureLoad } from "./http-load.ts";
+
+type Server = { readonly name: string; readonly url: string; readonly stop: () => Promise<void> };
+/** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes. */
+type Target = Server & { readonly full: string; readonly small: Reader };
+type Row = {
+  readonly path: string;
+  readonly driver: string;
+  readonly connections: number;
+  readonly perSecond: Readonly<Record<string, number>>;
+  readonly ratio: Readonly<Record<string, number>>;
+};
+
+const { values: flags } = parseArgs({
+  options: {
+    short: { type: "boolean", default: false },
+    drivers: { type: "string", default: "memory,lmdb" },
+    paths: { type: "string", default: "healthz,store,relay,messages" },
+    connections: { type: "string", default: "1,64,512" },
+    against: { type: "string" },
+  },
+});
+const rounds = 3;
+const lapMs = flags.short ? 400 : 2_000;
+const warmMs = 1_000;
+const smallEntries = 10;
+const payloadBytes = 1_024;
+
+const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuffer>>> = {
+  healthz: () => {
+    const request = Buffer.from("GET /healthz HTTP/1.1\r\nhost: bench\r\n\r\n");
+    return () => request;
+  },
+  store: (target) => posting("/cache/store", target.full),
+  relay: (target) => posting("/relay", target.full),
+  messages: (target) => pulling(target.small),
+};
+
+const rows: Row[] = [];
+for (const driver of flags.drivers.split(",")) rows.push(...(await measureDriver(driver)));
+console.log(JSON.stringify({ bun: Bun.version, payloadBytes, rounds, lapMs, rows }, null, 2));
+process.exit(0);
+
+async function measureDriver(driver: string): Promise<Row[]> {
+  const folder = mkdtempSync(join(tmpdir(), "waypost-bench-"));
+  const here = join(import.meta.dir, "..");
+  const checkouts = [
+    ["ours", here] as const,
+    ...(flags.against === undefined ? [] : [["other", flags.against] as const]),
+  ];
+  const targets: Target[] = [];
+  try {
+    for (const [name, checkout] of checkouts) {
+      targets.push(await populate(await start(name, [checkout, driver, join(folder, name)])));
+    }
+    const bare = await start("bare", [here, "bare"]);
+    targets.push({ ...(targets[0] as Target), ...bare });
+    const found: Row[] = [];
+    for (const path of flags.paths.split(",")) {
+      for (const connections of flags.connections.split(",").map(Number)) {
+        found.push(await measureRow({ path, driver, connections }, targets));
+      }
+    }
+    return found;
+  } finally {
+    await Promise.all(targets.map((target) => target.stop()));
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Rounds alternate between the servers, so that a noisy neighbour hits all; the best round counts. */
+async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, targets: readonly Target[]): Promise<Row> {
+  const make = makers[row.path];
+  if (make === undefined) throw new Error(`no path ${row.path}`);
+  const best: Record<string, number> = {};
+  for (let round = 0; round < rounds; round++) {
+    for (const target of targets) {
+      const load = { url: target.url, connections: row.connections, request: make(target) };
+      if (round === 0) await measureLoad({ ...load, durationMs: flags.short ? warmMs / 4 : warmMs });
+      const perSecond = await measureLoad({ ...load, durationMs: lapMs });
+      best[target.name] = Math.max(best[target.name] ?? 0, Math.round(perSecond));
+    }
+  }
+  const ours = best["ours"] ?? 0;
+  const others = Object.entries(best).filter(([name]) => name !== "ours");
+  const ratio = Object.fromEntries(others.map(([name, rate]) => [name, Math.round((ours / rate) * 100) / 100]));
+  console.error(`${row.path} ${row.driver} ${row.connections}: ${JSON.stringify(best)} ${JSON.stringify(ratio)}`);
+  return { ...row, perSecond: best, ratio };
+}
+
+async function start(name: string, args: readonly string[]): Promise<Server> {
+  const script = join(import.meta.dir, "http-server.ts");
+  const child = Bun.spawn([process.execPath, script, ...args], { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
+  let url = "";
+  for await (const chunk of child.stdout) {
+    url += new TextDecoder().decode(chunk);
+    if (url.endsWith("\n")) break;
+  }
+  const stop = async (): Promise<void> => {
+    await child.stdin.end();
+    await child.exited;
+  };
+  return { name, url: url.trim(), stop };
+}
+
+// ------------------------------------------------------------------------------------------------ requests
+
+async function populate(server: Server): Promise<Target> {
+  const full = await registered(server);
+  const small = await registered(server);
+  const next = posting("/cache/store", small.did);
+  for (let i = 0; i < smallEntries; i++) await storeOne(server.url, next());
+  return { ...server, full: full.did, small };
+}
+
+async function storeOne(url: string, request: Buffer<ArrayBuffer>): Promise<void> {
+  const body = request.subarray(request.indexOf("\r\n\r\n") + 4);
+  const headers = { "content-type": "application/json" };
+  const response = await fetch(`${url}/cache/store`, { method: "POST", headers, body });
+  if (!response.ok) throw new Error(await response.text());
+}
+
+async function registered({ url }: Server): Promise<Reader> {
+  const client = connect({ directoryUrl: url, relayUrl: url });
+  const identity = createIdentity("bench");
+  const document = firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
+  const [cache] = await cachesOf(client, identity, "");
+  if (cache === undefined) throw new Error("the identity has no Cache");
+  return cache.reader;
+}
+
+function posting(path: string, to: string): () => Buffer<ArrayBuffer> {
+  const payload = { ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64() };
+  const timestamp = new Date().toISOString();
+  const bodyOf = (message_id: string) => JSON.stringify({ message_id, to, timestamp, ttl: "1h", payload });
+  const length = bodyOf(crypto.randomUUID()).length;
+  const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
+  return () => Buffer.from(head + bodyOf(crypto.randomUUID()));
+}
+
+/** Signed with the native signer, which is cheap beside what checking costs the node. */
+function pulling(reader: Reader): () => Buffer<ArrayBuffer> {
+  const { did, serviceId, at } = reader;
+  const { keyId, seed } = reader.signer;
+  const sign = createSigner(seed);
+  if (sign === null) throw new Error("the seed is none");
+  return () => {
+    const timestamp = new Date().toISOString();
+    const nonce = crypto.randomUUID();
+    const proof = {
+      operation: "pull",
+      did,
+      deviceId: "",
+      serviceId,
+      endpoint: at.url,
+      keyId,
+      timestamp,
+      nonce,
+    } as const;
+    const signature = sign(encodeRetrievalProof({ ...proof, subject: "*" })).toBase64();
+    const headers = {
+      host: "bench",
+      [retrievalHeaders.serviceId]: serviceId,
+      [retrievalHeaders.endpoint]: at.url,
+      [retrievalHeaders.keyId]: keyId,
+      [retrievalHeaders.timestamp]: timestamp,
+      [retrievalHeaders.nonce]: nonce,
+      [retrievalHeaders.signature]: signature,
+    };
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+    return Buffer.from(`GET /cache/messages/${did} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`);
+  };
+}
