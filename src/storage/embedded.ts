@@ -14,12 +14,20 @@ import type { Applied } from "../core/change.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../core/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
 import { blake2b256 } from "../core/hash.ts";
-import { type Account, type AccountId, applyCall, type LedgerCall, type PolicyScope } from "../core/ledger.ts";
+import {
+  type Account,
+  type AccountId,
+  applyCall,
+  emptyAccount,
+  type LedgerCall,
+  type PolicyScope,
+} from "../core/ledger.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../core/policy.ts";
 import { faultOfRefusal, isRefusal } from "../core/refusal.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../core/scale-calls.ts";
 import { dayMs, secondMs } from "../core/time.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
+import { rememberDecoded } from "./decoded.ts";
 import * as records from "./embedded-records.ts";
 import {
   blockHash,
@@ -111,6 +119,10 @@ class Chain implements EmbeddedLedger {
   private failures = 0;
   private closing = false;
   private readonly atHand = new Set<Promise<unknown>>();
+  /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
+  private readonly accounts = rememberDecoded(records.accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
+  private readonly heads = rememberDecoded(records.decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
+  private latest: { readonly after: string; readonly block: Block } | null = null;
 
   constructor(
     private readonly options: EmbeddedOptions,
@@ -142,7 +154,9 @@ class Chain implements EmbeddedLedger {
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
-    return { finalized: this.finalized(readHead(this.table)), blockTimeMs: this.options.blockTimeMs };
+    const bytes = this.table.get(records.headKey);
+    const head = bytes === null ? readHead(this.table) : this.heads(records.headKey, bytes);
+    return { finalized: this.finalized(head), blockTimeMs: this.options.blockTimeMs };
   }
 
   /**
@@ -153,10 +167,14 @@ class Chain implements EmbeddedLedger {
     const over = this.numberByTime() - 1n;
     this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
     if (this.shown <= head.last.number) return head.last;
+    const { latest } = this;
+    if (latest?.block.number === this.shown && latest.after === head.last.hash) return latest.block;
     const { number, timeMs, blockTimeMs } = this.clock;
     const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
     const begunMs = timeMs + Number(this.shown - number) * blockTimeMs;
-    return { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
+    const block = { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
+    this.latest = { after: head.last.hash, block };
+    return block;
   }
 
   async bounds() {
@@ -166,7 +184,9 @@ class Chain implements EmbeddedLedger {
 
   async account(did: Did): Promise<Account> {
     this.checkOpen();
-    return records.accountOf(this.table.get(records.accountKey(did)));
+    const key = records.accountKey(did);
+    const bytes = this.table.get(key);
+    return bytes === null ? emptyAccount : this.accounts(key, bytes);
   }
 
   async aliasHolder(alias: string): Promise<Did | null> {

@@ -77,14 +77,19 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
 
 /** The same operations, which throw `closed` once the store is. */
 function closing<T extends object>(capability: T, isOpen: () => boolean): T {
+  const guarded = new Map<PropertyKey, unknown>();
   return new Proxy(capability, {
     get(target, name, receiver) {
+      const known = guarded.get(name);
+      if (known !== undefined) return known;
       const operation = Reflect.get(target, name, receiver);
       if (typeof operation !== "function") return operation;
-      return async (...input: unknown[]) => {
+      const made = async (...input: unknown[]) => {
         if (!isOpen()) throw new StoreError("closed", "the store is closed");
         return operation.apply(target, input);
       };
+      guarded.set(name, made);
+      return made;
     },
   });
 }
