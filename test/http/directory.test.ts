@@ -231,9 +231,23 @@ describe("pending registrations", () => {
     directory.advance(30_000);
     const other = registerBodyOf(identity, directory.nowMs(), { did_document: richDocument(identity) });
     expect((await directory.ask("POST", "/register-did", other)).body["code"]).toBe("registration_pending");
+    // It was the ledger that refused: the Directory by itself does not know of anything that stands against it.
+    expect(calls).toBe(2);
     expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
     directory.advance(34_000);
     expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
+  });
+
+  test("tell their transaction after they are confirmed, for longer than they could have been pending", async () => {
+    const directory = await directoryOf({ blockTimeMs: 50 });
+    const identity = identityOf("settled");
+    const reply = await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
+    await directory.settle(reply);
+    directory.advance(29 * 86_400_000);
+    expect(await statusOf(directory, identity)).toMatchObject({
+      registration_status: "confirmed",
+      tx_id: reply.body["tx_id"],
+    });
   });
 
   test("that the ledger refuses leave no trace", async () => {
@@ -262,6 +276,15 @@ describe("a ledger whose pool says nothing, as a chain's", () => {
     });
     return { directory, seen };
   }
+
+  test("is given a registration once, however many send it at the same time", async () => {
+    const { directory, seen } = await silent();
+    const body = registerBodyOf(identityOf("chorus"), directory.nowMs());
+    const replies = await Promise.all(Array.from({ length: 8 }, () => directory.ask("POST", "/register-did", body)));
+    expect(replies.map(({ status }) => status)).toEqual(Array(8).fill(202));
+    expect(new Set(replies.map(({ body }) => body["tx_id"])).size).toBe(1);
+    expect(seen.length).toBe(1);
+  });
 
   test("is never given what its rules refuse", async () => {
     const { directory, seen } = await silent();
