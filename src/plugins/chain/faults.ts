@@ -27,6 +27,10 @@ export function faultOfFailure(failure: DispatchFailure, call: LedgerCall): Faul
 }
 
 export const lifeOver = fault("chain_submission_rejected", "no block held the call within its lifetime");
+export const lostSight = fault(
+  "chain_submission_rejected",
+  "the chain may have held the call while this Directory was away; the record tells",
+);
 export const renewedTooOften = fault(
   "chain_submission_rejected",
   "the operator account is used by somebody else, who takes every nonce",

@@ -19,7 +19,7 @@ import { claimKeys, isSameRegistration } from "../../storage/embedded-state.ts";
 import { BestBlocks } from "./best.ts";
 import { readContents, readOutcomes } from "./blocks.ts";
 import { callMark, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
-import { faultOfFailure, lifeOver, poolCodes, renewedTooOften } from "./faults.ts";
+import { faultOfFailure, lifeOver, lostSight, poolCodes, renewedTooOften } from "./faults.ts";
 import type { Link } from "./link.ts";
 import type { Ended, Outbox, Pending, Wire } from "./outbox.ts";
 import type { Facts, Reader } from "./reader.ts";
@@ -55,8 +55,8 @@ type Entry = {
   sentAtMs: number | null;
   /** The connection over which an answer is awaited. */
   awaiting: Session | null;
-  /** Whether any node has ever taken the present extrinsic. */
-  accepted: boolean;
+  /** Whether a node has taken the present extrinsic, or may have without our learning of it. */
+  mayBeOut: boolean;
   inBlock: Block | null;
 };
 
@@ -72,6 +72,8 @@ export class Lane {
   private nextSequence = 0n;
   /** Every finalized block up to this one was looked through for what is pending. */
   private scanned: bigint | null = null;
+  /** The last block that no node could show any more: what lies before it may have been missed. */
+  private missed = -1n;
   private work: Promise<void> = Promise.resolve();
   private readonly taking = new Set<Promise<unknown>>();
   private timer: ReturnType<typeof setInterval> | null = null;
@@ -85,7 +87,7 @@ export class Lane {
       onMarks: (marks) => this.mark(marks),
     });
     for (const pending of options.outbox.pending()) {
-      this.enter({ ...fresh(pending, Promise.resolve()), accepted: true });
+      this.enter({ ...fresh(pending, Promise.resolve()), mayBeOut: true });
       this.nextSequence = pending.sequence + 1n;
     }
     if (this.entries.size > 0) options.environment.log("info", "pending calls found", { calls: this.entries.size });
@@ -143,6 +145,12 @@ export class Lane {
       throw new StoreError("full", `the ledger holds ${limits.pendingMax} pending calls`);
     }
     const wire = this.sign(call, head, isOwned(call) ? this.freeNonce(head) : null);
+    const same = this.byMark.get(wire.mark);
+    if (same !== undefined) {
+      // The very same proof is on its way, and no block can hold it twice.
+      await same.durable;
+      return stateOf(same);
+    }
     const submission: Submission = {
       txHash: extrinsicHash(wire.extrinsic),
       did: call.did,
@@ -221,7 +229,7 @@ export class Lane {
   private leave(entry: Entry): void {
     const { submission, wire } = entry.pending;
     this.entries.delete(submission.txHash);
-    this.byMark.delete(wire.mark);
+    if (this.byMark.get(wire.mark) === entry) this.byMark.delete(wire.mark);
     if (wire.nonce !== null && this.nonces.get(wire.nonce) === entry) this.nonces.delete(wire.nonce);
     for (const key of entry.claims) this.claims.delete(key);
   }
@@ -273,10 +281,9 @@ export class Lane {
     entry.awaiting = session;
     try {
       await session.submit(wire.extrinsic);
-      entry.accepted = true;
+      entry.mayBeOut = true;
     } catch (error) {
-      if (!(error instanceof NodeRefusal)) return;
-      if (error.code === poolCodes.alreadyKnown) entry.accepted = true;
+      if (!(error instanceof NodeRefusal) || error.code === poolCodes.alreadyKnown) entry.mayBeOut = true;
       else await this.queued(() => this.refused(entry, wire, error));
     } finally {
       if (entry.awaiting === session) {
@@ -297,7 +304,7 @@ export class Lane {
         reason: refusal.message,
         ...(head.free === 0n && { hint: "the operator account has no funds" }),
       });
-      if (refusal.code !== poolCodes.taken || entry.accepted) return;
+      if (refusal.code !== poolCodes.taken || entry.mayBeOut) return;
       const next = Number(await link.session().ask<number>("system_accountNextIndex", [key.address]));
       await this.renew(entry, head, this.freeNonce(head, Math.max(next, wire.nonce + 1)));
       return;
@@ -323,7 +330,7 @@ export class Lane {
       this.nonces.delete(pending.wire.nonce);
     this.byMark.delete(pending.wire.mark);
     entry.pending = renewed;
-    entry.accepted = false;
+    entry.mayBeOut = false;
     entry.sentAtMs = null;
     entry.awaiting = null;
     this.byMark.set(renewed.wire.mark, entry);
@@ -344,7 +351,7 @@ export class Lane {
       try {
         await step();
       } catch (error) {
-        if (error instanceof StoreError && error.code === "unavailable") return;
+        if (error instanceof StoreError && error.code !== "corrupt") return;
         const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
         this.options.environment.log("error", "following the chain failed", { error: text });
       }
@@ -376,8 +383,11 @@ export class Lane {
   private async look(number: bigint, head: Head): Promise<void> {
     const session = this.options.link.session();
     const hash = number === head.number ? head.hash : await session.ask<string>("chain_getBlockHash", [Number(number)]);
-    const contents = await readContents(session, hash, head.surface);
+    // A block's events are encoded by the runtime that its parent left.
+    const surface = await session.surfaceAt(await session.ask<string>("chain_getBlockHash", [Number(number) - 1]));
+    const contents = await readContents(session, hash, surface);
     if (contents === null) {
+      this.missed = number;
       this.options.environment.log("warn", "the node no longer has a block that pending calls may lie in", {
         block: String(number),
       });
@@ -388,7 +398,7 @@ export class Lane {
       return entry === undefined ? [] : [{ entry, index }];
     });
     if (found.length === 0) return;
-    const { block, byIndex } = await readOutcomes(session, hash, { number, surface: head.surface });
+    const { block, byIndex } = await readOutcomes(session, hash, { number, surface });
     await this.end(
       found.map(({ entry, index }) => {
         const failure = byIndex.get(index);
@@ -410,7 +420,9 @@ export class Lane {
       const isOver = head.number + 1n >= wire.birth + BigInt(lifetimeBlocks);
       const isUsed = wire.nonce !== null && head.nonce > wire.nonce;
       const isForeign = wire.specVersion !== head.surface.frame.specVersion;
-      if (isUsed || isForeign || (isOver && entry.sentAtMs === null && !entry.accepted)) {
+      if (isUsed && wire.birth < this.missed) {
+        over.push([entry, { state: "dropped", reason: lostSight, block: null }]);
+      } else if (isUsed || isForeign || (isOver && entry.sentAtMs === null && !entry.mayBeOut)) {
         const nonce = wire.nonce === null ? null : isUsed ? this.freeNonce(head) : wire.nonce;
         await this.renew(entry, head, nonce);
       } else if (isOver) over.push([entry, { state: "dropped", reason: lifeOver, block: null }]);
@@ -461,7 +473,7 @@ function fresh(pending: Pending, durable: Promise<void>): Entry {
     stands: true,
     sentAtMs: null,
     awaiting: null,
-    accepted: false,
+    mayBeOut: false,
     inBlock: null,
   };
 }

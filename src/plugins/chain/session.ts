@@ -105,14 +105,13 @@ export class Session {
     return this.options.endpoint;
   }
 
-  /** Asks the node. `NodeRefusal` is its answer; anything else ends the connection and is `unavailable`. */
+  /** Asks the node. What it refuses to answer is `unavailable`; when it does not answer, the connection ends. */
   async ask<T>(method: string, params: readonly unknown[]): Promise<T> {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain is over");
     try {
       return (await ask(this.provider, this.options.requestMs, [method, params])) as T;
     } catch (error) {
-      if (error instanceof NodeRefusal) throw error;
-      this.end(new Unusable("gone", messageOf(error)));
+      if (!(error instanceof NodeRefusal)) this.end(new Unusable("gone", messageOf(error)));
       throw new StoreError("unavailable", `the chain did not answer: ${messageOf(error)}`, { cause: error });
     }
   }
@@ -208,6 +207,11 @@ export class Session {
     if (this.ended) return;
     this.head = head;
     this.onHead(head);
+  }
+
+  /** What the runtime offers that stands after a block. */
+  async surfaceAt(hash: string): Promise<Surface> {
+    return this.surfaceOf(await this.ask<RuntimeVersion>("state_getRuntimeVersion", [hash]), hash);
   }
 
   private async surfaceOf(version: RuntimeVersion, hash: string): Promise<Surface> {

@@ -10,7 +10,7 @@ import { encodeHex0x } from "../../core/bytes.ts";
 import type { Did } from "../../core/did.ts";
 import type { LedgerCall, PolicyScope } from "../../core/ledger.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../core/policy.ts";
-import { dayMs, secondMs } from "../../core/time.ts";
+import { dayMs } from "../../core/time.ts";
 import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/table.ts";
@@ -176,7 +176,7 @@ function ledgerOf({ link, reader, lane, key, options }: Wired): Ledger {
 async function firstContact({ link }: Open, waitMs: number): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<void>((done) => {
-    timer = setTimeout(done, Math.max(waitMs, secondMs));
+    timer = setTimeout(done, waitMs);
   });
   await Promise.race([link.tried(), late]);
   clearTimeout(timer);
