@@ -126,6 +126,7 @@ function registerShellGauges(metrics: Metrics, app: App): void {
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
   gauge("http_requests_arriving", "Requests whose bodies are still arriving.", () => app.inFlight().arriving);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
+  gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.outgoingBytes());
   gauge("http_refusals_held", "Refusals over capacity being held back.", () => app.inFlight().parked);
   gauge("process_resident_bytes", "Resident memory.", () => process.memoryUsage.rss());
 }

@@ -12,6 +12,7 @@ import { type ClientAddress, clientAddress, requestIdOf } from "./caller.ts";
 import { type Capacity, createCapacity, type Hold, type IntakeLimits, overCapacity, readBody } from "./intake.ts";
 import { type Log, maskAddress } from "./log.ts";
 import type { Counter, Histogram, Metrics } from "./metrics.ts";
+import { createOutgoing, type Outgoing, shortAnswerBytesMax } from "./outgoing.ts";
 import { renderResponse } from "./render.ts";
 
 /** One request as a handler sees it. */
@@ -97,6 +98,8 @@ export type App = {
   readonly draining: () => boolean;
   /** What has not been answered yet, and whose body is still arriving. */
   readonly inFlight: Capacity["inFlight"];
+  /** Bytes of long answers that clients have not taken yet. */
+  readonly outgoingBytes: () => number;
 };
 
 /** What the listener knows of a connection. */
@@ -131,6 +134,7 @@ export function shellMetrics(metrics: Metrics): ShellMetrics {
 
 type Shell = AppOptions & {
   readonly capacity: Capacity;
+  readonly outgoing: Outgoing;
   readonly clientOf: ClientAddress;
   draining: boolean;
 };
@@ -139,6 +143,10 @@ export function createApp(options: AppOptions): App {
   const shell: Shell = {
     ...options,
     capacity: createCapacity(options.limits),
+    outgoing: createOutgoing({
+      bytesMax: options.limits.bodyBytesInFlightMax,
+      deadlineMs: options.limits.bodyDeadlineMs,
+    }),
     clientOf: clientAddress(options.trustedProxies),
     draining: false,
   };
@@ -173,6 +181,7 @@ export function createApp(options: AppOptions): App {
     },
     draining: () => shell.draining,
     inFlight: () => shell.capacity.inFlight(),
+    outgoingBytes: () => shell.outgoing.bytes(),
   };
 }
 
@@ -312,7 +321,7 @@ async function pass(
     requestId: requestIdOf(request.headers),
     client: shell.clientOf(request, connection.peer),
   };
-  const outcome = await admit(shell, passage);
+  const outcome = await boundLength(shell, request, await admit(shell, passage));
   const { result } = outcome;
   if (!isFault(result) && result.idleSeconds !== undefined) connection.setIdle?.(result.idleSeconds);
   const close = outcome.close || shell.draining;
@@ -363,6 +372,17 @@ async function receive(shell: Shell, passage: Passage, hold: Hold): Promise<Uint
   } finally {
     arrived();
   }
+}
+
+/** A long answer goes out as the client takes it; when clients keep too much waiting, 503. */
+async function boundLength(shell: Shell, request: Request, outcome: Outcome): Promise<Outcome> {
+  const { result, close } = outcome;
+  if (isFault(result) || result.jsonBytes === undefined || request.method === "HEAD") return outcome;
+  const { jsonBytes, ...answer } = result;
+  if (jsonBytes.length <= shortAnswerBytesMax) return outcome;
+  const content = shell.outgoing.send(jsonBytes);
+  if (content === null) return refuseLate(shell, close);
+  return { result: { ...answer, body: { contentType: "application/json", content } }, close };
 }
 
 /** 503 after a moment. `unread`: the body has not been read, so the connection must end. */

@@ -1,0 +1,77 @@
+/** Long answers to clients that take them slowly, break off, or never read. */
+import { afterEach, expect, test } from "bun:test";
+import { connect, type Socket } from "node:net";
+import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const mebibyte = 1024 * 1024;
+/** More than the kernel keeps for a connection whose other side does not read. */
+const jsonBytes = new Uint8Array(16 * mebibyte).fill(0x20);
+jsonBytes[0] = 0x31;
+
+function serve(limits: Partial<typeof testLimits>) {
+  const routes = [
+    testRoute({ path: "/long", handle: () => ({ status: 200, jsonBytes }) }),
+    testRoute({ path: "/short", handle: () => ({ status: 200, jsonBytes: jsonBytes.subarray(0, 64 * 1024) }) }),
+  ];
+  const { app } = testApp(routes, { limits: { ...testLimits, ...limits } });
+  const { url, stop } = listenForTest(app);
+  cleanups.push(stop);
+  return { app, url };
+}
+
+/** Asks and reads nothing. */
+function askDeaf(url: string): Socket {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  cleanups.push(() => socket.destroy());
+  socket.on("error", () => undefined);
+  socket.pause();
+  socket.write("GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+  return socket;
+}
+
+test("a long answer arrives whole, and then counts no more", async () => {
+  const { app, url } = serve({});
+  const response = await fetch(`${url}/long`);
+  expect(response.headers.get("content-type")).toBe("application/json");
+  expect(Buffer.from(await response.bytes()).equals(jsonBytes)).toBe(true);
+  expect(app.outgoingBytes()).toBe(0);
+});
+
+test("HEAD of a long answer holds nothing", async () => {
+  const { app, url } = serve({});
+  expect((await fetch(`${url}/long`, { method: "HEAD" })).status).toBe(200);
+  expect(app.outgoingBytes()).toBe(0);
+});
+
+test("beyond what may wait for clients a long answer is 503, a short one is not, until one goes away", async () => {
+  const { app, url } = serve({ bodyBytesInFlightMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
+  const deaf = [askDeaf(url), askDeaf(url)];
+  while (app.outgoingBytes() < 32 * mebibyte) await Bun.sleep(2);
+  const refused = await fetch(`${url}/long`);
+  expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect((await fetch(`${url}/short`)).status).toBe(200);
+  deaf[0]?.destroy();
+  while (app.outgoingBytes() > 16 * mebibyte) await Bun.sleep(2);
+  expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
+});
+
+test("an answer that is not taken in time is cut off", async () => {
+  const { app, url } = serve({ bodyDeadlineMs: 300 });
+  const socket = askDeaf(url);
+  while (app.outgoingBytes() === 0) await Bun.sleep(2);
+  while (app.outgoingBytes() > 0) await Bun.sleep(2);
+  const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  let size = 0;
+  socket.on("data", (bytes) => {
+    size += bytes.length;
+  });
+  socket.resume();
+  await closed;
+  expect(size).toBeLessThan(jsonBytes.length);
+});
