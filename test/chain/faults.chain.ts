@@ -5,7 +5,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { type Ledger, type Store, type StoreEnvironment, StoreError, type Submission } from "../../src/storage/contract.ts";
-import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
+import { encodeDidDocument } from "../../src/core/scale.ts";
+import { authorizedCall, documentOf, type Identity, identityOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { openProxy, type Proxy } from "./proxy.ts";
 import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";
 
@@ -111,6 +112,18 @@ describe("a connection", () => {
     first.close();
     second.close();
   });
+
+  test("to a node that refuses a question makes that answer unavailable, and no other", () =>
+    behindProxy(async (proxy, ledger) => {
+      const { did } = stranger();
+      await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
+      const error = { code: -32_601, message: "the method is switched off" };
+      proxy.answer = ({ method }) => (method === "state_queryStorageAt" ? { error } : null);
+      expect(await codeOf(ledger.account(did))).toBe("unavailable");
+      expect(await codeOf(ledger.head())).toBe("answered");
+      proxy.answer = () => null;
+      expect(await codeOf(ledger.account(did))).toBe("answered");
+    }));
 
   test("to a node that is catching up is not used, and the reason says so", async () => {
     const proxy = openProxy(node.endpoint);
@@ -267,6 +280,36 @@ describe("calls", () => {
         expect((await one.account(identity.did)).counters.alias).toBe(1n);
       }),
     );
+  });
+
+  test("of one proof that is handed in twice are one submission", () =>
+    withStore({}, async (_, ledger) => {
+      const identity = stranger();
+      await settle(ledger, [await taken(ledger, identity)]);
+      const blob = encodeDidDocument(documentOf(identity));
+      const call = setDocumentOf(identity, { timestamp: String(Date.now() + 1), docBlob: blob });
+      const outcomes = await Promise.all(Array.from({ length: 6 }, () => ledger.submit(call, "replace_document")));
+      const hashes = new Set(outcomes.map((outcome) => (isFault(outcome) ? outcome.code : outcome.txHash)));
+      expect(hashes.size).toBe(1);
+      const [end] = await settle(ledger, [outcomes[0] as Submission]);
+      expect(end?.state).toBe("finalized");
+      expect((await ledger.account(identity.did)).record?.version).toBe(2n);
+    }));
+
+  test("that lay in blocks which no node has any more are not called failed", async () => {
+    const outbox = freshPath("outbox");
+    const proxy = openProxy(node.endpoint);
+    const identity = stranger();
+    const submission = await withStore({ outbox }, (_, ledger) => taken(ledger, identity), [proxy.endpoint]);
+    await until("the node to hold the call", async () => (await node.ask<string[]>("author_pendingExtrinsics")).length > 0);
+    await makeBlock(node);
+    proxy.answer = ({ method }) => (method === "chain_getBlock" ? { result: null } : null);
+    await withStore({ outbox }, async (_, ledger) => {
+      const [end] = await settle(ledger, [submission]);
+      expect([end?.state, end?.reason?.detail.includes("may have held")]).toEqual(["dropped", true]);
+      await eachOnce(ledger, [identity]);
+    }, [proxy.endpoint]);
+    proxy.close();
   });
 
   test("of two Directories on one operator account all come through", () =>
