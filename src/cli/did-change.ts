@@ -362,7 +362,8 @@ function registerEndCommands(did: Command): void {
       const changed = await apply(session, identity, control(identity, "delete_did"), flags);
       const gone = flags.wait !== false;
       if (gone && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, identity.name);
-      session.report.result({ ok: true, settled: gone, ...changed.accepted }, `${identity.name} is deleted`);
+      const text = gone ? "is deleted" : "will be deleted; its keys stay here";
+      session.report.result({ ok: true, settled: gone, ...changed.accepted }, `${identity.name} ${text}`);
     },
   );
 }

@@ -28,7 +28,8 @@ async function waitUntil<T>(look: () => Promise<T | string>, waiting: Waiting): 
     if (typeof seen !== "string") return seen as Exclude<T, string>;
     const elapsedMs = performance.now() - begunMs;
     if (elapsedMs + waiting.intervalMs > waiting.timeoutMs) {
-      throw new ClientError("timed_out", "timed_out", `not settled after ${waiting.timeoutMs} ms, last seen: ${seen}`);
+      const waitedS = waiting.timeoutMs / 1_000;
+      throw new ClientError("timed_out", "timed_out", `not settled after ${waitedS} s, last seen: ${seen}`);
     }
     waiting.onProgress?.(elapsedMs, seen);
     await new Promise((resolve) => setTimeout(resolve, waiting.intervalMs));

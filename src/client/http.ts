@@ -106,7 +106,9 @@ export async function exchange(to: Endpoint, request: Exchange): Promise<Receive
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
     if (signal.aborted) {
-      throw new ClientError("timed_out", "timed_out", `${to.url} did not answer in ${to.timeoutMs} ms`, { cause });
+      throw new ClientError("timed_out", "timed_out", `${to.url} did not answer in ${to.timeoutMs / 1_000} s`, {
+        cause,
+      });
     }
     throw new ClientError("unreachable", "unreachable", `${to.url} can't be reached`, { cause });
   }
