@@ -77,18 +77,18 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
 
 /** The same operations, which throw `closed` once the store is. */
 function closing<T extends object>(capability: T, isOpen: () => boolean): T {
-  const guarded = new Map<PropertyKey, unknown>();
+  const guarded = new WeakMap<object, unknown>();
   return new Proxy(capability, {
     get(target, name, receiver) {
-      const known = guarded.get(name);
-      if (known !== undefined) return known;
       const operation = Reflect.get(target, name, receiver);
       if (typeof operation !== "function") return operation;
+      const known = guarded.get(operation);
+      if (known !== undefined) return known;
       const made = async (...input: unknown[]) => {
         if (!isOpen()) throw new StoreError("closed", "the store is closed");
         return operation.apply(target, input);
       };
-      guarded.set(name, made);
+      guarded.set(operation, made);
       return made;
     },
   });
