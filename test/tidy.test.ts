@@ -214,9 +214,7 @@ describe("packages", () => {
   });
 
   /** Not imported by name, with the reason. May only shrink. */
-  const unnamed: Readonly<Record<string, string>> = {
-    "@polkadot/api": "tests import its codec, @polkadot/types, as the judge of ours",
-  };
+  const unnamed: Readonly<Record<string, string>> = {};
 
   test("every dependency at run time is used, and has its line in docs/architecture.md", async () => {
     const manifest = (await Bun.file(join(root, "package.json")).json()) as { dependencies: Record<string, string> };

@@ -1,6 +1,6 @@
 /**
  * The stand of the chain tests: nodes of the reference runtime as processes that tests may kill, and
- * chain stores with an outbox of their own. Everything is let go of in `afterAll`.
+ * chain stores with an outbox of their own. Nodes end in `afterAll`, files with the process.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -103,5 +103,7 @@ export async function until<T>(what: string, ask: () => Promise<T | null | false
 export async function endStand(): Promise<void> {
   for (const child of running) child.kill("SIGKILL");
   await Promise.all([...running].map((child) => child.exited));
-  rmSync(base, { recursive: true, force: true });
 }
+
+// Several test files share this stand in one process.
+process.on("exit", () => rmSync(base, { recursive: true, force: true }));

@@ -23,6 +23,9 @@ export type LinkEvents = {
 
 const firstPauseMs = 200;
 
+/** What may stand in a log: paths of endpoints can hold a provider's key. */
+const nameOf = (endpoint: string): string => new URL(endpoint).origin;
+
 export class Link {
   private current: Session | null = null;
   private reasons: Unusable[] = [];
@@ -87,10 +90,13 @@ export class Link {
       for (const endpoint of endpoints) {
         if (this.closing) return;
         const lost = await this.use(endpoint);
-        reasons.push(new Unusable(lost.reason.kind, `${endpoint}: ${lost.reason.message}`));
+        reasons.push(new Unusable(lost.reason.kind, `${nameOf(endpoint)}: ${lost.reason.message}`));
         if (this.closing) return;
         if (lost.stood) {
-          log("warn", "the connection to the chain is over", { endpoint, reason: lost.reason.message });
+          log("warn", "the connection to the chain is over", {
+            endpoint: nameOf(endpoint),
+            reason: lost.reason.message,
+          });
           pauseMs = firstPauseMs;
           this.reasons = reasons.slice(-1);
         }
@@ -120,7 +126,10 @@ export class Link {
     this.current = session;
     this.reasons = [];
     this.firstRound.resolve();
-    this.options.log("info", "connected to the chain", { endpoint, block: String(session.head?.number) });
+    this.options.log("info", "connected to the chain", {
+      endpoint: nameOf(endpoint),
+      block: String(session.head?.number),
+    });
     this.events.onSession(session);
     const reason = await session.over.promise;
     this.current = null;
