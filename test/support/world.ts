@@ -45,8 +45,9 @@ export class World {
     const outcome = this.try(call);
     if (isRefusal(outcome)) return outcome.error;
     this.accounts.set(call.did, outcome.account);
-    for (const alias of outcome.aliases.removed) this.aliases.delete(alias);
+    // The other way round than the drivers: no alias may stand in both lists, so the order must not matter.
     for (const alias of outcome.aliases.set) this.aliases.set(alias, call.did);
+    for (const alias of outcome.aliases.removed) this.aliases.delete(alias);
     for (const { scope, key, policy } of outcome.policies) {
       if (policy === null) this.policies.delete(`${scope} ${key}`);
       else this.policies.set(`${scope} ${key}`, policy);
