@@ -123,9 +123,12 @@ describe("the documents among each other", () => {
   test("refer to sections and titles that exist", () => {
     const [inDecisions, inLedger] = [numbersOf(decisions), numbersOf(ledger)];
     for (const text of [decisions, contract, ledger]) {
-      for (const [, number] of text.matchAll(/`ledger\.md` (\d+(?:\.\d+)?)/g)) expect(inLedger).toContain(number);
-      for (const [, number] of text.matchAll(/`decisions\.md` section (\d+)/g)) expect(inDecisions).toContain(number);
-      for (const [, title] of text.matchAll(/`interface\.md`, "([^"]+)"/g)) expect(headings(contract)).toContain(title);
+      for (const [, number] of text.matchAll(/`ledger\.md` (\d+(?:\.\d+)?)/g))
+        expect(inLedger).toContain(number as string);
+      for (const [, number] of text.matchAll(/`decisions\.md` section (\d+)/g))
+        expect(inDecisions).toContain(number as string);
+      for (const [, title] of text.matchAll(/`interface\.md`, "([^"]+)"/g))
+        expect(headings(contract)).toContain(title as string);
     }
   });
 
