@@ -55,7 +55,8 @@ export function signerOf(identity: Identity, flags: ChangeFlags): Signer {
 
 function ownId(identity: Identity, text: string): DidUrl {
   const id = parseDidUrl(text, identity.did);
-  if (id === null) throw failed(`not an id of ${identity.did}: ${text}; write #name`);
+  // Routes name a component in their path, where no slash is taken: it could not be changed or removed again.
+  if (id === null || id.includes("/")) throw failed(`not an id of ${identity.did}: ${text}; write #name`);
   return id;
 }
 

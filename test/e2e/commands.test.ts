@@ -50,6 +50,7 @@ describe("a failure is one line and exit code 1", () => {
     ["send", "--as", "alice", "--to", "nobody", "--file", "note.txt"],
     ["did", "show", "alice", "--url", "http://127.0.0.1:1"],
     ["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", "nowhere"],
+    ["did", "add-key", "#a/b", "--as", "alice"],
     ["config", "check", "--config", "folder"],
     ["send", "--as", "alice", "--to", "bob"],
     ["did", "bogus"],
