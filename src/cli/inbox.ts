@@ -1,7 +1,7 @@
 /**
  * One round of receiving, shared by `receive` and `listen`: everything that is complete is stored, then
  * acknowledged; one message that fails does not hold up the others.
- * Source: chain-facts 3.2 and 3.3, decisions section 6.
+ * Source: docs/ledger.md 3.2 and 3.3, decisions section 6.
  */
 import { join, resolve } from "node:path";
 import type { CacheClient } from "../client/cache.ts";

@@ -1,7 +1,7 @@
 /**
  * `waypost purge`: removes waiting messages without reading them. It is an acknowledgement of what was
  * never stored, so it asks first.
- * Source: chain-facts 3.3 ("Replication").
+ * Source: docs/ledger.md 3.3 ("Replication").
  */
 import type { Command } from "commander";
 import { cachesOf } from "../client/client.ts";

@@ -1,7 +1,7 @@
 /**
  * Waiting for settlement: a `202` is not final. Every wait ends: with the state that was asked for, with
  * the ledger's refusal, or `timed_out`. Reads that fail for a passing reason are tried again.
- * Source: interface "States and transitions", chain-facts 3.1 ("Confirmation after 202").
+ * Source: interface "States and transitions", docs/ledger.md 3.1 ("Confirmation after 202").
  */
 import type { NonceDomain } from "../core/authorization.ts";
 import type { DirectoryClient, RegistrationStatus, Resolved } from "./directory.ts";

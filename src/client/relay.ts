@@ -1,7 +1,7 @@
 /**
  * The Relay's route, with the repeats that it is built for: the same bytes again after a passing failure,
  * so that the message is delivered once.
- * Source: interface "Relay" and "DeliveryResult", chain-facts 3.2.
+ * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2.
  */
 import { ClientError, type Endpoint, type Exchange, exchange, isRecord, path } from "./http.ts";
 

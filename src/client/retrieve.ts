@@ -2,7 +2,7 @@
  * Receiving: what all Caches of a recipient hold, each message once; fetched, checked, decrypted, written
  * and synced; and only then acknowledged on every Cache that holds a copy. A message that can't be opened
  * stays where it is and is reported.
- * Source: interface "Cache" (acknowledging), chain-facts 3.2 and 3.3.
+ * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
 import { type FileHandle, mkdir, open, readdir } from "node:fs/promises";
 import { join } from "node:path";

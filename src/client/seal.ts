@@ -2,7 +2,7 @@
  * End-to-end sealing of one envelope's payload: X25519 + HKDF-SHA256 + ChaCha20-Poly1305 over a
  * deterministic CBOR record, bound to message, recipient and place in the file by the additional data.
  * Opening trusts nothing: every member is checked before and after decryption.
- * Source: chain-facts 3.2 ("End-to-end cryptography"), with the `svc` prefix.
+ * Source: docs/ledger.md 3.2 ("End-to-end cryptography"), with the `svc` prefix.
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { x25519 } from "@noble/curves/ed25519.js";

@@ -1,6 +1,6 @@
 /**
  * Whether a resolved record shows a change: what `confirm.ts` waits for besides the counter.
- * Source: chain-facts 3.1 ("Confirmation after 202").
+ * Source: docs/ledger.md 3.1 ("Confirmation after 202").
  */
 import { equalBytes } from "../core/bytes.ts";
 import { renderService } from "../core/document.ts";

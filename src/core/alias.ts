@@ -1,7 +1,7 @@
 /**
  * The rules of aliases: one global index in which an alias names one DID, and a bounded list in each record.
  * Everything here works on aliases in normal form.
- * Source: chain-facts 2.2, decisions section 10 ("Operation refusals").
+ * Source: docs/ledger.md 2.2, decisions section 10 ("Operation refusals").
  */
 import type { Change, LedgerEvent } from "./change.ts";
 import { type Did, normalizeAlias } from "./did.ts";

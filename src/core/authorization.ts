@@ -2,7 +2,7 @@
  * What a DID key signs to authorize a change. `operations` is the one place that says what an action is:
  * its runtime call, its counter, its discriminant and which items its payload carries. `intent.ts` makes
  * payloads and calls of it; what registrations and full documents sign is in `proof-message.ts`.
- * Source: interface "Signed DID-document updates", chain-facts 1.4, 1.5 and 1.8, decisions section 4.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5 and 1.8, decisions section 4.
  */
 import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
 import type { CounterName, LedgerCallName } from "./ledger.ts";

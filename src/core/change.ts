@@ -1,7 +1,7 @@
 /**
  * What a call changes once the ledger has taken it: events with the runtime's names and fields, and the
  * one place where version, time and counters of a record move.
- * Source: chain-facts 1.11 and 2.5.
+ * Source: docs/ledger.md 1.11 and 2.5.
  */
 import type { Did } from "./did.ts";
 import type { Account, AccountId, CounterName, DidRecord, PolicyScope } from "./ledger.ts";

@@ -1,7 +1,7 @@
 /**
  * The rules for changing one component of a document: a verification method, an entry of
  * `authentication`, a key agreement or a service.
- * Source: chain-facts 2.3 ("Component operations"), decisions section 10 ("Operation refusals").
+ * Source: docs/ledger.md 2.3 ("Component operations"), decisions section 10 ("Operation refusals").
  */
 
 import type { DocumentAction } from "./authorization.ts";

@@ -1,6 +1,6 @@
 /**
  * The rules of control actions: devices, deactivation, deletion, and the links to delivery policies.
- * Source: chain-facts 1.4, 1.5 and 2.6, decisions section 10.
+ * Source: docs/ledger.md 1.4, 1.5 and 2.6, decisions section 10.
  */
 import type { ControlAction } from "./authorization.ts";
 import { type LedgerBounds, longerThan } from "./bounds.ts";

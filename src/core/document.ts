@@ -2,7 +2,7 @@
  * The DID document: its one normal form, its JSON form in and out, and its rules. Ids are absolute
  * inside; lists are always present. Shape is a matter of parsing (400); what the ledger would refuse, full
  * lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
- * Source: interface "DID document", chain-facts 1.2 and 2.3, decisions sections 1, 4, 8 and 10.
+ * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, decisions sections 1, 4, 8 and 10.
  */
 import { type LedgerBounds, longerThan } from "./bounds.ts";
 import { type Did, parseDidUrl } from "./did.ts";

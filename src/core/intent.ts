@@ -2,7 +2,7 @@
  * From what a key is asked to authorize to the bytes it signs and the call that carries them, and back.
  * Payloads are rebuilt from the table in `authorization.ts` and compared as bytes, by the Directory and
  * by the ledger alike: a payload that says anything else than the request is no authorization of it.
- * Source: interface "Signed DID-document updates", chain-facts 1.4, 1.5 and 1.8, decisions section 4.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5 and 1.8, decisions section 4.
  */
 import { type AliasAction, type ControlAction, type DocumentAction, type Items, operations } from "./authorization.ts";
 import { aliasBytesMax, type Did, normalizeAlias } from "./did.ts";

@@ -2,7 +2,7 @@
  * The ledger as a pure function: account + call + time → changed account, events, or a refusal.
  * The embedded ledger of the drivers and the pre-check of the Directory both run it; the reference
  * runtime of the chain follows the same rules.
- * Source: chain-facts 1.3 to 1.11 and 2, decisions sections 4 and 10 ("Stricter than the family's chain").
+ * Source: docs/ledger.md 1.3 to 1.11 and 2, decisions sections 4 and 10 ("Stricter than the family's chain").
  */
 import { type AliasIntent, changeAlias, setPrimaryAlias } from "./alias.ts";
 import { counters, operations } from "./authorization.ts";
@@ -164,7 +164,7 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
 }
 
 /**
- * The checks that every authorization passes, in the order of chain-facts 2.4: payload, expiry, DID, its
+ * The checks that every authorization passes, in the order of docs/ledger.md 2.4: payload, expiry, DID, its
  * state, nonce, signature. Answers the record that the operation's own rules then work on.
  */
 function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidRecord | LedgerRefusal {

@@ -1,6 +1,6 @@
 /**
  * The limits of policy records, for the ledger and for the Directory's own check of a body.
- * Source: chain-facts 2.7, decisions section 10 ("Recipient policy write", "Persona policy on the ledger").
+ * Source: docs/ledger.md 2.7, decisions section 10 ("Recipient policy write", "Persona policy on the ledger").
  */
 import { longerThan } from "./bounds.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "./policy.ts";

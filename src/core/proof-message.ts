@@ -1,7 +1,7 @@
 /**
  * What the key signs that registers a DID or replaces its whole document, in version 1 (a time) and
  * version 2 (`v2:<nonce>:<expiry ms>`, which binds the document and works once).
- * Source: decisions sections 4 ("Registration proof", "Full document") and 10, chain-facts 1.8.
+ * Source: decisions sections 4 ("Registration proof", "Full document") and 10, docs/ledger.md 1.8.
  */
 import { concatBytes, utf8 } from "./bytes.ts";
 import { normalizeAlias } from "./did.ts";

@@ -1,7 +1,7 @@
 /**
  * What the ledger answers instead of a change: the error names of the chain's pallets, extended by the
  * names of our stricter rules, and the one table that says which public code each of them becomes.
- * Source: chain-facts 1.10, decisions sections 3, 4 and 10.
+ * Source: docs/ledger.md 1.10, decisions sections 3, 4 and 10.
  */
 import { type Fault, type FaultCode, fault } from "./fault.ts";
 

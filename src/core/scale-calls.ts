@@ -1,7 +1,7 @@
 /**
  * Ledger calls in SCALE, as the body of an extrinsic: pallet index, call index, arguments in the order
  * of the runtime. The embedded ledger keeps pending calls in the same form.
- * Source: chain-facts 1.7, decisions section 10 ("Persona policy on the ledger").
+ * Source: docs/ledger.md 1.7, decisions section 10 ("Persona policy on the ledger").
  */
 import { type Did, didBytesMax, isDid } from "./did.ts";
 import type { LedgerCall, LedgerCallName } from "./ledger.ts";

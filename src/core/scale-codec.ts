@@ -2,7 +2,7 @@
  * SCALE in parts: a writer into one buffer of known size, a strict reader, and the few combinators that
  * our structures need. The reader refuses compact integers that are not the shortest, option and enum
  * bytes it does not know, text that is not UTF-8, lists and strings beyond their bound, bytes left over.
- * Source: chain-facts 1.0.
+ * Source: docs/ledger.md 1.0.
  */
 import { decodeUtf8 } from "./bytes.ts";
 import { u64Max } from "./u64.ts";

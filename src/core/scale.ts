@@ -2,7 +2,7 @@
  * Our structures in SCALE: documents, authorization payloads, policies, records and the storage keys of
  * the chain. Field order here is the order on the wire. What is decoded has kept every bound; decoders
  * answer `null` for anything else. Ledger calls are in `scale-calls.ts`.
- * Source: chain-facts 1.1 to 1.6 and 1.9, decisions sections 4 and 10.
+ * Source: docs/ledger.md 1.1 to 1.6 and 1.9, decisions sections 4 and 10.
  */
 import {
   type AliasPayload,

@@ -2,7 +2,7 @@
  * Examples of signed updates that really verify: the DID and root key of the worked vectors (seed of 32
  * bytes 07), its document as registered, the counters at 0, and 12:00 on 16 July 2026. A test makes every
  * signature anew and sends every example to a running Directory at that time.
- * Source: chain-facts 5.
+ * Source: docs/ledger.md 5.
  */
 import { exampleDid, exampleKey } from "./schema.ts";
 

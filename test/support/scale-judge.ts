@@ -1,6 +1,6 @@
 /**
  * The second implementation of our SCALE layouts: the @polkadot codec, told the layouts anew from the
- * tables of chain-facts 1.2 to 1.7 and not from `src/core/scale.ts`. It judges ours and is judged by nothing.
+ * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/scale.ts`. It judges ours and is judged by nothing.
  */
 import { TypeRegistry } from "@polkadot/types";
 import type {

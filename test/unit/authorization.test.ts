@@ -1,5 +1,5 @@
 /**
- * What keys sign: the table of operations against the lists of chain-facts 1.5, payloads against the worked
+ * What keys sign: the table of operations against the lists of docs/ledger.md 1.5, payloads against the worked
  * vectors of its section 5, and the two versions of proof timestamps.
  */
 import { describe, expect, test } from "bun:test";

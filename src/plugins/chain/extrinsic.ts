@@ -2,7 +2,7 @@
  * Extrinsics as bytes: calls signed by the operator (version 4) and general ones that carry their own
  * proof (version 5, without a signature), and from the extrinsics of a block back to what identifies them.
  * What each transaction extension adds is told here once; one that is not listed must add nothing.
- * Source: chain-facts 1.7 ("How proof calls are submitted"), checked against the reference runtime.
+ * Source: docs/ledger.md 1.7 ("How proof calls are submitted"), checked against the reference runtime.
  */
 import { concatBytes, encodeHex0x } from "../../core/bytes.ts";
 import { blake2b256 } from "../../core/hash.ts";

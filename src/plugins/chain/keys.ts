@@ -1,7 +1,7 @@
 /**
  * Storage keys of a chain and the plain values behind them, as bytes. Maps are `Blake2_128Concat`: the
  * prefix, the hash of the encoded key, the encoded key.
- * Source: chain-facts 1.9.
+ * Source: docs/ledger.md 1.9.
  */
 import { concatBytes, utf8 } from "../../core/bytes.ts";
 import { blake2b128 } from "../../core/hash.ts";

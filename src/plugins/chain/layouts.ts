@@ -1,7 +1,7 @@
 /**
  * What the program reads from and writes to a chain, in the notation of `shape.ts`: calls with their
  * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
- * Source: chain-facts 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
+ * Source: docs/ledger.md 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
  */
 import type { LedgerBoundName } from "../../core/bounds.ts";
 import type { LedgerCallName } from "../../core/ledger.ts";

@@ -2,7 +2,7 @@
  * What a chain offers at one runtime version, read from its metadata: where our maps lie, how our calls
  * are numbered, its bounds, its errors. A chain that differs from what the program reads and writes is
  * refused with a list that says every difference.
- * Source: issue "the chain is real" (start-up check), chain-facts 1.1, 1.7, 1.9, 1.10.
+ * Source: issue "the chain is real" (start-up check), docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
 import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
