@@ -5,7 +5,7 @@
  * commas; `--against <folder>` measures another checkout of the program in turn too. Prints one JSON
  * object; `ratio` is our answers a second divided by those of the other.
  */
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -17,7 +17,7 @@ import { createSigner } from "../src/core/ed25519.ts";
 import { encodeRetrievalProof, retrievalHeaders } from "../src/core/proof.ts";
 import { measureLoad } from "./http-load.ts";
 
-type Server = { readonly name: string; readonly url: string; readonly stop: () => Promise<void> };
+type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes. */
 type Target = Server & { readonly full: string; readonly small: Reader };
 type Row = {
@@ -26,6 +26,8 @@ type Row = {
   readonly connections: number;
   readonly perSecond: Readonly<Record<string, number>>;
   readonly ratio: Readonly<Record<string, number>>;
+  /** Processor time of the server for one answer; neighbours move it less than the rate. Linux only. */
+  readonly cpuMicros: Readonly<Record<string, number>>;
 };
 
 const { values: flags } = parseArgs({
@@ -90,19 +92,37 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   const make = makers[row.path];
   if (make === undefined) throw new Error(`no path ${row.path}`);
   const best: Record<string, number> = {};
+  const cpuMicros: Record<string, number> = {};
   for (let round = 0; round < rounds; round++) {
     for (const target of targets) {
       const load = { url: target.url, connections: row.connections, request: make(target) };
       if (round === 0) await measureLoad({ ...load, durationMs: flags.short ? warmMs / 4 : warmMs });
+      const cpuBefore = cpuSeconds(target.pid);
       const perSecond = await measureLoad({ ...load, durationMs: lapMs });
+      const micros = ((cpuSeconds(target.pid) - cpuBefore) * 1e9) / (perSecond * lapMs);
+      cpuMicros[target.name] = Math.min(
+        cpuMicros[target.name] ?? Number.POSITIVE_INFINITY,
+        Math.round(micros * 10) / 10,
+      );
       best[target.name] = Math.max(best[target.name] ?? 0, Math.round(perSecond));
     }
   }
   const ours = best["ours"] ?? 0;
   const others = Object.entries(best).filter(([name]) => name !== "ours");
   const ratio = Object.fromEntries(others.map(([name, rate]) => [name, Math.round((ours / rate) * 100) / 100]));
-  console.error(`${row.path} ${row.driver} ${row.connections}: ${JSON.stringify(best)} ${JSON.stringify(ratio)}`);
-  return { ...row, perSecond: best, ratio };
+  console.error(
+    `${row.path} ${row.driver} ${row.connections}: ${JSON.stringify(best)} ${JSON.stringify(ratio)} cpu ${JSON.stringify(cpuMicros)}`,
+  );
+  return { ...row, perSecond: best, ratio, cpuMicros };
+}
+
+/** User and system time of a process, in ticks of a hundredth of a second; 0 where there is no /proc. */
+function cpuSeconds(pid: number): number {
+  const file = `/proc/${pid}/stat`;
+  if (!existsSync(file)) return 0;
+  const text = readFileSync(file, "utf8");
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
 async function start(name: string, args: readonly string[]): Promise<Server> {
@@ -117,7 +137,7 @@ async function start(name: string, args: readonly string[]): Promise<Server> {
     await child.stdin.end();
     await child.exited;
   };
-  return { name, url: url.trim(), stop };
+  return { name, url: url.trim(), pid: child.pid, stop };
 }
 
 // ------------------------------------------------------------------------------------------------ requests
