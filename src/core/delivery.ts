@@ -188,6 +188,9 @@ export function attemptsMax(plan: DeliveryPlan): number {
 /** How a destination was left. `final`: the recipient's own refusal, after which nothing else is tried. */
 type Verdict = "success" | "final" | "refused" | "unreachable" | "timeout";
 
+/** One attempt as it went; reported only when the delivery fails. */
+type Attempted = { readonly destination: Destination; readonly outcome: AttemptOutcome };
+
 type Left = { readonly destination: Destination; readonly verdict: Verdict; readonly outcome: AttemptOutcome };
 
 export type DeliveryState = {
@@ -196,7 +199,7 @@ export type DeliveryState = {
   readonly at: number;
   readonly attemptsHere: number;
   readonly retryCount: number;
-  readonly attempts: readonly AttemptReport[];
+  readonly attempts: readonly Attempted[];
   readonly left: readonly Left[];
   /** The last outcome at the destination in work, while another attempt there is still to come. */
   readonly pending: Left | null;
@@ -238,7 +241,7 @@ export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryTu
   if (event.kind !== "outcome") return attempt(state, event.nowMs);
   const destination = destinationAt(state.plan, state.at) as Destination;
   const { outcome, nowMs } = event;
-  const recorded = { ...state, attempts: [...state.attempts, reportAttempt(destination, outcome)] };
+  const recorded = { ...state, attempts: [...state.attempts, { destination, outcome }] };
   const verdict = judge(destination.channel, outcome);
   const waitMs = retryWait(recorded, { verdict, outcome, jitter: event.jitter, nowMs });
   const entry = { destination, verdict, outcome };
@@ -329,7 +332,7 @@ function stored(left: readonly Left[]): Left[] {
   return left.filter((entry) => entry.destination.channel === "cache" && entry.verdict === "success");
 }
 
-function reportAttempt(destination: Destination, outcome: AttemptOutcome): AttemptReport {
+function reportAttempt({ destination, outcome }: Attempted): AttemptReport {
   return {
     channel: destination.channel,
     origin: originOf(destination.endpoint),
@@ -424,7 +427,7 @@ function failed(state: DeliveryState, nowMs: number): DeliveryResult {
       recipient: plan.recipient,
       reason: code,
       final: code === "not_deliverable" || code === "service_not_found" || code === "message_expired",
-      attempts: state.attempts,
+      attempts: state.attempts.map(reportAttempt),
     },
     details: {},
   };

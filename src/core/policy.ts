@@ -40,6 +40,7 @@ export type PolicyFacts = {
   readonly recipientPolicy: DeliveryPolicy | null;
   /** Those of the linked personas that have one. */
   readonly personaPolicies: readonly PersonaPolicy[];
+  /** Not looked at, and 0, when there is neither policy. */
   readonly blockTimeMs: number;
 };
 

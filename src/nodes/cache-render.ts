@@ -60,16 +60,33 @@ export function renderReceipt(facts: ReceiptFacts, context: AnswerContext): Stor
     max_ttl: renderDuration(facts.maxTtlMs),
     applied_ttl: renderDuration(facts.appliedTtlMs),
     chunked: facts.chunked,
-    proof: renderEventProof("delivery", facts.messageId, context),
+    proof: renderDeliveryProof(facts.messageId, context),
   };
 }
 
-function renderEventProof(eventType: EventProof["event_type"], messageId: Uuid, context: AnswerContext): EventProof {
-  const { recipient, nowMs, signer } = context;
+function renderDeliveryProof(messageId: Uuid, context: AnswerContext): EventProof {
+  const { recipient, nowMs } = context;
   const timestamp = renderTimestamp(nowMs);
-  const claims = { eventType, messageId, recipientDid: recipient, timestamp, reason: null, endpoint: signer.endpoint };
-  const signature = signer.sign === null ? null : encodeBase64(signer.sign(encodeEventProof(claims)));
-  return { event_type: eventType, message_id: messageId, recipient_did: recipient, timestamp, reason: null, signature };
+  const signature = signEvent("delivery", { messageId, timestamp }, context);
+  return {
+    event_type: "delivery",
+    message_id: messageId,
+    recipient_did: recipient,
+    timestamp,
+    reason: null,
+    signature,
+  };
+}
+
+/** Base64 of the Cache's signature of one event; `null` without a key. */
+function signEvent(
+  eventType: EventProof["event_type"],
+  event: { readonly messageId: Uuid; readonly timestamp: string },
+  { recipient, signer }: AnswerContext,
+): string | null {
+  if (signer.sign === null) return null;
+  const claims = { eventType, ...event, recipientDid: recipient, reason: null, endpoint: signer.endpoint };
+  return encodeBase64(signer.sign(encodeEventProof(claims)));
 }
 
 // ----------------------------------------------------------------------------------------------- entries
@@ -104,20 +121,34 @@ export function renderState(state: MessageState, messageId: Uuid, context: Answe
   }
 }
 
-/** An entry is JSON text up to its envelope, the stored bytes, and JSON text after them. */
+/**
+ * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes, and JSON
+ * text after them; the text between two envelopes is one part. Ids, DIDs and times hold nothing that JSON
+ * escapes, which is why they are written as they are.
+ */
 function entryParts(entries: readonly HeldMessage[], context: AnswerContext): (string | Uint8Array)[] {
-  return entries.flatMap((entry, place) => {
-    const { messageId, chunk } = entry;
-    const members = {
-      message_id: messageId,
-      recipient: context.recipient,
-      expires_at: renderTimestamp(entry.expiresAtMs),
-      chunked: chunk !== null,
-      ...(chunk === null ? {} : { chunk: renderChunk(chunk) }),
-    };
-    const head = `${place === 0 ? "" : ","}${JSON.stringify(members).slice(0, -1)},"envelope":`;
-    return [head, entry.envelope, `,"proof":${JSON.stringify(renderEventProof("retrieval", messageId, context))}}`];
-  });
+  const timestamp = renderTimestamp(context.nowMs);
+  const parts: (string | Uint8Array)[] = [];
+  let before = "";
+  for (const entry of entries) {
+    const { messageId, chunk, expiresAtMs, envelope } = entry;
+    const chunked = chunk === null ? "false" : `true,"chunk":${JSON.stringify(renderChunk(chunk))}`;
+    const names = `"message_id":"${messageId}","recipient":"${context.recipient}"`;
+    parts.push(`${before}{${names},"expires_at":"${renderTimestamp(expiresAtMs)}","chunked":${chunked},"envelope":`);
+    parts.push(envelope);
+    before = `,"proof":${renderRetrievalProof(messageId, timestamp, context)}},`;
+  }
+  if (before !== "") parts.push(before.slice(0, -1));
+  return parts;
+}
+
+/** The JSON text of the event proof of one entry, with the members of `EventProof`. */
+function renderRetrievalProof(messageId: Uuid, timestamp: string, context: AnswerContext): string {
+  const { recipient } = context;
+  const signature = signEvent("retrieval", { messageId, timestamp }, context);
+  const signed = signature === null ? "null" : `"${signature}"`;
+  const event = `"event_type":"retrieval","message_id":"${messageId}","recipient_did":"${recipient}"`;
+  return `{${event},"timestamp":"${timestamp}","reason":null,"signature":${signed}}`;
 }
 
 function renderChunk(chunk: Chunk) {

@@ -1,5 +1,6 @@
 /**
- * Gathers what `decidePolicy` needs to know of one recipient and one tag, in one round of parallel reads.
+ * Gathers what `decidePolicy` needs to know of one recipient and one tag, in one round of parallel reads,
+ * and the time of a block only for a policy that counts in blocks.
  * Shared by the Relay and the Cache, so that both judge by the same policy.
  * Source: decisions section 4 ("Recipient policy").
  */
@@ -14,12 +15,13 @@ export async function gatherPolicyFacts(
 ): Promise<PolicyFacts> {
   const { links } = recipient;
   const personas = links?.personaPolicies ?? [];
-  const [tagPolicy, recipientPolicy, blockTimeMs, personaPolicies] = await Promise.all([
+  const [tagPolicy, recipientPolicy, ...personaPolicies] = await Promise.all([
     tag === null ? null : source.policy("tag", tag),
     source.policy("recipient", links?.recipientPolicy ?? recipient.did),
-    source.blockTimeMs(),
-    Promise.all(personas.map((persona) => source.persona(persona))),
+    ...personas.map((persona) => source.persona(persona)),
   ]);
+  const counts = tagPolicy !== null || recipientPolicy !== null;
+  const blockTimeMs = counts ? await source.blockTimeMs() : 0;
   const known = personaPolicies.filter((policy): policy is PersonaPolicy => policy !== null);
   return { links, tag, tagPolicy, recipientPolicy, personaPolicies: known, blockTimeMs };
 }
