@@ -1,15 +1,15 @@
 /**
  * The stand of the chain tests: nodes of the reference runtime as processes that tests may kill, and
- * chain stores with an outbox of their own. Nodes end in `afterAll`, files with the process.
+ * chain stores with an outbox of their own. Everything is let go of in `afterAll`.
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { WsProvider } from "@polkadot/api";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 
-const base = mkdtempSync(join(tmpdir(), "waypost-chain-"));
+const base = join(tmpdir(), `waypost-chain-${crypto.randomUUID()}`);
 let count = 0;
 const running = new Set<ReturnType<typeof Bun.spawn>>();
 
@@ -18,8 +18,7 @@ export function freshPath(name: string): string {
 }
 
 /** The first development account, which the genesis block endows. */
-export const operatorKeyFile = freshPath("operator");
-writeFileSync(operatorKeyFile, "//Alice\n", { mode: 0o600 });
+export const operatorKeyFile = join(base, "operator");
 
 export type Node = {
   readonly endpoint: string;
@@ -80,6 +79,9 @@ export async function makeBlock(node: Node): Promise<string> {
 export type ChainSettings = { readonly endpoints: readonly string[]; readonly outbox?: string } & Record<string, unknown>;
 
 export async function openStore(environment: StoreEnvironment, settings: ChainSettings): Promise<Store> {
+  // Several test files share this stand in one process, and each leaves nothing behind.
+  mkdirSync(base, { recursive: true });
+  writeFileSync(operatorKeyFile, "//Alice\n", { mode: 0o600 });
   const parsed = chainPlugin.parseOptions({
     operator_key_file: operatorKeyFile,
     outbox: freshPath("outbox"),
@@ -103,7 +105,5 @@ export async function until<T>(what: string, ask: () => Promise<T | null | false
 export async function endStand(): Promise<void> {
   for (const child of running) child.kill("SIGKILL");
   await Promise.all([...running].map((child) => child.exited));
+  rmSync(base, { recursive: true, force: true });
 }
-
-// Several test files share this stand in one process.
-process.on("exit", () => rmSync(base, { recursive: true, force: true }));
