@@ -4,8 +4,10 @@
  * payloads and calls of it; what registrations and full documents sign is in `proof-message.ts`.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5 and 1.8, decisions section 4.
  */
+
+import type { CounterName } from "./account.ts";
+import type { LedgerCallName } from "./call.ts";
 import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
-import type { CounterName, LedgerCallName } from "./ledger.ts";
 import type { DeliveryPolicyLinks } from "./policy.ts";
 import type { LedgerError } from "./refusal.ts";
 

@@ -3,9 +3,26 @@
  * one place where version, time and counters of a record move.
  * Source: docs/ledger.md 1.11 and 2.5.
  */
+
+import type { Account, AccountId, CounterName, DidRecord } from "./account.ts";
+import type { LedgerBounds } from "./bounds.ts";
+import type { LedgerCall } from "./call.ts";
 import type { Did } from "./did.ts";
-import type { Account, AccountId, CounterName, DidRecord, PolicyScope } from "./ledger.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "./policy.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "./policy.ts";
+
+/** What the rules of a call look at. */
+export type LedgerInput = {
+  /** The account of `call.did`. */
+  readonly account: Account;
+  /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
+  readonly aliasHolder: (alias: string) => Did | null;
+  readonly call: LedgerCall;
+  /** The time of the block, or of the question whether the call would be taken. */
+  readonly nowMs: number;
+  /** The account that signs owner calls and owns what is registered. */
+  readonly operator: AccountId;
+  readonly bounds: LedgerBounds;
+};
 
 /** Fields in the runtime's order. */
 export type LedgerEvent =

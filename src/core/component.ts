@@ -4,9 +4,10 @@
  * Source: docs/ledger.md 2.3 ("Component operations"), decisions section 10 ("Operation refusals").
  */
 
+import type { DidRecord } from "./account.ts";
 import type { DocumentAction } from "./authorization.ts";
 import type { LedgerBounds } from "./bounds.ts";
-import type { Change, ComponentEventName } from "./change.ts";
+import type { Change, ComponentEventName, LedgerInput } from "./change.ts";
 import {
   checkKeyAgreement,
   checkService,
@@ -18,7 +19,6 @@ import {
   type VerificationMethod,
 } from "./document.ts";
 import type { Intent } from "./intent.ts";
-import type { DidRecord, LedgerInput } from "./ledger.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusal.ts";
 
 export type ComponentIntent = Extract<Intent, { readonly action: DocumentAction }>;

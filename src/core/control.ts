@@ -2,14 +2,14 @@
  * The rules of control actions: devices, deactivation, deletion, and the links to delivery policies.
  * Source: docs/ledger.md 1.4, 1.5 and 2.6, decisions section 10.
  */
+
+import type { DidRecord } from "./account.ts";
 import type { ControlAction } from "./authorization.ts";
-import { type LedgerBounds, longerThan } from "./bounds.ts";
-import type { Change } from "./change.ts";
+import { type LedgerBounds, longerThan, scaleBounds } from "./bounds.ts";
+import type { Change, LedgerInput } from "./change.ts";
 import type { Did } from "./did.ts";
-import type { DidRecord, LedgerInput } from "./ledger.ts";
 import type { DeliveryPolicyLinks } from "./policy.ts";
 import { type LedgerRefusal, refuse } from "./refusal.ts";
-import { scaleBounds } from "./scale.ts";
 
 export function control(input: LedgerInput, action: ControlAction, record: DidRecord): Change | LedgerRefusal {
   const { did } = input.call;

@@ -4,10 +4,12 @@
  * by the ledger alike: a payload that says anything else than the request is no authorization of it.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5 and 1.8, decisions section 4.
  */
+
+import type { CounterName, DidRecord } from "./account.ts";
 import { type AliasAction, type ControlAction, type DocumentAction, type Items, operations } from "./authorization.ts";
+import type { LedgerCall, SignedPayload } from "./call.ts";
 import { aliasBytesMax, type Did, normalizeAlias } from "./did.ts";
 import { authorizedMethodKey } from "./document.ts";
-import type { CounterName, DidRecord, LedgerCall, SignedPayload } from "./ledger.ts";
 import { type LedgerRefusal, refuse } from "./refusal.ts";
 import {
   decodeAliasPayload,

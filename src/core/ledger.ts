@@ -4,15 +4,17 @@
  * runtime of the chain follows the same rules.
  * Source: docs/ledger.md 1.3 to 1.11 and 2, decisions sections 4 and 10 ("Stricter than the family's chain").
  */
+import type { AccountId, CounterName, DidRecord } from "./account.ts";
 import { type AliasIntent, changeAlias, setPrimaryAlias } from "./alias.ts";
 import { counters, operations } from "./authorization.ts";
-import { type LedgerBounds, longerThan } from "./bounds.ts";
+import { longerThan } from "./bounds.ts";
 import { equalBytes } from "./bytes.ts";
+import type { LedgerCall } from "./call.ts";
+import type { LedgerInput } from "./change.ts";
 import { type Applied, applyChange, type Change } from "./change.ts";
 import { type ComponentIntent, changeComponent } from "./component.ts";
 import { control, setLinks } from "./control.ts";
 import { type Did, normalizeAlias } from "./did.ts";
-import type { DidDocument, KeyAgreement, Service, VerificationMethod } from "./document.ts";
 import { isAdmissibleKey, publicKeyBytes, verifyEd25519 } from "./ed25519.ts";
 import {
   authorizedKey,
@@ -24,120 +26,13 @@ import {
   type ProofCall,
   type Terms,
 } from "./intent.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "./policy.ts";
+import type { PolicyScope } from "./policy.ts";
 import { checkDeliveryPolicy, checkPersonaPolicy } from "./policy-rules.ts";
 import { parseProofTimestamp } from "./proof-message.ts";
 import { isRefusal, type LedgerRefusal, refuse } from "./refusal.ts";
 import { register, setDocument } from "./registration.ts";
 
-/** A 32-byte account id. The operator account of a Directory owns what it registers. */
-export type AccountId = Uint8Array;
-
-export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };
-
-export type DidRecord = {
-  readonly owner: AccountId | null;
-  readonly aliases: readonly string[];
-  readonly devices: readonly Device[];
-  readonly document: DidDocument | null;
-  readonly version: bigint;
-  readonly updatedAtMs: bigint;
-  readonly rootPubkey: Uint8Array | null;
-  readonly links: DeliveryPolicyLinks | null;
-  readonly deactivated: boolean;
-};
-
-export type CounterName = "alias" | "document" | "rootPubkey" | "control";
-export type Counters = Readonly<Record<CounterName, bigint>>;
-
-/**
- * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive
- * a deleted record, so that an old authorization is dead for ever.
- */
-export type Account = {
-  readonly record: DidRecord | null;
-  readonly counters: Counters;
-  /** The time of the last accepted full document (decisions section 10, "Document time"). */
-  readonly documentTimeMs: bigint;
-  /** The expiry of the last version 2 registration proof: the next one must expire later, so that none works twice. */
-  readonly registrationExpiryMs: bigint;
-};
-
-export const emptyAccount: Account = {
-  record: null,
-  counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },
-  documentTimeMs: 0n,
-  registrationExpiryMs: 0n,
-};
-
-/** What every call signed by a DID key carries: the SCALE payload, its signature, who signed. */
-export type SignedPayload = {
-  readonly signedPayload: Uint8Array;
-  readonly signature: Uint8Array;
-  readonly signerKeyId: string;
-};
-
-type Proof = SignedPayload & { readonly did: Did };
-
-/** Calls by their runtime names; members are the runtime's arguments in its order. */
-export type LedgerCall =
-  | {
-      readonly name: "register_with_document_proof_signed";
-      readonly did: Did;
-      readonly alias: string | null;
-      readonly timestamp: string;
-      readonly pubkey: Uint8Array;
-      readonly signature: Uint8Array;
-      readonly docBlob: Uint8Array;
-    }
-  | {
-      readonly name: "set_document_with_proof";
-      readonly did: Did;
-      readonly docBlob: Uint8Array;
-      readonly timestamp: string;
-      readonly pubkey: Uint8Array;
-      readonly signature: Uint8Array;
-    }
-  | (Proof & {
-      readonly name: "add_verification_method" | "update_verification_method";
-      readonly method: VerificationMethod;
-    })
-  | (Proof & { readonly name: "remove_verification_method"; readonly methodId: string })
-  | (Proof & { readonly name: "add_authentication" | "remove_authentication"; readonly methodId: string })
-  | (Proof & { readonly name: "add_key_agreement" | "update_key_agreement"; readonly keyAgreement: KeyAgreement })
-  | (Proof & { readonly name: "remove_key_agreement"; readonly keyAgreementId: string })
-  | (Proof & { readonly name: "add_service" | "update_service"; readonly service: Service })
-  | (Proof & { readonly name: "remove_service"; readonly serviceId: string })
-  | (Proof & { readonly name: "add_alias" | "remove_alias"; readonly alias: string })
-  | (Proof & { readonly name: "update_alias"; readonly oldAlias: string; readonly newAlias: string })
-  | (Proof & { readonly name: "update_root_pubkey"; readonly newRootPubkey: Uint8Array })
-  /** The DID stands inside the payload on the wire; it is repeated here so that every call names its DID. */
-  | (Proof & { readonly name: "apply_control_with_proof" })
-  | { readonly name: "set_alias"; readonly did: Did; readonly alias: string }
-  | ({ readonly name: "set_delivery_policy_links"; readonly did: Did } & DeliveryPolicyLinks)
-  | { readonly name: "set_delivery_policy"; readonly did: Did; readonly policy: DeliveryPolicy }
-  /** Keyed by a DID-shaped tag: only a tag that is a registered DID can have a policy. */
-  | { readonly name: "set_tag_policy"; readonly did: Did; readonly policy: DeliveryPolicy }
-  | { readonly name: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicy };
-
-export type LedgerCallName = LedgerCall["name"];
-
-export type PolicyScope = "recipient" | "tag" | "persona";
-
 // ------------------------------------------------------------------------------------------------ applying
-
-export type LedgerInput = {
-  /** The account of `call.did`. */
-  readonly account: Account;
-  /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
-  readonly aliasHolder: (alias: string) => Did | null;
-  readonly call: LedgerCall;
-  /** The time of the block, or of the question whether the call would be taken. */
-  readonly nowMs: number;
-  /** The account that signs owner calls and owns what is registered. */
-  readonly operator: AccountId;
-  readonly bounds: LedgerBounds;
-};
 
 /** What a call changes, or why it changes nothing. Pure; costs one signature check, about 60 µs. */
 export function applyCall(input: LedgerInput): Applied | LedgerRefusal {

@@ -2,10 +2,9 @@
  * The limits of policy records, for the ledger and for the Directory's own check of a body.
  * Source: docs/ledger.md 2.7, decisions section 10 ("Recipient policy write", "Persona policy on the ledger").
  */
-import { longerThan } from "./bounds.ts";
+import { longerThan, scaleBounds } from "./bounds.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "./policy.ts";
 import { type LedgerRefusal, refuse } from "./refusal.ts";
-import { scaleBounds } from "./scale.ts";
 
 /** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */
 export const policyLimits = {

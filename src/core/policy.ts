@@ -7,6 +7,9 @@ import { type Fault, fault } from "./fault.ts";
 
 export type ExpirationBehavior = "DeleteOnExpiry" | "KeepHeaderPreview" | "TombstoneReference";
 
+/** Whom a policy is about. */
+export type PolicyScope = "recipient" | "tag" | "persona";
+
 /** The record of a recipient or a tag. `null` members were not set. */
 export type DeliveryPolicy = {
   readonly effectiveTtlBlocks: number;

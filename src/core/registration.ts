@@ -3,14 +3,17 @@
  * whole document. The order of their checks is the runtime's; the checks of time are ours.
  * Source: docs/ledger.md 2.3 and 2.4, decisions sections 4 and 10 ("Document time", "Stricter than the family's chain").
  */
+
+import type { Account, DidRecord } from "./account.ts";
 import { registrationAlias } from "./alias.ts";
 import { longerThan } from "./bounds.ts";
 import { equalBytes } from "./bytes.ts";
+import type { LedgerCall } from "./call.ts";
+import type { LedgerInput } from "./change.ts";
 import { type Applied, applyChange } from "./change.ts";
 import { isDid } from "./did.ts";
 import { checkDocument, type DidDocument } from "./document.ts";
 import { isAdmissibleKey, publicKeyBytes, signatureBytes, verifyEd25519 } from "./ed25519.ts";
-import type { Account, DidRecord, LedgerCall, LedgerInput } from "./ledger.ts";
 import {
   documentMessage,
   type ProofTimestamp,

@@ -3,13 +3,14 @@
  * of the runtime. The embedded ledger keeps pending calls in the same form.
  * Source: docs/ledger.md 1.7, decisions section 10 ("Persona policy on the ledger").
  */
+
+import { scaleBounds } from "./bounds.ts";
+import type { LedgerCall, LedgerCallName } from "./call.ts";
 import { type Did, didBytesMax, isDid } from "./did.ts";
-import type { LedgerCall, LedgerCallName } from "./ledger.ts";
 import {
   decodeControlPayload,
   deliveryPolicyCodec,
   personaPolicyCodec,
-  scaleBounds,
   serviceCodec,
   verificationMethodCodec,
 } from "./scale.ts";

@@ -4,6 +4,8 @@
  * answer `null` for anything else. Ledger calls are in `scale-calls.ts`.
  * Source: docs/ledger.md 1.1 to 1.6 and 1.9, decisions sections 4 and 10.
  */
+
+import type { Account, Counters, Device, DidRecord } from "./account.ts";
 import {
   type AliasPayload,
   aliasActions,
@@ -13,9 +15,9 @@ import {
   documentActions,
   type RootPubkeyPayload,
 } from "./authorization.ts";
+import { scaleBounds } from "./bounds.ts";
 import type { DidDocument, Service, VerificationMethod } from "./document.ts";
 import { blake2b128 } from "./hash.ts";
-import type { Account, Counters, Device, DidRecord } from "./ledger.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "./policy.ts";
 import {
   boolean,
@@ -36,32 +38,6 @@ import {
   variants,
   vector,
 } from "./scale-codec.ts";
-
-/** Bounds of the structures in the embedded ledger and the reference runtime. Decoding keeps to them. */
-export const scaleBounds = {
-  didBytes: 128,
-  /** Ids, controllers, references, `signer_key_id`. */
-  idBytes: 192,
-  verificationMethods: 5,
-  keyAgreements: 5,
-  authentications: 4,
-  services: 4,
-  serviceEndpoints: 5,
-  serviceEndpointBytes: 128,
-  serviceAuthorizations: 8,
-  typeBytes: 64,
-  keyMultibaseBytes: 128,
-  documentBytes: 16_384,
-  aliasBytes: 64,
-  aliases: 8,
-  devices: 10,
-  deviceIdBytes: 64,
-  policyRefs: 8,
-  policyRefBytes: 128,
-  assetBytes: 32,
-  allowedRelays: 16,
-  allowedRelayBytes: 128,
-} as const;
 
 const did = text(scaleBounds.didBytes);
 const id = text(scaleBounds.idBytes);

@@ -6,8 +6,8 @@
  * Source: interface "Resources and their fields" and "Endpoints", decisions sections 4 and 10.
  */
 import { type TProperties, Type } from "@sinclair/typebox";
+import { scaleBounds } from "./bounds.ts";
 import { policyLimits } from "./policy-rules.ts";
-import { scaleBounds } from "./scale.ts";
 import {
   closed,
   didText,

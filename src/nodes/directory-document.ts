@@ -9,7 +9,7 @@ import type { Did } from "../core/did.ts";
 import { hasOwnIds, parseDocument } from "../core/document.ts";
 import { parsePublicKey } from "../core/ed25519.ts";
 import { badInput, type Fault, isFault } from "../core/fault.ts";
-import type { LedgerCall } from "../core/ledger.ts";
+import type { LedgerCall } from "../core/call.ts";
 import { parseProofTimestamp, proofLifeMsMax } from "../core/proof-message.ts";
 import { decodeDidDocument, encodeDidDocument } from "../core/scale.ts";
 import { compileShape } from "../core/schema.ts";

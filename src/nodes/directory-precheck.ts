@@ -8,7 +8,9 @@
 import type { LedgerBounds } from "../core/bounds.ts";
 import type { Did } from "../core/did.ts";
 import type { Fault } from "../core/fault.ts";
-import { type Account, type AccountId, aliasesNamed, applyCall, type LedgerCall } from "../core/ledger.ts";
+import type { Account, AccountId } from "../core/account.ts";
+import { aliasesNamed, applyCall } from "../core/ledger.ts";
+import type { LedgerCall } from "../core/call.ts";
 import { faultOfRefusal, isRefusal } from "../core/refusal.ts";
 import type { Ledger } from "../storage/contract.ts";
 

@@ -15,7 +15,7 @@ import { renderPublicKey } from "../core/ed25519.ts";
 import { badInput, type Fault, fault, isFault } from "../core/fault.ts";
 import { encodeAuthorization, type Intent, rootSigner } from "../core/intent.ts";
 import { isJsonObject, type JsonObject, parseJsonObject } from "../core/json.ts";
-import type { Counters, DidRecord } from "../core/ledger.ts";
+import type { Counters, DidRecord } from "../core/account.ts";
 import { encodeUpdateProof } from "../core/proof.ts";
 import { documentMessage, proofLifeMsMax, registrationMessage, renderProofTimestamp } from "../core/proof-message.ts";
 import { faultOfRefusal } from "../core/refusal.ts";

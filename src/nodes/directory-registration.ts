@@ -14,7 +14,7 @@ import { checkDocument, type DidDocument, parseDocument, renderDocument } from "
 import { isAdmissibleKey, keyOfMethod, parsePublicKey } from "../core/ed25519.ts";
 import { badInput, type Fault, fault, isFault } from "../core/fault.ts";
 import { blake2b256 } from "../core/hash.ts";
-import type { LedgerCall } from "../core/ledger.ts";
+import type { LedgerCall } from "../core/call.ts";
 import { parseProofTimestamp, proofLifeMsMax } from "../core/proof-message.ts";
 import { faultOfRefusal } from "../core/refusal.ts";
 import { encodeDidDocument } from "../core/scale.ts";

@@ -5,7 +5,7 @@
  */
 import type { Did } from "../core/did.ts";
 import { type Fault, type FaultCode, fault } from "../core/fault.ts";
-import type { Account } from "../core/ledger.ts";
+import type { Account } from "../core/account.ts";
 import {
   decideUpdateProof,
   decodeUpdateProof,

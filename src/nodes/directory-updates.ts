@@ -14,7 +14,7 @@ import { parseKeyAgreement, parseService, parseVerificationMethod } from "../cor
 import { parsePublicKey } from "../core/ed25519.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../core/fault.ts";
 import { callOfIntent, decodeTerms, encodeAuthorization, type Intent, rootSigner, type Terms } from "../core/intent.ts";
-import type { LedgerCall } from "../core/ledger.ts";
+import type { LedgerCall } from "../core/call.ts";
 import { compileShape } from "../core/schema.ts";
 import {
   aliasUpdateAnswer,

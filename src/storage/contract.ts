@@ -14,7 +14,9 @@
 import type { LedgerBounds } from "../core/bounds.ts";
 import type { Did, Uuid } from "../core/did.ts";
 import type { Fault } from "../core/fault.ts";
-import type { Account, LedgerCall, PolicyScope } from "../core/ledger.ts";
+import type { Account } from "../core/account.ts";
+import type { LedgerCall } from "../core/call.ts";
+import type { PolicyScope } from "../core/policy.ts";
 import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../core/policy.ts";
 
 /**

@@ -14,7 +14,9 @@
 import { decodeUtf8, utf8 } from "../core/bytes.ts";
 import { type Did, isDid } from "../core/did.ts";
 import { type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
-import { type Account, type CounterName, emptyAccount, type LedgerCall, type PolicyScope } from "../core/ledger.ts";
+import { type Account, type CounterName, emptyAccount } from "../core/account.ts";
+import type { LedgerCall } from "../core/call.ts";
+import type { PolicyScope } from "../core/policy.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../core/policy.ts";
 import {
   decodeAccount,

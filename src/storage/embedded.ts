@@ -14,14 +14,10 @@ import type { Applied } from "../core/change.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../core/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
 import { blake2b256 } from "../core/hash.ts";
-import {
-  type Account,
-  type AccountId,
-  applyCall,
-  emptyAccount,
-  type LedgerCall,
-  type PolicyScope,
-} from "../core/ledger.ts";
+import { type Account, type AccountId, emptyAccount } from "../core/account.ts";
+import { applyCall } from "../core/ledger.ts";
+import type { LedgerCall } from "../core/call.ts";
+import type { PolicyScope } from "../core/policy.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../core/policy.ts";
 import { faultOfRefusal, isRefusal } from "../core/refusal.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../core/scale-calls.ts";

@@ -5,7 +5,8 @@
 import { operations } from "../../src/core/authorization.ts";
 import type { DidDocument } from "../../src/core/document.ts";
 import type { Intent } from "../../src/core/intent.ts";
-import type { Account, LedgerCall } from "../../src/core/ledger.ts";
+import type { Account } from "../../src/core/account.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import type { DeliveryPolicy } from "../../src/core/policy.ts";
 import { encodeDidDocument } from "../../src/core/scale.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";

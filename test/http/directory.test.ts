@@ -9,7 +9,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { encodeHex0x } from "../../src/core/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import { compileShape } from "../../src/core/schema.ts";
 import { directoryLimitsShape } from "../../src/core/schema-directory.ts";
 import { updates } from "../../src/nodes/directory-updates.ts";

@@ -5,7 +5,7 @@
 import { operations } from "../../src/core/authorization.ts";
 import type { Service, VerificationMethod } from "../../src/core/document.ts";
 import type { Intent } from "../../src/core/intent.ts";
-import type { LedgerCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import { isRefusal } from "../../src/core/refusal.ts";
 import { authorizedCall, identityOf, type KeyPair, keyOf, methodOf, registrationOf } from "./identity.ts";
 import { World } from "./world.ts";

@@ -9,7 +9,7 @@ import { type DidDocument, emptyDocument, type VerificationMethod } from "../../
 import { renderPublicKey } from "../../src/core/ed25519.ts";
 import { sha256 } from "../../src/core/hash.ts";
 import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/intent.ts";
-import type { LedgerCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import { documentMessage, registrationMessage } from "../../src/core/proof-message.ts";
 import { encodeDidDocument } from "../../src/core/scale.ts";
 

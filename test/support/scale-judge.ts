@@ -12,7 +12,8 @@ import type {
 } from "../../src/core/authorization.ts";
 import { encodeHex0x, utf8 } from "../../src/core/bytes.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/document.ts";
-import type { DidRecord, LedgerCall, SignedPayload } from "../../src/core/ledger.ts";
+import type { DidRecord } from "../../src/core/account.ts";
+import type { LedgerCall, SignedPayload } from "../../src/core/call.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/policy.ts";
 
 const registry = new TypeRegistry();

@@ -5,7 +5,9 @@
 import { embeddedBounds } from "../../src/core/bounds.ts";
 import type { Applied } from "../../src/core/change.ts";
 import type { Did } from "../../src/core/did.ts";
-import { type Account, applyCall, type DidRecord, emptyAccount, type LedgerCall } from "../../src/core/ledger.ts";
+import { type Account, type DidRecord, emptyAccount } from "../../src/core/account.ts";
+import { applyCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/refusal.ts";
 

@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
 import { embeddedBounds } from "../../src/core/bounds.ts";
 import { encodeHex0x } from "../../src/core/bytes.ts";
-import type { LedgerCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import { faultOfRefusal, ledgerErrors, refuse } from "../../src/core/refusal.ts";
 import { storageMapKey } from "../../src/core/scale.ts";
 import { encodeLedgerCall } from "../../src/core/scale-calls.ts";

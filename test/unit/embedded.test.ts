@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import type { Intent } from "../../src/core/intent.ts";
-import type { LedgerCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import { encodeDidDocument } from "../../src/core/scale.ts";
 import {
   addAlias,

@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/did.ts";
 import { emptyDocument } from "../../src/core/document.ts";
 import type { Intent } from "../../src/core/intent.ts";
-import type { LedgerCall } from "../../src/core/ledger.ts";
+import type { LedgerCall } from "../../src/core/call.ts";
 import type { LedgerError } from "../../src/core/refusal.ts";
 import { encodeDidDocument } from "../../src/core/scale.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";

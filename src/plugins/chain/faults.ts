@@ -3,7 +3,7 @@
  * ledger's, so its table decides; what it does not know is `chain_submission_rejected` with the name.
  */
 import { type Fault, fault } from "../../core/fault.ts";
-import type { LedgerCall } from "../../core/ledger.ts";
+import type { LedgerCall } from "../../core/call.ts";
 import { faultOfRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/refusal.ts";
 import type { DispatchFailure } from "./surface.ts";
 

@@ -11,7 +11,8 @@
 
 import type { Did } from "../../core/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { aliasesNamed, applyCall, counterOf, type LedgerCall } from "../../core/ledger.ts";
+import { aliasesNamed, applyCall, counterOf } from "../../core/ledger.ts";
+import type { LedgerCall } from "../../core/call.ts";
 import { faultOfRefusal, isRefusal } from "../../core/refusal.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale-calls.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";

@@ -8,7 +8,7 @@
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  */
 import { decodeUtf8, encodeHex0x, utf8 } from "../../core/bytes.ts";
-import type { LedgerCall } from "../../core/ledger.ts";
+import type { LedgerCall } from "../../core/call.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale-calls.ts";
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";

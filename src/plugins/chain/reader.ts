@@ -7,7 +7,8 @@
 import { longerThan } from "../../core/bounds.ts";
 import { decodeUtf8 } from "../../core/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/did.ts";
-import type { Account, PolicyScope } from "../../core/ledger.ts";
+import type { Account } from "../../core/account.ts";
+import type { PolicyScope } from "../../core/policy.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../core/policy.ts";
 import { decodeDeliveryPolicy, decodeDidRecord, decodePersonaPolicy } from "../../core/scale.ts";
 import { StoreError } from "../../storage/contract.ts";

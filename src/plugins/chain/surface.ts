@@ -8,7 +8,7 @@ import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec
 import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/bounds.ts";
 import { concatBytes } from "../../core/bytes.ts";
-import type { LedgerCall, LedgerCallName } from "../../core/ledger.ts";
+import type { LedgerCall, LedgerCallName } from "../../core/call.ts";
 import { encodeLedgerCall } from "../../core/scale-calls.ts";
 import { type Frame, isKnownExtension } from "./extrinsic.ts";
 import { boundConstants, callLayouts, type MapName, mapLayouts, type PalletRole } from "./layouts.ts";
