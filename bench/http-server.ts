@@ -46,8 +46,8 @@ async function startNode(): Promise<Running> {
   });
 }
 
-async function logOf(source: string): Promise<import("../src/nodes/log.ts").Log> {
-  const logging: typeof import("../src/nodes/log.ts") = await import(join(source, "nodes/log.ts"));
+async function logOf(source: string): Promise<import("../src/nodes/shell/log.ts").Log> {
+  const logging: typeof import("../src/nodes/shell/log.ts") = await import(join(source, "nodes/shell/log.ts"));
   const level = process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn";
   const write = (text: string) => new Promise<void>((done) => process.stderr.write(text, () => done()));
   return logging.createLog({ level, now: Date.now, write }).log;

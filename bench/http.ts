@@ -14,7 +14,7 @@ import { cachesOf, connect, firstDocument, register, settleRegistration } from "
 import { waitingDefault } from "../src/client/confirm.ts";
 import { createIdentity } from "../src/client/keys.ts";
 import { createSigner } from "../src/core/ed25519.ts";
-import { encodeRetrievalProof, retrievalHeaders } from "../src/core/proof.ts";
+import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
 import { measureLoad } from "./http-load.ts";
 
 type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };

@@ -1,9 +1,9 @@
 /**
  * What settings must hold between each other, checked when each by itself is right.
- * Source: decisions sections 4 ("unsigned_updates"), 5, 6 and 7; security note on limits.
+ * Source: decisions sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import type { Config } from "./config.ts";
-import { isLoopbackListener } from "./nodes/listen.ts";
+import { isLoopbackListener } from "./nodes/shell/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
 export function relationProblems(config: Config): InputProblem[] {

@@ -7,9 +7,9 @@
 import { parse as parseToml, TomlError } from "smol-toml";
 import { z } from "zod";
 import { relationProblems } from "./config-relations.ts";
-import { parseNetwork } from "./core/address.ts";
-import { isProxyNetwork } from "./nodes/caller.ts";
-import { parseListenAddress } from "./nodes/listen.ts";
+import { parseNetwork } from "./core/message/address.ts";
+import { isProxyNetwork } from "./nodes/shell/caller.ts";
+import { parseListenAddress } from "./nodes/shell/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
 // --------------------------------------------------------------------------------------------- text forms

@@ -74,7 +74,7 @@ describe("import walls", () => {
 
   /** Packages that one place owns; `typeOnly` places may use their types. */
   const owners: readonly { package: RegExp; owner: RegExp; typeOnly?: RegExp }[] = [
-    { package: /^elysia(\/|$)/, owner: /^src\/nodes\/(http|sessions)\.ts$/ },
+    { package: /^elysia(\/|$)/, owner: /^src\/nodes\/shell\/http\.ts$/ },
     { package: /^lmdb(\/|$)/, owner: /^src\/plugins\/lmdb/ },
     { package: /^@polkadot\//, owner: /^src\/plugins\/chain/ },
     { package: /^zod(\/|$)/, owner: /^src\/(config\.ts$|plugins\/)/ },

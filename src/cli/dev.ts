@@ -5,8 +5,8 @@
 import { delimiter, resolve } from "node:path";
 import type { Command } from "commander";
 import { type Config, type ConfigInput, checkConfig } from "../config.ts";
-import { checkOutboundEnvironment } from "../nodes/courier.ts";
-import { createLog } from "../nodes/log.ts";
+import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
+import { createLog } from "../nodes/shell/log.ts";
 import { failed } from "./outcome.ts";
 import { runUntilSignal } from "./serve.ts";
 

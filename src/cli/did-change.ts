@@ -13,7 +13,7 @@ import { parseAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/did.ts";
 import { keyOfMethod, parsePublicKey, renderPublicKey } from "../core/ed25519.ts";
-import type { Intent } from "../core/intent.ts";
+import type { Intent } from "../core/identity/intent.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,

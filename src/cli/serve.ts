@@ -6,8 +6,8 @@
  */
 import type { Command } from "commander";
 import type { Config } from "../config.ts";
-import { checkOutboundEnvironment } from "../nodes/courier.ts";
-import { createLog, type LogSink } from "../nodes/log.ts";
+import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
+import { createLog, type LogSink } from "../nodes/shell/log.ts";
 import { version } from "../version.ts";
 import { type RunningNodes, startNodes } from "./compose.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";

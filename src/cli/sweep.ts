@@ -3,7 +3,7 @@
  * writes of requests for long. Nothing depends on them for correctness: what is due is invisible before.
  * Source: decisions section 6 ("Expiry").
  */
-import type { Log } from "../nodes/log.ts";
+import type { Log } from "../nodes/shell/log.ts";
 import type { OpenStores } from "../storage/bind.ts";
 
 export type Sweepers = { readonly stop: () => Promise<void> };

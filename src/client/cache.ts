@@ -6,17 +6,17 @@
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64 } from "../core/bytes.ts";
 import type { Did } from "../core/did.ts";
-import type { DidDocument } from "../core/document.ts";
 import type { Fault } from "../core/fault.ts";
+import type { DidDocument } from "../core/identity/document.ts";
 import {
   ackSubject,
   encodeRetrievalProof,
   type RetrievalOperation,
   retrievalHeaders,
   withoutTrailingSlashes,
-} from "../core/proof.ts";
-import { compileShape } from "../core/schema.ts";
-import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "../core/schema-messages.ts";
+} from "../core/message/proof.ts";
+import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "../core/schema/messages.ts";
+import { compileShape } from "../core/schema/schema.ts";
 import { renderTimestamp } from "../core/time.ts";
 import type { Signer } from "./change.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";

@@ -5,15 +5,15 @@
  * Source: interface "Signed DID-document updates", decisions section 4.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { counters, type NonceDomain, operations } from "../core/authorization.ts";
 import { encodeBase58, encodeBase64, encodeHex0x } from "../core/bytes.ts";
 import type { Did } from "../core/did.ts";
-import { type DidDocument, renderDocument, renderService } from "../core/document.ts";
 import { renderPublicKey } from "../core/ed25519.ts";
-import { encodeAuthorization, type Intent } from "../core/intent.ts";
-import { encodeUpdateProof, updateHeaders } from "../core/proof.ts";
-import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/proof-message.ts";
-import { encodeDidDocument } from "../core/scale.ts";
+import { counters, type NonceDomain, operations } from "../core/identity/authorization.ts";
+import { type DidDocument, renderDocument, renderService } from "../core/identity/document.ts";
+import { encodeAuthorization, type Intent } from "../core/identity/intent.ts";
+import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/identity/proof-message.ts";
+import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
+import { encodeDidDocument } from "../core/scale/scale.ts";
 import { minuteMs, renderTimestamp } from "../core/time.ts";
 import type { Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";

@@ -5,11 +5,11 @@
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Did, isDid, normalizeAlias } from "../core/did.ts";
-import { type DidDocument, methodKey, parseDocument, type Service } from "../core/document.ts";
 import { renderPublicKey } from "../core/ed25519.ts";
-import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/envelope.ts";
 import { isFault } from "../core/fault.ts";
-import type { Intent } from "../core/intent.ts";
+import { type DidDocument, methodKey, parseDocument, type Service } from "../core/identity/document.ts";
+import type { Intent } from "../core/identity/intent.ts";
+import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/message/envelope.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
 import {
   nonceDomainOf,

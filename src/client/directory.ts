@@ -4,7 +4,6 @@
  * Source: interface "Directory", decisions sections 4 and 10.
  */
 import type { Fault } from "../core/fault.ts";
-import { compileShape, limitsShape } from "../core/schema.ts";
 import {
   aliasAnswer,
   aliasUpdateAnswer,
@@ -19,7 +18,8 @@ import {
   resolvedAnswer,
   submissionAnswer,
   updateAnswer,
-} from "../core/schema-directory.ts";
+} from "../core/schema/directory.ts";
+import { compileShape, limitsShape } from "../core/schema/schema.ts";
 import { ask, type Endpoint, type Exchange, jsonBody, path } from "./http.ts";
 
 const checks = {

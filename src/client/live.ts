@@ -3,8 +3,9 @@
  * as they are sent. An envelope is acknowledged only after the receiver says that it is kept.
  * Source: decisions section 5 ("Live sessions"), section 10.
  */
-import { decodeEnvelope, type Envelope } from "../core/envelope.ts";
+
 import { isFault } from "../core/fault.ts";
+import { decodeEnvelope, type Envelope } from "../core/message/envelope.ts";
 import { dayMs } from "../core/time.ts";
 import { prove, type Reader } from "./cache.ts";
 import { anySize } from "./client.ts";

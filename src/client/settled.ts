@@ -3,9 +3,9 @@
  * Source: docs/ledger.md 3.1 ("Confirmation after 202").
  */
 import { equalBytes } from "../core/bytes.ts";
-import { renderService } from "../core/document.ts";
 import { parsePublicKey } from "../core/ed25519.ts";
-import type { Intent } from "../core/intent.ts";
+import { renderService } from "../core/identity/document.ts";
+import type { Intent } from "../core/identity/intent.ts";
 import type { Resolved } from "./directory.ts";
 
 type Component = { readonly id: string };

@@ -2,12 +2,12 @@
  * Ed25519 for all nodes: one acceptance rule for signatures (the native verifier), one rule for which
  * keys are admitted, and the text forms of public keys. Nothing here throws on hostile input, and what
  * is remembered is bounded.
- * Source: decisions sections 1 and 8, design/security 3.2.
+ * Source: decisions sections 1 and 8.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase58, decodeHex, encodeBase58 } from "./bytes.ts";
-import type { VerificationMethod } from "./document.ts";
+import type { VerificationMethod } from "./identity/document.ts";
 
 export const publicKeyBytes = 32;
 export const signatureBytes = 64;

@@ -11,13 +11,13 @@
  * - `null` means known to be absent, never "could not find out".
  * The conformance kit in `test/conformance` checks these laws over every driver.
  */
-import type { LedgerBounds } from "../core/bounds.ts";
+
 import type { Did, Uuid } from "../core/did.ts";
 import type { Fault } from "../core/fault.ts";
-import type { Account } from "../core/account.ts";
-import type { LedgerCall } from "../core/call.ts";
-import type { PolicyScope } from "../core/policy.ts";
-import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../core/policy.ts";
+import type { Account } from "../core/ledger/account.ts";
+import type { LedgerBounds } from "../core/ledger/bounds.ts";
+import type { LedgerCall } from "../core/ledger/call.ts";
+import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
 
 /**
  * What survives: `volatile` nothing (memory), `committed` the death of the process, `flushed` the death

@@ -14,18 +14,17 @@
 import { decodeUtf8, utf8 } from "../core/bytes.ts";
 import { type Did, isDid } from "../core/did.ts";
 import { type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
-import { type Account, type CounterName, emptyAccount } from "../core/account.ts";
-import type { LedgerCall } from "../core/call.ts";
-import type { PolicyScope } from "../core/policy.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../core/policy.ts";
+import { type Account, type CounterName, emptyAccount } from "../core/ledger/account.ts";
+import type { LedgerCall } from "../core/ledger/call.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
+import { decodeLedgerCall } from "../core/scale/calls.ts";
 import {
   decodeAccount,
   decodeDeliveryPolicy,
   decodePersonaPolicy,
   encodeDeliveryPolicy,
   encodePersonaPolicy,
-} from "../core/scale.ts";
-import { decodeLedgerCall } from "../core/scale-calls.ts";
+} from "../core/scale/scale.ts";
 import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";
 
 export const headKey = "head";

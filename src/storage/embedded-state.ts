@@ -3,13 +3,13 @@
  * which pending calls exclude each other, and the writes that follow from a call.
  */
 import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/bytes.ts";
-import type { Applied } from "../core/change.ts";
 import { type Did, normalizeAlias } from "../core/did.ts";
 import { type Fault, fault } from "../core/fault.ts";
 import { blake2b256 } from "../core/hash.ts";
-import { aliasesNamed, counterOf } from "../core/ledger.ts";
-import type { LedgerCall } from "../core/call.ts";
-import { encodeAccount } from "../core/scale.ts";
+import type { LedgerCall } from "../core/ledger/call.ts";
+import type { Applied } from "../core/ledger/change.ts";
+import { aliasesNamed, counterOf } from "../core/ledger/ledger.ts";
+import { encodeAccount } from "../core/scale/scale.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import * as records from "./embedded-records.ts";
 import type { TableChange, TableView } from "./table.ts";

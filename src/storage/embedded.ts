@@ -1,26 +1,26 @@
 /**
- * The embedded ledger: `core/ledger.ts` with blocks on a timer, over the table of a driver. A call that
+ * The embedded ledger: `core/ledger/ledger.ts` with blocks on a timer, over the table of a driver. A call that
  * was taken lies in the table until a block holds it or its life is over, so a crash loses none; a block
  * is one commit of the table. Nothing is written while no call is pending; block numbers go on by time.
  *
  * Stated bounds: 10,000 pending calls (then `full`), 40 calls in a block, a life of 64 block times, of which
  * the time that the ledger was closed takes none; settled submissions are kept for 7 days and at most
  * 200,000 of them.
- * Source: decisions section 4 ("Idempotence", "Status"), house "The storage contract".
+ * Source: decisions section 4 ("Idempotence", "Status").
  */
-import { embeddedBounds, longerThan } from "../core/bounds.ts";
+
 import { concatBytes, encodeHex0x, utf8 } from "../core/bytes.ts";
-import type { Applied } from "../core/change.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../core/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
 import { blake2b256 } from "../core/hash.ts";
-import { type Account, type AccountId, emptyAccount } from "../core/account.ts";
-import { applyCall } from "../core/ledger.ts";
-import type { LedgerCall } from "../core/call.ts";
-import type { PolicyScope } from "../core/policy.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../core/policy.ts";
-import { faultOfRefusal, isRefusal } from "../core/refusal.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../core/scale-calls.ts";
+import { type Account, type AccountId, emptyAccount } from "../core/ledger/account.ts";
+import { embeddedBounds, longerThan } from "../core/ledger/bounds.ts";
+import type { LedgerCall } from "../core/ledger/call.ts";
+import type { Applied } from "../core/ledger/change.ts";
+import { applyCall } from "../core/ledger/ledger.ts";
+import { faultOfRefusal, isRefusal } from "../core/ledger/refusal.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../core/scale/calls.ts";
 import { dayMs, secondMs } from "../core/time.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
 import { rememberDecoded } from "./decoded.ts";

@@ -1,5 +1,5 @@
 /**
- * The runtime against `core/ledger.ts`: the same random calls to both, and after each block the same
+ * The runtime against `core/ledger/ledger.ts`: the same random calls to both, and after each block the same
  * refusals by name, the same events, records, counters, times, alias index and policies. The plugin's own
  * reading tells the state, so it is judged as well. A call that the model refuses goes to the node's
  * validation, and one that it takes goes into a block; whatever ends otherwise is a difference.
@@ -7,14 +7,14 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { Metadata, TypeRegistry } from "@polkadot/types";
 import type { EventRecord } from "@polkadot/types/interfaces";
-import { operations } from "../../src/core/authorization.ts";
+import { operations } from "../../src/core/identity/authorization.ts";
 import { decodeUtf8, encodeHex0x } from "../../src/core/bytes.ts";
-import { aliasesNamed, applyCall } from "../../src/core/ledger.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import { emptyDocument } from "../../src/core/document.ts";
-import type { Intent } from "../../src/core/intent.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
-import { isRefusal, type LedgerError } from "../../src/core/refusal.ts";
+import { aliasesNamed, applyCall } from "../../src/core/ledger/ledger.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { emptyDocument } from "../../src/core/identity/document.ts";
+import type { Intent } from "../../src/core/identity/intent.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { isRefusal, type LedgerError } from "../../src/core/ledger/refusal.ts";
 import { extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
 import { storageKeys } from "../../src/plugins/chain/keys.ts";
 import { isOwned } from "../../src/plugins/chain/lane.ts";

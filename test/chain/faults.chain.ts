@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { type Ledger, type Store, type StoreEnvironment, StoreError, type Submission } from "../../src/storage/contract.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { authorizedCall, documentOf, type Identity, identityOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { openProxy, type Proxy } from "./proxy.ts";
 import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";

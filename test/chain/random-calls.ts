@@ -2,13 +2,13 @@
  * Random calls for the differential test: mostly valid ones for what stands, with every kind of damage
  * now and then. Times lie a minute or more from any limit, because a call is looked at in two blocks.
  */
-import { operations } from "../../src/core/authorization.ts";
-import type { DidDocument } from "../../src/core/document.ts";
-import type { Intent } from "../../src/core/intent.ts";
-import type { Account } from "../../src/core/account.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import type { DeliveryPolicy } from "../../src/core/policy.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
+import { operations } from "../../src/core/identity/authorization.ts";
+import type { DidDocument } from "../../src/core/identity/document.ts";
+import type { Intent } from "../../src/core/identity/intent.ts";
+import type { Account } from "../../src/core/ledger/account.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { DeliveryPolicy } from "../../src/core/message/policy.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 
 export type Chance = {

@@ -5,7 +5,7 @@
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { emptyAccount } from "../../src/core/account.ts";
+import { emptyAccount } from "../../src/core/ledger/account.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Block, Ledger, StoreEnvironment } from "../../src/storage/contract.ts";
 import { conformanceCases, runCase } from "./kit.ts";

@@ -3,12 +3,12 @@
  * embedded ledger and over a chain that others use as well; they read no time but the present.
  */
 import { expect } from "bun:test";
-import { operations } from "../../src/core/authorization.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { Intent } from "../../src/core/intent.ts";
-import { type Account, type DidRecord, emptyAccount } from "../../src/core/account.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
+import { operations } from "../../src/core/identity/authorization.ts";
+import type { Intent } from "../../src/core/identity/intent.ts";
+import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, documentOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import type { ConformanceCase, Subject } from "./kit.ts";

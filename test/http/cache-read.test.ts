@@ -4,7 +4,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64 } from "../../src/core/bytes.ts";
 import { createSigner } from "../../src/core/ed25519.ts";
 import type { JsonObject } from "../../src/core/json.ts";
-import { encodeEventProof } from "../../src/core/proof.ts";
+import { encodeEventProof } from "../../src/core/message/proof.ts";
 import { hourMs } from "../../src/core/time.ts";
 import {
   ackBody,

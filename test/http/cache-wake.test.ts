@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/bytes.ts";
 import { sha256 } from "../../src/core/hash.ts";
-import { createWakeHook, type WakeHook, type WakeOptions, wakeDefaults } from "../../src/nodes/cache-wake.ts";
+import { createWakeHook, type WakeHook, type WakeOptions, wakeDefaults } from "../../src/nodes/cache/wake.ts";
 import { createPerson } from "../support/cache-node.ts";
 
 const bob = createPerson(1);

@@ -36,7 +36,7 @@ import {
 } from "../../src/client/retrieve.ts";
 import { buildPiece, pieceCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { fileSource } from "../../src/client/source.ts";
-import type { Intent } from "../../src/core/intent.ts";
+import type { Intent } from "../../src/core/identity/intent.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

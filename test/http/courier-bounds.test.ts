@@ -3,8 +3,8 @@
  * node, circuits, equal errors, and the environment at start.
  */
 import { afterEach, describe, expect, test } from "bun:test";
-import { checkOutboundEnvironment } from "../../src/nodes/courier.ts";
-import { laneLimits } from "../../src/nodes/courier-lanes.ts";
+import { checkOutboundEnvironment } from "../../src/nodes/relay/courier.ts";
+import { laneLimits } from "../../src/nodes/relay/courier-lanes.ts";
 import { at, cleanUp, cleanups, courier, post, serve, serveRaw, sniff, verdict } from "../support/destinations.ts";
 
 afterEach(cleanUp);

@@ -3,8 +3,8 @@
  * Real servers; wherever a request must not go, a listener counts connections.
  */
 import { afterEach, describe, expect, test } from "bun:test";
-import { parseNetwork } from "../../src/core/address.ts";
 import { utf8 } from "../../src/core/bytes.ts";
+import { parseNetwork } from "../../src/core/message/address.ts";
 import { testAuthority } from "../support/certificates.ts";
 import { at, cleanUp, cleanups, courier, post, rules, serve, sniff, verdict } from "../support/destinations.ts";
 

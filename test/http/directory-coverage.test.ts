@@ -3,9 +3,9 @@
  * shell's refusals of bodies are tried on every route that takes one.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { directoryBodyBytesMax } from "../../src/nodes/directory-parts.ts";
-import type { Route } from "../../src/nodes/http.ts";
-import { codesOf } from "../../src/nodes/openapi.ts";
+import { directoryBodyBytesMax } from "../../src/nodes/directory/parts.ts";
+import type { Route } from "../../src/nodes/shell/http.ts";
+import { codesOf } from "../../src/nodes/shell/openapi.ts";
 import { replacementScenarios } from "../support/directory-scenarios-document.ts";
 import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
 import { prepareScenarios } from "../support/directory-scenarios-prepare.ts";

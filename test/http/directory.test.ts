@@ -9,10 +9,10 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { encodeHex0x } from "../../src/core/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import { compileShape } from "../../src/core/schema.ts";
-import { directoryLimitsShape } from "../../src/core/schema-directory.ts";
-import { updates } from "../../src/nodes/directory-updates.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { directoryLimitsShape } from "../../src/core/schema/directory.ts";
+import { compileShape } from "../../src/core/schema/schema.ts";
+import { updates } from "../../src/nodes/directory/updates.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
 import {

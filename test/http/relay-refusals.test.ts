@@ -1,10 +1,10 @@
 /** POST /relay and /relay/{did}: every refusal in its order, every failure, the rate limits. */
 import { afterEach, describe, expect, test } from "bun:test";
-import { admitEveryone } from "../../src/core/admission.ts";
-import { deliveryLimits } from "../../src/core/delivery.ts";
-import type { Service } from "../../src/core/document.ts";
-import { envelopeLimitsDefault } from "../../src/core/envelope.ts";
+import type { Service } from "../../src/core/identity/document.ts";
 import type { JsonObject } from "../../src/core/json.ts";
+import { admitEveryone } from "../../src/core/message/admission.ts";
+import { deliveryLimits } from "../../src/core/message/delivery.ts";
+import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {
   cacheEndpoint,

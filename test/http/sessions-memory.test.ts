@@ -1,7 +1,7 @@
 /** What clients of live sessions that do not read can make the Relay hold: nothing for long. */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
-import { deliveryLimits } from "../../src/core/delivery.ts";
+import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { authHeaders, goLive, sessionUrl } from "../support/live-client.ts";
 import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";

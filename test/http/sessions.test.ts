@@ -1,8 +1,8 @@
 /** Live sessions: proof, acknowledgement, falling through, and no gap between connecting and listening. */
 import { afterEach, describe, expect, test } from "bun:test";
-import { deliveryLimits } from "../../src/core/delivery.ts";
-import type { Service } from "../../src/core/document.ts";
-import type { RetrievalClaims } from "../../src/core/proof.ts";
+import type { Service } from "../../src/core/identity/document.ts";
+import { deliveryLimits } from "../../src/core/message/delivery.ts";
+import type { RetrievalClaims } from "../../src/core/message/proof.ts";
 import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import {
   authFrame,

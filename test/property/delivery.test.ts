@@ -1,6 +1,7 @@
 /** The delivery plan under every sequence of outcomes: it ends, within its bounds, in a valid result. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
+import type { Did, Uuid } from "../../src/core/did.ts";
 import {
   type AttemptOutcome,
   attemptsMax,
@@ -10,8 +11,7 @@ import {
   deliveryLimits,
   nextStep,
   planDelivery,
-} from "../../src/core/delivery.ts";
-import type { Did, Uuid } from "../../src/core/did.ts";
+} from "../../src/core/message/delivery.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 
 const recipient = "did:svc:1111111111111111111111" as Did;

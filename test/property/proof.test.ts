@@ -9,7 +9,7 @@ import {
   decodeRetrievalProof,
   type ProofSubject,
   retrievalHeaders,
-} from "../../src/core/proof.ts";
+} from "../../src/core/message/proof.ts";
 import vectors from "../vectors/proof/valid/retrieval.json";
 
 const vector = vectors[1];

@@ -4,17 +4,21 @@
  */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { aliasActions, type ControlAction, documentActions } from "../../src/core/authorization.ts";
 import type { Did } from "../../src/core/did.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/document.ts";
-import type { DidRecord } from "../../src/core/account.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../../src/core/policy.ts";
-import { scaleBounds as bounds } from "../../src/core/bounds.ts";
-import * as scale from "../../src/core/scale.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../src/core/scale-calls.ts";
+import { aliasActions, type ControlAction, documentActions } from "../../src/core/identity/authorization.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/identity/document.ts";
+import type { DidRecord } from "../../src/core/ledger/account.ts";
+import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type {
+  DeliveryPolicy,
+  DeliveryPolicyLinks,
+  ExpirationBehavior,
+  PersonaPolicy,
+} from "../../src/core/message/policy.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../src/core/scale/calls.ts";
+import * as scale from "../../src/core/scale/scale.ts";
 import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
-
 
 /** Any text whose UTF-8 form is at most `bytesMax` long, often at the edges of the compact length. */
 const text = (bytesMax: number): fc.Arbitrary<string> =>

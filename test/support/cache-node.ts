@@ -5,14 +5,20 @@
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase58, encodeBase64, utf8 } from "../../src/core/bytes.ts";
 import type { Did } from "../../src/core/did.ts";
-import type { DidDocument, Service } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { encodeSenderText } from "../../src/core/envelope-signature.ts";
+import type { DidDocument, Service } from "../../src/core/identity/document.ts";
 import type { JsonObject } from "../../src/core/json.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
-import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/proof.ts";
-import { type Cache, type CacheOptions, type CacheParts, cacheDefaults, createCache } from "../../src/nodes/cache.ts";
-import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
+import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
+import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
+import {
+  type Cache,
+  type CacheOptions,
+  type CacheParts,
+  cacheDefaults,
+  createCache,
+} from "../../src/nodes/cache/cache.ts";
+import type { RecipientSource, Subject } from "../../src/nodes/recipients/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
 import { type TestApp, testApp, testLimits } from "./app.ts";

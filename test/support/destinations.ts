@@ -2,15 +2,16 @@
  * Destinations for tests of outbound requests: honest servers, servers that say what they are told byte
  * for byte, listeners that only count connections, and couriers that may reach 127.0.0.1 and nothing else.
  */
-import { type EndpointRules, parseNetwork } from "../../src/core/address.ts";
+
 import { utf8 } from "../../src/core/bytes.ts";
+import { type EndpointRules, parseNetwork } from "../../src/core/message/address.ts";
 import {
   type Courier,
   type CourierAnswer,
   type CourierOptions,
   createCourier,
   type ResolvedAddress,
-} from "../../src/nodes/courier.ts";
+} from "../../src/nodes/relay/courier.ts";
 import { inboxCertificate, inboxKey } from "./certificates.ts";
 
 /** What a test has opened, in order. */

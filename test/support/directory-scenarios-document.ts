@@ -3,9 +3,9 @@
  */
 import { expect } from "bun:test";
 import { utf8 } from "../../src/core/bytes.ts";
-import { emptyDocument } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
+import { emptyDocument } from "../../src/core/identity/document.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "./directory.ts";
 import type { Refusal } from "./directory-scenarios-registration.ts";
 import { richDocument, type Scenario, type Stage } from "./directory-stage.ts";

@@ -5,8 +5,8 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../src/core/bytes.ts";
 import type { FaultCode } from "../../src/core/fault.ts";
-import { ownerUpdates } from "../../src/nodes/directory-policies.ts";
-import { updates } from "../../src/nodes/directory-updates.ts";
+import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
+import { updates } from "../../src/nodes/directory/updates.ts";
 import { type Json, type Reply, simpleDocument } from "./directory.ts";
 import { sampleOf } from "./directory-samples.ts";
 import { newcomer } from "./directory-scenarios-registration.ts";

@@ -2,9 +2,10 @@
  * Scenarios of the signed updates by the operations' own rules: components that exist or don't, keys that
  * are not admitted, aliases of others, full lists.
  */
-import type { ActionName } from "../../src/core/authorization.ts";
+
 import type { FaultCode } from "../../src/core/fault.ts";
-import { type Update, updates } from "../../src/nodes/directory-updates.ts";
+import type { ActionName } from "../../src/core/identity/authorization.ts";
+import { type Update, updates } from "../../src/nodes/directory/updates.ts";
 import type { Json, Reply } from "./directory.ts";
 import { sampleOf, send } from "./directory-samples.ts";
 import {

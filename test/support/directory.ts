@@ -3,20 +3,21 @@
  * that clients send, signed by the keys of `identity.ts`. Each body is made of the request's own members,
  * so that a test can spoil any one of them.
  */
-import type { ActionName } from "../../src/core/authorization.ts";
+
 import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/bytes.ts";
 import type { Did } from "../../src/core/did.ts";
-import { parseDocument } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { encodeAuthorization } from "../../src/core/intent.ts";
-import { encodeUpdateProof } from "../../src/core/proof.ts";
-import { documentMessage, registrationMessage } from "../../src/core/proof-message.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
-import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory.ts";
-import { directoryDefaults } from "../../src/nodes/directory-parts.ts";
-import { parseIntent } from "../../src/nodes/directory-updates.ts";
-import type { Route } from "../../src/nodes/http.ts";
+import type { ActionName } from "../../src/core/identity/authorization.ts";
+import { parseDocument } from "../../src/core/identity/document.ts";
+import { encodeAuthorization } from "../../src/core/identity/intent.ts";
+import { documentMessage, registrationMessage } from "../../src/core/identity/proof-message.ts";
+import { encodeUpdateProof } from "../../src/core/message/proof.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory/directory.ts";
+import { directoryDefaults } from "../../src/nodes/directory/parts.ts";
+import { parseIntent } from "../../src/nodes/directory/updates.ts";
+import type { Route } from "../../src/nodes/shell/http.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
 import { testApp } from "./app.ts";

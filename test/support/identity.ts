@@ -5,13 +5,13 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
 import { encodeBase58 } from "../../src/core/bytes.ts";
 import type { Did } from "../../src/core/did.ts";
-import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
 import { sha256 } from "../../src/core/hash.ts";
-import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/intent.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import { documentMessage, registrationMessage } from "../../src/core/proof-message.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
+import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/identity/document.ts";
+import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/identity/intent.ts";
+import { documentMessage, registrationMessage } from "../../src/core/identity/proof-message.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
 

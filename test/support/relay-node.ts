@@ -2,18 +2,24 @@
  * A Relay for tests: the real node over the memory driver beside a real Cache, real local servers as
  * inboxes, and a clock that only sleeping moves, so that retries cost no time.
  */
-import { parseNetwork } from "../../src/core/address.ts";
-import { admitEveryone } from "../../src/core/admission.ts";
-import type { DeliveryResult } from "../../src/core/delivery.ts";
-import { envelopeLimitsDefault } from "../../src/core/envelope.ts";
+
 import type { JsonObject } from "../../src/core/json.ts";
+import { parseNetwork } from "../../src/core/message/address.ts";
+import { admitEveryone } from "../../src/core/message/admission.ts";
+import type { DeliveryResult } from "../../src/core/message/delivery.ts";
+import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
 import { minuteMs } from "../../src/core/time.ts";
-import { type Courier, createCourier } from "../../src/nodes/courier.ts";
-import { laneLimits } from "../../src/nodes/courier-lanes.ts";
-import { type Listener, listen } from "../../src/nodes/listen.ts";
-import { createMetrics } from "../../src/nodes/metrics.ts";
-import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay.ts";
-import { createSessions, type LiveSessions, type SessionLimits, sessionLimits } from "../../src/nodes/sessions.ts";
+import { type Courier, createCourier } from "../../src/nodes/relay/courier.ts";
+import { laneLimits } from "../../src/nodes/relay/courier-lanes.ts";
+import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay/relay.ts";
+import {
+  createSessions,
+  type LiveSessions,
+  type SessionLimits,
+  sessionLimits,
+} from "../../src/nodes/relay/sessions.ts";
+import { type Listener, listen } from "../../src/nodes/shell/listen.ts";
+import { createMetrics } from "../../src/nodes/shell/metrics.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
 import { type TestApp, testApp } from "./app.ts";

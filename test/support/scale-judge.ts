@@ -1,20 +1,20 @@
 /**
  * The second implementation of our SCALE layouts: the @polkadot codec, told the layouts anew from the
- * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/scale.ts`. It judges ours and is judged by nothing.
+ * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/scale/scale.ts`. It judges ours and is judged by nothing.
  */
 import { TypeRegistry } from "@polkadot/types";
+import { encodeHex0x, utf8 } from "../../src/core/bytes.ts";
 import type {
   AliasPayload,
   ControlAction,
   ControlPayload,
   DocumentPayload,
   RootPubkeyPayload,
-} from "../../src/core/authorization.ts";
-import { encodeHex0x, utf8 } from "../../src/core/bytes.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/document.ts";
-import type { DidRecord } from "../../src/core/account.ts";
-import type { LedgerCall, SignedPayload } from "../../src/core/call.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/policy.ts";
+} from "../../src/core/identity/authorization.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/identity/document.ts";
+import type { DidRecord } from "../../src/core/ledger/account.ts";
+import type { LedgerCall, SignedPayload } from "../../src/core/ledger/call.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/message/policy.ts";
 
 const registry = new TypeRegistry();
 

@@ -2,14 +2,15 @@
  * A ledger of maps around `applyCall`: the smallest thing that can hold several DIDs. It writes what a
  * call changes and nothing else, so that tests of the rules see the rules.
  */
-import { embeddedBounds } from "../../src/core/bounds.ts";
-import type { Applied } from "../../src/core/change.ts";
+
 import type { Did } from "../../src/core/did.ts";
-import { type Account, type DidRecord, emptyAccount } from "../../src/core/account.ts";
-import { applyCall } from "../../src/core/ledger.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
-import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/refusal.ts";
+import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
+import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { Applied } from "../../src/core/ledger/change.ts";
+import { applyCall } from "../../src/core/ledger/ledger.ts";
+import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/ledger/refusal.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 
 export const operatorAccount = new Uint8Array(32).fill(0xaa);
 

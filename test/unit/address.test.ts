@@ -12,7 +12,7 @@ import {
   parseAddress,
   parseEndpoint,
   parseNetwork,
-} from "../../src/core/address.ts";
+} from "../../src/core/message/address.ts";
 
 const strict: EndpointRules = { allowHttp: false, allowPrivate: [], ownRelays: ["https://self.waypost.net/"] };
 

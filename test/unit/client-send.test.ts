@@ -15,10 +15,10 @@ import { openPayload } from "../../src/client/seal.ts";
 import { buildPiece, groupIdOf, pieceCount, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { fileSource } from "../../src/client/source.ts";
 import type { Did } from "../../src/core/did.ts";
-import type { DidDocument } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { decodeEnvelope, envelopeLimitsDefault, verifySender } from "../../src/core/envelope.ts";
 import { isFault } from "../../src/core/fault.ts";
+import type { DidDocument } from "../../src/core/identity/document.ts";
+import { decodeEnvelope, envelopeLimitsDefault, verifySender } from "../../src/core/message/envelope.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-send-"));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));

@@ -1,7 +1,7 @@
 /** Places for outbound requests: bounds per destination and over all, order, circuits, a bounded table. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { createLanes, type LaneLimits, type NoPlace, type Place } from "../../src/nodes/courier-lanes.ts";
+import { createLanes, type LaneLimits, type NoPlace, type Place } from "../../src/nodes/relay/courier-lanes.ts";
 
 const limits: LaneLimits = {
   concurrentPerDestination: 2,

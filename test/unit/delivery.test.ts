@@ -1,5 +1,7 @@
 /** The delivery plan: order of destinations, hints, verdicts, retries, results. */
 import { describe, expect, test } from "bun:test";
+import type { Did, Uuid } from "../../src/core/did.ts";
+import type { Service } from "../../src/core/identity/document.ts";
 import {
   type AttemptOutcome,
   beginDelivery,
@@ -8,9 +10,7 @@ import {
   deliveryLimits,
   nextStep,
   planDelivery,
-} from "../../src/core/delivery.ts";
-import type { Did, Uuid } from "../../src/core/did.ts";
-import type { Service } from "../../src/core/document.ts";
+} from "../../src/core/message/delivery.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 
 const recipient = "did:svc:1111111111111111111111" as Did;

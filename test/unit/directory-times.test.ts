@@ -3,7 +3,7 @@
  * Source: decisions section 4 ("Signing order of checks", "Registration proof").
  */
 import { expect, test } from "bun:test";
-import { decideEnd, decideFreshness } from "../../src/nodes/directory-times.ts";
+import { decideEnd, decideFreshness } from "../../src/nodes/directory/times.ts";
 
 const nowMs = 1_800_000_000_000;
 

@@ -1,6 +1,6 @@
 /** The DID document: JSON in and out, and what the ledger demands of a whole one. */
 import { describe, expect, test } from "bun:test";
-import { embeddedBounds } from "../../src/core/bounds.ts";
+import { isFault } from "../../src/core/fault.ts";
 import {
   authorizedMethodKey,
   checkDocument,
@@ -17,9 +17,9 @@ import {
   type Service,
   serviceOf,
   type VerificationMethod,
-} from "../../src/core/document.ts";
-import { isFault } from "../../src/core/fault.ts";
-import { faultOfRefusal, isRefusal } from "../../src/core/refusal.ts";
+} from "../../src/core/identity/document.ts";
+import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+import { faultOfRefusal, isRefusal } from "../../src/core/ledger/refusal.ts";
 import { bob, cache, did, k1, k2, x1 } from "../support/alice.ts";
 import { keyOf, methodOf } from "../support/identity.ts";
 

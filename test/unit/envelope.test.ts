@@ -3,8 +3,9 @@ import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeHex, decodeUtf8, equalBytes, utf8 } from "../../src/core/bytes.ts";
 import type { Did } from "../../src/core/did.ts";
-import type { DidDocument } from "../../src/core/document.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { isFault } from "../../src/core/fault.ts";
+import type { DidDocument } from "../../src/core/identity/document.ts";
 import {
   appliedTtlMs,
   decideEnvelopeTime,
@@ -14,8 +15,7 @@ import {
   envelopeLimitsDefault,
   renderEnvelopeLimits,
   verifySender,
-} from "../../src/core/envelope.ts";
-import { isFault } from "../../src/core/fault.ts";
+} from "../../src/core/message/envelope.ts";
 import { hourMs, minuteMs } from "../../src/core/time.ts";
 import invalidEnvelopes from "../vectors/envelope/invalid/envelopes.json";
 import validEnvelopes from "../vectors/envelope/valid/envelopes.json";

@@ -4,10 +4,10 @@
  */
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
-import { clientAddress, isProxyNetwork } from "../../src/nodes/caller.ts";
-import type { Route } from "../../src/nodes/http.ts";
-import { createLog, maskAddress } from "../../src/nodes/log.ts";
-import { createMetrics } from "../../src/nodes/metrics.ts";
+import { clientAddress, isProxyNetwork } from "../../src/nodes/shell/caller.ts";
+import type { Route } from "../../src/nodes/shell/http.ts";
+import { createLog, maskAddress } from "../../src/nodes/shell/log.ts";
+import { createMetrics } from "../../src/nodes/shell/metrics.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { testApp, testLimits, testRoute } from "../support/app.ts";
 

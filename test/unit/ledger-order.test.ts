@@ -4,11 +4,11 @@
  */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/did.ts";
-import { emptyDocument } from "../../src/core/document.ts";
-import type { Intent } from "../../src/core/intent.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import type { LedgerError } from "../../src/core/refusal.ts";
-import { encodeDidDocument } from "../../src/core/scale.ts";
+import { emptyDocument } from "../../src/core/identity/document.ts";
+import type { Intent } from "../../src/core/identity/intent.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { LedgerError } from "../../src/core/ledger/refusal.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";
 import { authorizedCall, documentOf, identityOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";

@@ -1,13 +1,13 @@
 /** Aliases, control actions, policies and counters: what each call refuses and what it changes. */
 import { describe, expect, test } from "bun:test";
-import { counters } from "../../src/core/authorization.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { Intent } from "../../src/core/intent.ts";
-import { aliasesNamed, counterOf } from "../../src/core/ledger.ts";
-import type { CounterName } from "../../src/core/account.ts";
-import type { LedgerCall } from "../../src/core/call.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/policy.ts";
-import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../src/core/refusal.ts";
+import { counters } from "../../src/core/identity/authorization.ts";
+import type { Intent } from "../../src/core/identity/intent.ts";
+import type { CounterName } from "../../src/core/ledger/account.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { aliasesNamed, counterOf } from "../../src/core/ledger/ledger.ts";
+import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusal.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";

@@ -1,11 +1,11 @@
 /** Which policy applies to an envelope, and what it permits. */
 import { describe, expect, test } from "bun:test";
-import { type AdmissionRules, admitEveryone, decideAdmission } from "../../src/core/admission.ts";
 import { decodeHex, utf8 } from "../../src/core/bytes.ts";
 import type { Did } from "../../src/core/did.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/envelope.ts";
 import { isFault } from "../../src/core/fault.ts";
+import { type AdmissionRules, admitEveryone, decideAdmission } from "../../src/core/message/admission.ts";
+import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
 import {
   type DeliveryPolicy,
   decidePayloadSize,
@@ -13,9 +13,9 @@ import {
   decideRelay,
   type EffectivePolicy,
   type PolicyFacts,
-} from "../../src/core/policy.ts";
-import { gatherPolicyFacts } from "../../src/nodes/policies.ts";
-import type { RecipientSource } from "../../src/nodes/recipients.ts";
+} from "../../src/core/message/policy.ts";
+import { gatherPolicyFacts } from "../../src/nodes/recipients/policies.ts";
+import type { RecipientSource } from "../../src/nodes/recipients/recipients.ts";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";
 
 const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({

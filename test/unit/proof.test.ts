@@ -3,8 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../src/core/bytes.ts";
 import type { Did } from "../../src/core/did.ts";
-import type { DidDocument } from "../../src/core/document.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
+import type { DidDocument } from "../../src/core/identity/document.ts";
 import {
   ackSubject,
   decideRetrievalProof,
@@ -20,7 +20,7 @@ import {
   type RetrievalProof,
   retrievalHeaders,
   sameEndpoint,
-} from "../../src/core/proof.ts";
+} from "../../src/core/message/proof.ts";
 import invalidRetrievals from "../vectors/proof/invalid/retrieval.json";
 import ackSubjects from "../vectors/proof/valid/ack-subjects.json";
 import events from "../vectors/proof/valid/event.json";

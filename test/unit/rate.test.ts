@@ -1,7 +1,7 @@
 /** Token buckets: rates, bursts, clocks that step back, bounded tables. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { clientRateKey, createRateLimiter } from "../../src/nodes/rate.ts";
+import { clientRateKey, createRateLimiter } from "../../src/nodes/relay/rate.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
   const limiter = createRateLimiter({ perSecond: 50, burst: 200, keysMax: 10 });

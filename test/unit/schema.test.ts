@@ -7,11 +7,11 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import fc from "fast-check";
 import { type Fault, isFault } from "../../src/core/fault.ts";
-import * as shared from "../../src/core/schema.ts";
-import * as directory from "../../src/core/schema-directory.ts";
-import * as documents from "../../src/core/schema-document.ts";
-import * as examples from "../../src/core/schema-examples.ts";
-import * as messages from "../../src/core/schema-messages.ts";
+import * as directory from "../../src/core/schema/directory.ts";
+import * as documents from "../../src/core/schema/document.ts";
+import * as examples from "../../src/core/schema/examples.ts";
+import * as messages from "../../src/core/schema/messages.ts";
+import * as shared from "../../src/core/schema/schema.ts";
 
 const { compileShape, inputErrorsMax } = shared;
 const example = <T>(schema: TSchema): T => structuredClone((schema["examples"] as T[])[0] as T);

@@ -7,10 +7,10 @@ import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/bytes.ts";
-import type { DidDocument } from "../../src/core/document.ts";
 import { verifyEd25519 } from "../../src/core/ed25519.ts";
 import { blake2b256 } from "../../src/core/hash.ts";
-import * as scale from "../../src/core/scale.ts";
+import type { DidDocument } from "../../src/core/identity/document.ts";
+import * as scale from "../../src/core/scale/scale.ts";
 import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
 
 type Vector = {

@@ -1,7 +1,7 @@
 /**
  * The chain driver: the ledger on a Substrate chain that has the two pallets. It provides nothing else;
  * mailboxes, claims and receipts stay with another store.
- * Source: issue "the chain is real", decisions sections 1, 4 and 10.
+ * Source: decisions sections 1, 4 and 10.
  */
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";

@@ -6,15 +6,15 @@
  *
  * Laws: a call ends once. An extrinsic is given up for another only when no block can hold it any more:
  * its nonce is used, its runtime is gone or its era is over, all by finalized blocks that were looked at.
- * Source: decisions section 4, issue "the chain is real" (submission lane).
+ * Source: decisions section 4 ("Submissions on a chain").
  */
 
 import type { Did } from "../../core/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { aliasesNamed, applyCall, counterOf } from "../../core/ledger.ts";
-import type { LedgerCall } from "../../core/call.ts";
-import { faultOfRefusal, isRefusal } from "../../core/refusal.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale-calls.ts";
+import type { LedgerCall } from "../../core/ledger/call.ts";
+import { aliasesNamed, applyCall, counterOf } from "../../core/ledger/ledger.ts";
+import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale/calls.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKeys, isSameRegistration } from "../../storage/embedded-state.ts";
 import { BestBlocks } from "./best.ts";

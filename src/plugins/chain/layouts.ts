@@ -3,8 +3,8 @@
  * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
  * Source: docs/ledger.md 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
  */
-import type { LedgerBoundName } from "../../core/bounds.ts";
-import type { LedgerCallName } from "../../core/call.ts";
+import type { LedgerBoundName } from "../../core/ledger/bounds.ts";
+import type { LedgerCallName } from "../../core/ledger/call.ts";
 
 export type PalletRole = "did_registry" | "delivery_policy";
 

@@ -4,13 +4,12 @@
  * a value that can't be read is `corrupt`, never absent.
  */
 
-import { longerThan } from "../../core/bounds.ts";
 import { decodeUtf8 } from "../../core/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/did.ts";
-import type { Account } from "../../core/account.ts";
-import type { PolicyScope } from "../../core/policy.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../core/policy.ts";
-import { decodeDeliveryPolicy, decodeDidRecord, decodePersonaPolicy } from "../../core/scale.ts";
+import type { Account } from "../../core/ledger/account.ts";
+import { longerThan } from "../../core/ledger/bounds.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/message/policy.ts";
+import { decodeDeliveryPolicy, decodeDidRecord, decodePersonaPolicy } from "../../core/scale/scale.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { storageKeys, u64Of } from "./keys.ts";
 import type { MapName } from "./layouts.ts";

@@ -2,14 +2,14 @@
  * What a chain offers at one runtime version, read from its metadata: where our maps lie, how our calls
  * are numbered, its bounds, its errors. A chain that differs from what the program reads and writes is
  * refused with a list that says every difference.
- * Source: issue "the chain is real" (start-up check), docs/ledger.md 1.1, 1.7, 1.9, 1.10.
+ * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
 import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
-import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/bounds.ts";
 import { concatBytes } from "../../core/bytes.ts";
-import type { LedgerCall, LedgerCallName } from "../../core/call.ts";
-import { encodeLedgerCall } from "../../core/scale-calls.ts";
+import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/bounds.ts";
+import type { LedgerCall, LedgerCallName } from "../../core/ledger/call.ts";
+import { encodeLedgerCall } from "../../core/scale/calls.ts";
 import { type Frame, isKnownExtension } from "./extrinsic.ts";
 import { boundConstants, callLayouts, type MapName, mapLayouts, type PalletRole } from "./layouts.ts";
 import { shapeOf } from "./shape.ts";

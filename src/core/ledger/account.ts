@@ -1,0 +1,46 @@
+/**
+ * What the ledger keeps of one DID: its record, its counters and the two times that stop old proofs.
+ * Source: chain-facts 1.3 and 1.9, decisions section 10 ("Document time").
+ */
+import type { DidDocument } from "../identity/document.ts";
+import type { DeliveryPolicyLinks } from "../message/policy.ts";
+
+/** A 32-byte account id. The operator account of a Directory owns what it registers. */
+export type AccountId = Uint8Array;
+
+export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };
+
+export type DidRecord = {
+  readonly owner: AccountId | null;
+  readonly aliases: readonly string[];
+  readonly devices: readonly Device[];
+  readonly document: DidDocument | null;
+  readonly version: bigint;
+  readonly updatedAtMs: bigint;
+  readonly rootPubkey: Uint8Array | null;
+  readonly links: DeliveryPolicyLinks | null;
+  readonly deactivated: boolean;
+};
+
+export type CounterName = "alias" | "document" | "rootPubkey" | "control";
+export type Counters = Readonly<Record<CounterName, bigint>>;
+
+/**
+ * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive
+ * a deleted record, so that an old authorization is dead for ever.
+ */
+export type Account = {
+  readonly record: DidRecord | null;
+  readonly counters: Counters;
+  /** The time of the last accepted full document (decisions section 10, "Document time"). */
+  readonly documentTimeMs: bigint;
+  /** The expiry of the last version 2 registration proof: the next one must expire later, so that none works twice. */
+  readonly registrationExpiryMs: bigint;
+};
+
+export const emptyAccount: Account = {
+  record: null,
+  counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },
+  documentTimeMs: 0n,
+  registrationExpiryMs: 0n,
+};

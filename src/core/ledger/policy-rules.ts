@@ -1,0 +1,57 @@
+/**
+ * The limits of policy records, for the ledger and for the Directory's own check of a body.
+ * Source: docs/ledger.md 2.7, decisions section 10 ("Recipient policy write", "Persona policy on the ledger").
+ */
+
+import type { DeliveryPolicy, PersonaPolicy } from "../message/policy.ts";
+import { longerThan, scaleBounds } from "./bounds.ts";
+import { type LedgerRefusal, refuse } from "./refusal.ts";
+
+/** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */
+export const policyLimits = {
+  effectiveTtlBlocksMax: 432_000,
+  maxMessageBytesMax: 16_777_216,
+  replicationMax: 4,
+  headerPreviewBytesMax: 4_096,
+  releaseFeeMax: 10n ** 15n,
+} as const;
+
+const u128Max = 2n ** 128n - 1n;
+const u64Max = 2n ** 64n - 1n;
+
+/** The rules of a recipient's or tag's policy. */
+export function checkDeliveryPolicy(policy: DeliveryPolicy): LedgerRefusal | null {
+  const limits = policyLimits;
+  if (!within(policy.effectiveTtlBlocks, 1, limits.effectiveTtlBlocksMax)) return refuse("InvalidTtl");
+  if (!within(policy.maxMessageBytes, 1, limits.maxMessageBytesMax)) return refuse("MaxMessageSizeExceeded");
+  if (!within(policy.replication ?? 1, 1, limits.replicationMax)) return refuse("InvalidReplication");
+  if (!within(policy.encryptedHeaderPreviewBytes ?? 0, 0, limits.headerPreviewBytesMax)) {
+    return refuse("HeaderPreviewTooLarge");
+  }
+  const pricing = policy.releasePricing ?? { baseFee: 0n, perKibFee: 0n };
+  const fees = [pricing.baseFee, pricing.perKibFee];
+  return fees.every((fee) => fee >= 0n && fee <= limits.releaseFeeMax) ? null : refuse("ReleaseFeeTooLarge");
+}
+
+function within(value: number, min: number, max: number): boolean {
+  return Number.isInteger(value) && value >= min && value <= max;
+}
+
+/** The rules of a persona's policy. */
+export function checkPersonaPolicy(policy: PersonaPolicy): LedgerRefusal | null {
+  const { releasePricing, expirationBehavior, allowedRelays } = policy;
+  if (allowedRelays.length > scaleBounds.allowedRelays) return breach("too many entries in allowed_relays");
+  if (allowedRelays.some((relay) => longerThan(relay, scaleBounds.allowedRelayBytes))) {
+    return breach("an entry of allowed_relays is too long");
+  }
+  if (releasePricing !== null) {
+    if (longerThan(releasePricing.asset, scaleBounds.assetBytes)) return breach("asset is too long");
+    if (releasePricing.amount < 0n || releasePricing.amount > u128Max) return breach("amount is out of range");
+  }
+  const retainUntilMs = expirationBehavior?.retainUntilMs ?? 0n;
+  return retainUntilMs >= 0n && retainUntilMs <= u64Max ? null : breach("retain_until is out of range");
+}
+
+function breach(detail: string): LedgerRefusal {
+  return refuse("InvalidConstraints", { detail });
+}

@@ -1,0 +1,149 @@
+/**
+ * The two calls whose proof is a message of its own: the registration of a DID and the replacement of its
+ * whole document. The order of their checks is the runtime's; the checks of time are ours.
+ * Source: docs/ledger.md 2.3 and 2.4, decisions sections 4 and 10 ("Document time", "Stricter than the family's chain").
+ */
+
+import { equalBytes } from "../bytes.ts";
+import { isDid } from "../did.ts";
+import { isAdmissibleKey, publicKeyBytes, signatureBytes, verifyEd25519 } from "../ed25519.ts";
+import { checkDocument, type DidDocument } from "../identity/document.ts";
+import {
+  documentMessage,
+  type ProofTimestamp,
+  parseProofTimestamp,
+  proofLifeMsMax,
+  registrationMessage,
+} from "../identity/proof-message.ts";
+import { decodeDidDocument } from "../scale/scale.ts";
+import type { Account, DidRecord } from "./account.ts";
+import { registrationAlias } from "./alias.ts";
+import { longerThan } from "./bounds.ts";
+import type { LedgerCall } from "./call.ts";
+import type { LedgerInput } from "./change.ts";
+import { type Applied, applyChange } from "./change.ts";
+import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusal.ts";
+
+type RegisterCall = Extract<LedgerCall, { readonly name: "register_with_document_proof_signed" }>;
+type SetDocumentCall = Extract<LedgerCall, { readonly name: "set_document_with_proof" }>;
+
+/**
+ * A new record, owned by the operator. The counters of an earlier record under the same DID stand. An alias
+ * that is not free or no alias is left out, with an event, because the runtime does so.
+ */
+export function register(input: LedgerInput, call: RegisterCall): Applied | LedgerRefusal {
+  const { account, bounds, nowMs } = input;
+  if (!hasProofSizes(call)) return refuse("InvalidSignature");
+  if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
+  if (!isDid(call.did)) return refuse("InvalidDidFormat");
+  const stamp = parseProofTimestamp(call.timestamp);
+  if (stamp === null || (stamp.version === 2 && stamp.nonce !== 0n)) return refuse("InvalidProofTimestamp");
+  const untimely = checkExpiry(stamp, nowMs, "RegistrationExpired");
+  if (untimely !== null) return untimely;
+  if (account.record !== null) return refuse("DidAlreadyExists");
+  if (isStaleRegistration(account, stamp)) return refuse("DocumentStale");
+  if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
+  const message = registrationMessage(call);
+  if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
+  const document = readDocument(input, call);
+  if (isRefusal(document)) return document;
+  const { aliases, events } = registrationAlias(input, call.alias);
+  return {
+    account: {
+      ...account,
+      record: newRecord(input, { document, aliases, rootPubkey: call.pubkey }),
+      ...timesAfter(account, stamp, nowMs),
+      registrationExpiryMs: stamp.version === 2 ? stamp.expiryMs : account.registrationExpiryMs,
+    },
+    aliases: { set: aliases, removed: [] },
+    policies: [],
+    events: [
+      { name: "Registered", did: call.did, account: input.operator },
+      { name: "DocumentSet", did: call.did },
+      ...events,
+    ],
+  };
+}
+
+function newRecord(input: LedgerInput, given: Pick<DidRecord, "document" | "aliases" | "rootPubkey">): DidRecord {
+  return {
+    ...given,
+    owner: input.operator,
+    devices: [],
+    version: 1n,
+    updatedAtMs: BigInt(input.nowMs),
+    links: null,
+    deactivated: false,
+  };
+}
+
+/** Replaces the whole document. A bad document is reported before a bad signature, as in the runtime. */
+export function setDocument(input: LedgerInput, call: SetDocumentCall): Applied | LedgerRefusal {
+  const { account, bounds, nowMs } = input;
+  if (!hasProofSizes(call)) return refuse("InvalidSignature");
+  if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
+  const stamp = parseProofTimestamp(call.timestamp);
+  if (stamp === null) return refuse("InvalidProofTimestamp");
+  const document = readDocument(input, call);
+  if (isRefusal(document)) return document;
+  const untimely = checkExpiry(stamp, nowMs, "DocumentAuthorizationExpired");
+  if (untimely !== null) return untimely;
+  const { record } = account;
+  if (record === null) return refuse("DidNotFound");
+  if (record.deactivated) return refuse("DidDeactivated");
+  const outdated = checkTurn(account, stamp);
+  if (outdated !== null) return outdated;
+  if (record.rootPubkey === null || !equalBytes(call.pubkey, record.rootPubkey)) return refuse("InvalidSignature");
+  const message = documentMessage(call);
+  if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
+  const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
+  const counter = stamp.version === 2 ? "document" : null;
+  return applyChange(
+    { account: timed, record, nowMs, counter },
+    { record: { document }, events: [{ name: "DocumentSet", did: call.did }] },
+  );
+}
+
+function hasProofSizes(call: RegisterCall | SetDocumentCall): boolean {
+  return call.pubkey.length === publicKeyBytes && call.signature.length === signatureBytes;
+}
+
+function readDocument(input: LedgerInput, call: RegisterCall | SetDocumentCall): DidDocument | LedgerRefusal {
+  const document = call.docBlob.length > input.bounds.documentBytes ? null : decodeDidDocument(call.docBlob);
+  if (document === null) {
+    return refuse("InvalidDocument", {
+      detail: "doc_blob is no SCALE document within the bounds",
+      wholeDocument: true,
+    });
+  }
+  return checkDocument(document, call.did, input.bounds) ?? document;
+}
+
+/** Version 2 proofs end; those of version 1 carry no end, and how fresh they are is for the Directory to ask. */
+function checkExpiry(stamp: ProofTimestamp, nowMs: number, expired: LedgerError): LedgerRefusal | null {
+  if (stamp.version === 1) return null;
+  if (stamp.expiryMs <= BigInt(nowMs)) return refuse(expired);
+  return stamp.expiryMs > BigInt(nowMs + proofLifeMsMax) ? refuse("ProofTooFarAhead") : null;
+}
+
+/** A proof that registered this DID before must not revive it after a deletion. */
+function isStaleRegistration(account: Account, stamp: ProofTimestamp): boolean {
+  return stamp.version === 1
+    ? BigInt(stamp.timestampMs) <= account.documentTimeMs
+    : stamp.expiryMs <= account.registrationExpiryMs;
+}
+
+/** Version 1 must be later than the last document, version 2 carry the next document nonce. */
+function checkTurn(account: Account, stamp: ProofTimestamp): LedgerRefusal | null {
+  if (stamp.version === 1) {
+    return BigInt(stamp.timestampMs) > account.documentTimeMs ? null : refuse("DocumentStale");
+  }
+  const expected = account.counters.document;
+  return stamp.nonce === expected ? null : refuse("InvalidDocumentNonce", { expected });
+}
+
+/** The document time never moves back, else a version 1 proof from before could be used again. */
+function timesAfter(account: Account, stamp: ProofTimestamp, nowMs: number): Pick<Account, "documentTimeMs"> {
+  const timeMs = BigInt(stamp.version === 1 ? stamp.timestampMs : nowMs);
+  return { documentTimeMs: timeMs > account.documentTimeMs ? timeMs : account.documentTimeMs };
+}

@@ -1,0 +1,492 @@
+/**
+ * The delivery plan as a pure reducer: facts about a recipient in, then outcomes of attempts in, and out
+ * comes the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no chance: both
+ * come with the events. It always ends, within `attemptsMax` of its plan and the bounds of its limits.
+ * Source: interface "DeliveryResult", decisions section 5 and section 10 ("Relay", "Failed deliveries").
+ */
+import type { Did, Uuid } from "../did.ts";
+import { describeFault, type FaultCode } from "../fault.ts";
+import type { Service } from "../identity/document.ts";
+import type { DeliveryHint } from "./envelope.ts";
+import { withoutTrailingSlashes } from "./proof.ts";
+
+export type DeliveryMode = "direct" | "forwarded" | "cache" | "failed";
+export type Channel = "live" | "inbox" | "relay" | "cache";
+
+/** The answer of the Relay, with the names of the wire. */
+export type DeliveryResult = {
+  readonly success: boolean;
+  readonly delivery_mode: DeliveryMode;
+  readonly http_status: number;
+  readonly code: "delivered" | "forwarded" | "cached" | FaultCode;
+  readonly message: string;
+  readonly retry_count: number;
+  readonly cache_attempted: boolean;
+  readonly cache_result: CacheResult | null;
+  readonly ndr: NonDeliveryReport | null;
+  readonly details: Readonly<Record<string, unknown>>;
+};
+
+/** A store receipt as the Cache gave it. */
+export type StoreReceipt = Readonly<Record<string, unknown>>;
+export type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
+export type CacheResult = StoreReceipt | CacheRefusal;
+
+export type NonDeliveryReport = {
+  readonly message_id: Uuid;
+  readonly recipient: Did;
+  readonly reason: FaultCode;
+  /** Sending the same again can't help. */
+  readonly final: boolean;
+  readonly attempts: readonly AttemptReport[];
+};
+
+export type AttemptReport = {
+  readonly channel: Channel;
+  /** Scheme and host as the recipient publishes them; `null` for a live session or an unreadable URL. */
+  readonly origin: string | null;
+  readonly http_status: number | null;
+  readonly error: AttemptError | null;
+  readonly duration_ms: number;
+};
+
+/**
+ * Why an attempt got no answer. Every way in which a host can't be reached has the one name
+ * `destination_unavailable`, so that a sender can't use the Relay to look around in networks.
+ */
+export type AttemptError =
+  | "destination_refused"
+  | "destination_unavailable"
+  | "upstream_timeout"
+  | "invalid_answer"
+  | "not_acknowledged";
+
+export type AttemptOutcome = {
+  /** The status of the answer; `null` when there was none. */
+  readonly httpStatus: number | null;
+  readonly error: AttemptError | null;
+  readonly durationMs: number;
+  /** Trying the same destination again at once is pointless (an open circuit, a full queue). */
+  readonly giveUp?: boolean;
+  /** What a Cache answered to a store that it accepted. */
+  readonly receipt?: StoreReceipt;
+  /** Code and text of a Cache's refusal. */
+  readonly refusal?: { readonly code: string; readonly message: string };
+  /** What another Relay reported of a success. */
+  readonly downstream?: { readonly deliveryMode: string; readonly code: string };
+};
+
+export type Destination = { readonly channel: Channel; readonly endpoint: string | null };
+
+export type DeliveryLimits = {
+  readonly attemptsPerDestination: number;
+  /** The first wait; each further one at the same destination is twice as long. */
+  readonly retryWaitMs: number;
+  /** All requests and waits together; the acknowledgement of a live session has its own time. */
+  readonly totalMs: number;
+  /** What the Cache keeps of `totalMs` when it is the last resort. */
+  readonly cacheReserveMs: number;
+  readonly requestMs: number;
+  readonly liveAckMs: number;
+  readonly hopsMax: number;
+  /** URLs of one type that are tried at all: the bound of a document. */
+  readonly destinationsMax: number;
+};
+
+export const deliveryLimits: DeliveryLimits = {
+  attemptsPerDestination: 3,
+  retryWaitMs: 200,
+  totalMs: 10_000,
+  cacheReserveMs: 4_000,
+  requestMs: 10_000,
+  liveAckMs: 5_000,
+  hopsMax: 3,
+  destinationsMax: 20,
+};
+
+export type DeliveryFacts = {
+  readonly messageId: Uuid;
+  readonly recipient: Did;
+  readonly hint: DeliveryHint;
+  readonly expiresAtMs: number;
+  readonly services: readonly Service[];
+  readonly live: boolean;
+  /** `Svc-Hops` of the request. */
+  readonly hops: number;
+  readonly cacheEligible: boolean;
+  readonly replication: number;
+  /** Public endpoints of this Relay: it does not forward to itself. */
+  readonly ownEndpoints: readonly string[];
+  readonly limits: DeliveryLimits;
+};
+
+export type DeliveryPlan = {
+  readonly messageId: Uuid;
+  readonly recipient: Did;
+  readonly expiresAtMs: number;
+  readonly direct: readonly Destination[];
+  readonly caches: readonly Destination[];
+  readonly copies: number;
+  /** What is answered when there is nowhere to go. */
+  readonly nowhere: "service_not_found" | "not_deliverable";
+  readonly limits: DeliveryLimits;
+};
+
+/** Where to go and in which order. Cost: one pass over the services. */
+export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
+  const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
+  const caches = destinations(facts, "SvcCacheService", "cache");
+  const inboxes = destinations(facts, "SvcInboxService", "inbox");
+  const own = new Set(facts.ownEndpoints.map(withoutTrailingSlashes));
+  const relays = destinations(facts, "SvcRelayService", "relay").filter(
+    (relay) => !own.has(withoutTrailingSlashes(relay.endpoint as string)),
+  );
+  const live: Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : [];
+  const forwards = facts.hops < facts.limits.hopsMax ? relays : [];
+  return {
+    messageId: facts.messageId,
+    recipient: facts.recipient,
+    expiresAtMs: facts.expiresAtMs,
+    direct: facts.hint === "cache" ? [] : [...live, ...inboxes, ...forwards],
+    caches: cacheAllowed ? caches : [],
+    copies: Math.max(1, facts.replication),
+    nowhere: published(facts) ? "not_deliverable" : "service_not_found",
+    limits: facts.limits,
+  };
+}
+
+/** Whether the recipient publishes any service that this envelope could have gone to. */
+function published(facts: DeliveryFacts): boolean {
+  const types =
+    facts.hint === "cache" ? ["SvcCacheService"] : ["SvcInboxService", "SvcRelayService", "SvcCacheService"];
+  return facts.services.some((service) => types.includes(service.type) && service.serviceEndpoint.length > 0);
+}
+
+function destinations(facts: DeliveryFacts, type: string, channel: Channel): Destination[] {
+  const ordered = facts.services
+    .filter((service) => service.type === type)
+    .sort((a, b) => (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0);
+  const endpoints = new Map<string, string>();
+  for (const service of ordered) {
+    for (const endpoint of service.serviceEndpoint) {
+      const key = withoutTrailingSlashes(endpoint);
+      if (!endpoints.has(key)) endpoints.set(key, endpoint);
+    }
+  }
+  return [...endpoints.values()]
+    .slice(0, facts.limits.destinationsMax)
+    .map((endpoint) => ({ channel, endpoint: channel === "inbox" ? endpoint : withoutTrailingSlashes(endpoint) }));
+}
+
+/** The most attempts a plan can ask for. */
+export function attemptsMax(plan: DeliveryPlan): number {
+  return (plan.direct.length + plan.caches.length) * plan.limits.attemptsPerDestination;
+}
+
+// --------------------------------------------------------------------------------------------- reducer
+
+/** How a destination was left. `final`: the recipient's own refusal, after which nothing else is tried. */
+type Verdict = "success" | "final" | "refused" | "unreachable" | "timeout";
+
+/** One attempt as it went; reported only when the delivery fails. */
+type Attempted = { readonly destination: Destination; readonly outcome: AttemptOutcome };
+
+type Left = { readonly destination: Destination; readonly verdict: Verdict; readonly outcome: AttemptOutcome };
+
+export type DeliveryState = {
+  readonly plan: DeliveryPlan;
+  /** Index of the destination in work, in `direct` and then `caches`. */
+  readonly at: number;
+  readonly attemptsHere: number;
+  readonly retryCount: number;
+  readonly attempts: readonly Attempted[];
+  readonly left: readonly Left[];
+  /** The last outcome at the destination in work, while another attempt there is still to come. */
+  readonly pending: Left | null;
+  /** When the first request began; `null` before it. Live sessions are not requests. */
+  readonly startedMs: number | null;
+  readonly cacheAttempted: boolean;
+};
+
+export type DeliveryEvent =
+  | { readonly kind: "begin"; readonly nowMs: number }
+  | { readonly kind: "waited"; readonly nowMs: number }
+  /** `jitter` is uniform in 0..1 and spreads the next wait between half and one and a half of its length. */
+  | { readonly kind: "outcome"; readonly outcome: AttemptOutcome; readonly jitter: number; readonly nowMs: number };
+
+export type DeliveryStep =
+  | { readonly kind: "attempt"; readonly destination: Destination; readonly timeoutMs: number }
+  | { readonly kind: "wait"; readonly waitMs: number }
+  | { readonly kind: "finished"; readonly result: DeliveryResult };
+
+export type DeliveryTurn = { readonly state: DeliveryState; readonly step: DeliveryStep };
+
+export function beginDelivery(plan: DeliveryPlan, nowMs: number): DeliveryTurn {
+  const state: DeliveryState = {
+    plan,
+    at: 0,
+    attemptsHere: 0,
+    retryCount: 0,
+    attempts: [],
+    left: [],
+    pending: null,
+    startedMs: null,
+    cacheAttempted: false,
+  };
+  return nextStep(state, { kind: "begin", nowMs });
+}
+
+/** The next step after an event. After `finished` no event is expected. */
+export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryTurn {
+  if (event.kind !== "outcome") return attempt(state, event.nowMs);
+  const destination = destinationAt(state.plan, state.at) as Destination;
+  const { outcome, nowMs } = event;
+  const recorded = { ...state, attempts: [...state.attempts, { destination, outcome }] };
+  const verdict = judge(destination.channel, outcome);
+  const waitMs = retryWait(recorded, { verdict, outcome, jitter: event.jitter, nowMs });
+  const entry = { destination, verdict, outcome };
+  if (waitMs !== null) return { state: { ...recorded, pending: entry }, step: { kind: "wait", waitMs } };
+  const left = [...recorded.left, entry];
+  const moved: DeliveryState = { ...recorded, left, pending: null, at: state.at + 1, attemptsHere: 0 };
+  if (destination.channel === "cache") {
+    return verdict === "success" && stored(left).length >= state.plan.copies
+      ? finish(moved, nowMs)
+      : attempt(moved, nowMs);
+  }
+  return verdict === "success" || verdict === "final" ? finish(moved, nowMs) : attempt(moved, nowMs);
+}
+
+function destinationAt(plan: DeliveryPlan, at: number): Destination | null {
+  return plan.direct[at] ?? plan.caches[at - plan.direct.length] ?? null;
+}
+
+/** The next attempt for which there is time, or the end. */
+function attempt(state: DeliveryState, nowMs: number): DeliveryTurn {
+  const destination = destinationAt(state.plan, state.at);
+  if (destination === null) return finish(state, nowMs);
+  const live = destination.channel === "live";
+  const begun = live || state.startedMs !== null ? state : { ...state, startedMs: nowMs };
+  const limitMs = live ? state.plan.limits.liveAckMs : state.plan.limits.requestMs;
+  const timeoutMs = Math.min(limitMs, leftMs(begun, state.at, nowMs));
+  if (timeoutMs < 1) return attempt(passBy(begun), nowMs);
+  const next: DeliveryState = {
+    ...begun,
+    pending: null,
+    attemptsHere: state.attemptsHere + 1,
+    retryCount: state.retryCount + (state.attemptsHere > 0 ? 1 : 0),
+    cacheAttempted: state.cacheAttempted || destination.channel === "cache",
+  };
+  return { state: next, step: { kind: "attempt", destination, timeoutMs } };
+}
+
+/** Leaves a destination for which no time is left; what it answered before, if it was asked, still counts. */
+function passBy(state: DeliveryState): DeliveryState {
+  const left = state.pending === null ? state.left : [...state.left, state.pending];
+  return { ...state, left, pending: null, at: state.at + 1, attemptsHere: 0 };
+}
+
+/** Time left for a destination: of the whole, without the Cache's share, and never beyond the envelope's life. */
+function leftMs(state: DeliveryState, at: number, nowMs: number): number {
+  const { plan } = state;
+  const lifeMs = plan.expiresAtMs - nowMs;
+  const destination = destinationAt(plan, at);
+  if (destination === null || destination.channel === "live" || state.startedMs === null) return lifeMs;
+  const reserveMs = destination.channel !== "cache" && plan.caches.length > 0 ? plan.limits.cacheReserveMs : 0;
+  return Math.min(lifeMs, state.startedMs + plan.limits.totalMs - reserveMs - nowMs);
+}
+
+type Judged = {
+  readonly verdict: Verdict;
+  readonly outcome: AttemptOutcome;
+  readonly jitter: number;
+  readonly nowMs: number;
+};
+
+/** How long to wait before the same destination is tried again; `null` when it is not. */
+function retryWait(state: DeliveryState, judged: Judged): number | null {
+  const { limits } = state.plan;
+  const retryable = judged.verdict === "unreachable" || judged.verdict === "timeout";
+  const live = destinationAt(state.plan, state.at)?.channel === "live";
+  if (!retryable || live || judged.outcome.giveUp === true) return null;
+  if (state.attemptsHere >= limits.attemptsPerDestination) return null;
+  const waitMs = Math.round(limits.retryWaitMs * 2 ** (state.attemptsHere - 1) * (0.5 + judged.jitter));
+  return waitMs + 1 < leftMs(state, state.at, judged.nowMs) ? waitMs : null;
+}
+
+/**
+ * What an outcome means. An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay
+ * or a Cache speaks only for itself.
+ */
+function judge(channel: Channel, outcome: AttemptOutcome): Verdict {
+  if (outcome.error === "destination_refused") return "refused";
+  if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged") return "timeout";
+  const status = outcome.httpStatus;
+  if (outcome.error !== null) return "unreachable";
+  if (channel === "live" || (status !== null && status >= 200 && status < 300)) return "success";
+  if (status === null || status < 400 || status >= 500) return "unreachable";
+  if (status === 408 || status === 425 || status === 429) return "unreachable";
+  return channel === "inbox" && status !== 404 && status !== 410 ? "final" : "refused";
+}
+
+function stored(left: readonly Left[]): Left[] {
+  return left.filter((entry) => entry.destination.channel === "cache" && entry.verdict === "success");
+}
+
+function reportAttempt({ destination, outcome }: Attempted): AttemptReport {
+  return {
+    channel: destination.channel,
+    origin: originOf(destination.endpoint),
+    http_status: outcome.httpStatus,
+    error: outcome.error,
+    duration_ms: Math.max(0, Math.round(outcome.durationMs)),
+  };
+}
+
+function originOf(endpoint: string | null): string | null {
+  const url = endpoint === null || endpoint.length > 2_048 ? null : URL.parse(endpoint);
+  return url === null || !/^https?:$/.test(url.protocol) ? null : url.origin;
+}
+
+// --------------------------------------------------------------------------------------------- results
+
+function finish(state: DeliveryState, nowMs: number): DeliveryTurn {
+  return { state, step: { kind: "finished", result: resultOf(state, nowMs) } };
+}
+
+function resultOf(state: DeliveryState, nowMs: number): DeliveryResult {
+  const direct = state.left.find((entry) => entry.verdict === "success" && entry.destination.channel !== "cache");
+  if (direct !== undefined)
+    return direct.destination.channel === "relay" ? forwarded(state, direct) : delivered(state, direct);
+  const kept = stored(state.left);
+  return kept.length > 0 ? cached(state, kept) : failed(state, nowMs);
+}
+
+function delivered(state: DeliveryState, entry: Left): DeliveryResult {
+  const channel = entry.destination.channel;
+  return {
+    ...successOf(state),
+    delivery_mode: "direct",
+    http_status: 200,
+    code: "delivered",
+    message:
+      channel === "live" ? "the recipient acknowledged the envelope" : "the recipient's inbox accepted the envelope",
+    details: { channel },
+  };
+}
+
+function forwarded(state: DeliveryState, entry: Left): DeliveryResult {
+  const { downstream } = entry.outcome;
+  return {
+    ...successOf(state),
+    delivery_mode: "forwarded",
+    http_status: 202,
+    code: "forwarded",
+    message: "another Relay of the recipient took the envelope",
+    details:
+      downstream === undefined ? {} : { downstream: { delivery_mode: downstream.deliveryMode, code: downstream.code } },
+  };
+}
+
+function cached(state: DeliveryState, kept: readonly Left[]): DeliveryResult {
+  const receipt = (kept[0] as Left).outcome.receipt ?? {};
+  return {
+    ...successOf(state),
+    delivery_mode: "cache",
+    http_status: 202,
+    code: "cached",
+    message: "a Cache of the recipient keeps the envelope",
+    cache_result: state.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
+    details: {},
+  };
+}
+
+function successOf(state: DeliveryState) {
+  return {
+    success: true,
+    retry_count: state.retryCount,
+    cache_attempted: state.cacheAttempted,
+    cache_result: null,
+    ndr: null,
+  };
+}
+
+function failed(state: DeliveryState, nowMs: number): DeliveryResult {
+  const code = failureCode(state, nowMs);
+  const { plan } = state;
+  return {
+    success: false,
+    delivery_mode: "failed",
+    http_status: describeFault(code).status,
+    code,
+    message: failureMessages[code],
+    retry_count: state.retryCount,
+    cache_attempted: state.cacheAttempted,
+    cache_result: cacheRefusal(state),
+    ndr: {
+      message_id: plan.messageId,
+      recipient: plan.recipient,
+      reason: code,
+      final: code === "not_deliverable" || code === "service_not_found" || code === "message_expired",
+      attempts: state.attempts.map(reportAttempt),
+    },
+    details: {},
+  };
+}
+
+type FailureCode =
+  | "service_not_found"
+  | "message_expired"
+  | "not_deliverable"
+  | "destination_unavailable"
+  | "cache_unavailable"
+  | "upstream_timeout";
+
+const failureMessages: Record<FailureCode, string> = {
+  service_not_found: "the recipient publishes no service that takes envelopes",
+  message_expired: "the envelope expired before a destination could be reached",
+  not_deliverable: "no destination of the recipient takes this envelope",
+  destination_unavailable: "no destination of the recipient could be reached",
+  cache_unavailable: "no Cache of the recipient could be reached",
+  upstream_timeout: "the destinations of the recipient did not answer in time",
+};
+
+/**
+ * 422 when everybody refused, was gone or may not be reached, or the Cache answered 4xx; 504 when the
+ * last ones only timed out; else 502. The Caches, where there are any, are the last ones.
+ */
+function failureCode(state: DeliveryState, nowMs: number): FailureCode {
+  const { plan, left } = state;
+  if (plan.direct.length + plan.caches.length === 0) return plan.nowhere;
+  if (left.some((entry) => entry.verdict === "final")) return "not_deliverable";
+  if (left.length === 0 && plan.expiresAtMs <= nowMs + 1) return "message_expired";
+  const caches = left.filter((entry) => entry.destination.channel === "cache");
+  const open = (entries: readonly Left[]) =>
+    entries.filter((entry) => entry.verdict === "unreachable" || entry.verdict === "timeout");
+  const openCaches = open(caches);
+  if (openCaches.length > 0) return onlyTimedOut(openCaches) ? "upstream_timeout" : "cache_unavailable";
+  if (caches.some((entry) => entry.outcome.httpStatus !== null)) return "not_deliverable";
+  const openDirect = open(left);
+  if (openDirect.length === 0) return "not_deliverable";
+  return onlyTimedOut(openDirect) ? "upstream_timeout" : "destination_unavailable";
+}
+
+function onlyTimedOut(entries: readonly Left[]): boolean {
+  return entries.every((entry) => entry.verdict === "timeout");
+}
+
+/** What the last Cache that was asked had to say. */
+function cacheRefusal(state: DeliveryState): CacheRefusal | null {
+  const entry = state.left.findLast((candidate) => candidate.destination.channel === "cache");
+  if (entry === undefined) return null;
+  const { outcome } = entry;
+  return {
+    code: outcome.refusal?.code ?? cacheErrorCode(outcome),
+    message: outcome.refusal?.message ?? "the Cache did not accept the envelope",
+    http_status: outcome.httpStatus ?? (entry.verdict === "timeout" ? 504 : 502),
+  };
+}
+
+function cacheErrorCode(outcome: AttemptOutcome): string {
+  if (outcome.error === "destination_refused" || outcome.error === "upstream_timeout") return outcome.error;
+  return "cache_unavailable";
+}

@@ -1,0 +1,90 @@
+/**
+ * Delivery policies: their records, which of them applies to an envelope, and what it permits. A policy
+ * can only tighten the limits of a node; without one the node's own limits hold.
+ * Source: interface "Recipient delivery policy", decisions sections 4 and 10, docs/ledger.md 1.6 and 2.7.
+ */
+import { type Fault, fault } from "../fault.ts";
+
+export type ExpirationBehavior = "DeleteOnExpiry" | "KeepHeaderPreview" | "TombstoneReference";
+
+/** Whom a policy is about. */
+export type PolicyScope = "recipient" | "tag" | "persona";
+
+/** The record of a recipient or a tag. `null` members were not set. */
+export type DeliveryPolicy = {
+  readonly effectiveTtlBlocks: number;
+  readonly maxMessageBytes: number;
+  readonly cacheEligible: boolean;
+  readonly replication: number | null;
+  readonly encryptedHeaderPreviewBytes: number | null;
+  readonly releasePricing: { readonly baseFee: bigint; readonly perKibFee: bigint } | null;
+  readonly expirationBehavior: ExpirationBehavior | null;
+};
+
+/** The record of a persona. Only `allowedRelays` acts on delivery. */
+export type PersonaPolicy = {
+  readonly releasePricing: { readonly asset: string; readonly amount: bigint } | null;
+  readonly expirationBehavior: { readonly mode: ExpirationBehavior; readonly retainUntilMs: bigint | null } | null;
+  readonly allowedRelays: readonly string[];
+};
+
+export type DeliveryPolicyLinks = {
+  readonly recipientPolicy: string | null;
+  readonly tagPolicies: readonly string[];
+  readonly personaPolicies: readonly string[];
+};
+
+/** All that is known when an envelope's policy is decided. `null` is known absence. */
+export type PolicyFacts = {
+  readonly links: DeliveryPolicyLinks | null;
+  readonly tag: string | null;
+  readonly tagPolicy: DeliveryPolicy | null;
+  /** Of the DID that `links.recipientPolicy` names, else the recipient's own. */
+  readonly recipientPolicy: DeliveryPolicy | null;
+  /** Those of the linked personas that have one. */
+  readonly personaPolicies: readonly PersonaPolicy[];
+  /** Not looked at, and 0, when there is neither policy. */
+  readonly blockTimeMs: number;
+};
+
+/** What applies to one envelope. `null` limits leave the node's own. */
+export type EffectivePolicy = {
+  readonly ttlMs: number | null;
+  readonly messageBytesMax: number | null;
+  readonly cacheEligible: boolean;
+  /** How many Caches should hold a copy. */
+  readonly replication: number;
+  readonly headerPreviewBytes: number;
+  readonly expiration: ExpirationBehavior;
+  /** A Relay must stand in every one of these lists. */
+  readonly allowedRelays: readonly (readonly string[])[];
+};
+
+/** 403 `policy_denied` for a tag that is not admitted; else the policy that applies, whole. */
+export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
+  const admitted = facts.links?.tagPolicies ?? [];
+  if (facts.tag !== null && admitted.length > 0 && !admitted.includes(facts.tag))
+    return fault("policy_denied", "the recipient does not admit the tag");
+  const policy = facts.tagPolicy ?? facts.recipientPolicy;
+  return {
+    ttlMs: policy === null ? null : policy.effectiveTtlBlocks * facts.blockTimeMs,
+    messageBytesMax: policy?.maxMessageBytes ?? null,
+    cacheEligible: policy?.cacheEligible ?? true,
+    replication: policy?.replication ?? 1,
+    headerPreviewBytes: policy?.encryptedHeaderPreviewBytes ?? 0,
+    expiration: policy?.expirationBehavior ?? "DeleteOnExpiry",
+    allowedRelays: facts.personaPolicies.map((persona) => persona.allowedRelays).filter((list) => list.length > 0),
+  };
+}
+
+/** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy takes. */
+export function decidePayloadSize(policy: EffectivePolicy, payloadBytes: number): Fault | null {
+  if (policy.messageBytesMax === null || payloadBytes <= policy.messageBytesMax) return null;
+  return fault("too_large", `the recipient takes messages of at most ${policy.messageBytesMax} bytes`);
+}
+
+/** 403 `policy_denied` when a linked persona names Relays and this one is not among them. */
+export function decideRelay(policy: EffectivePolicy, relayPublicId: string | null): Fault | null {
+  const allowed = policy.allowedRelays.every((list) => relayPublicId !== null && list.includes(relayPublicId));
+  return allowed ? null : fault("policy_denied", "the recipient does not admit this Relay");
+}

@@ -1,0 +1,346 @@
+/**
+ * Signed proofs: the texts that clients sign (Cache retrieval, live session, Directory update, event),
+ * and the two pure steps that judge one. `decode…` takes what was presented and looks at form, time and
+ * endpoint without knowing the DID; `decide…` takes what the DID publishes and answers a replay claim.
+ * Only after that claim was won may the operation run. The order of checks is law: it decides what an
+ * outsider can learn.
+ * Source: interface "Signed Cache proof", decisions sections 3, 4, 6 and 10 ("Live sessions").
+ */
+import { decodeBase64, utf8 } from "../bytes.ts";
+import type { Did } from "../did.ts";
+import { keyOfMethod, signatureBytes, verifyEd25519 } from "../ed25519.ts";
+import { type Fault, fault, isFault } from "../fault.ts";
+import { sha256 } from "../hash.ts";
+import type { DidDocument, VerificationMethod } from "../identity/document.ts";
+import { parseTimestamp, secondMs } from "../time.ts";
+
+export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
+
+/** The values of a retrieval proof as texts, exactly as sent: lines 2 to 10. */
+export type RetrievalClaims = {
+  readonly operation: RetrievalOperation;
+  readonly did: Did;
+  readonly deviceId: string;
+  readonly serviceId: string;
+  readonly endpoint: string;
+  readonly keyId: string;
+  readonly timestamp: string;
+  readonly nonce: string;
+  readonly subject: string;
+};
+
+/** The ten lines that a retrieval, an acknowledgement or a live session is signed with. */
+export function encodeRetrievalProof(claims: RetrievalClaims): Uint8Array {
+  return encodeLines([
+    "svc:cache:retrieval-proof:v1",
+    `operation=${claims.operation}`,
+    `did=${claims.did}`,
+    `device_id=${claims.deviceId}`,
+    `service_id=${claims.serviceId}`,
+    `cache_endpoint=${claims.endpoint}`,
+    `key_id=${claims.keyId}`,
+    `timestamp=${claims.timestamp}`,
+    `nonce=${claims.nonce}`,
+    `subject=${claims.subject}`,
+  ]);
+}
+
+/** `operation` is the extrinsic that the update leads to; the body counts by its bytes as sent. */
+export type UpdateClaims = {
+  readonly operation: string;
+  readonly did: Did;
+  readonly keyId: string;
+  readonly timestamp: string;
+  readonly nonce: string;
+  readonly body: Uint8Array;
+};
+
+/** The lines that a Directory update without a SCALE payload is signed with. */
+export function encodeUpdateProof(claims: UpdateClaims): Uint8Array {
+  return encodeLines([
+    "svc:directory:update-proof:v1",
+    `operation=${claims.operation}`,
+    `did=${claims.did}`,
+    `key_id=${claims.keyId}`,
+    `timestamp=${claims.timestamp}`,
+    `nonce=${claims.nonce}`,
+    `body_sha256=${sha256(claims.body).toHex()}`,
+  ]);
+}
+
+export type EventClaims = {
+  readonly eventType: "delivery" | "retrieval";
+  readonly messageId: string;
+  readonly recipientDid: Did;
+  readonly timestamp: string;
+  readonly reason: string | null;
+  readonly endpoint: string;
+};
+
+/** The lines that a Cache signs its own events with. */
+export function encodeEventProof(claims: EventClaims): Uint8Array {
+  return encodeLines([
+    "svc:cache:event-proof:v1",
+    `event_type=${claims.eventType}`,
+    `message_id=${claims.messageId}`,
+    `recipient_did=${claims.recipientDid}`,
+    `timestamp=${claims.timestamp}`,
+    `reason=${claims.reason ?? ""}`,
+    `cache_endpoint=${claims.endpoint}`,
+  ]);
+}
+
+/** Joined by line feeds, none at the end. Values hold no control characters: `isLineValue`. */
+function encodeLines(lines: readonly string[]): Uint8Array {
+  return utf8(lines.join("\n"));
+}
+
+/**
+ * The subject of an acknowledgement: ids trimmed, blanks removed, duplicates removed, sorted by code
+ * unit, joined by commas, with the text of the ids as sent.
+ */
+export function ackSubject(messageIds: readonly string[]): string {
+  const ids = new Set(messageIds.map((id) => id.trim()).filter((id) => id !== ""));
+  return [...ids].sort().join(",");
+}
+
+/** Equal but for slashes at the end; nothing else is normalised. */
+export function sameEndpoint(a: string, b: string): boolean {
+  return withoutTrailingSlashes(a) === withoutTrailingSlashes(b);
+}
+
+export function withoutTrailingSlashes(endpoint: string): string {
+  let end = endpoint.length;
+  while (end > 0 && endpoint.charCodeAt(end - 1) === 0x2f) end--;
+  return endpoint.slice(0, end);
+}
+
+// ------------------------------------------------------------------------------------------ form and time
+
+/** What a client presented; `null` or empty where it sent nothing. */
+export type PresentedProof = {
+  readonly keyId: string | null;
+  readonly timestamp: string | null;
+  readonly nonce: string | null;
+  readonly signature: string | null;
+};
+
+export type PresentedRetrieval = PresentedProof & {
+  readonly serviceId: string | null;
+  readonly endpoint: string | null;
+};
+
+/** The names under which a client sends the values, for the refusal that names a missing one. */
+export type ProofNames<P> = Readonly<Record<keyof P, string>>;
+
+export const retrievalHeaders: ProofNames<PresentedRetrieval> = {
+  serviceId: "X-Service-Id",
+  endpoint: "X-Cache-Endpoint",
+  keyId: "X-Key-Id",
+  timestamp: "X-Timestamp",
+  nonce: "X-Nonce",
+  signature: "X-Signature",
+};
+
+export const updateHeaders: ProofNames<PresentedProof> = {
+  keyId: "X-Key-Id",
+  timestamp: "X-Timestamp",
+  nonce: "X-Nonce",
+  signature: "X-Signature",
+};
+
+/** Body members of an acknowledgement. */
+export const ackMembers: ProofNames<PresentedRetrieval> = {
+  serviceId: "service_id",
+  endpoint: "cache_endpoint",
+  keyId: "key_id",
+  timestamp: "timestamp",
+  nonce: "nonce",
+  signature: "signature_b64",
+};
+
+/** What the route fixes: the lines that the client does not choose, and whose service must authorize. */
+export type RetrievalRule = {
+  readonly operation: RetrievalOperation;
+  readonly did: Did;
+  /** Empty when the operation has none. */
+  readonly deviceId: string;
+  readonly subject: string;
+  readonly serviceType: "SvcCacheService" | "SvcRelayService";
+  /** The public endpoints of this node; the proof must name one of them. */
+  readonly endpoints: readonly string[];
+  readonly skewMs: number;
+  readonly names: ProofNames<PresentedRetrieval>;
+};
+
+/** A proof in good form and in time, not yet judged against the DID. */
+export type RetrievalProof = {
+  readonly claims: RetrievalClaims;
+  readonly signature: Uint8Array;
+  readonly serviceType: RetrievalRule["serviceType"];
+  readonly rememberUntilMs: number;
+};
+
+/** A tag of fixed length for the replay memory, and until when it must be remembered. */
+export type ReplayClaim = { readonly tag: string; readonly untilMs: number };
+
+export const endpointCharsMax = 2_048;
+export const deviceIdCharsMax = 128;
+const nonceForm = /^[\x21-\x7e]{8,128}$/;
+
+/**
+ * In this order: a value is missing 401 `proof_missing`; timestamp, nonce or signature malformed, or a
+ * control character in any value 401 `proof_invalid`; out of the skew 401 `proof_expired`; another
+ * node's endpoint 403 `proof_not_authorized`.
+ */
+export function decodeRetrievalProof(
+  presented: PresentedRetrieval,
+  rule: RetrievalRule,
+  nowMs: number,
+): RetrievalProof | Fault {
+  const values = presentValues(presented, rule.names);
+  if (isFault(values)) return values;
+  const texts = [values.serviceId, values.endpoint, values.keyId, rule.deviceId];
+  if (!texts.every(isLineValue) || rule.deviceId.length > deviceIdCharsMax) return malformed("a value");
+  const form = decodeForm(values, rule.skewMs, nowMs);
+  if (isFault(form)) return form;
+  if (!rule.endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) return notAuthorized();
+  const { operation, did, deviceId, subject, serviceType } = rule;
+  const { serviceId, endpoint, keyId, timestamp, nonce } = values;
+  const claims = { operation, did, deviceId, serviceId, endpoint, keyId, timestamp, nonce, subject };
+  return { claims, ...form, serviceType };
+}
+
+/** Every value that the names list, or 401 `proof_missing` naming those that are not there. */
+function presentValues<P extends Record<keyof P, string | null>>(
+  presented: P,
+  names: ProofNames<P>,
+): { [K in keyof P]: string } | Fault {
+  const missing = (Object.keys(names) as (keyof P)[]).filter((key) => (presented[key] ?? "") === "");
+  if (missing.length === 0) return presented as { [K in keyof P]: string };
+  return fault("proof_missing", `the proof lacks ${missing.map((key) => names[key]).join(", ")}`);
+}
+
+/** Text that can stand in a line of a signed text: bounded, and without control characters. */
+export function isLineValue(text: string): boolean {
+  return text.length <= endpointCharsMax && !/[\u0000-\u001f\u007f]/.test(text);
+}
+
+type ProofForm = { readonly signature: Uint8Array; readonly rememberUntilMs: number };
+
+/** Timestamp, nonce and signature by their grammar, then the timestamp against the clock. */
+function decodeForm(
+  values: { readonly timestamp: string; readonly nonce: string; readonly signature: string },
+  skewMs: number,
+  nowMs: number,
+): ProofForm | Fault {
+  const timestampMs = parseTimestamp(values.timestamp);
+  if (timestampMs === null) return malformed("the timestamp");
+  if (!nonceForm.test(values.nonce)) return malformed("the nonce");
+  // Two characters of Base64 more than the bytes need are already too many to decode.
+  const signature = values.signature.length > 2 * signatureBytes ? null : decodeBase64(values.signature);
+  if (signature?.length !== signatureBytes) return malformed("the signature");
+  if (Math.abs(nowMs - timestampMs) > skewMs) return fault("proof_expired", "the timestamp is outside the clock skew");
+  // The timestamp is fresh up to and including this plus the skew; one second more costs nothing.
+  return { signature, rememberUntilMs: timestampMs + skewMs + secondMs };
+}
+
+function malformed(what: string): Fault {
+  return fault("proof_invalid", `${what} of the proof is malformed`);
+}
+
+/** One and the same refusal whatever is not authorized, so that nothing can be probed. */
+function notAuthorized(): Fault {
+  return fault("proof_not_authorized", "the proof does not authorize this");
+}
+
+// ---------------------------------------------------------------------------------------------- judgement
+
+/** What is known of a DID; `null` when it does not exist. */
+export type ProofSubject = { readonly document: DidDocument | null; readonly deactivated: boolean };
+
+/**
+ * Whether the DID authorizes the proof: it exists and is active, publishes the service with its type and
+ * endpoint, the service lists the key, and the key made the signature. 403 `proof_not_authorized` or 401
+ * `proof_invalid`; else the claim that must be won before the operation runs.
+ */
+export function decideRetrievalProof(proof: RetrievalProof, subject: ProofSubject | null): ReplayClaim | Fault {
+  const { claims } = proof;
+  if (subject === null || subject.deactivated || subject.document === null) return notAuthorized();
+  const service = subject.document.service.find((candidate) => candidate.id === claims.serviceId);
+  if (service === undefined || service.type !== proof.serviceType) return notAuthorized();
+  if (!service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint))) return notAuthorized();
+  if (service.authorization === null || !service.authorization.includes(claims.keyId)) return notAuthorized();
+  const key = keyOf(subject.document.verificationMethod, claims.keyId);
+  if (key === null) return notAuthorized();
+  if (!verifyEd25519(proof.signature, encodeRetrievalProof(claims), key)) return wrongSignature();
+  return replayClaim(claims, proof.rememberUntilMs);
+}
+
+function keyOf(methods: readonly VerificationMethod[], keyId: string): Uint8Array | null {
+  const method = methods.find((candidate) => candidate.id === keyId);
+  return method === undefined ? null : keyOfMethod(method);
+}
+
+function wrongSignature(): Fault {
+  return fault("proof_invalid", "the signature of the proof does not verify");
+}
+
+/** 409 `proof_replayed`, for whoever did not win the claim. */
+export function proofReplayed(): Fault {
+  return fault("proof_replayed", "the nonce of the proof was used before");
+}
+
+/** Nonces are single-use per operation, DID and key. The hash gives tags one length whatever was sent. */
+function replayClaim(
+  claims: { readonly operation: string; readonly did: Did; readonly keyId: string; readonly nonce: string },
+  untilMs: number,
+): ReplayClaim {
+  const text = JSON.stringify([claims.operation, claims.did, claims.keyId, claims.nonce]);
+  return { tag: `proof:${sha256(utf8(text)).toHex()}`, untilMs };
+}
+
+// ------------------------------------------------------------------------------------------ update proofs
+
+export type UpdateRule = {
+  readonly operation: string;
+  readonly did: Did;
+  readonly body: Uint8Array;
+  readonly skewMs: number;
+};
+
+export type UpdateProof = {
+  readonly claims: UpdateClaims;
+  readonly signature: Uint8Array;
+  readonly rememberUntilMs: number;
+};
+
+/** As `decodeRetrievalProof`, for the four headers of a Directory update. */
+export function decodeUpdateProof(presented: PresentedProof, rule: UpdateRule, nowMs: number): UpdateProof | Fault {
+  const values = presentValues(presented, updateHeaders);
+  if (isFault(values)) return values;
+  if (!isLineValue(values.keyId)) return malformed("a value");
+  const form = decodeForm(values, rule.skewMs, nowMs);
+  if (isFault(form)) return form;
+  const { operation, did, body } = rule;
+  const { keyId, timestamp, nonce } = values;
+  return { claims: { operation, did, keyId, timestamp, nonce, body }, ...form };
+}
+
+/** What signs for a DID: `root`, or a method of the document that `authentication` lists. */
+export type UpdateSubject = ProofSubject & { readonly rootPubkey: Uint8Array | null };
+
+/** 403 `proof_not_authorized` or 401 `proof_invalid`; else the claim that must be won first. */
+export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | null): ReplayClaim | Fault {
+  if (subject === null || subject.deactivated) return notAuthorized();
+  const key = updateKey(subject, proof.claims.keyId);
+  if (key === null) return notAuthorized();
+  if (!verifyEd25519(proof.signature, encodeUpdateProof(proof.claims), key)) return wrongSignature();
+  return replayClaim(proof.claims, proof.rememberUntilMs);
+}
+
+function updateKey(subject: UpdateSubject, keyId: string): Uint8Array | null {
+  if (keyId === "root") return subject.rootPubkey;
+  if (subject.document === null || !subject.document.authentication.includes(keyId)) return null;
+  return keyOf(subject.document.verificationMethod, keyId);
+}

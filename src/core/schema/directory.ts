@@ -1,0 +1,458 @@
+/**
+ * Shapes of the Directory: every request body and every answer. Bodies are closed (an unknown member is
+ * refused), answers are open. A text whose refusal has a code of its own (DIDs, actions, payloads) is
+ * only a text here and parsed by its route; counts and lengths inside a document are rules of the
+ * ledger, not of the shape.
+ * Source: interface "Resources and their fields" and "Endpoints", decisions sections 4 and 10.
+ */
+import { type TProperties, Type } from "@sinclair/typebox";
+import { scaleBounds } from "../ledger/bounds.ts";
+import { policyLimits } from "../ledger/policy-rules.ts";
+import {
+  documentInShape,
+  documentShape,
+  keyAgreementShape,
+  serviceShape,
+  verificationMethodShape,
+} from "./document.ts";
+import {
+  exampleAuthorizations,
+  exampleDocument,
+  exampleMembers,
+  exampleService,
+  exampleTime,
+  exampleValidUntil,
+  type UpdateAction,
+} from "./examples.ts";
+import {
+  closed,
+  didText,
+  didUrlText,
+  exampleDid,
+  exampleKey,
+  exampleTxHash,
+  isoText,
+  limitsShape,
+  namedText,
+  nullable,
+  open,
+  signatureText,
+  timestampText,
+  u64Text,
+  u128Text,
+} from "./schema.ts";
+
+const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
+const publicKeyText = Type.String({
+  description: "0x hex, hex, or z base58btc of an Ed25519 key",
+  examples: [exampleKey],
+});
+const proofTimestampText = Type.String({
+  format: "proof-timestamp",
+  description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds> (version 2)",
+  examples: [exampleTime],
+});
+const aliasText = Type.String({ description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] });
+
+// --------------------------------------------------------------------------------------- registration
+
+const registrationSignature =
+  "fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==";
+
+const registrationMembers = {
+  did: didText,
+  did_document: documentInShape,
+  root_pubkey: Type.Optional(publicKeyText),
+  alias: Type.Optional(aliasText),
+};
+
+export const registerBody = closed(
+  { ...registrationMembers, timestamp: proofTimestampText, signature: signatureText },
+  {
+    did: exampleDid,
+    timestamp: exampleTime,
+    signature: registrationSignature,
+    did_document: exampleDocument,
+  },
+);
+
+export const registeredAnswer = open(
+  {
+    status: Type.Literal("accepted"),
+    registration_status: Type.Literal("pending"),
+    tx_id: Type.String(),
+    did: didText,
+    did_document: documentShape,
+  },
+  {
+    status: "accepted",
+    registration_status: "pending",
+    tx_id: exampleTxHash,
+    did: exampleDid,
+    did_document: exampleDocument,
+  },
+);
+
+export const registrationStatusAnswer = open(
+  {
+    did: didText,
+    source: Type.Literal("chain"),
+    registered: Type.Boolean(),
+    registration_status: namedText(["confirmed", "pending", "missing"]),
+    did_document: Type.Optional(documentShape),
+    version: Type.Optional(Type.Integer({ minimum: 1 })),
+    tx_id: Type.Optional(Type.String()),
+  },
+  {
+    did: exampleDid,
+    source: "chain",
+    registered: true,
+    registration_status: "confirmed",
+    did_document: exampleDocument,
+    version: 1,
+    tx_id: exampleTxHash,
+  },
+);
+
+// ---------------------------------------------------------------------------------------- preparation
+
+const validUntil = Type.Union([u64Text, Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })], {
+  description: "Unix time in milliseconds, as text or as an integer",
+  examples: ["1893456000000"],
+});
+const signerKeyId = Type.Optional(
+  Type.String({ description: "root or <did>#<fragment>", default: "root", examples: ["root"] }),
+);
+
+export const prepareRegistrationBody = closed(
+  { ...registrationMembers, valid_until: Type.Optional(validUntil) },
+  { did: exampleDid, did_document: exampleDocument },
+);
+
+export const preparedAnswer = open(
+  {
+    did: didText,
+    action: Type.String(),
+    nonce_domain: nullable(namedText(["document_nonce", "alias_nonce", "root_pubkey_nonce", "control_nonce"])),
+    payload_to_sign: Type.String({ description: "0x hex of the bytes to sign" }),
+    request: Type.Object({}, { description: "the complete body to submit, without signature" }),
+    submit: Type.Object(
+      { method: Type.String(), path: Type.String() },
+      { description: "where the body goes once the signature is added" },
+    ),
+    headers: Type.Optional(
+      Type.Record(Type.String(), Type.String(), {
+        description: "for updates that carry their proof in headers: send these and X-Signature",
+      }),
+    ),
+    body: Type.Optional(Type.String({ description: "with headers: the exact body text that the proof covers" })),
+    expires_at: isoText,
+  },
+  {
+    did: exampleDid,
+    action: "RemoveService",
+    nonce_domain: "document_nonce",
+    payload_to_sign: "0x78",
+    request: { did: exampleDid, action: "RemoveService", id: exampleService.id, nonce: "0" },
+    submit: { method: "DELETE", path: `/dids/${encodeURIComponent(exampleDid)}/document/services/%23cache` },
+    expires_at: "2026-07-16T12:05:00.000Z",
+  },
+);
+
+/** The body of a preparation: DID and action, who signs and until when, then the members of that action. */
+export function prepareBody<M extends TProperties>(action: string, members: M, example: object) {
+  return closed(
+    { ...prepareMembers, action: namedText([action]), ...members },
+    { did: exampleDid, action, ...example },
+  );
+}
+
+const prepareMembers = {
+  did: didText,
+  action: Type.String(),
+  signer_key_id: signerKeyId,
+  valid_until: Type.Optional(validUntil),
+};
+
+/** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its own members. */
+export function anyPrepareBody(actions: readonly string[]) {
+  return Type.Object(
+    { ...prepareMembers, action: namedText(actions) },
+    {
+      description: "did, action, and the members that the route of the action takes besides its authorization",
+      examples: [{ did: exampleDid, action: "RemoveService", id: exampleService.id }],
+    },
+  );
+}
+
+// ---------------------------------------------------------------------------------------- signed updates
+
+/** Members of each kind of signed update, besides `did`, `action` and the authorization. */
+export const updateMembers = {
+  verification_method: { verification_method: verificationMethodShape },
+  key_agreement: { key_agreement: keyAgreementShape },
+  service: { service: serviceShape },
+  id: { id: didUrlText },
+  new_root_pubkey: { new_root_pubkey: publicKeyText },
+  alias: { alias: aliasText },
+  renamed_alias: { old_alias: aliasText, new_alias: aliasText },
+  none: {},
+} satisfies Record<string, TProperties>;
+
+export type UpdateMembers = keyof typeof updateMembers;
+
+const authorizationMembers = {
+  nonce: u64Text,
+  valid_until: validUntil,
+  signer_key_id: signerKeyId,
+  canonical_payload: Type.String({
+    description: "the signed SCALE structure as 0x hex, Base64 or URL-safe Base64",
+    examples: ["0x78"],
+  }),
+  signature: signatureText,
+};
+
+/** What every signed update carries, whatever it changes. */
+export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
+
+/** The body of a signed update. Alias bodies carry a fresh `timestamp` that the signature leaves out. */
+export function updateBody(action: UpdateAction, members: UpdateMembers, timestamped: boolean) {
+  return closed(
+    {
+      did: didText,
+      action: namedText([action]),
+      ...(updateMembers[members] as TProperties),
+      ...(timestamped ? { timestamp: timestampText } : {}),
+      ...authorizationMembers,
+    },
+    {
+      did: exampleDid,
+      action,
+      ...exampleMembers[action],
+      ...(timestamped ? { timestamp: exampleTime } : {}),
+      nonce: "0",
+      valid_until: exampleValidUntil,
+      signer_key_id: "root",
+      ...exampleAuthorizations[action],
+    },
+  );
+}
+
+// -------------------------------------------------------------------------------- document replacement
+
+/** `document` or `doc_blob`: exactly one, which the route checks. */
+const eitherDocument = { document: Type.Optional(documentInShape), doc_blob: Type.Optional(docBlobText) };
+
+export const replaceDocumentBody = closed(
+  { did: didText, ...eitherDocument, timestamp: proofTimestampText, pubkey: publicKeyText, signature: signatureText },
+  {
+    did: exampleDid,
+    document: exampleDocument,
+    timestamp: exampleTime,
+    pubkey: exampleKey,
+    signature: "zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==",
+  },
+);
+
+export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocument });
+
+// -------------------------------------------------------------------------------------------- policies
+
+export const primaryAliasBody = closed({ did: didText, alias: aliasText }, { did: exampleDid, alias: "team.one" });
+
+const linkText = Type.String({ minLength: 1 });
+const linkMembers = {
+  recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
+  tag_policies: Type.Optional(Type.Array(linkText, { description: "admitted tags" })),
+  persona_policies: Type.Optional(Type.Array(linkText, { description: "persona DIDs" })),
+};
+
+const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news"], persona_policies: [] };
+
+/** One of two forms: the object, or its three members at the top level; the route refuses both together. */
+export const linksBody = closed(
+  { did: didText, delivery_policy_links: Type.Optional(closed(linkMembers, exampleLinks)), ...linkMembers },
+  { did: exampleDid, delivery_policy_links: exampleLinks },
+);
+
+const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
+const behaviour = Type.Union(behaviours.map((name) => Type.Literal(name)));
+
+const personaPolicyMembers = {
+  release_pricing: Type.Optional(
+    closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
+  ),
+  expiration_behavior: Type.Optional(closed({ mode: behaviour, retain_until: Type.Optional(u64Text) })),
+  allowed_relays: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes }), {
+      maxItems: scaleBounds.allowedRelays,
+    }),
+  ),
+};
+
+const examplePersonaPolicy = {
+  release_pricing: { asset: "SVC", amount: "1000" },
+  expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "1893456000000" },
+  allowed_relays: ["relay-1"],
+};
+
+export const personaPolicyBody = closed(
+  { did: didText, policy: closed(personaPolicyMembers) },
+  { did: exampleDid, policy: examplePersonaPolicy },
+);
+
+/** The ledger's own limits; those of fees, which are texts, are checked by the route. */
+const deliveryPolicyMembers = {
+  effective_ttl: Type.Integer({ minimum: 1, maximum: policyLimits.effectiveTtlBlocksMax, description: "in blocks" }),
+  max_message_bytes: Type.Integer({ minimum: 1, maximum: policyLimits.maxMessageBytesMax }),
+  cache_eligible: Type.Boolean(),
+  replication: Type.Optional(Type.Integer({ minimum: 1, maximum: policyLimits.replicationMax })),
+  encrypted_header_preview_bytes: Type.Optional(
+    Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
+  ),
+  release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
+  expiration_behavior: Type.Optional(behaviour),
+};
+
+const exampleDeliveryPolicy = {
+  effective_ttl: 14_400,
+  max_message_bytes: 1_048_576,
+  cache_eligible: true,
+  replication: 2,
+  encrypted_header_preview_bytes: 256,
+  release_pricing: { base_fee: "10", per_kib_fee: "1" },
+  expiration_behavior: "DeleteOnExpiry",
+};
+
+export const deliveryPolicyBody = closed(
+  { did: didText, policy: closed(deliveryPolicyMembers) },
+  { did: exampleDid, policy: exampleDeliveryPolicy },
+);
+
+export const deliveryPolicyAnswer = open(
+  {
+    did: didText,
+    scope: namedText(["recipient", "tag"]),
+    policy: Type.Required(Type.Object(deliveryPolicyMembers)),
+  },
+  { did: exampleDid, scope: "recipient", policy: exampleDeliveryPolicy },
+);
+
+export const personaPolicyAnswer = open(
+  { did: didText, scope: namedText(["persona"]), policy: Type.Object(personaPolicyMembers) },
+  { did: exampleDid, scope: "persona", policy: examplePersonaPolicy },
+);
+
+// ------------------------------------------------------------------------------------ accepted mutations
+
+const acceptedMembers = {
+  status: Type.Literal("accepted"),
+  did: didText,
+  tx_hash: Type.String({ description: "its outcome: GET /submissions/{tx_hash}" }),
+  message: Type.String(),
+};
+
+const exampleAccepted = {
+  status: "accepted",
+  did: exampleDid,
+  tx_hash: exampleTxHash,
+  message: "Accepted for submission",
+};
+
+export const updateAnswer = open(
+  { ...acceptedMembers, action: Type.String() },
+  { ...exampleAccepted, action: "UpdateVerificationMethod" },
+);
+export const aliasUpdateAnswer = open(
+  { ...acceptedMembers, action: Type.String(), alias: aliasText },
+  { ...exampleAccepted, action: "add_alias", alias: "team.one" },
+);
+export const extrinsicAnswer = open(
+  { ...acceptedMembers, extrinsic: Type.String() },
+  { ...exampleAccepted, extrinsic: "set_delivery_policy_links" },
+);
+export const replaceDocumentAnswer = open(
+  { ...acceptedMembers, action: Type.Literal("replace_document"), extrinsic: Type.String() },
+  { ...exampleAccepted, action: "replace_document", extrinsic: "set_document_with_proof" },
+);
+
+// ----------------------------------------------------------------------------------------------- reads
+
+export const noncesAnswer = open(
+  {
+    did: didText,
+    document_nonce: u64Text,
+    alias_nonce: Type.Optional(u64Text),
+    root_pubkey_nonce: u64Text,
+    control_nonce: Type.Optional(u64Text),
+  },
+  { did: exampleDid, document_nonce: "0", alias_nonce: "0", root_pubkey_nonce: "0", control_nonce: "0" },
+);
+
+const linksAnswer = Type.Object({
+  recipient_policy: nullable(Type.String()),
+  tag_policies: Type.Array(Type.String()),
+  persona_policies: Type.Array(Type.String()),
+});
+
+export const resolvedAnswer = open(
+  {
+    did: didText,
+    document: nullable(documentShape),
+    aliases: Type.Array(aliasText),
+    root_pubkey: nullable(publicKeyText),
+    version: Type.Integer({ minimum: 1 }),
+    deactivated: Type.Boolean(),
+    updated_at: isoText,
+    delivery_policy_links: nullable(linksAnswer),
+  },
+  {
+    did: exampleDid,
+    document: exampleDocument,
+    aliases: ["team.one"],
+    root_pubkey: exampleKey,
+    version: 3,
+    deactivated: false,
+    updated_at: "2026-07-16T12:00:06.000Z",
+    delivery_policy_links: exampleLinks,
+  },
+);
+
+export const aliasAnswer = open({ alias: aliasText, did: didText }, { alias: "team.one", did: exampleDid });
+
+export const submissionAnswer = open(
+  {
+    tx_hash: Type.String(),
+    did: didText,
+    action: Type.Optional(Type.String()),
+    extrinsic: Type.Optional(Type.String()),
+    state: namedText(["pending", "in_block", "finalized", "failed", "dropped"]),
+    reason: nullable(Type.Object({ code: Type.String(), message: Type.String() })),
+    block_hash: nullable(Type.String()),
+    block_number: nullable(Type.Integer()),
+    submitted_at: isoText,
+  },
+  {
+    tx_hash: exampleTxHash,
+    did: exampleDid,
+    action: "add_alias",
+    state: "finalized",
+    reason: null,
+    block_hash: `0x${"0a".repeat(32)}`,
+    block_number: 4_711,
+    submitted_at: "2026-07-16T12:00:00.000Z",
+  },
+);
+
+/** What the Directory adds to `GET /limits`. */
+export const directoryLimitsShape = Type.Composite([
+  limitsShape,
+  Type.Object({
+    block_time_ms: Type.Number({ description: "effective_ttl counts these blocks" }),
+    max_directory_body_bytes: Type.Integer(),
+    max_authorization_ahead_seconds: Type.Number(),
+    max_proof_life_seconds: Type.Number(),
+    registration_proofs: Type.Array(namedText(["v1", "v2"])),
+    unsigned_updates: namedText(["allow", "deny"]),
+  }),
+]);

@@ -1,0 +1,53 @@
+/**
+ * Shapes of the DID document and its components, as sent and as answered. Counts and lengths are rules
+ * of the ledger (422), not of the shape (400).
+ * Source: interface "DID document", decisions sections 1, 4 and 10, docs/ledger.md 1.2.
+ */
+import { Type } from "@sinclair/typebox";
+import { exampleDocument, exampleKeyAgreement, exampleMethod, exampleService } from "./examples.ts";
+import { closed, didText, didUrlText, exampleKey, open } from "./schema.ts";
+
+const componentMembers = {
+  id: didUrlText,
+  type: Type.String({ examples: ["Multikey"] }),
+  controller: didText,
+  publicKeyMultibase: Type.String({ examples: [exampleKey] }),
+};
+
+export const verificationMethodShape = closed(componentMembers, exampleMethod);
+export const keyAgreementShape = closed(componentMembers, exampleKeyAgreement);
+export const serviceShape = closed(
+  {
+    id: didUrlText,
+    type: Type.String({ examples: ["SvcCacheService"] }),
+    serviceEndpoint: Type.Union([Type.String(), Type.Array(Type.String())], { description: "1 to 5 URLs, or one" }),
+    authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
+    priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
+  },
+  exampleService,
+);
+
+/** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
+export const documentInShape = closed(
+  {
+    "@context": Type.Optional(Type.Unknown({ description: "accepted and left out" })),
+    id: didText,
+    verificationMethod: Type.Optional(Type.Array(verificationMethodShape)),
+    authentication: Type.Optional(Type.Array(Type.String())),
+    keyAgreement: Type.Optional(Type.Array(keyAgreementShape)),
+    service: Type.Optional(Type.Array(serviceShape)),
+  },
+  exampleDocument,
+);
+
+/** A document as answered: ids are absolute, all four lists are present. */
+export const documentShape = open(
+  {
+    id: didText,
+    verificationMethod: Type.Array(verificationMethodShape),
+    authentication: Type.Array(didUrlText),
+    keyAgreement: Type.Array(keyAgreementShape),
+    service: Type.Array(serviceShape),
+  },
+  exampleDocument,
+);

@@ -1,0 +1,222 @@
+/**
+ * Shapes of the wire in TypeBox: what validates requests also documents them. This file owns the checker
+ * (`compileShape`), the text formats and the shapes that all nodes share; `directory.ts`, `document.ts` and
+ * `messages.ts` beside it hold the bodies. Members keep the names of the interface, each schema carries an
+ * example, and what a caller sent is never repeated back to him.
+ * Source: interface "Resources and their fields", decisions sections 1, 3 and 10.
+ */
+import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
+import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
+import { decodeBase64 } from "../bytes.ts";
+import { type Fault, fault, faultCodes, type InputError } from "../fault.ts";
+import { parseProofTimestamp } from "../identity/proof-message.ts";
+import { parseTimestamp } from "../time.ts";
+import { parseU64, parseU128 } from "../u64.ts";
+
+/** More errors than this in one body are not listed: an answer stays small whatever was sent. */
+export const inputErrorsMax = 32;
+/** Name of an unknown member beyond which the pointer stops at its parent. */
+const memberNameCharsMax = 128;
+
+// -------------------------------------------------------------------------------------------- formats
+
+/** Text formats: what makes a text acceptable, and the words for what is expected. */
+const formats: Record<string, { readonly accepts: (text: string) => boolean; readonly expected: string }> = {
+  u64: { accepts: (text) => parseU64(text) !== null, expected: "decimal text of an unsigned 64-bit number" },
+  u128: { accepts: (text) => parseU128(text) !== null, expected: "decimal text of an unsigned 128-bit number" },
+  timestamp: {
+    accepts: (text) => parseTimestamp(text) !== null,
+    expected: "text of ISO-8601 with seconds and a zone, or of epoch seconds or milliseconds",
+  },
+  "proof-timestamp": {
+    accepts: (text) => parseProofTimestamp(text) !== null,
+    expected: "a timestamp, or v2:<nonce>:<expiry in milliseconds>",
+  },
+  "ed25519-signature": {
+    accepts: (text) => text.length === 88 && decodeBase64(text)?.length === 64,
+    expected: "standard Base64 of 64 bytes",
+  },
+};
+
+for (const [name, format] of Object.entries(formats)) FormatRegistry.Set(name, format.accepts);
+
+// -------------------------------------------------------------------------------------------- checker
+
+/**
+ * Compiles a schema once into a checker: the value as the schema's type, or 400 `invalid_request` with
+ * every input error (at most `inputErrorsMax`), each with a pointer to the member at fault; a pointer to
+ * a missing member points at that member. Costs nothing but the compiled check on good input; on bad
+ * input it stops at the last error it lists.
+ */
+export function compileShape<S extends TSchema>(schema: S): (value: unknown) => Static<S> | Fault {
+  const compiled = TypeCompiler.Compile(schema);
+  return (value) => (compiled.Check(value) ? value : faultOfErrors(compiled.Errors(value)));
+}
+
+function faultOfErrors(found: Iterable<ValueError>): Fault {
+  const errors = new Map<string, InputError>();
+  for (const error of found) {
+    const pointer = boundedPointer(error.path);
+    // The first error of a member says most: "is missing" comes before "must be a string".
+    if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
+    if (errors.size === inputErrorsMax) break;
+  }
+  return fault("invalid_request", detailOf([...errors.values()]), { errors: [...errors.values()] });
+}
+
+/** The first error in words, for who reads the detail alone, and how many more are listed. */
+function detailOf([first, ...others]: readonly InputError[]): string {
+  if (first === undefined) return "the body is not acceptable";
+  const where = first.pointer === "" ? "the body" : first.pointer;
+  return `${where}: ${first.message}${others.length === 0 ? "" : `; ${others.length} more in errors`}`;
+}
+
+/** A pointer whose last step is too long to repeat ends at the parent. */
+function boundedPointer(pointer: string): string {
+  const lastStep = pointer.lastIndexOf("/");
+  return pointer.length - lastStep > memberNameCharsMax ? pointer.slice(0, lastStep) : pointer;
+}
+
+function messageOf(error: ValueError): string {
+  const schema = error.schema;
+  switch (error.type) {
+    case ValueErrorType.ObjectRequiredProperty:
+      return "is missing";
+    case ValueErrorType.ObjectAdditionalProperties:
+      return "is not a known member";
+    case ValueErrorType.StringMaxLength:
+      return `must have at most ${schema["maxLength"]} characters`;
+    case ValueErrorType.StringMinLength:
+      return `must have at least ${schema["minLength"]} characters`;
+    case ValueErrorType.ArrayMaxItems:
+      return `must have at most ${schema["maxItems"]} entries`;
+    case ValueErrorType.ArrayMinItems:
+      return `must have at least ${schema["minItems"]} entries`;
+    case ValueErrorType.IntegerMinimum:
+      return `must be at least ${schema["minimum"]}`;
+    case ValueErrorType.IntegerMaximum:
+      return `must be at most ${schema["maximum"]}`;
+    default:
+      return `must be ${expectedBy(schema)}`;
+  }
+}
+
+/** What a schema wants, in words: its format, its constants, or its type. */
+function expectedBy(schema: TSchema): string {
+  const format = formats[schema["format"] as string];
+  if (format !== undefined) return format.expected;
+  if (Array.isArray(schema["anyOf"])) return schema["anyOf"].map(expectedBy).join(" or ");
+  if (schema["const"] !== undefined) return JSON.stringify(schema["const"]);
+  const type = schema["type"] as string;
+  return type === "null" ? "null" : `${/^[aio]/.test(type) ? "an" : "a"} ${type}`;
+}
+
+// ------------------------------------------------------------------------------------------ primitives
+
+/** An object that refuses members it does not know. */
+export function closed<P extends TProperties>(properties: P, example?: unknown, description?: string): TObject<P> {
+  return Type.Object(properties, {
+    additionalProperties: false,
+    ...(example === undefined ? {} : { examples: [example] }),
+    ...(description === undefined ? {} : { description }),
+  });
+}
+
+/** An object of an answer: later versions may add members, so that clients ignore what they don't know. */
+export function open<P extends TProperties>(properties: P, example: unknown, description?: string): TObject<P> {
+  return Type.Object(properties, { examples: [example], ...(description === undefined ? {} : { description }) });
+}
+
+export const exampleDid = "did:svc:1111111111111111111111";
+export const exampleKey = "z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z";
+export const exampleTxHash = `0x${"5c".repeat(32)}`;
+
+/** Checked by `parseDid`, which answers `invalid_did`; the form is documentation. */
+export const didText = Type.String({
+  description: "did:svc: and 16 to 96 base58btc characters",
+  examples: [exampleDid],
+});
+export const didUrlText = Type.String({ description: "<did>#<fragment>", examples: [`${exampleDid}#k1`] });
+export const u64Text = Type.String({ format: "u64", description: "unsigned 64-bit number as text", examples: ["0"] });
+export const u128Text = Type.String({
+  format: "u128",
+  description: "unsigned 128-bit number as text",
+  examples: ["0"],
+});
+export const timestampText = Type.String({
+  format: "timestamp",
+  description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",
+  examples: ["2026-07-16T12:00:00Z"],
+});
+export const isoText = Type.String({
+  description: "ISO-8601 UTC with milliseconds",
+  examples: ["2026-07-16T12:00:00.000Z"],
+});
+export const signatureText = Type.String({
+  format: "ed25519-signature",
+  description: "Ed25519 signature, standard Base64 of 64 bytes",
+  examples: ["Kd1auYPwKavuUkO8ZcyRJsw6x4QJ8/mMV+Hx+f/qgKT0Z23cYj+NmLmAEhBpnv2aTT93XeZst/0CJBIk3hAqBA=="],
+});
+export const uuidText = Type.String({ description: "UUID", examples: ["0190b3b4-0000-7000-8000-000000000001"] });
+
+/** A text with a documented list of values that the route checks itself, with a code of its own. */
+export function namedText(values: readonly string[], description?: string) {
+  return Type.String({ enum: values, ...(description === undefined ? {} : { description }) });
+}
+
+export function nullable<S extends TSchema>(schema: S, description?: string) {
+  return Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
+}
+
+// ---------------------------------------------------------------------------------------------- errors
+
+/** Error bodies of the Directory, the Cache and the shell: RFC 9457 with the members of the family. */
+export const problemShape = open(
+  {
+    type: Type.String({ description: "/problems/<code>" }),
+    title: Type.String(),
+    status: Type.Integer(),
+    detail: Type.String(),
+    code: Type.String({ enum: [...faultCodes] }),
+    request_id: Type.String(),
+    error: Type.String({ description: "the same as code" }),
+    message: Type.String({ description: "the same as detail" }),
+    expected: Type.Optional(Type.String({ description: "with nonce_mismatch: the value that would be accepted" })),
+    errors: Type.Optional(
+      Type.Array(closed({ pointer: Type.String({ description: "JSON pointer, RFC 6901" }), message: Type.String() })),
+    ),
+  },
+  {
+    type: "/problems/invalid_request",
+    title: "The request does not have the required shape",
+    status: 400,
+    detail: "/nonce: is missing",
+    code: "invalid_request",
+    request_id: "0190b3b4-0000-7000-8000-0000000000aa",
+    error: "invalid_request",
+    message: "/nonce: is missing",
+    errors: [{ pointer: "/nonce", message: "is missing" }],
+  },
+);
+
+/** `GET /limits`: what a node applies. Each node adds members of its own. */
+export const limitsShape = open(
+  {
+    max_http_body_bytes: Type.Optional(Type.Integer()),
+    max_unchunked_bytes: Type.Optional(Type.Integer()),
+    max_chunk_bytes: Type.Optional(Type.Integer()),
+    max_header_bytes: Type.Optional(Type.Integer()),
+    default_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
+    max_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
+    max_clock_skew_seconds: Type.Optional(Type.Integer()),
+  },
+  {
+    max_http_body_bytes: 26_214_400,
+    max_unchunked_bytes: 16_777_216,
+    max_chunk_bytes: 2_097_152,
+    max_header_bytes: 4_096,
+    default_ttl: "PT24H",
+    max_ttl: "PT48H",
+    max_clock_skew_seconds: 300,
+  },
+);

@@ -1,0 +1,205 @@
+/**
+ * Streams of the ids of new envelopes, as server-sent events. A stream reads the mailbox from its cursor
+ * like any client that pages, so that nothing can fall into a gap; a store only tells it to look now
+ * instead of at the next heartbeat. What another process stored is therefore seen as well, later.
+ * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
+ * client comes back with a new proof and its last event id.
+ * Source: decisions section 6 ("Further reads"), `docs/decisions.md` ("Streams").
+ */
+import { utf8 } from "../../core/bytes.ts";
+import type { Did } from "../../core/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { minuteMs, secondMs } from "../../core/time.ts";
+import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
+import type { Answer } from "../shell/http.ts";
+import { summaryMembers } from "./render.ts";
+
+export type StreamLimits = {
+  readonly streamsMax: number;
+  readonly perRecipientMax: number;
+  /** Longest silence; then a comment is sent and the mailbox is read again. */
+  readonly heartbeatMs: number;
+  readonly lifeMsMax: number;
+  readonly entriesPerReadMax: number;
+};
+
+export const streamLimitsDefault: StreamLimits = {
+  streamsMax: 10_000,
+  perRecipientMax: 8,
+  heartbeatMs: 15 * secondMs,
+  lifeMsMax: 15 * minuteMs,
+  entriesPerReadMax: 100,
+};
+
+export type StreamParts = {
+  readonly mailbox: Mailbox;
+  readonly now: () => number;
+  readonly limits: StreamLimits;
+};
+
+export type Streams = {
+  /** Refuses with 429 `rate_limited`, or as the mailbox does for a cursor that it can't read. */
+  readonly open: (recipient: Did, from: StreamStart) => Promise<Answer | Fault>;
+  /** Something was stored for the recipient; answers whether a stream of his is open. */
+  readonly wake: (recipient: Did) => boolean;
+  readonly close: () => void;
+  readonly size: () => number;
+};
+
+export type StreamStart = { readonly after: Cursor | null; readonly signal: AbortSignal };
+
+type Stream = {
+  readonly recipient: Did;
+  readonly endsAtMs: number;
+  cursor: Cursor | null;
+  /** Something was stored since the last read began. */
+  stale: boolean;
+  ended: boolean;
+  /** Ends the wait for news. */
+  rouse: (() => void) | null;
+};
+
+export function createStreams(parts: StreamParts): Streams {
+  const { limits, now } = parts;
+  const open = new Map<Did, Set<Stream>>();
+  let count = 0;
+  let closed = false;
+
+  const enlist = (stream: Stream) => {
+    const mine = open.get(stream.recipient) ?? new Set();
+    mine.add(stream);
+    open.set(stream.recipient, mine);
+    count++;
+  };
+  const end = (stream: Stream) => {
+    const mine = open.get(stream.recipient);
+    if (mine?.delete(stream) === true) count--;
+    if (mine?.size === 0) open.delete(stream.recipient);
+    stream.ended = true;
+    stream.rouse?.();
+  };
+
+  return {
+    async open(recipient, { after, signal }) {
+      if (closed) return fault("shutting_down", "the node is shutting down");
+      if (count >= limits.streamsMax || (open.get(recipient)?.size ?? 0) >= limits.perRecipientMax)
+        return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
+      const endsAtMs = now() + limits.lifeMsMax;
+      const stream: Stream = { recipient, endsAtMs, cursor: after, stale: false, ended: false, rouse: null };
+      // Enlisted before the first read: what is stored from here on makes the stream read again.
+      enlist(stream);
+      const first = await readPage(parts, stream).catch((error: unknown) => {
+        end(stream);
+        throw error;
+      });
+      if (isFault(first)) {
+        end(stream);
+        return first;
+      }
+      if (signal.aborted) end(stream);
+      signal.addEventListener("abort", () => end(stream), { once: true });
+      return renderStream(eventStream(parts, { stream, first, end }), limits);
+    },
+    wake(recipient) {
+      const mine = open.get(recipient);
+      if (mine === undefined) return false;
+      for (const stream of mine) {
+        stream.stale = true;
+        stream.rouse?.();
+      }
+      return true;
+    },
+    close() {
+      closed = true;
+      for (const mine of [...open.values()]) for (const stream of [...mine]) end(stream);
+    },
+    size: () => count,
+  };
+}
+
+function renderStream(content: ReadableStream<Uint8Array>, limits: StreamLimits): Answer {
+  return {
+    status: 200,
+    headers: { "x-accel-buffering": "no" },
+    body: { contentType: "text/event-stream", content },
+    // Three heartbeats; the listener knows at most 255 seconds.
+    idleSeconds: Math.min(255, Math.max(1, Math.ceil((3 * limits.heartbeatMs) / secondMs))),
+  };
+}
+
+function readPage(parts: StreamParts, stream: Stream): Promise<Page<MessageSummary> | Fault> {
+  const { entriesPerReadMax } = parts.limits;
+  stream.stale = false;
+  const page = { after: stream.cursor, entriesMax: entriesPerReadMax, bytesMax: 0, nowMs: parts.now() };
+  return parts.mailbox.summary(stream.recipient, page);
+}
+
+type Opened = {
+  readonly stream: Stream;
+  readonly first: Page<MessageSummary>;
+  readonly end: (stream: Stream) => void;
+};
+
+/** One page of events each time the client has taken the last: a slow client holds one page, not a queue. */
+function eventStream(parts: StreamParts, { stream, first, end }: Opened): ReadableStream<Uint8Array> {
+  let unread: Page<MessageSummary> | null = first;
+  let cancelled = false;
+  return new ReadableStream<Uint8Array>({
+    start(controller) {
+      controller.enqueue(utf8("retry: 2000\n\n"));
+    },
+    async pull(controller) {
+      const text = await nextText(parts, stream, unread).catch(() => null);
+      unread = null;
+      if (cancelled) return;
+      if (text !== null) controller.enqueue(utf8(text));
+      else {
+        end(stream);
+        controller.close();
+      }
+    },
+    cancel() {
+      cancelled = true;
+      end(stream);
+    },
+  });
+}
+
+/** Events of the next entries, or a comment when nothing came for a heartbeat; `null` ends the stream. */
+async function nextText(
+  parts: StreamParts,
+  stream: Stream,
+  unread: Page<MessageSummary> | null,
+): Promise<string | null> {
+  let page: Page<MessageSummary> | Fault | null = unread;
+  while (!stream.ended && parts.now() < stream.endsAtMs) {
+    page ??= await readPage(parts, stream);
+    if (isFault(page)) return null;
+    const last = page.entries.at(-1);
+    if (last !== undefined) {
+      stream.cursor = last.cursor;
+      return page.entries.map(renderEvent).join("");
+    }
+    page = null;
+    if (!stream.stale && !(await news(stream, parts.limits.heartbeatMs))) return stream.ended ? null : ": \n\n";
+  }
+  return null;
+}
+
+function renderEvent(entry: MessageSummary): string {
+  return `id: ${entry.cursor}\nevent: message\ndata: ${JSON.stringify(summaryMembers(entry))}\n\n`;
+}
+
+/** Waits until something was stored or the stream ended; `false` when nothing came within the time. */
+function news(stream: Stream, waitMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const settle = (came: boolean) => {
+      clearTimeout(timer);
+      stream.rouse = null;
+      resolve(came);
+    };
+    const timer = setTimeout(() => settle(false), waitMs);
+    stream.rouse = () => settle(!stream.ended);
+    if (stream.ended) settle(false);
+  });
+}

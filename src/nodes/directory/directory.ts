@@ -1,0 +1,51 @@
+/**
+ * The Directory: identity records, policies and authorization counters over a ledger. This file is the
+ * table of its routes and the limits it applies; each idea has a file of its own beside it.
+ * Source: interface "Directory", decisions section 4.
+ */
+import { proofLifeMsMax } from "../../core/identity/proof-message.ts";
+import type { Route } from "../shell/http.ts";
+import { documentRoute } from "./document.ts";
+import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";
+import { ownerRoutes, policyReadRoutes } from "./policies.ts";
+import { prepareRoutes } from "./prepare.ts";
+import { readRoutes } from "./reads.ts";
+import { registrationRoutes } from "./registration.ts";
+import { updateRoutes } from "./updates.ts";
+
+export type { DirectoryOptions } from "./parts.ts";
+
+export type Directory = {
+  readonly routes: readonly Route[];
+  /** What the Directory adds to `GET /limits`. */
+  readonly limits: () => Promise<Record<string, unknown>>;
+};
+
+export function createDirectory(parts: DirectoryParts): Directory {
+  return {
+    routes: [
+      ...registrationRoutes(parts),
+      ...readRoutes(parts),
+      ...updateRoutes(parts),
+      documentRoute(parts),
+      ...ownerRoutes(parts),
+      ...policyReadRoutes(parts),
+      ...prepareRoutes(parts),
+    ],
+    limits: () => directoryLimits(parts),
+  };
+}
+
+/** The block time is told too: Relays and Caches elsewhere read policies here, which count in blocks. */
+async function directoryLimits({ ledger, options }: DirectoryParts): Promise<Record<string, unknown>> {
+  const { blockTimeMs } = await ledger.head();
+  return {
+    block_time_ms: blockTimeMs,
+    max_directory_body_bytes: directoryBodyBytesMax,
+    max_clock_skew_seconds: options.skewMs / 1_000,
+    max_authorization_ahead_seconds: options.authorizationAheadMsMax / 1_000,
+    max_proof_life_seconds: proofLifeMsMax / 1_000,
+    registration_proofs: options.registrationProofs,
+    unsigned_updates: options.unsignedUpdates,
+  };
+}

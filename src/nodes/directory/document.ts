@@ -1,0 +1,111 @@
+/**
+ * Replacement of the full document, with a proof of the root key: version 1 carries a fresh time later
+ * than that of the last full document, version 2 the document nonce and an expiry.
+ * Source: interface `PUT /dids/{did}/document/proof`, decisions sections 4 ("Full document") and 10.
+ */
+import type { Static } from "@sinclair/typebox";
+import { decodeBase64, decodePayloadText } from "../../core/bytes.ts";
+import type { Did } from "../../core/did.ts";
+import { parsePublicKey } from "../../core/ed25519.ts";
+import { badInput, type Fault, isFault } from "../../core/fault.ts";
+import { hasOwnIds, parseDocument } from "../../core/identity/document.ts";
+import { parseProofTimestamp, proofLifeMsMax } from "../../core/identity/proof-message.ts";
+import type { LedgerCall } from "../../core/ledger/call.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../core/scale/scale.ts";
+import { replaceDocumentAnswer, replaceDocumentBody } from "../../core/schema/directory.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import type { Call, Route } from "../shell/http.ts";
+import {
+  bindDid,
+  type DirectoryOptions,
+  type DirectoryParts,
+  decodeBody,
+  directoryRoute,
+  mutationCodes,
+  renderAccepted,
+} from "./parts.ts";
+import { decideCall, gatherFacts } from "./precheck.ts";
+import { decideEnd, decideFreshness } from "./times.ts";
+
+export const documentPath = "/dids/:did/document/proof";
+
+export function documentRoute(parts: DirectoryParts): Route {
+  const parseShape = compileShape(replaceDocumentBody);
+  return directoryRoute({
+    method: "PUT",
+    path: documentPath,
+    id: "replace_document",
+    summary: "Replace the full document",
+    request: replaceDocumentBody,
+    answer: [202, "The ledger has taken the document; it is not settled.", replaceDocumentAnswer],
+    codes: [
+      ...mutationCodes,
+      "authorization_expired",
+      "authorization_too_far_ahead",
+      "document_invalid",
+      "document_stale",
+      "nonce_mismatch",
+      "invalid_signature",
+    ],
+    handle: async (call) => {
+      const replacement = decodeReplacement(call, decodeBody(call, parseShape));
+      if (isFault(replacement)) return replacement;
+      const early = decideProofTime(replacement, call.nowMs, parts.options);
+      if (early !== null) return early;
+      const facts = await gatherFacts(parts.ledger, replacement);
+      const refusal = decideCall(replacement, facts, call.nowMs);
+      if (refusal !== null) return refusal;
+      const submission = await parts.ledger.submit(replacement, "replace_document");
+      if (isFault(submission)) return submission;
+      const { did, name } = replacement;
+      return renderAccepted({ did, action: "replace_document", extrinsic: name }, submission);
+    },
+  });
+}
+
+type ReplacementCall = Extract<LedgerCall, { name: "set_document_with_proof" }>;
+
+function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> | Fault): ReplacementCall | Fault {
+  if (isFault(body)) return body;
+  const did = bindDid(call, body.did);
+  if (isFault(did)) return did;
+  const docBlob = parseDocumentMember(body, did);
+  if (isFault(docBlob)) return docBlob;
+  const pubkey = parsePublicKey(body.pubkey);
+  if (pubkey === null) return badInput("invalid_request", "/pubkey", "is no public key");
+  const signature = decodeBase64(body.signature) as Uint8Array;
+  return { name: "set_document_with_proof", did, docBlob, timestamp: body.timestamp, pubkey, signature };
+}
+
+/**
+ * The SCALE document of a body that gives it as JSON or as a blob, exactly one of the two. A blob is held
+ * to the same ids as JSON: absolute, and of this DID.
+ */
+export function parseDocumentMember(
+  body: { readonly document?: unknown; readonly doc_blob?: string },
+  did: Did,
+): Uint8Array | Fault {
+  if ((body.document === undefined) === (body.doc_blob === undefined)) {
+    return badInput("invalid_request", "/document", "exactly one of document and doc_blob must be given");
+  }
+  if (body.doc_blob === undefined) {
+    const document = parseDocument(body.document, did, "/document");
+    return isFault(document) ? document : encodeDidDocument(document);
+  }
+  const blob = decodePayloadText(body.doc_blob);
+  if (blob === null) return badInput("invalid_request", "/doc_blob", "must be 0x hex or Base64");
+  const document = decodeDidDocument(blob);
+  // What can't be decoded is left to the ledger's rules, which refuse it as an invalid document.
+  if (document === null) return blob;
+  if (document.id !== did) return badInput("invalid_request", "/doc_blob", "the document belongs to another DID");
+  return hasOwnIds(document, did)
+    ? blob
+    : badInput("invalid_request", "/doc_blob", "holds ids that are not of this DID");
+}
+
+function decideProofTime(call: ReplacementCall, nowMs: number, options: DirectoryOptions): Fault | null {
+  const time = parseProofTimestamp(call.timestamp);
+  if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
+  if (time.version === 1) return decideFreshness(time.timestampMs, nowMs, options.skewMs);
+  return decideEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
+}

@@ -1,0 +1,144 @@
+/**
+ * What every route of the Directory is made of: the stores and settings it works with, the members that
+ * all its routes share, and the first steps of decoding (body, path, the DID that both must name).
+ * Source: interface "Endpoints" ("For every body that carries `did`"), decisions section 4.
+ */
+import type { TSchema } from "@sinclair/typebox";
+import { type Did, parseDid, parseDidUrl } from "../../core/did.ts";
+import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { parseJson } from "../../core/json.ts";
+import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
+import type { Answer, Call, Operation, Route } from "../shell/http.ts";
+
+export type DirectoryOptions = {
+  /** Versions of the registration proof that are accepted. Version 1 leaves the document unsigned. */
+  readonly registrationProofs: readonly ("v1" | "v2")[];
+  /** Whether updates that carry no proof in the interface are taken without one. */
+  readonly unsignedUpdates: "allow" | "deny";
+  /** How far a fresh timestamp may lie from the node's clock, either way. */
+  readonly skewMs: number;
+  /** How far ahead `valid_until` may lie. */
+  readonly authorizationAheadMsMax: number;
+  /** Life of what a preparation route prepares, unless the caller names another end. */
+  readonly preparedLifeMs: number;
+  /** A registration is pending for at most this many blocks. */
+  readonly pendingBlocks: number;
+};
+
+export const directoryDefaults = {
+  registrationProofs: ["v1", "v2"],
+  skewMs: 5 * 60_000,
+  authorizationAheadMsMax: 3_600_000,
+  preparedLifeMs: 5 * 60_000,
+  pendingBlocks: 64,
+} as const satisfies Partial<DirectoryOptions>;
+
+export type DirectoryParts = {
+  readonly ledger: Ledger;
+  readonly receipts: Receipts;
+  readonly replay: Replay;
+  readonly options: DirectoryOptions;
+};
+
+/** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */
+export const directoryBodyBytesMax = 128 * 1024;
+
+// ------------------------------------------------------------------------------------------------ routes
+
+type RoutePlan = {
+  readonly method: Route["method"];
+  readonly path: string;
+  readonly id: string;
+  readonly summary: string;
+  readonly request?: TSchema;
+  readonly headers?: readonly string[];
+  readonly answer: readonly [status: number, description: string, schema: TSchema];
+  readonly codes: readonly FaultCode[];
+  /** Alias authorization is not final, and every answer to an alias operation says so. */
+  readonly unstable?: boolean;
+  readonly handle: Route["handle"];
+};
+
+/** Codes of every route that names a DID in its path. */
+export const pathCodes = ["invalid_did", "chain_unavailable"] as const satisfies readonly FaultCode[];
+/** Codes of every route that changes something, beyond those of the shell. */
+export const mutationCodes = [
+  ...pathCodes,
+  "path_body_mismatch",
+  "did_not_found",
+  "did_deactivated",
+  "chain_submission_rejected",
+  "storage_full",
+] as const satisfies readonly FaultCode[];
+
+export function directoryRoute(plan: RoutePlan): Route {
+  const { method, path, id, summary, request, headers, answer, codes, handle } = plan;
+  const [status, description, schema] = answer;
+  const operation: Operation = {
+    id,
+    summary,
+    tag: "Directory",
+    ...(request === undefined ? {} : { request }),
+    ...(headers === undefined ? {} : { headers }),
+    responses: { [status]: { description, schema } },
+    codes: [...new Set(codes)],
+  };
+  const bodyBytesMax = request === undefined ? null : directoryBodyBytesMax;
+  return {
+    method,
+    path,
+    operation,
+    bodyBytesMax,
+    lane: "normal",
+    faults: "problem",
+    unavailable: "chain_unavailable",
+    ...(plan.unstable ? { headers: { "svc-stability": "unstable" } } : {}),
+    handle,
+  };
+}
+
+// ---------------------------------------------------------------------------------------------- decoding
+
+/** The body as JSON of the wanted shape. Refuses with `invalid_json` and `invalid_request`. */
+export function decodeBody<T>(call: Call, parseShape: (value: unknown) => T | Fault): T | Fault {
+  const json = parseJson(call.body);
+  return isFault(json) ? json : parseShape(json);
+}
+
+export function pathValue(call: Call, name: string): string {
+  return call.params[name] ?? "";
+}
+
+/** The DID of the path, once the body names the same. Refuses with `invalid_did` and `path_body_mismatch`. */
+export function bindDid(call: Call, bodyDid: string, name = "did"): Did | Fault {
+  const did = parseDid(pathValue(call, name));
+  if (isFault(did) || did === bodyDid) return did;
+  return badInput("path_body_mismatch", "/did", "differs from the DID in the path");
+}
+
+/**
+ * The absolute component id that a path value names. A slash is no part of it, encoded or not, so that
+ * no two readers of a path can split it differently.
+ */
+export function parsePathId(text: string, did: Did): string | Fault {
+  const id = text.includes("/") ? null : parseDidUrl(text, did);
+  return id ?? fault("invalid_request", "the path holds no component id of this DID");
+}
+
+// --------------------------------------------------------------------------------------------- rendering
+
+const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} tells what became of it";
+
+/** The members that an accepted mutation answers besides `status`, `tx_hash` and `message`. */
+export type Accepted = {
+  readonly did: Did;
+  readonly action?: string;
+  readonly alias?: string;
+  readonly extrinsic?: string;
+};
+
+/** `202`: the ledger has taken the call; it is not settled. */
+export function renderAccepted(accepted: Accepted, submission: Submission): Answer {
+  const json = { status: "accepted", ...accepted, tx_hash: submission.txHash, message: acceptedMessage };
+  return { status: 202, json };
+}

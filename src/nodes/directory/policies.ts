@@ -1,0 +1,315 @@
+/**
+ * What the operator account does on behalf of a DID: primary alias, policy links, and the policies of a
+ * recipient, a tag or a persona; and what anybody may read of those policies.
+ * Order of checks: shape, path equals body, proof in headers (or the permission to go without), nonce of
+ * the proof, then the rules of the ledger.
+ * Source: interface "Recipient delivery policy" and "Persona delivery policy", decisions sections 4 and 10.
+ */
+import type { Static, TSchema } from "@sinclair/typebox";
+import { type Did, parseDid } from "../../core/did.ts";
+import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import type { LedgerCall } from "../../core/ledger/call.ts";
+import { policyLimits } from "../../core/ledger/policy-rules.ts";
+import { isTag, tagForm } from "../../core/message/envelope.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/message/policy.ts";
+import {
+  deliveryPolicyAnswer,
+  deliveryPolicyBody,
+  extrinsicAnswer,
+  linksBody,
+  personaPolicyAnswer,
+  personaPolicyBody,
+  primaryAliasBody,
+} from "../../core/schema/directory.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import type { Call, Route } from "../shell/http.ts";
+import {
+  bindDid,
+  type DirectoryParts,
+  decodeBody,
+  directoryRoute,
+  mutationCodes,
+  pathValue,
+  renderAccepted,
+} from "./parts.ts";
+import { decideCall, type Facts, gatherFacts } from "./precheck.ts";
+import {
+  claimProof,
+  decideHeaderProof,
+  decodeHeaderProof,
+  updateProofCodes,
+  updateProofHeaders,
+} from "./update-proof.ts";
+import { parseAliasMember } from "./updates.ts";
+
+// ------------------------------------------------------------------------------------------------- table
+
+type OwnerCallName = "set_alias" | "set_delivery_policy_links" | `set_${"delivery" | "tag" | "persona"}_policy`;
+type OwnerCall = Extract<LedgerCall, { name: OwnerCallName }>;
+
+export type OwnerUpdate = {
+  readonly extrinsic: OwnerCallName;
+  readonly path: string;
+  /** Path value that holds the DID. */
+  readonly subject: string;
+  readonly summary: string;
+  readonly request: TSchema;
+  readonly parseShape: (value: unknown) => { readonly did: string } | Fault;
+  /** The call of a body that has its shape. */
+  readonly parse: (body: never, did: Did) => OwnerCall | Fault;
+  readonly codes: readonly FaultCode[];
+};
+
+function ownerUpdate<S extends TSchema & { static: { did: string } }>(
+  request: S,
+  update: Omit<OwnerUpdate, "request" | "parse" | "parseShape"> & {
+    readonly parse: (body: Static<S>, did: Did) => OwnerCall | Fault;
+  },
+): OwnerUpdate {
+  return { ...update, request, parseShape: compileShape(request) };
+}
+
+export const ownerUpdates: readonly OwnerUpdate[] = [
+  ownerUpdate(primaryAliasBody, {
+    extrinsic: "set_alias",
+    path: "/dids/:did/alias",
+    subject: "did",
+    summary: "Make an alias the only one of a DID",
+    parse: (body, did) => {
+      const alias = parseAliasMember(body, "alias");
+      return isFault(alias) ? alias : { name: "set_alias", did, alias };
+    },
+    codes: ["alias_taken"],
+  }),
+  ownerUpdate(linksBody, {
+    extrinsic: "set_delivery_policy_links",
+    path: "/dids/:did/delivery-policy-links",
+    subject: "did",
+    summary: "Say which policies hold for a DID",
+    parse: (body, did) => {
+      const links = parseLinks(body);
+      return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
+    },
+    codes: [],
+  }),
+  ownerUpdate(personaPolicyBody, {
+    extrinsic: "set_persona_policy",
+    path: "/delivery-policies/personas/:personaDid",
+    subject: "personaDid",
+    summary: "Set the policy of a persona",
+    parse: (body, did) => ({ name: "set_persona_policy", did, policy: parsePersonaPolicy(body.policy) }),
+    codes: [],
+  }),
+  ownerUpdate(deliveryPolicyBody, {
+    extrinsic: "set_delivery_policy",
+    path: "/delivery-policies/recipients/:did",
+    subject: "did",
+    summary: "Set the policy of a recipient",
+    parse: (body, did) => {
+      const policy = parseDeliveryPolicy(body.policy);
+      return isFault(policy) ? policy : { name: "set_delivery_policy", did, policy };
+    },
+    codes: [],
+  }),
+  ownerUpdate(deliveryPolicyBody, {
+    extrinsic: "set_tag_policy",
+    path: "/delivery-policies/tags/:tag",
+    subject: "tag",
+    summary: "Set the policy of a tag that is a registered DID",
+    parse: (body, did) => {
+      const policy = parseDeliveryPolicy(body.policy);
+      return isFault(policy) ? policy : { name: "set_tag_policy", did, policy };
+    },
+    codes: [],
+  }),
+];
+
+// ---------------------------------------------------------------------------------------------- mutations
+
+export function ownerRoutes(parts: DirectoryParts): Route[] {
+  return ownerUpdates.map((update) => ownerRoute(parts, update));
+}
+
+function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
+  const { extrinsic, path, summary, request, codes } = update;
+  return directoryRoute({
+    method: "PUT",
+    path,
+    id: extrinsic,
+    summary,
+    request,
+    headers: updateProofHeaders,
+    answer: [202, "The ledger has taken the update; it is not settled.", extrinsicAnswer],
+    codes: [...mutationCodes, ...updateProofCodes, ...codes],
+    unstable: extrinsic === "set_alias",
+    handle: async (call) => {
+      const owned = decodeOwned(call, update);
+      if (isFault(owned)) return owned;
+      const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.did }, parts.options);
+      if (isFault(proof)) return proof;
+      const facts = await gatherFacts(parts.ledger, owned);
+      const claim = decideHeaderProof(proof, facts.account);
+      if (isFault(claim)) return claim;
+      const replayed = await claimProof(parts.replay, claim, call.nowMs);
+      const refusal = replayed ?? decideOwned(owned, facts, call.nowMs);
+      if (refusal !== null) return refusal;
+      const submission = await parts.ledger.submit(owned, extrinsic);
+      return isFault(submission) ? submission : renderAccepted({ did: owned.did, extrinsic }, submission);
+    },
+  });
+}
+
+function decodeOwned(call: Call, update: OwnerUpdate): OwnerCall | Fault {
+  const body = decodeBody(call, update.parseShape);
+  if (isFault(body)) return body;
+  const did = bindDid(call, body.did, update.subject);
+  return isFault(did) ? did : update.parse(body as never, did);
+}
+
+/** For the policies of the ledger a deactivated DID does not exist; callers are told which it is. */
+function decideOwned(owned: OwnerCall, facts: Facts, nowMs: number): Fault | null {
+  if (facts.account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
+  return decideCall(owned, facts, nowMs);
+}
+
+// ---------------------------------------------------------------------------------------------- decoding
+
+type LinkMembers = Partial<Record<"tag_policies" | "persona_policies", string[]>> & {
+  readonly recipient_policy?: string | null;
+};
+
+/** The links as one object or as three members of the body, never both; absent members are empty. */
+function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault {
+  const { delivery_policy_links: nested, did: _, ...flat } = body;
+  const [stray] = Object.keys(flat);
+  if (nested !== undefined && stray !== undefined) {
+    return badInput("invalid_request", `/${stray}`, "can't stand beside delivery_policy_links");
+  }
+  const links: LinkMembers = nested ?? flat;
+  return {
+    recipientPolicy: links.recipient_policy ?? null,
+    tagPolicies: links.tag_policies ?? [],
+    personaPolicies: links.persona_policies ?? [],
+  };
+}
+
+function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy {
+  const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
+  const retainUntil = expiration?.retain_until;
+  return {
+    releasePricing: pricing === undefined ? null : { asset: pricing.asset, amount: BigInt(pricing.amount) },
+    expirationBehavior:
+      expiration === undefined
+        ? null
+        : { mode: expiration.mode, retainUntilMs: retainUntil === undefined ? null : BigInt(retainUntil) },
+    allowedRelays: relays ?? [],
+  };
+}
+
+function parseDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]): DeliveryPolicy | Fault {
+  const pricing = policy.release_pricing;
+  for (const name of ["base_fee", "per_kib_fee"] as const) {
+    if (pricing !== undefined && BigInt(pricing[name]) > policyLimits.releaseFeeMax) {
+      return badInput(
+        "invalid_request",
+        `/policy/release_pricing/${name}`,
+        `must be at most ${policyLimits.releaseFeeMax}`,
+      );
+    }
+  }
+  return {
+    effectiveTtlBlocks: policy.effective_ttl,
+    maxMessageBytes: policy.max_message_bytes,
+    cacheEligible: policy.cache_eligible,
+    replication: policy.replication ?? null,
+    encryptedHeaderPreviewBytes: policy.encrypted_header_preview_bytes ?? null,
+    releasePricing:
+      pricing === undefined ? null : { baseFee: BigInt(pricing.base_fee), perKibFee: BigInt(pricing.per_kib_fee) },
+    expirationBehavior: policy.expiration_behavior ?? null,
+  };
+}
+
+// ------------------------------------------------------------------------------------------------- reads
+
+export function policyReadRoutes(parts: DirectoryParts): Route[] {
+  return [
+    policyRoute(parts, {
+      scope: "recipient",
+      path: "/delivery-policies/recipients/:did",
+      subject: "did",
+      parseKey: parseDid,
+    }),
+    policyRoute(parts, {
+      scope: "persona",
+      path: "/delivery-policies/personas/:personaDid",
+      subject: "personaDid",
+      parseKey: parseDid,
+    }),
+    policyRoute(parts, { scope: "tag", path: "/delivery-policies/tags/:tag", subject: "tag", parseKey: parseTag }),
+  ];
+}
+
+type PolicyRead = {
+  readonly scope: PolicyScope;
+  readonly path: string;
+  readonly subject: string;
+  readonly parseKey: (text: string) => string | Fault;
+};
+
+function policyRoute({ ledger }: DirectoryParts, { scope, path, subject, parseKey }: PolicyRead): Route {
+  const schema = scope === "persona" ? personaPolicyAnswer : deliveryPolicyAnswer;
+  return directoryRoute({
+    method: "GET",
+    path,
+    id: `${scope}Policy`,
+    summary: `The delivery policy of a ${scope}`,
+    answer: [200, "The policy at the finalized head.", schema],
+    codes: [scope === "tag" ? "invalid_request" : "invalid_did", "policy_not_found", "chain_unavailable"],
+    handle: async (call) => {
+      const key = parseKey(pathValue(call, subject));
+      if (isFault(key)) return key;
+      const policy = await ledger.policy(scope, key);
+      if (policy === null) return fault("policy_not_found", `there is no ${scope} policy under this name`);
+      const rendered = "allowedRelays" in policy ? renderPersonaPolicy(policy) : renderDeliveryPolicy(policy);
+      return { status: 200, json: { did: key, scope, policy: rendered } };
+    },
+  });
+}
+
+/** Any tag of an envelope may be asked for; only those that are DIDs can have a policy. */
+function parseTag(text: string): string | Fault {
+  return isTag(text) ? text : fault("invalid_request", `a tag must be ${tagForm}`);
+}
+
+/** Options that were not set read as their defaults. */
+function renderDeliveryPolicy(policy: DeliveryPolicy): Record<string, unknown> {
+  return {
+    effective_ttl: policy.effectiveTtlBlocks,
+    max_message_bytes: policy.maxMessageBytes,
+    cache_eligible: policy.cacheEligible,
+    replication: policy.replication ?? 1,
+    encrypted_header_preview_bytes: policy.encryptedHeaderPreviewBytes ?? 0,
+    release_pricing: {
+      base_fee: (policy.releasePricing?.baseFee ?? 0n).toString(),
+      per_kib_fee: (policy.releasePricing?.perKibFee ?? 0n).toString(),
+    },
+    expiration_behavior: policy.expirationBehavior ?? "DeleteOnExpiry",
+  };
+}
+
+function renderPersonaPolicy(policy: PersonaPolicy): Record<string, unknown> {
+  const { releasePricing: pricing, expirationBehavior: expiration, allowedRelays } = policy;
+  const retainUntilMs = expiration?.retainUntilMs ?? null;
+  return {
+    ...(pricing === null ? {} : { release_pricing: { asset: pricing.asset, amount: pricing.amount.toString() } }),
+    ...(expiration === null
+      ? {}
+      : {
+          expiration_behavior: {
+            mode: expiration.mode,
+            ...(retainUntilMs === null ? {} : { retain_until: retainUntilMs.toString() }),
+          },
+        }),
+    allowed_relays: allowedRelays,
+  };
+}

@@ -1,0 +1,149 @@
+/**
+ * What the Directory answers about a DID from the ledger: nonces, the resolved record, the holder of an
+ * alias, the outcome of a submission. Nobody needs to authenticate. Known absence is 404; a ledger that
+ * can't be read is 502.
+ * Source: interface "Authorization nonces", decisions sections 4 ("Extensions") and 10 ("Reads").
+ */
+
+import { normalizeAlias, parseDid } from "../../core/did.ts";
+import { renderPublicKey } from "../../core/ed25519.ts";
+import { fault, isFault } from "../../core/fault.ts";
+import { counters } from "../../core/identity/authorization.ts";
+import { renderDocument } from "../../core/identity/document.ts";
+import type { CounterName, Counters, DidRecord } from "../../core/ledger/account.ts";
+import type { LedgerCallName } from "../../core/ledger/call.ts";
+import type { DeliveryPolicyLinks } from "../../core/message/policy.ts";
+import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
+import { renderTimestamp } from "../../core/time.ts";
+import type { Submission } from "../../storage/contract.ts";
+import type { Route } from "../shell/http.ts";
+import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
+
+export function readRoutes(parts: DirectoryParts): Route[] {
+  return [noncesRoute(parts), resolveRoute(parts), aliasRoute(parts), submissionRoute(parts)];
+}
+
+const unknownDid = () => fault("did_not_found", "the DID is not registered");
+
+function noncesRoute({ ledger }: DirectoryParts): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/dids/:did/nonces",
+    id: "nonces",
+    summary: "Counter values that the next authorizations of a DID must carry",
+    answer: [200, "The counters at the finalized head.", noncesAnswer],
+    codes: [...pathCodes, "did_not_found"],
+    handle: async (call) => {
+      const did = parseDid(pathValue(call, "did"));
+      if (isFault(did)) return did;
+      const account = await ledger.account(did);
+      if (account.record === null) return unknownDid();
+      return { status: 200, json: { did, ...renderCounters(account.counters) } };
+    },
+  });
+}
+
+/** u64 as text, under the names of the interface. */
+function renderCounters(values: Counters): Record<string, string> {
+  const names = Object.keys(counters) as CounterName[];
+  return Object.fromEntries(names.map((name) => [counters[name].nonceDomain, values[name].toString()]));
+}
+
+function resolveRoute({ ledger }: DirectoryParts): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/resolve/:did",
+    id: "resolve",
+    summary: "The record of a DID",
+    answer: [200, "The record at the finalized head.", resolvedAnswer],
+    codes: [...pathCodes, "did_not_found"],
+    handle: async (call) => {
+      const did = parseDid(pathValue(call, "did"));
+      if (isFault(did)) return did;
+      const { record } = await ledger.account(did);
+      if (record === null) return unknownDid();
+      return { status: 200, json: { did, ...renderRecord(record) } };
+    },
+  });
+}
+
+function renderRecord(record: DidRecord): Record<string, unknown> {
+  return {
+    document: record.document === null ? null : renderDocument(record.document),
+    aliases: record.aliases,
+    root_pubkey: record.rootPubkey === null ? null : renderPublicKey(record.rootPubkey),
+    version: Number(record.version),
+    deactivated: record.deactivated,
+    updated_at: renderTimestamp(Number(record.updatedAtMs)),
+    delivery_policy_links: record.links === null ? null : renderLinks(record.links),
+  };
+}
+
+function renderLinks(links: DeliveryPolicyLinks): Record<string, unknown> {
+  return {
+    recipient_policy: links.recipientPolicy,
+    tag_policies: links.tagPolicies,
+    persona_policies: links.personaPolicies,
+  };
+}
+
+function aliasRoute({ ledger }: DirectoryParts): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/aliases/:alias",
+    id: "alias",
+    summary: "The DID that holds an alias",
+    answer: [200, "The holder at the finalized head.", aliasAnswer],
+    codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
+    handle: async (call) => {
+      const alias = normalizeAlias(pathValue(call, "alias"));
+      if (alias === null) return fault("invalid_request", "the path holds no alias");
+      const did = await ledger.aliasHolder(alias);
+      return did === null ? fault("alias_not_found", "nobody holds this alias") : { status: 200, json: { alias, did } };
+    },
+  });
+}
+
+const txHashForm = /^0x[0-9a-f]{64}$/;
+
+function submissionRoute({ ledger }: DirectoryParts): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/submissions/:txHash",
+    id: "submission",
+    summary: "What became of an accepted mutation",
+    answer: [200, "Its state, with the reason when it failed.", submissionAnswer],
+    codes: ["invalid_request", "not_found", "chain_unavailable"],
+    handle: async (call) => {
+      const txHash = pathValue(call, "txHash").toLowerCase();
+      if (!txHashForm.test(txHash)) return fault("invalid_request", "a tx_hash is 0x and 64 hex digits");
+      const submission = await ledger.submission(txHash);
+      if (submission === null) return fault("not_found", "no such submission is known here");
+      return { status: 200, json: renderSubmission(submission) };
+    },
+  });
+}
+
+/** Calls that the operator account signs; their operations have no `action`. */
+const ownerCalls: ReadonlySet<LedgerCallName> = new Set([
+  "set_alias",
+  "set_delivery_policy_links",
+  "set_delivery_policy",
+  "set_tag_policy",
+  "set_persona_policy",
+]);
+
+function renderSubmission(submission: Submission): Record<string, unknown> {
+  const { txHash, did, call, label, state, reason, block, submittedAtMs } = submission;
+  return {
+    tx_hash: txHash,
+    did,
+    ...(ownerCalls.has(call) ? { extrinsic: call } : { action: label }),
+    ...(call === "set_document_with_proof" ? { extrinsic: call } : {}),
+    state,
+    reason: reason === null ? null : { code: reason.code, message: reason.detail },
+    block_hash: block?.hash ?? null,
+    block_number: block === null ? null : Number(block.number),
+    submitted_at: renderTimestamp(submittedAtMs),
+  };
+}

@@ -1,0 +1,59 @@
+/**
+ * Token buckets over a bounded table: so many events a second for each key, with a burst.
+ * When the table is full the bucket that was used longest ago is forgotten, which gives its key a fresh
+ * burst: under a flood of keys the limiter fails open, and its memory stays bounded.
+ * Source: decisions section 5 "Rate limits".
+ */
+
+import { encodeHex } from "../../core/bytes.ts";
+import { parseAddress, unmapAddress } from "../../core/message/address.ts";
+
+export type RateLimit = {
+  readonly perSecond: number;
+  readonly burst: number;
+  /** Keys remembered at once; about 150 bytes each. */
+  readonly keysMax: number;
+};
+
+export type RateLimiter = {
+  /** Takes one token: 0 when there was one, else the milliseconds until there is. */
+  take(key: string, nowMs: number): number;
+  readonly size: number;
+};
+
+type Bucket = { tokens: number; atMs: number };
+
+export function createRateLimiter(limit: RateLimit): RateLimiter {
+  const buckets = new Map<string, Bucket>();
+  const refill = (bucket: Bucket, nowMs: number) => {
+    // A clock that steps back refills nothing and takes nothing away.
+    const elapsedMs = Math.max(0, nowMs - bucket.atMs);
+    bucket.tokens = Math.min(limit.burst, bucket.tokens + (elapsedMs * limit.perSecond) / 1_000);
+    bucket.atMs = nowMs;
+  };
+  return {
+    take(key, nowMs) {
+      const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
+      refill(bucket, nowMs);
+      // A Map keeps insertion order, so the first key is always the one used longest ago.
+      buckets.delete(key);
+      buckets.set(key, bucket);
+      if (buckets.size > limit.keysMax) buckets.delete(buckets.keys().next().value as string);
+      if (bucket.tokens >= 1) {
+        bucket.tokens -= 1;
+        return 0;
+      }
+      return Math.ceil(((1 - bucket.tokens) * 1_000) / limit.perSecond);
+    },
+    get size() {
+      return buckets.size;
+    },
+  };
+}
+
+/** Whom a client's address stands for: an IPv4 address, or the /64 of an IPv6 one, which one person owns. */
+export function clientRateKey(client: string): string {
+  const address = unmapAddress(parseAddress(client));
+  if (address === null) return client.slice(0, 64);
+  return encodeHex(address.length === 4 ? address : address.subarray(0, 8));
+}

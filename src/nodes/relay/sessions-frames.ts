@@ -1,0 +1,125 @@
+/**
+ * What clients say to open and to use a live session: the proof in headers or in the first frame, and
+ * acknowledgements. Decoding only; nothing is looked up.
+ * Source: decisions section 5 "Live sessions" and section 10.
+ */
+import { utf8 } from "../../core/bytes.ts";
+import { type Did, parseDid, parseUuid, type Uuid } from "../../core/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { type JsonObject, parseJsonObject } from "../../core/json.ts";
+import {
+  decodeRetrievalProof,
+  deviceIdCharsMax,
+  isLineValue,
+  type PresentedRetrieval,
+  type ProofNames,
+  type RetrievalProof,
+  type RetrievalRule,
+  retrievalHeaders,
+} from "../../core/message/proof.ts";
+import { pathOf } from "../shell/http.ts";
+
+/** Longest frame that a client may send. */
+export const frameBytesMax = 16 * 1024;
+
+export type SessionTarget = { readonly did: Did; readonly deviceId: string };
+
+export function isSessionPath(pathname: string): boolean {
+  const segments = pathname.split("/");
+  return segments.length === 4 && segments[0] === "" && segments[1] === "ws";
+}
+
+/** Who wants to listen: 400 `invalid_did` or `invalid_request`. */
+export function parseSessionTarget(url: string): SessionTarget | Fault {
+  const [, , didText, deviceText] = pathOf(url).split("/");
+  const [didValue, deviceId] = [decodeSegment(didText), decodeSegment(deviceText)];
+  const did = parseDid(didValue ?? "");
+  if (isFault(did)) return did;
+  if (deviceId === null || deviceId === "" || deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
+    return fault("invalid_request", `a device id is 1 to ${deviceIdCharsMax} characters without control characters`);
+  }
+  return { did, deviceId };
+}
+
+function decodeSegment(segment: string | undefined): string | null {
+  try {
+    return decodeURIComponent(segment ?? "");
+  } catch {
+    return null;
+  }
+}
+
+/** What all proofs to one Relay have in common. */
+export type ConnectTerms = { readonly endpoints: readonly string[]; readonly skewMs: number };
+
+/** Members of the first frame. */
+const frameMembers: ProofNames<PresentedRetrieval> = {
+  serviceId: "service_id",
+  endpoint: "endpoint",
+  keyId: "key_id",
+  timestamp: "timestamp",
+  nonce: "nonce",
+  signature: "signature_b64",
+};
+
+function connectRule(target: SessionTarget, terms: ConnectTerms, names: RetrievalRule["names"]): RetrievalRule {
+  return { operation: "connect", ...target, subject: target.deviceId, serviceType: "SvcRelayService", ...terms, names };
+}
+
+/** Whether the request itself carries a proof; one header is enough, so that a missing other one is named. */
+export function bearsProof(headers: Headers): boolean {
+  return Object.values(retrievalHeaders).some((name) => headers.has(name));
+}
+
+export function decodeConnectHeaders(
+  headers: Headers,
+  of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
+  nowMs: number,
+): RetrievalProof | Fault {
+  const presented = {
+    serviceId: headers.get(retrievalHeaders.serviceId),
+    endpoint: headers.get(retrievalHeaders.endpoint),
+    keyId: headers.get(retrievalHeaders.keyId),
+    timestamp: headers.get(retrievalHeaders.timestamp),
+    nonce: headers.get(retrievalHeaders.nonce),
+    signature: headers.get(retrievalHeaders.signature),
+  };
+  return decodeRetrievalProof(presented, connectRule(of.target, of.terms, retrievalHeaders), nowMs);
+}
+
+/** The first frame: 401 `proof_missing` when it is anything but an `auth` frame, else as the proof decodes. */
+export function decodeConnectFrame(
+  frame: string | Uint8Array,
+  of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
+  nowMs: number,
+): RetrievalProof | Fault {
+  const members = parseFrame(frame);
+  if (members === null || members["type"] !== "auth")
+    return fault("proof_missing", "the first frame must be the proof");
+  const text = (name: string) => (typeof members[name] === "string" ? members[name] : null);
+  const presented = {
+    serviceId: text(frameMembers.serviceId),
+    endpoint: text(frameMembers.endpoint),
+    keyId: text(frameMembers.keyId),
+    timestamp: text(frameMembers.timestamp),
+    nonce: text(frameMembers.nonce),
+    signature: text(frameMembers.signature),
+  };
+  return decodeRetrievalProof(presented, connectRule(of.target, of.terms, frameMembers), nowMs);
+}
+
+/** The id that a frame acknowledges; `null` when the frame is anything else. */
+export function parseAck(frame: string | Uint8Array): Uuid | null {
+  const members = parseFrame(frame);
+  if (members === null || members["type"] !== "ack" || typeof members["message_id"] !== "string") return null;
+  return parseUuid(members["message_id"]);
+}
+
+function parseFrame(frame: string | Uint8Array): JsonObject | null {
+  const members = parseJsonObject(typeof frame === "string" ? utf8(frame) : frame);
+  return isFault(members) ? null : members;
+}
+
+export function renderWelcome(target: SessionTarget): string {
+  return JSON.stringify({ type: "welcome", status: "ok", connectionKey: `${target.did}::${target.deviceId}` });
+}

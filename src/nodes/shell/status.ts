@@ -1,0 +1,204 @@
+/**
+ * The routes that every node has: health, readiness, limits, metrics, the catalogue of refusals, the
+ * description of the interface and its page. None of them reads a store but readiness.
+ * Source: decisions sections 3 and 9.
+ */
+import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
+import {
+  HealthAnswer,
+  LimitsAnswer,
+  type ProblemEntry,
+  ProblemEntrySchema,
+  ProblemList,
+  ReadyAnswer,
+} from "../../core/schema/node.ts";
+import { renderDocumentation } from "./documentation.ts";
+import type { Answer, Operation, Route } from "./http.ts";
+import type { Metrics } from "./metrics.ts";
+import { describeInterface, type InterfaceDescription } from "./openapi.ts";
+
+export type StatusOptions = {
+  readonly version: string;
+  /** The routes of the nodes on the same listener, for the description. */
+  readonly routes: readonly Route[];
+  readonly notes: readonly string[];
+  /** What `/limits` answers: the limits of all nodes of the listener. */
+  readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
+  readonly metrics: Metrics;
+  readonly withMetrics: boolean;
+  /** Names of what must work, and the probe of each; a probe throws when it does not. */
+  readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
+  readonly draining: () => boolean;
+};
+
+export function statusRoutes(options: StatusOptions): Route[] {
+  const routes = [health(options), readiness(options), limits(options), ...problems()];
+  if (options.withMetrics) routes.push(metrics(options));
+  return [...routes, ...documentation(options, routes)];
+}
+
+type Piece = Pick<Operation, "id" | "summary" | "responses"> & { readonly codes?: readonly FaultCode[] };
+
+function nodeRoute(path: string, piece: Piece, handle: Route["handle"]): Route {
+  return {
+    method: "GET",
+    path,
+    operation: { tag: "Node", codes: [], ...piece },
+    bodyBytesMax: null,
+    lane: "reserved",
+    faults: "problem",
+    handle,
+  };
+}
+
+function health(options: StatusOptions): Route {
+  const answer: Answer = { status: 200, json: { status: "ok", version: options.version } };
+  const responses = { 200: { description: "The process is up.", schema: HealthAnswer } };
+  return nodeRoute("/healthz", { id: "health", summary: "Whether the process is up", responses }, () => answer);
+}
+
+const probeDeadlineMs = 2_000;
+/** Readiness is asked often and by strangers; one round of probes serves everybody for this long. */
+const probeMemoMs = 500;
+
+function readiness(options: StatusOptions): Route {
+  let memo: { readonly atMs: number; readonly failed: Promise<string[]> } | null = null;
+  const failed = (): Promise<string[]> => {
+    const nowMs = performance.now();
+    if (memo === null || nowMs - memo.atMs > probeMemoMs) memo = { atMs: nowMs, failed: failedProbes(options.probes) };
+    return memo.failed;
+  };
+  const checks = Object.fromEntries(Object.keys(options.probes).map((name) => [name, "ok"]));
+  const piece: Piece = {
+    id: "readiness",
+    summary: "Whether stores, ledger and sources answer",
+    responses: { 200: { description: "Everything answers.", schema: ReadyAnswer } },
+    codes: ["service_unavailable", "shutting_down"],
+  };
+  return nodeRoute("/readyz", piece, async () => {
+    if (options.draining()) return fault("shutting_down", "the node is shutting down");
+    const names = await failed();
+    return names.length === 0
+      ? { status: 200, json: { status: "ready", checks } }
+      : fault("service_unavailable", `not ready: ${names.join(", ")}`);
+  });
+}
+
+async function failedProbes(probes: StatusOptions["probes"]): Promise<string[]> {
+  const failures = await Promise.all(
+    Object.entries(probes).map(async ([name, probe]) => ((await succeedsInTime(probe)) ? null : name)),
+  );
+  return failures.filter((name) => name !== null);
+}
+
+async function succeedsInTime(probe: () => Promise<unknown>): Promise<boolean> {
+  const { promise: late, resolve } = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => resolve(false), probeDeadlineMs);
+  const asked = probe().then(
+    () => true,
+    () => false,
+  );
+  try {
+    return await Promise.race([asked, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function limits(options: StatusOptions): Route {
+  const piece: Piece = {
+    id: "limits",
+    summary: "Limits of this node",
+    responses: { 200: { description: "The limits that this node applies.", schema: LimitsAnswer } },
+    codes: ["chain_unavailable"],
+  };
+  const route = nodeRoute("/limits", piece, async () => ({ status: 200, json: await options.limits() }));
+  return { ...route, unavailable: "chain_unavailable" };
+}
+
+function metrics(options: StatusOptions): Route {
+  const piece: Piece = {
+    id: "metrics",
+    summary: "Measurements in the Prometheus text format",
+    responses: { 200: { description: "Measurements." } },
+  };
+  return nodeRoute("/metrics", piece, async () => ({
+    status: 200,
+    body: { contentType: "text/plain; version=0.0.4; charset=utf-8", content: await options.metrics.render() },
+  }));
+}
+
+function problems(): Route[] {
+  const entries: ProblemEntry[] = faultCodes.map(describeFault);
+  const byCode = new Map(entries.map((entry) => [entry.code, entry]));
+  return [
+    nodeRoute(
+      "/problems",
+      {
+        id: "problems",
+        summary: "Every code a node can refuse with",
+        responses: { 200: { description: "The catalogue of refusals.", schema: ProblemList } },
+      },
+      () => ({ status: 200, json: { problems: entries } }),
+    ),
+    nodeRoute(
+      "/problems/:code",
+      {
+        id: "problem",
+        summary: "One code of the catalogue",
+        responses: { 200: { description: "Status and title of the code.", schema: ProblemEntrySchema } },
+        codes: ["not_found"],
+      },
+      (call) => {
+        const entry = byCode.get(call.params["code"] ?? "");
+        return entry === undefined ? fault("not_found", "there is no such code") : { status: 200, json: entry };
+      },
+    ),
+  ];
+}
+
+function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
+  let description: InterfaceDescription | null = null;
+  const routes: Route[] = [];
+  const described = (): InterfaceDescription => {
+    const { version, notes } = options;
+    description ??= describeInterface({ version, notes, routes: [...options.routes, ...own, ...routes] });
+    return description;
+  };
+  // Both are made once: making them costs milliseconds, and anybody may ask.
+  let bytes: Uint8Array | null = null;
+  let page: string | null = null;
+  routes.push(
+    nodeRoute(
+      "/openapi.json",
+      {
+        id: "openapi",
+        summary: "This interface as OpenAPI 3.1",
+        responses: { 200: { description: "The OpenAPI document." } },
+      },
+      () => {
+        bytes ??= new TextEncoder().encode(JSON.stringify(described()));
+        return { status: 200, jsonBytes: bytes };
+      },
+    ),
+    nodeRoute(
+      "/docs",
+      {
+        id: "documentation",
+        summary: "This interface as a page",
+        responses: { 200: { description: "A page without external assets." } },
+      },
+      () => {
+        page ??= renderDocumentation(described());
+        return { status: 200, headers: pageHeaders, body: { contentType: "text/html; charset=utf-8", content: page } };
+      },
+    ),
+  );
+  return routes;
+}
+
+/** The page needs nothing but its own style. */
+const pageHeaders = {
+  "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+};
