@@ -1,5 +1,6 @@
 /** GET /cache/stream/{did}: no gap and no repeat from a cursor, and every bound of a stream. */
 import { describe, expect, test } from "bun:test";
+import type { Service, VerificationMethod } from "../../src/core/identity/document.ts";
 import { hourMs, minuteMs } from "../../src/core/time.ts";
 import { cacheDefaults } from "../../src/nodes/cache/cache.ts";
 import { StoreError } from "../../src/storage/contract.ts";
@@ -10,6 +11,7 @@ import {
   createTestCache,
   envelopeTo,
   outcomeOf,
+  type Person,
   proofHeaders,
   type TestCache,
   type TestCacheOptions,
@@ -87,6 +89,34 @@ async function follow(
   expect(response.status).toBe(200);
   expect(response.headers.get("content-type")).toBe("text/event-stream");
   return new EventReader(response);
+}
+
+/** As another process would: the node is not told. */
+async function storeElsewhere(node: TestCache, number: number): Promise<void> {
+  const entry = {
+    recipient: bob.did,
+    messageId: uuidOf(number) as never,
+    envelope: new Uint8Array(2),
+    chunk: null,
+    storedAtMs: testNowMs,
+    expiresAtMs: testNowMs + hourMs,
+    onExpiry: "DeleteOnExpiry",
+    keptUntilMs: testNowMs + hourMs,
+    headerPreview: null,
+  } as const;
+  await node.mailbox.store(entry, cacheDefaults.quota);
+}
+
+/** The recipient's document with one thing changed in its Cache service. */
+function changeService(node: TestCache, change: Partial<Service>): void {
+  const service = bob.document.service.map((one) => ({ ...one, ...change }));
+  node.recipients.add({ ...bob, document: { ...bob.document, service } });
+}
+
+function giveKeyTo(node: TestCache, other: Person): void {
+  const { publicKeyMultibase } = other.document.verificationMethod[0] as VerificationMethod;
+  const verificationMethod = bob.document.verificationMethod.map((one) => ({ ...one, publicKeyMultibase }));
+  node.recipients.add({ ...bob, document: { ...bob.document, verificationMethod } });
 }
 
 const idsOf = (events: StreamEvent[]) => events.map((event) => event.data.message_id);
@@ -225,20 +255,8 @@ describe("a stream", () => {
     const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5 } });
     const stream = await follow(node);
     const event = stream.next();
-    const entry = {
-      recipient: bob.did,
-      chunk: null,
-      storedAtMs: testNowMs,
-      expiresAtMs: testNowMs + hourMs,
-      onExpiry: "DeleteOnExpiry",
-      keptUntilMs: testNowMs + hourMs,
-      headerPreview: null,
-    } as const;
     await Bun.sleep(25);
-    await node.mailbox.store(
-      { ...entry, messageId: uuidOf(1) as never, envelope: new Uint8Array(2) },
-      cacheDefaults.quota,
-    );
+    await storeElsewhere(node, 1);
     expect((await event)?.data.message_id).toBe(uuidOf(1));
     expect(stream.comments).toBeGreaterThan(0);
     await stream.close();
@@ -250,6 +268,24 @@ describe("a stream", () => {
     node.clock.nowMs = testNowMs + minuteMs;
     expect(await stream.next()).toBeNull();
   });
+
+  const withdrawals: [name: string, withdraw: (node: TestCache) => void][] = [
+    ["when the service lists the key no more", (node) => changeService(node, { authorization: [] })],
+    ["when the service names another Cache", (node) => changeService(node, { serviceEndpoint: ["https://b.example"] })],
+    ["when another key takes its id", (node) => giveKeyTo(node, alice)],
+    ["when its recipient is deactivated", (node) => node.recipients.add(bob, { deactivated: true })],
+    ["when its recipient can't be asked about", (node) => Object.assign(node.recipients, { reachable: false })],
+  ];
+  for (const [name, withdraw] of withdrawals) {
+    test(`ends at its next look ${name}`, async () => {
+      const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5 } });
+      const stream = await follow(node);
+      await node.store(envelopeTo(bob, 1));
+      await stream.take(1);
+      withdraw(node);
+      expect(await stream.next()).toBeNull();
+    });
+  }
 
   test("ends when the node closes, and none opens after that", async () => {
     const node = await cacheFor();

@@ -211,7 +211,9 @@ async function stream(node: CacheNode, call: Call): Promise<Answer | Fault> {
   if (isFault(claim)) return claim;
   // An empty Last-Event-ID is how an event source says that it has none.
   const after = call.headers.get("last-event-id") || call.query.get("cursor");
-  return claimed(stake(node, claim, call), () => node.streams.open(read.did, { after, signal: call.signal }));
+  const isPermitted = async () => !isFault(decideRetrievalProof(read.proof, await node.recipients.subject(read.did)));
+  const start = { after, signal: call.signal, isPermitted };
+  return claimed(stake(node, claim, call), () => node.streams.open(read.did, start));
 }
 
 // --------------------------------------------------------------------------------------------------- ack

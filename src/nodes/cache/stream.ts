@@ -2,6 +2,7 @@
  * Streams of the ids of new envelopes, as server-sent events. A stream reads the mailbox from its cursor
  * like any client that pages, so that nothing can fall into a gap; a store only tells it to look now
  * instead of at the next heartbeat. What another process stored is therefore seen as well, later.
+ * Before each look the stream's permission is judged again: a withdrawn key hears no more.
  * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
  * client comes back with a new proof and its last event id.
  * Source: decisions section 6 ("Further reads"), `docs/decisions.md` ("Streams").
@@ -46,10 +47,16 @@ export type Streams = {
   readonly size: () => number;
 };
 
-export type StreamStart = { readonly after: Cursor | null; readonly signal: AbortSignal };
+export type StreamStart = {
+  readonly after: Cursor | null;
+  readonly signal: AbortSignal;
+  /** Whether what opened the stream would still open it. */
+  readonly isPermitted: () => Promise<boolean>;
+};
 
 type Stream = {
   readonly recipient: Did;
+  readonly isPermitted: () => Promise<boolean>;
   readonly endsAtMs: number;
   cursor: Cursor | null;
   /** Something was stored since the last read began. */
@@ -80,12 +87,13 @@ export function createStreams(parts: StreamParts): Streams {
   };
 
   return {
-    async open(recipient, { after, signal }) {
+    async open(recipient, { after, signal, isPermitted }) {
       if (closed) return fault("shutting_down", "the node is shutting down");
       if (count >= limits.streamsMax || (open.get(recipient)?.size ?? 0) >= limits.perRecipientMax)
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
       const endsAtMs = now() + limits.lifeMsMax;
-      const stream: Stream = { recipient, endsAtMs, cursor: after, stale: false, ended: false, rouse: null };
+      const place = { cursor: after, stale: false, ended: false, rouse: null };
+      const stream: Stream = { recipient, isPermitted, endsAtMs, ...place };
       // Enlisted before the first read: what is stored from here on makes the stream read again.
       enlist(stream);
       const first = await readPage(parts, stream).catch((error: unknown) => {
@@ -173,6 +181,7 @@ async function nextText(
 ): Promise<string | null> {
   let page: Page<MessageSummary> | Fault | null = unread;
   while (!stream.ended && parts.now() < stream.endsAtMs) {
+    if (page === null && !(await stream.isPermitted())) return null;
     page ??= await readPage(parts, stream);
     if (isFault(page)) return null;
     const last = page.entries.at(-1);
