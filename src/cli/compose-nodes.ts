@@ -43,13 +43,16 @@ export type ComposeParts = NodeOverrides & {
   readonly metrics: Metrics;
 };
 
-type NodeParts = ComposeParts & { readonly recipients: (node: "relay" | "cache") => RecipientSource };
+type Consumer = "relay" | "cache";
+type NodeParts = ComposeParts & { readonly recipients: (node: Consumer) => RecipientSource };
 
 export type ComposedNodes = {
   readonly routes: readonly Route[];
   /** What `/limits` answers. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly upgrade?: Upgrade<SessionSocket>;
+  /** What `/readyz` asks besides the stores. */
+  readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
   /** Ends streams and live sessions, which would hold the drain up. */
   readonly endLasting: () => void;
   /** Ends what is left when all requests are answered. */
@@ -66,6 +69,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     routes: [...(directory?.routes ?? []), ...(relay?.routes ?? []), ...(cache?.routes ?? [])],
     limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
+    probes: recipientProbes(config, parts.recipients),
     endLasting: () => {
       sessions?.close();
       cache?.close();
@@ -243,8 +247,19 @@ function sharedRecipients(config: Config, stores: OpenStores): NodeParts["recipi
   };
 }
 
+/** Directories elsewhere. The ledgers of this process are probed with their stores. */
+function recipientProbes(config: Config, sourceOf: NodeParts["recipients"]): ComposedNodes["probes"] {
+  const consumers: readonly Consumer[] = ["relay", "cache"];
+  const asking = consumers.filter((node) => config[node].enabled && isDirectoryUrl(config[node].recipients));
+  return Object.fromEntries(asking.map((node) => [`${node} recipients`, () => sourceOf(node).blockTimeMs()]));
+}
+
+function isDirectoryUrl(recipients: string): boolean {
+  return recipients !== "local" && ledgerOfRecipients(recipients) === null;
+}
+
 /** The Directory of this process, a ledger by name, or a Directory elsewhere. */
-function recipientsOf(node: "relay" | "cache", config: Config, stores: OpenStores): RecipientSource {
+function recipientsOf(node: Consumer, config: Config, stores: OpenStores): RecipientSource {
   const { recipients } = config[node];
   if (recipients === "local") return ledgerRecipients(stores.capability("directory.ledger", "ledger"));
   if (ledgerOfRecipients(recipients) !== null)

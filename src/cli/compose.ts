@@ -88,7 +88,7 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
     version,
     limits: parts.nodes.limits,
     metrics: parts.metrics,
-    probes: probesOf(parts.stores),
+    probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
   const build = (routes: readonly Route[]): App =>

@@ -104,3 +104,23 @@ test("an envelope crosses three nodes that know each other by URL only", async (
   expect(await source.persona(carol.did)).toBeNull();
   expect(await source.blockTimeMs()).toBe(50);
 }, 20_000);
+
+test("a Cache is ready once the Directory that it asks answers", async () => {
+  const directoryAt = listener();
+  const cacheAt = listener();
+  await start({
+    server: cacheAt.server,
+    cache: { enabled: true, public_endpoints: [cacheAt.url], recipients: directoryAt.url },
+  });
+  const early = await fetch(`${cacheAt.url}/readyz`);
+  expect([early.status, await early.json()]).toMatchObject([503, { detail: "not ready: cache recipients" }]);
+
+  await start({ server: directoryAt.server, directory: { enabled: true, unsigned_updates: "allow" } });
+  let ready = await fetch(`${cacheAt.url}/readyz`);
+  // A failure is remembered for two seconds.
+  for (const endsAt = performance.now() + 10_000; !ready.ok && performance.now() < endsAt; ) {
+    await Bun.sleep(50);
+    ready = await fetch(`${cacheAt.url}/readyz`);
+  }
+  expect([ready.status, await ready.json()]).toMatchObject([200, { checks: { "cache recipients": "ok" } }]);
+}, 20_000);
