@@ -210,8 +210,9 @@ export interface LedgerWriter {
   /**
    * Hands a call to the ledger. When the promise resolves with a submission, the call survives a restart
    * and will end as `finalized`, `failed` or `dropped`. A call that would fail against the finalized
-   * state, or that needs a counter value which a pending call already uses (`nonce_mismatch`), is
-   * refused with a `Fault`. Of concurrent calls with one counter value exactly one is taken.
+   * state, that needs a counter value which a pending call already uses (`nonce_mismatch`), or takes an
+   * alias that a pending call of another DID takes (`alias_taken`), is refused with a `Fault`. Of concurrent
+   * calls with one counter value, or of several DIDs for one alias, exactly one is taken.
    */
   submit(call: LedgerCall, label: string): Promise<Submission | Fault>;
   /** What became of a submission; `null` when unknown or longer ago than the driver's stated retention. */

@@ -6,7 +6,9 @@
  *   p/<scope>/<key>           policy (SCALE)
  *   q/<sequence>              pending call: 32 bytes of its hash, then the call (SCALE)
  *   c/<did>/<counter>/<value> a pending call uses this counter value
- *   r/<did>                   sequence of the pending registration
+ *   r/<did>                   a pending call registers this DID
+ *   u/<alias>                 a pending call takes this alias
+ *                             (the three hold the key of the pending call)
  *   s/<tx hash>               submission (JSON)        t/<number>        settled submissions in order
  *
  * Sequences and numbers are 16 hex digits, so that their order is the order of keys.
@@ -14,8 +16,9 @@
 import { decodeUtf8, utf8 } from "../core/bytes.ts";
 import { type Did, isDid } from "../core/did.ts";
 import { type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
-import { type Account, type CounterName, emptyAccount } from "../core/ledger/account.ts";
+import { type Account, emptyAccount } from "../core/ledger/account.ts";
 import type { LedgerCall } from "../core/ledger/call.ts";
+import type { Claim } from "../core/ledger/pending.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
 import { decodeLedgerCall } from "../core/scale/calls.ts";
 import {
@@ -33,9 +36,20 @@ export const aliasKey = (alias: string) => `n/${alias}`;
 export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}`;
 export const poolPrefix = "q/";
 export const poolKey = (sequence: bigint) => `${poolPrefix}${ordered(sequence)}`;
-export const counterKey = (did: Did, domain: CounterName, nonce: bigint) => `c/${did}/${domain}/${nonce}`;
-export const registrationKey = (did: Did) => `r/${did}`;
 export const submissionKey = (txHash: string) => `s/${txHash}`;
+
+/** Of what a pending call claims. */
+export function claimKey(claim: Claim): string {
+  switch (claim.kind) {
+    case "counter":
+      return `c/${claim.did}/${claim.domain}/${claim.nonce}`;
+    case "registration":
+      return `r/${claim.did}`;
+    case "alias":
+      return `u/${claim.alias}`;
+  }
+}
+
 export const settledKey = (number: bigint) => `t/${ordered(number)}`;
 
 function ordered(value: bigint): string {

@@ -3,12 +3,13 @@
  * which pending calls exclude each other, and the writes that follow from a call.
  */
 import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/bytes.ts";
-import { type Did, normalizeAlias } from "../core/did.ts";
-import { type Fault, fault } from "../core/fault.ts";
+import type { Did } from "../core/did.ts";
+import type { Fault } from "../core/fault.ts";
 import { blake2b256 } from "../core/hash.ts";
 import type { LedgerCall } from "../core/ledger/call.ts";
 import type { Applied } from "../core/ledger/change.ts";
-import { aliasesNamed, counterOf } from "../core/ledger/ledger.ts";
+import { aliasesNamed } from "../core/ledger/ledger.ts";
+import { claimsOf, decideClash } from "../core/ledger/pending.ts";
 import { encodeAccount } from "../core/scale/scale.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import * as records from "./embedded-records.ts";
@@ -53,46 +54,30 @@ export function sameFacts(before: Facts, now: Facts): boolean {
   return same(before.account, now.account) && before.holders.every((holder, i) => same(holder, now.holders[i] ?? null));
 }
 
-/** What no two pending calls may share: a counter value, or the registration of a DID. */
-export function claimKeys(call: LedgerCall): string[] {
-  if (call.name === "register_with_document_proof_signed") return [records.registrationKey(call.did)];
-  const counter = counterOf(call);
-  return counter === null ? [] : [records.counterKey(call.did, counter.domain, counter.nonce)];
+export function holdClaims(view: TableChange, call: LedgerCall, poolKey: string): void {
+  for (const claim of claimsOf(call)) view.put(records.claimKey(claim), utf8(poolKey));
 }
 
-/**
- * The pending call that stands in the way. The same registration again is answered with its first
- * submission, whatever the timestamps of the two.
- */
+/** A claim that a later call of the same DID holds by now is left to it. */
+export function releaseClaims(view: TableChange, call: LedgerCall, poolKey: string): void {
+  for (const key of claimsOf(call).map(records.claimKey)) {
+    const holder = view.get(key);
+    if (holder !== null && decodeUtf8(holder) === poolKey) view.remove(key);
+  }
+}
+
+/** The pending call that stands in the way: its submission when it is the same one, else why it excludes this one. */
 export function findCollision(view: TableView, call: LedgerCall): Submission | Fault | null {
-  for (const key of claimKeys(call)) {
-    const pointer = view.get(key);
-    if (pointer === null) continue;
-    const counter = counterOf(call);
-    if (counter !== null) {
-      const expected = (counter.nonce + 1n).toString();
-      return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
-    }
-    const pending = view.get(decodeUtf8(pointer) ?? "");
+  for (const claim of claimsOf(call)) {
+    const pointer = view.get(records.claimKey(claim));
+    const pending = pointer === null ? null : view.get(decodeUtf8(pointer) ?? "");
     const standing = pending === null ? null : records.decodePending(pending);
-    if (standing?.call && isSameRegistration(standing.call, call)) {
-      return readSubmission(view, standing.txHash)?.submission ?? null;
-    }
-    return fault("registration_pending", "another registration of this DID is pending");
+    if (standing === null || standing.call === null) continue;
+    const clash = decideClash(claim, standing.call, call);
+    if (clash === "same") return readSubmission(view, standing.txHash)?.submission ?? null;
+    if (clash !== null) return clash;
   }
   return null;
-}
-
-export function isSameRegistration(a: LedgerCall, b: LedgerCall): boolean {
-  const name = "register_with_document_proof_signed";
-  if (a.name !== name || b.name !== name) return false;
-  const normal = (alias: string | null) => (alias === null ? null : normalizeAlias(alias));
-  return (
-    a.did === b.did &&
-    normal(a.alias) === normal(b.alias) &&
-    equalBytes(a.pubkey, b.pubkey) &&
-    equalBytes(a.docBlob, b.docBlob)
-  );
 }
 
 export function writeApplied(view: TableChange, did: Did, applied: Applied): void {

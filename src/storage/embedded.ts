@@ -27,15 +27,16 @@ import { rememberDecoded } from "./decoded.ts";
 import * as records from "./embedded-records.ts";
 import {
   blockHash,
-  claimKeys,
   type Facts,
   findCollision,
+  holdClaims,
   maxOf,
   numberAt,
   readFacts,
   readHead,
   readHolder,
   readSubmission,
+  releaseClaims,
   sameFacts,
   writeApplied,
 } from "./embedded-state.ts";
@@ -289,7 +290,7 @@ class Chain implements EmbeddedLedger {
     const takenAt = this.numberByTime();
     view.put(records.poolKey(sequence), records.encodePending(hash, bytes));
     view.put(records.submissionKey(submission.txHash), records.encodeSubmission({ submission, takenAt }));
-    for (const key of claimKeys(call)) view.put(key, utf8(records.poolKey(sequence)));
+    holdClaims(view, call, records.poolKey(sequence));
     return submission;
   }
 
@@ -383,7 +384,7 @@ class Chain implements EmbeddedLedger {
     };
     view.put(records.submissionKey(entry.txHash), records.encodeSubmission({ ...kept, submission }));
     view.remove(entry.key);
-    if (entry.call !== null) for (const key of claimKeys(entry.call)) view.remove(key);
+    if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
   /** A call that breaks the program must not stop the calls behind it: it fails, and the log tells why. */

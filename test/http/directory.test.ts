@@ -79,6 +79,27 @@ describe("concurrency", () => {
     expect(refused.map(({ body }) => body["code"])).toEqual(Array(3).fill("registration_pending"));
   });
 
+  test("of registrations of several DIDs with one alias at once one is taken, and the alias is free again after it", async () => {
+    const directory = await directoryOf();
+    const people = ["ann", "ben", "cam", "dot"].map(identityOf);
+    const ask = (identity: Identity) =>
+      directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs(), { alias: "Wanted" }));
+    const replies = await Promise.all(people.map(ask));
+    const codes = replies.map(({ status, body }) => body["code"] ?? status).sort();
+    expect(codes).toEqual([202, "alias_taken", "alias_taken", "alias_taken"]);
+    const first = replies.find(({ status }) => status === 202)!;
+    expect((await directory.settle(first)).state).toBe("finalized");
+    const holder = people.find(({ did }) => did === first.body["did"]) as Identity;
+    expect((await directory.ask("GET", "/aliases/wanted")).body["did"]).toBe(holder.did);
+
+    const timestamp = new Date(directory.nowMs()).toISOString();
+    const removal = updateBodyOf(holder, "remove_alias", { alias: "wanted", timestamp }, termsAt(directory));
+    const gone = await directory.ask("DELETE", `/dids/${holder.did}/aliases/wanted`, removal);
+    expect((await directory.settle(gone)).state).toBe("finalized");
+    const next = people.find((identity) => identity !== holder) as Identity;
+    expect((await ask(next)).status).toBe(202);
+  });
+
   test("one proof in headers presented by many at once works once", async () => {
     const stage = await openStage();
     opened.push(stage);

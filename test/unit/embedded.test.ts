@@ -137,17 +137,18 @@ describe("a call", () => {
     const made = stage();
     const ledger = await made.open();
     await register(ledger, alice);
-    await register(ledger, bob);
+    const { did } = alice;
+    const deactivation = signed(alice, { action: "deactivate_did", did, control: { kind: "deactivate_did" } }, 0n);
     const [first, second] = await Promise.all([
+      ledger.submit(deactivation, "deactivate_did"),
       ledger.submit(addAlias(alice, "team"), "add_alias"),
-      ledger.submit(addAlias(bob, "team"), "add_alias"),
     ]);
     expect((await settled(ledger, first)).state).toBe("finalized");
     const failed = await settled(ledger, second);
-    expect([failed.state, failed.reason?.code]).toEqual(["failed", "alias_taken"]);
+    expect([failed.state, failed.reason?.code]).toEqual(["failed", "did_deactivated"]);
     expect(failed.block).not.toBeNull();
-    expect(await ledger.aliasHolder("team")).toBe(alice.did);
-    expect((await ledger.account(bob.did)).counters.alias).toBe(0n);
+    expect(await ledger.aliasHolder("team")).toBeNull();
+    expect((await ledger.account(did)).counters.alias).toBe(0n);
     await ledger.close();
   });
 

@@ -171,6 +171,13 @@ export function aliasesNamed(call: LedgerCall): string[] {
   return texts.map(normalizeAlias).filter((alias) => alias !== null);
 }
 
+/** The alias in normal form that a call takes for its DID. */
+export function aliasTaken(call: LedgerCall): string | null {
+  if (call.name === "update_alias") return normalizeAlias(call.newAlias);
+  if (call.name === "remove_alias" || !("alias" in call) || call.alias === null) return null;
+  return normalizeAlias(call.alias);
+}
+
 const countersByCall = new Map(Object.values(operations).map(({ call, counter }) => [call, counter]));
 
 /**

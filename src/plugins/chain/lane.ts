@@ -12,11 +12,12 @@
 import type { Did } from "../../core/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
-import { aliasesNamed, applyCall, counterOf } from "../../core/ledger/ledger.ts";
+import { aliasesNamed, applyCall } from "../../core/ledger/ledger.ts";
+import { claimsOf, decideClash } from "../../core/ledger/pending.ts";
 import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale/calls.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
-import { claimKeys, isSameRegistration } from "../../storage/embedded-state.ts";
+import { claimKey } from "../../storage/embedded-records.ts";
 import { BestBlocks } from "./best.ts";
 import { readContents, readOutcomes } from "./blocks.ts";
 import { callMark, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
@@ -181,18 +182,13 @@ export class Lane {
     return submission;
   }
 
-  /** The pending call that stands in the way; the same registration again is answered with the first. */
+  /** The pending call that stands in the way: its entry when it is the same one, else why it excludes this one. */
   private collision(call: LedgerCall): Entry | Fault | null {
-    for (const key of claimKeys(call)) {
-      const standing = this.claims.get(key);
-      if (standing === undefined) continue;
-      const counter = counterOf(call);
-      if (counter !== null) {
-        const expected = (counter.nonce + 1n).toString();
-        return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
-      }
-      if (isSameRegistration(standing.pending.call, call)) return standing;
-      return fault("registration_pending", "another registration of this DID is pending");
+    for (const claim of claimsOf(call)) {
+      const standing = this.claims.get(claimKey(claim));
+      const clash = standing === undefined ? null : decideClash(claim, standing.pending.call, call);
+      if (clash === "same") return standing ?? null;
+      if (clash !== null) return clash;
     }
     return null;
   }
@@ -232,7 +228,7 @@ export class Lane {
     this.entries.delete(submission.txHash);
     if (this.byMark.get(wire.mark) === entry) this.byMark.delete(wire.mark);
     if (wire.nonce !== null && this.nonces.get(wire.nonce) === entry) this.nonces.delete(wire.nonce);
-    for (const key of entry.claims) this.claims.delete(key);
+    for (const key of entry.claims) if (this.claims.get(key) === entry) this.claims.delete(key);
   }
 
   // ------------------------------------------------------------------------------------------------ sending
@@ -469,7 +465,7 @@ type End = Pick<Submission, "state" | "reason" | "block">;
 function fresh(pending: Pending, durable: Promise<void>): Entry {
   return {
     pending,
-    claims: claimKeys(pending.call),
+    claims: claimsOf(pending.call).map(claimKey),
     durable,
     stands: true,
     sentAtMs: null,
