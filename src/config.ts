@@ -130,7 +130,9 @@ const serverSchema = z.strictObject({
   ),
   refusal_delay: duration("500ms", { min: 0, max: 10_000 }).meta(doc("How long a 503 over capacity is held back.")),
   body_bytes_in_flight: size("256MiB", { min: 1 << 20 }).meta(
-    doc("Sum of request bodies in memory at once; the same again for long answers that clients have not taken yet."),
+    doc(
+      "Sum of request bodies in memory at once; the same again for long answers that clients have not taken yet. One client gets at most half.",
+    ),
   ),
   body_deadline: duration("60s", { min: 1_000, max: 3_600_000 }).meta(
     doc("Time for a request's body to arrive, and for a long answer to be taken."),

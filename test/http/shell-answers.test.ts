@@ -18,20 +18,20 @@ function serve(limits: Partial<typeof testLimits>) {
     testRoute({ path: "/long", handle: () => ({ status: 200, jsonBytes }) }),
     testRoute({ path: "/short", handle: () => ({ status: 200, jsonBytes: jsonBytes.subarray(0, 64 * 1024) }) }),
   ];
-  const { app } = testApp(routes, { limits: { ...testLimits, ...limits } });
+  const { app } = testApp(routes, { trustedProxies: ["127.0.0.1"], limits: { ...testLimits, ...limits } });
   const { url, stop } = listenForTest(app);
   cleanups.push(stop);
   return { app, url };
 }
 
 /** Asks and reads nothing. */
-function askDeaf(url: string): Socket {
+function askDeaf(url: string, client = "192.0.2.1"): Socket {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   cleanups.push(() => socket.destroy());
   socket.on("error", () => undefined);
   socket.pause();
-  socket.write("GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+  socket.write(`GET /long HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: ${client}\r\n\r\n`);
   return socket;
 }
 
@@ -51,13 +51,22 @@ test("HEAD of a long answer holds nothing", async () => {
 
 test("beyond what may wait for clients a long answer is 503, a short one is not, until one goes away", async () => {
   const { app, url } = serve({ bodyBytesInFlightMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
-  const deaf = [askDeaf(url), askDeaf(url)];
+  const deaf = [askDeaf(url, "192.0.2.1"), askDeaf(url, "192.0.2.2")];
   while (app.outgoingBytes() < 32 * mebibyte) await Bun.sleep(2);
   const refused = await fetch(`${url}/long`);
   expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
   expect((await fetch(`${url}/short`)).status).toBe(200);
   deaf[0]?.destroy();
   while (app.outgoingBytes() > 16 * mebibyte) await Bun.sleep(2);
+  expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
+});
+
+test("one client that takes nothing leaves half of the room to others", async () => {
+  const { app, url } = serve({ bodyBytesInFlightMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
+  askDeaf(url, "192.0.2.1");
+  while (app.outgoingBytes() < 16 * mebibyte) await Bun.sleep(2);
+  const again = await fetch(`${url}/long`, { headers: { "x-forwarded-for": "192.0.2.1" } });
+  expect(again.status).toBe(503);
   expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
 });
 

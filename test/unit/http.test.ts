@@ -241,21 +241,25 @@ describe("capacity", () => {
     open();
   });
 
-  test("bodies in flight are bounded in bytes and given back", async () => {
+  const proxied = { trustedProxies: ["192.0.2.7"] };
+  const postAs = (client: string, size: number): RequestInit =>
+    post("x".repeat(size), { ...json, "x-forwarded-for": client });
+
+  test("bodies in flight are bounded in bytes, for one client to half of them, and given back", async () => {
     const opened = Promise.withResolvers<void>();
-    const hold = testRoute({
-      method: "POST",
-      path: "/hold",
-      bodyBytesMax: 100,
-      handle: () => opened.promise.then(() => ({ status: 200 })),
-    });
-    const { ask, app } = testApp([hold], { limits: { ...testLimits, bodyBytesInFlightMax: 150 } });
-    const first = ask("/hold", post("x".repeat(100)));
-    while (app.inFlight().bodyBytes === 0) await Bun.sleep(1);
-    expect((await ask("/hold", post("x".repeat(100)))).status).toBe(503);
+    const handle = () => opened.promise.then(() => ({ status: 200 }));
+    const hold = testRoute({ method: "POST", path: "/hold", bodyBytesMax: 100, handle });
+    const { ask, app } = testApp([hold], { ...proxied, limits: { ...testLimits, bodyBytesInFlightMax: 250 } });
+    const begun = [ask("/hold", postAs("192.0.2.1", 100))];
+    while (app.inFlight().bodyBytes < 100) await Bun.sleep(1);
+    expect((await ask("/hold", postAs("192.0.2.1", 30))).status).toBe(503);
+    begun.push(ask("/hold", postAs("192.0.2.2", 100)));
+    while (app.inFlight().bodyBytes < 200) await Bun.sleep(1);
+    expect((await ask("/hold", postAs("192.0.2.3", 60))).status).toBe(503);
     opened.resolve();
-    await first;
+    for (const one of begun) expect((await one).status).toBe(200);
     expect(app.inFlight()).toEqual({ requests: 0, arriving: 0, bodyBytes: 0, parked: 0 });
+    expect((await ask("/hold", postAs("192.0.2.1", 100))).status).toBe(200);
   });
 
   test("bodies of the reserved lane have a bound of their own", async () => {
@@ -263,12 +267,12 @@ describe("capacity", () => {
     const handle = () => opened.promise.then(() => ({ status: 200 }));
     const shared = { method: "POST", bodyBytesMax: 100, handle } as const;
     const routes = [testRoute({ path: "/hold", ...shared }), testRoute({ path: "/ack", lane: "reserved", ...shared })];
-    const { ask, app } = testApp(routes, { limits: { ...testLimits, bodyBytesInFlightMax: 400 } });
-    const begun = Array.from({ length: 4 }, () => ask("/hold", post("x".repeat(100))));
+    const { ask, app } = testApp(routes, { ...proxied, limits: { ...testLimits, bodyBytesInFlightMax: 400 } });
+    const begun = Array.from({ length: 4 }, (_, i) => ask("/hold", postAs(`192.0.2.${i}`, 100)));
     while (app.inFlight().bodyBytes < 400) await Bun.sleep(1);
-    begun.push(ask("/ack", post("x".repeat(100))));
+    for (const client of ["192.0.2.1", "192.0.2.2"]) begun.push(ask("/ack", postAs(client, 50)));
     while (app.inFlight().bodyBytes < 500) await Bun.sleep(1);
-    expect((await ask("/ack", post("x".repeat(100)))).status).toBe(503);
+    expect((await ask("/ack", postAs("192.0.2.3", 50))).status).toBe(503);
     opened.resolve();
     for (const one of begun) expect((await one).status).toBe(200);
     expect(app.inFlight().bodyBytes).toBe(0);

@@ -5,9 +5,6 @@
  * Source: decisions section 5 "Rate limits".
  */
 
-import { encodeHex } from "../../core/bytes.ts";
-import { parseAddress, unmapAddress } from "../../core/message/address.ts";
-
 export type RateLimit = {
   readonly perSecond: number;
   readonly burst: number;
@@ -49,11 +46,4 @@ export function createRateLimiter(limit: RateLimit): RateLimiter {
       return buckets.size;
     },
   };
-}
-
-/** Whom a client's address stands for: an IPv4 address, or the /64 of an IPv6 one, which one person owns. */
-export function clientRateKey(client: string): string {
-  const address = unmapAddress(parseAddress(client));
-  if (address === null) return client.slice(0, 64);
-  return encodeHex(address.length === 4 ? address : address.subarray(0, 8));
 }

@@ -37,13 +37,14 @@ import { renderDuration } from "../../core/time.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import { gatherPolicyFacts } from "../recipients/policies.ts";
 import type { RecipientSource, Subject } from "../recipients/recipients.ts";
+import { clientKey } from "../shell/caller.ts";
 import type { Answer, Call, Operation, Route } from "../shell/http.ts";
 import type { Log } from "../shell/log.ts";
 import type { Metrics } from "../shell/metrics.ts";
 import { type CacheDoor, type Carriers, carry } from "./carry.ts";
 import type { Courier } from "./courier.ts";
 import { type RelayMetrics, relayMetrics } from "./metrics.ts";
-import { clientRateKey, createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
+import { createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
 import { createRepeats, type Repeats } from "./repeats.ts";
 import type { LiveSessions } from "./sessions.ts";
 
@@ -187,7 +188,7 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
 /** The pace of the client, asked before the body is read. */
 function paceClient(node: RelayNode, { client, nowMs }: Pick<Call, "client" | "nowMs">): Fault | null {
   if (node.options.exemptLoopback && isLoopbackAddress(client)) return null;
-  return pace(node.clients, clientRateKey(client), nowMs);
+  return pace(node.clients, clientKey(client), nowMs);
 }
 
 function pace(limiter: RateLimiter, key: string, nowMs: number): Fault | null {

@@ -15,9 +15,10 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof, sameEndpoint } from "../../core/message/proof.ts";
 import { type Replay, StoreError } from "../../storage/contract.ts";
 import type { RecipientSource } from "../recipients/recipients.ts";
+import { clientKey } from "../shell/caller.ts";
 import type { Upgrade, UpgradeContext } from "../shell/listen.ts";
 import type { Log } from "../shell/log.ts";
-import { clientRateKey, createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
+import { createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
 import {
   bearsProof,
   type ConnectTerms,
@@ -309,7 +310,7 @@ function createUpgrade(hub: Hub): Upgrade<SessionSocket> {
 async function admit(hub: Hub, request: Request, context: UpgradeContext): Promise<SessionSocket | Fault> {
   const target = parseSessionTarget(request.url);
   if (isFault(target)) return target;
-  const waitMs = hub.connects.take(clientRateKey(context.client), context.nowMs);
+  const waitMs = hub.connects.take(clientKey(context.client), context.nowMs);
   if (waitMs > 0) {
     return fault("rate_limited", "too many connections from this address", {
       retryAfterSeconds: Math.ceil(waitMs / 1_000),

@@ -5,6 +5,8 @@
  * Source: decisions section 5 ("Rate limits"), section 9, section 10 ("X-Request-Id").
  */
 import { BlockList, isIP } from "node:net";
+import { encodeHex } from "../../core/bytes.ts";
+import { parseAddress, unmapAddress } from "../../core/message/address.ts";
 
 /** Networks as `10.0.0.0/8`, single addresses, or `unix` for callers on a Unix socket. */
 export type ClientAddress = (request: Request, peer: string | null) => string;
@@ -54,6 +56,13 @@ function proxyList(networks: readonly string[]): (address: string) => boolean {
 /** IPv4 addresses that arrive mapped into IPv6 are written as IPv4. */
 function normalAddress(address: string): string {
   return /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(address) ? address.slice(7) : address;
+}
+
+/** Whom a client's address stands for: an IPv4 address, or the /64 of an IPv6 one, which one person owns. */
+export function clientKey(client: string): string {
+  const address = unmapAddress(parseAddress(client));
+  if (address === null) return client.slice(0, 64);
+  return encodeHex(address.length === 4 ? address : address.subarray(0, 8));
 }
 
 /** A network, an address or `unix`; for the check of the configuration. */

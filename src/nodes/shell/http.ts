@@ -8,7 +8,7 @@ import type { TSchema } from "@sinclair/typebox";
 import { Elysia } from "elysia";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { type ClientAddress, clientAddress, requestIdOf } from "./caller.ts";
+import { type ClientAddress, clientAddress, clientKey, requestIdOf } from "./caller.ts";
 import { type Capacity, createCapacity, type Hold, type IntakeLimits, overCapacity, readBody } from "./intake.ts";
 import { type Log, maskAddress } from "./log.ts";
 import type { Counter, Histogram, Metrics } from "./metrics.ts";
@@ -321,7 +321,7 @@ async function pass(
     requestId: requestIdOf(request.headers),
     client: shell.clientOf(request, connection.peer),
   };
-  const outcome = await boundLength(shell, request, await admit(shell, passage));
+  const outcome = await boundLength(shell, passage, await admit(shell, passage));
   const { result } = outcome;
   if (!isFault(result) && result.idleSeconds !== undefined) connection.setIdle?.(result.idleSeconds);
   const close = outcome.close || shell.draining;
@@ -343,7 +343,7 @@ async function admit(shell: Shell, passage: Passage): Promise<Outcome> {
   const paced = route.pace?.({ client: passage.client, nowMs: shell.now() }) ?? null;
   if (paced !== null) return { result: paced, close: true };
   if (!capacity.hasRoom(route.lane)) return refuseLate(shell, route.bodyBytesMax !== null);
-  const hold = capacity.hold(route.lane);
+  const hold = capacity.hold(route.lane, clientKey(passage.client));
   try {
     const body = await receive(shell, passage, hold);
     if (body === null) return await refuseLate(shell, true);
@@ -375,12 +375,12 @@ async function receive(shell: Shell, passage: Passage, hold: Hold): Promise<Uint
 }
 
 /** A long answer goes out as the client takes it; when clients keep too much waiting, 503. */
-async function boundLength(shell: Shell, request: Request, outcome: Outcome): Promise<Outcome> {
+async function boundLength(shell: Shell, passage: Passage, outcome: Outcome): Promise<Outcome> {
   const { result, close } = outcome;
-  if (isFault(result) || result.jsonBytes === undefined || request.method === "HEAD") return outcome;
+  if (isFault(result) || result.jsonBytes === undefined || passage.request.method === "HEAD") return outcome;
   const { jsonBytes, ...answer } = result;
   if (jsonBytes.length <= shortAnswerBytesMax) return outcome;
-  const content = shell.outgoing.send(jsonBytes);
+  const content = shell.outgoing.send(jsonBytes, clientKey(passage.client));
   if (content === null) return refuseLate(shell, close);
   return { result: { ...answer, body: { contentType: "application/json", content } }, close };
 }

@@ -5,6 +5,7 @@
  * Source: decisions section 9, interface "Limits".
  */
 import { type Fault, fault } from "../../core/fault.ts";
+import { createShares } from "./shares.ts";
 
 export type IntakeLimits = {
   /** Requests in work at once on the normal lane. */
@@ -16,7 +17,10 @@ export type IntakeLimits = {
   /** Refusals held back at once; beyond them a refusal is instant and ends the connection. */
   readonly parkedMax: number;
   readonly refusalDelayMs: number;
-  /** Sum of request bodies held in memory at once; the reserved lane has a quarter of it for itself besides. */
+  /**
+   * Sum of request bodies held in memory at once, of which one client gets at most half; the reserved lane
+   * has a quarter of it for itself besides.
+   */
   readonly bodyBytesInFlightMax: number;
   readonly bodyDeadlineMs: number;
 };
@@ -36,7 +40,7 @@ export type Capacity = {
   readonly enter: (lane: Lane) => (() => void) | null;
   /** For a body that is about to arrive, until it has; `null` when too many are arriving already. */
   readonly arrive: (lane: Lane) => (() => void) | null;
-  readonly hold: (lane: Lane) => Hold;
+  readonly hold: (lane: Lane, client: string) => Hold;
   /** Holds a refusal back; `false` at once when too many are held back already. */
   readonly park: () => Promise<boolean>;
   readonly inFlight: () => InFlight;
@@ -53,8 +57,10 @@ export function createCapacity(limits: IntakeLimits): Capacity {
   const inWork = { normal: 0, reserved: 0 };
   const roomOf = { normal: limits.requestsMax, reserved: limits.reservedMax };
   const arriving = { normal: 0, reserved: 0 };
-  const bodyBytes = { normal: 0, reserved: 0 };
-  const bytesMaxOf = { normal: limits.bodyBytesInFlightMax, reserved: limits.bodyBytesInFlightMax / 4 };
+  const bodies = {
+    normal: createShares(limits.bodyBytesInFlightMax, { alone: false }),
+    reserved: createShares(limits.bodyBytesInFlightMax / 4, { alone: false }),
+  };
   let parked = 0;
   const hasRoom = (lane: Lane): boolean => inWork[lane] < roomOf[lane];
   return {
@@ -73,18 +79,15 @@ export function createCapacity(limits: IntakeLimits): Capacity {
         arriving[lane] -= 1;
       });
     },
-    hold: (lane) => {
+    hold: (lane, client) => {
       let taken = 0;
       return {
         take: (bytes) => {
-          if (bodyBytes[lane] + bytes > bytesMaxOf[lane]) return false;
-          bodyBytes[lane] += bytes;
+          if (!bodies[lane].take(client, bytes)) return false;
           taken += bytes;
           return true;
         },
-        release: once(() => {
-          bodyBytes[lane] -= taken;
-        }),
+        release: once(() => bodies[lane].give(client, taken)),
       };
     },
     park: async () => {
@@ -97,7 +100,7 @@ export function createCapacity(limits: IntakeLimits): Capacity {
     inFlight: () => ({
       requests: inWork.normal + inWork.reserved,
       arriving: arriving.normal + arriving.reserved,
-      bodyBytes: bodyBytes.normal + bodyBytes.reserved,
+      bodyBytes: bodies.normal.bytes() + bodies.reserved.bytes(),
       parked,
     }),
   };

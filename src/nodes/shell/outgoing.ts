@@ -5,8 +5,10 @@
  * Cost of an unread answer without this: three copies of it for 30 s.
  * Source: decisions section 9 ("Long answers").
  */
+import { createShares } from "./shares.ts";
+
 export type OutgoingLimits = {
-  /** Sum of the long answers that clients have not taken yet. */
+  /** Sum of the long answers that clients have not taken yet; one client's are at most half of it. */
   readonly bytesMax: number;
   /** For one answer to be taken. */
   readonly deadlineMs: number;
@@ -14,7 +16,7 @@ export type OutgoingLimits = {
 
 export type Outgoing = {
   /** The content as a stream; `null` when clients keep too much waiting already. */
-  readonly send: (content: Uint8Array) => ReadableStream<Uint8Array> | null;
+  readonly send: (content: Uint8Array, client: string) => ReadableStream<Uint8Array> | null;
   readonly bytes: () => number;
 };
 
@@ -23,16 +25,13 @@ export const shortAnswerBytesMax = 64 * 1024;
 const pieceBytes = 256 * 1024;
 
 export function createOutgoing(limits: OutgoingLimits): Outgoing {
-  let bytes = 0;
+  // One answer always goes, however large it is.
+  const shares = createShares(limits.bytesMax, { alone: true });
   return {
-    bytes: () => bytes,
-    send: (content) => {
-      // One answer always goes, however large it is.
-      if (bytes > 0 && bytes + content.length > limits.bytesMax) return null;
-      bytes += content.length;
-      return inPieces(content, limits.deadlineMs, () => {
-        bytes -= content.length;
-      });
+    bytes: shares.bytes,
+    send: (content, client) => {
+      if (!shares.take(client, content.length)) return null;
+      return inPieces(content, limits.deadlineMs, () => shares.give(client, content.length));
     },
   };
 }
