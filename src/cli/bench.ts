@@ -3,13 +3,14 @@
  * envelopes for it are stored, looked for, fetched and acknowledged, and its status is read. What it stores
  * it removes again; the identity stays on the ledger.
  */
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import { cachesOf, firstDocument, register, settleRegistration } from "../client/client.ts";
 import { waitingDefault } from "../client/confirm.ts";
 import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
 import { createIdentity } from "../client/keys.ts";
 import type { Did } from "../core/did.ts";
-import { addConnectionFlags, type ConnectionFlags, parseCount, runSession, type Session } from "./connection.ts";
+import { parseBetween } from "./arguments.ts";
+import { addConnectionFlags, type ConnectionFlags, runSession, type Session } from "./connection.ts";
 import { failed } from "./outcome.ts";
 
 type BenchFlags = ConnectionFlags & {
@@ -34,18 +35,10 @@ export function registerBenchCommand(program: Command): void {
   const command = program
     .command("bench")
     .description("measure a running node from outside")
-    .option("--count <number>", "envelopes to store", parseUpTo(countMax), 2_000)
-    .option("--size <bytes>", "payload of each", parseUpTo(1_048_576), 1_024)
-    .option("--clients <number>", "requests at once", parseUpTo(1_024), 64);
+    .option("--count <number>", "envelopes to store", parseBetween(1, countMax), 2_000)
+    .option("--size <bytes>", "payload of each", parseBetween(1, 1_048_576), 1_024)
+    .option("--clients <number>", "requests at once", parseBetween(1, 1_024), 64);
   addConnectionFlags(command).action((flags: BenchFlags) => runSession(flags, (session) => bench(session, flags)));
-}
-
-function parseUpTo(max: number): (text: string) => number {
-  return (text) => {
-    const value = parseCount(text);
-    if (value < 1 || value > max) throw new InvalidArgumentError(`a number from 1 to ${max}`);
-    return value;
-  };
 }
 
 async function bench(session: Session, flags: BenchFlags): Promise<void> {

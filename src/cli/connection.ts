@@ -5,15 +5,15 @@
  * of the development mode.
  */
 import { resolve } from "node:path";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import { type Client, connect, lookUp } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/confirm.ts";
-import { ClientError, timeoutMsDefault } from "../client/http.ts";
+import { timeoutMsDefault } from "../client/http.ts";
 import { defaultKeysFolder, type Identity, listIdentities, loadIdentity } from "../client/keys.ts";
 import type { Did } from "../core/did.ts";
-import { parseDuration } from "../core/time.ts";
-import { CommandFailure, failed, machineRefusal } from "./outcome.ts";
-import { createReport, printable, type Report } from "./report.ts";
+import { parseUrl, parseWait } from "./arguments.ts";
+import { failed } from "./outcome.ts";
+import { createReport, type Report } from "./report.ts";
 
 const urlDefault = "http://127.0.0.1:7400";
 
@@ -28,10 +28,10 @@ export type ConnectionFlags = {
 
 export function addConnectionFlags(command: Command): Command {
   return command
-    .option("--url <url>", "address of all three nodes (WAYPOST_URL)")
-    .option("--directory <url>", "address of the Directory (WAYPOST_DIRECTORY_URL)")
-    .option("--relay <url>", "address of the Relay (WAYPOST_RELAY_URL)")
-    .option("--cache <url>", "address of the Cache (WAYPOST_CACHE_URL)")
+    .option("--url <url>", "address of all three nodes (WAYPOST_URL)", parseUrl)
+    .option("--directory <url>", "address of the Directory (WAYPOST_DIRECTORY_URL)", parseUrl)
+    .option("--relay <url>", "address of the Relay (WAYPOST_RELAY_URL)", parseUrl)
+    .option("--cache <url>", "address of the Cache (WAYPOST_CACHE_URL)", parseUrl)
     .option("--keys <folder>", "where keys lie (WAYPOST_KEYS; default ~/.waypost/keys)")
     .option("--json", "print the result as JSON");
 }
@@ -52,25 +52,6 @@ export function addIdentityFlag(command: Command): Command {
   return command.option("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)");
 }
 
-export function parseWait(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === null) throw new InvalidArgumentError("a duration such as 30s or 5m");
-  return ms;
-}
-
-/** Collects the addresses of an option that takes several. */
-export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
-  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
-    throw new InvalidArgumentError("an address that begins with https:// or http://");
-  }
-  return [...(before ?? []), text];
-}
-
-export function parseCount(text: string): number {
-  if (!/^[0-9]{1,9}$/.test(text)) throw new InvalidArgumentError("a whole number");
-  return Number(text);
-}
-
 export type Session = {
   readonly client: Client;
   readonly relayUrl: string;
@@ -79,20 +60,11 @@ export type Session = {
   readonly report: Report;
 };
 
-/**
- * Runs a command's work and turns what goes wrong into an exit code: 2 when something was waited for in
- * vain, 1 otherwise. With `--json` the failure is an object on standard error.
- */
+/** Runs a command's work with what it needs; what goes wrong is told by `outcome.ts`. */
 export async function runSession(flags: ConnectionFlags, work: (session: Session) => Promise<void>): Promise<void> {
   const report = createReport(flags.json === true);
   try {
     await work(openSession(flags, report));
-  } catch (error) {
-    if (error instanceof ClientError) throw renderFailure(error, flags.json === true);
-    if (error instanceof CommandFailure && flags.json === true) throw renderLocal(error.message, error.exitCode);
-    const refusal = machineRefusal(error);
-    if (refusal !== null && flags.json === true) throw renderLocal(refusal, 1);
-    throw error;
   } finally {
     report.end();
   }
@@ -111,19 +83,6 @@ function openSession(flags: ConnectionFlags, report: Report): Session {
     keysFolder: resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder()),
     report,
   };
-}
-
-/** A failure that no node told of, as `--json` shows it. */
-function renderLocal(message: string, exitCode: 1 | 2): CommandFailure {
-  return new CommandFailure(JSON.stringify({ ok: false, code: "failed", message, status: null }), exitCode);
-}
-
-function renderFailure(error: ClientError, json: boolean): CommandFailure {
-  const exitCode = error.kind === "timed_out" ? 2 : 1;
-  if (!json) return new CommandFailure(printable(`${error.message} (${error.code})`), exitCode);
-  const { expected } = error.extra;
-  const failure = { ok: false, code: error.code, message: error.message, status: error.status };
-  return new CommandFailure(JSON.stringify(expected === undefined ? failure : { ...failure, expected }), exitCode);
 }
 
 /** The identity that `--as` or the environment names, else the only one there is. */

@@ -7,6 +7,7 @@ import type { Command } from "commander";
 import { type Config, type ConfigInput, checkConfig } from "../config.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
 import { createLog } from "../nodes/shell/log.ts";
+import { parseBetween } from "./arguments.ts";
 import { failed } from "./outcome.ts";
 import { runUntilSignal } from "./serve.ts";
 
@@ -41,23 +42,17 @@ export function registerDevCommand(program: Command): void {
   program
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
-    .option("-p, --port <number>", "port on 127.0.0.1", "7400")
+    .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), 7_400)
     .option("-d, --data <folder>", "where data lie", ".waypost")
-    .action(async (options: { port: string; data: string }) => {
+    .action(async (options: { port: number; data: string }) => {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
       const folder = resolve(options.data);
-      const config = devConfig({ port: parsePort(options.port), folder });
+      const config = devConfig({ port: options.port, folder });
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStderr });
       await runUntilSignal(config, sink, ({ url }) => console.log(welcome(url, folder)));
       console.log("Stopped. Everything is kept; starting again finds it.");
       process.exit(0);
     });
-}
-
-function parsePort(text: string): number {
-  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
-  if (port < 1 || port > 65_535) throw failed("--port must be a number from 1 to 65535");
-  return port;
 }
 
 function welcome(url: string, folder: string): string {

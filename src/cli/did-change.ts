@@ -14,14 +14,13 @@ import { equalBytes } from "../core/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/did.ts";
 import { keyOfMethod, parsePublicKey, renderPublicKey } from "../core/ed25519.ts";
 import type { Intent } from "../core/identity/intent.ts";
+import { collectUrls, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   addWaitFlags,
   type ConnectionFlags,
   chooseIdentity,
-  collectUrls,
-  parseCount,
   runSession,
   type Session,
   type WaitFlags,

@@ -8,11 +8,11 @@ import type { OwnerUpdate } from "../client/change.ts";
 import { changeAsOwner } from "../client/client.ts";
 import { orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
+import { parseAmount, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   chooseIdentity,
-  parseCount,
   runSession,
   type Session,
   targetDid,
@@ -90,8 +90,8 @@ function registerRecipientPolicy(policy: Command): void {
     .option("--no-cache-eligible", "never fall back to a Cache")
     .option("--replication <number>", "how many Caches keep a copy", parseCount)
     .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
-    .option("--base-fee <amount>", "in the smallest unit")
-    .option("--per-kib-fee <amount>", "in the smallest unit")
+    .option("--base-fee <amount>", "in the smallest unit", parseAmount)
+    .option("--per-kib-fee <amount>", "in the smallest unit", parseAmount)
     .addOption(new Option("--expiration <behaviour>", "what is left after expiry").choices(behaviours));
   ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => {
     const fees = { base_fee: flags.baseFee ?? "0", per_kib_fee: flags.perKibFee ?? "0" };
@@ -142,9 +142,9 @@ function registerPersonaPolicy(policy: Command): void {
     .description("set the policy of this identity as a persona")
     .option("--allow-relay <id...>", "Relays that may deliver")
     .option("--asset <name>", "what a release costs")
-    .option("--amount <amount>", "how much of it")
+    .option("--amount <amount>", "how much of it", parseAmount)
     .addOption(new Option("--mode <behaviour>", "what is left after expiry").choices(behaviours))
-    .option("--retain-until <ms>", "epoch milliseconds");
+    .option("--retain-until <ms>", "epoch milliseconds", parseAmount);
   ownerCommand(command, "the persona policy is set", ({ did }, flags: PersonaFlags) => {
     const pricing = { asset: flags.asset ?? "", amount: flags.amount ?? "0" };
     const members = {

@@ -3,6 +3,7 @@
  * Exit code 0 ready, 1 not ready, 2 not ready within `--wait`.
  */
 import type { Command } from "commander";
+import { parseSeconds, parseUrl } from "./arguments.ts";
 import { failed, timedOut } from "./outcome.ts";
 
 const askTimeoutMs = 3_000;
@@ -12,10 +13,9 @@ export function registerHealthCommand(program: Command): void {
   program
     .command("health")
     .description("ask a node whether it is ready")
-    .argument("<url>", "base URL of the node")
-    .option("-w, --wait <seconds>", "ask again until it is", "0")
-    .action(async (url: string, options: { wait: string }) => {
-      const waitMs = Number(options.wait) * 1_000;
+    .argument("<url>", "base URL of the node", parseUrl)
+    .option("-w, --wait <duration>", "ask again until it is, at most so long: 20s, 2m", parseSeconds, 0)
+    .action(async (url: string, { wait: waitMs }: { wait: number }) => {
       const endsAtMs = performance.now() + waitMs;
       let answer = await askReadiness(url);
       while (!answer.ready && performance.now() < endsAtMs) {
@@ -29,7 +29,10 @@ export function registerHealthCommand(program: Command): void {
 
 async function askReadiness(url: string): Promise<{ readonly ready: boolean; readonly text: string }> {
   try {
-    const response = await fetch(new URL("/readyz", url), { signal: AbortSignal.timeout(askTimeoutMs), proxy: false });
+    const response = await fetch(`${url.replace(/\/+$/, "")}/readyz`, {
+      signal: AbortSignal.timeout(askTimeoutMs),
+      proxy: false,
+    });
     return { ready: response.ok, text: (await response.text()).slice(0, 4_096) };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);

@@ -158,7 +158,7 @@ export function createTeller(session: Session): (round: Round) => void {
     for (const { what, code } of [...shown.failed, ...shown.unreachable])
       if (told.size < 10_000) told.add(`${what} ${code}`);
     if (shown.received.length + shown.failed.length + shown.unreachable.length === 0) return;
-    session.report.event(renderRound(shown), describeRound(shown).join("\n"));
+    session.report.result(renderRound(shown), describeRound(shown).join("\n"));
   };
 }
 

@@ -1,24 +1,23 @@
 /**
- * How a command ends: by returning (0), or by throwing one of these (1 failed, 2 timed out). Anything
- * else that is thrown is a bug and is shown with its stack.
+ * How a command ends: by returning (0), or by throwing. A failure is told once, here: as text for a
+ * person, or with `--json` as one line, `{ok: false, code, message, status}`, whatever went wrong and
+ * wherever: a usage error, a refusal of a node or of the machine, or a bug.
  */
+import { CommanderError } from "commander";
+import { ClientError } from "../client/http.ts";
+import { printable } from "./report.ts";
 
+/** Exit code 1 failed, 2 timed out. */
 export class CommandFailure extends Error {
+  override readonly name = "CommandFailure";
   constructor(
     message: string,
     readonly exitCode: 1 | 2 = 1,
+    /** With `--json` the result has been printed already and says that it is not ok. */
+    readonly isInResult = false,
   ) {
     super(message);
-    this.name = "CommandFailure";
   }
-}
-
-/**
- * What the machine refused (a folder that may not be written, a full disk), in a line; `null` for anything
- * else. Such an error is no bug, and its stack would say nothing to the person who runs the command.
- */
-export function machineRefusal(error: unknown): string | null {
-  return error instanceof Error && "syscall" in error && "code" in error ? error.message : null;
 }
 
 /** Exit code 1. */
@@ -29,4 +28,63 @@ export function failed(message: string): CommandFailure {
 /** Exit code 2. */
 export function timedOut(message: string): CommandFailure {
   return new CommandFailure(message, 2);
+}
+
+/** Exit code 1, after a result that lists with `--json` what failed. */
+export function failedAsShown(message: string): CommandFailure {
+  return new CommandFailure(message, 1, true);
+}
+
+/** Whether the arguments ask for JSON, found without parsing them: they may be wrong. */
+export function asksForJson(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  return (end < 0 ? args : args.slice(0, end)).includes("--json");
+}
+
+/** What is printed on standard error, `null` for nothing more, and the exit code. */
+export type Ending = { readonly text: string | null; readonly exitCode: 0 | 1 | 2 };
+
+export function endingOf(error: unknown, json: boolean): Ending {
+  if (error instanceof CommanderError) return usageEnding(error, json);
+  if (error instanceof ClientError) return clientEnding(error, json);
+  if (error instanceof CommandFailure) {
+    if (!json) return { text: error.message, exitCode: error.exitCode };
+    const text = error.isInResult ? null : failureLine("failed", error.message);
+    return { text, exitCode: error.exitCode };
+  }
+  if (isMachineRefusal(error)) {
+    return { text: json ? failureLine("failed", error.message) : error.message, exitCode: 1 };
+  }
+  // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
+  const stack = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return { text: json ? failureLine("internal_error", stack) : stack, exitCode: 1 };
+}
+
+/** The parser has printed its text, or help, before it threw. */
+function usageEnding(error: CommanderError, json: boolean): Ending {
+  if (error.exitCode === 0) return { text: null, exitCode: 0 };
+  if (!json) return { text: null, exitCode: 1 };
+  const isHelp = error.code === "commander.help";
+  const message = isHelp ? "a command is missing; add --help to see which there are" : error.message;
+  return { text: failureLine("usage", message.replace(/^error: /, "")), exitCode: 1 };
+}
+
+function clientEnding(error: ClientError, json: boolean): Ending {
+  const exitCode = error.kind === "timed_out" ? 2 : 1;
+  if (!json) return { text: printable(`${error.message} (${error.code})`), exitCode };
+  const { expected } = error.extra;
+  const extra = { status: error.status, ...(expected === undefined ? {} : { expected }) };
+  return { text: failureLine(error.code, error.message, extra), exitCode };
+}
+
+function failureLine(code: string, message: string, extra: Readonly<Record<string, unknown>> = {}): string {
+  return JSON.stringify({ ok: false, code, message, status: null, ...extra });
+}
+
+/**
+ * What the machine refused: a folder that may not be written, a full disk. Such an error is no bug, and
+ * its stack would say nothing to the person who runs the command.
+ */
+function isMachineRefusal(error: unknown): error is Error {
+  return error instanceof Error && "syscall" in error && "code" in error;
 }

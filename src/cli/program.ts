@@ -2,7 +2,7 @@
  * The commands of `waypost`: each file beside this one registers its own. The exit code is 0, 1 when a
  * command failed or was misused, 2 when it waited in vain.
  */
-import { Command, CommanderError } from "commander";
+import { Command } from "commander";
 import { version } from "../version.ts";
 import { registerBenchCommand } from "./bench.ts";
 import { registerConfigCommand } from "./config.ts";
@@ -12,7 +12,7 @@ import { registerDoctorCommand } from "./doctor.ts";
 import { registerHealthCommand } from "./health.ts";
 import { registerKeyCommand } from "./key.ts";
 import { registerListenCommand } from "./listen.ts";
-import { CommandFailure, machineRefusal } from "./outcome.ts";
+import { asksForJson, endingOf } from "./outcome.ts";
 import { registerPurgeCommand } from "./purge.ts";
 import { registerQueryCommand } from "./query.ts";
 import { registerReceiveCommand } from "./receive.ts";
@@ -20,12 +20,14 @@ import { registerSendCommand } from "./send.ts";
 import { registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 
-function createProgram(): Command {
+function createProgram(json: boolean): Command {
   const program = new Command("waypost")
     .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
     .version(version)
     .exitOverride()
     .showHelpAfterError("Add --help to see how the command is used.");
+  // With --json a usage error is told like any other failure, and by nobody else.
+  if (json) program.configureOutput({ writeErr: () => undefined });
   registerDidCommand(program);
   registerSendCommand(program);
   registerReceiveCommand(program);
@@ -45,22 +47,13 @@ function createProgram(): Command {
 
 /** Runs the command that `argv` names and answers its exit code. */
 export async function runProgram(argv: readonly string[]): Promise<number> {
+  const json = asksForJson(argv.slice(2));
   try {
-    await createProgram().parseAsync([...argv]);
+    await createProgram(json).parseAsync([...argv]);
     return 0;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 1;
-    if (error instanceof CommandFailure) {
-      console.error(error.message);
-      return error.exitCode;
-    }
-    const refusal = machineRefusal(error);
-    if (refusal !== null) {
-      console.error(refusal);
-      return 1;
-    }
-    // The stack alone: the runtime would print lines of the compiled program beside it.
-    console.error(error instanceof Error ? error.stack : error);
-    return 1;
+    const { text, exitCode } = endingOf(error, json);
+    if (text !== null) console.error(text);
+    return exitCode;
   }
 }

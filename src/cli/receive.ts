@@ -6,12 +6,12 @@
 import type { Command } from "commander";
 import type { CacheClient } from "../client/cache.ts";
 import { ClientError } from "../client/http.ts";
+import { parseWait } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   type ConnectionFlags,
   chooseIdentity,
-  parseWait,
   runSession,
   type Session,
 } from "./connection.ts";
@@ -25,7 +25,7 @@ import {
   untilInterrupted,
   withInbox,
 } from "./inbox.ts";
-import { failed, timedOut } from "./outcome.ts";
+import { failedAsShown, timedOut } from "./outcome.ts";
 import { countOf } from "./report.ts";
 
 type ReceiveFlags = ConnectionFlags & {
@@ -69,7 +69,7 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
   }
   if (waitMs > 0 && round.received.length === 0 && round.failed.length === 0) throw timedOut("nothing arrived");
   session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
-  if (round.failed.length > 0) throw failed(`not received: ${countOf(round.failed.length, "message")}`);
+  if (round.failed.length > 0) throw failedAsShown(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
 async function follow(session: Session, inbox: Inbox): Promise<void> {

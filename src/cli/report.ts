@@ -1,5 +1,5 @@
 /**
- * How a client command tells what it does: the result on standard output, as text or as one JSON value;
+ * How a command tells what it does: the result on standard output, as text or as one line of JSON;
  * progress on standard error, as one line that is written over on a terminal and not at all elsewhere.
  */
 
@@ -8,10 +8,8 @@ export type Report = {
   readonly progress: (text: string) => void;
   /** Something worth knowing besides the result, on standard error. */
   readonly note: (text: string) => void;
-  /** The result, once: `json` with `--json`, else the text. */
+  /** A result, with `--json` as one line. A command that goes on has several. */
   readonly result: (json: unknown, text: string) => void;
-  /** One of several results of a command that goes on: with `--json` each is one line. */
-  readonly event: (json: unknown, text: string) => void;
   /** Clears the progress line. Idempotent. */
   readonly end: () => void;
 };
@@ -34,10 +32,6 @@ export function createReport(json: boolean): Report {
       if (!json) process.stderr.write(`${text}\n`);
     },
     result: (value, text) => {
-      end();
-      process.stdout.write(`${json ? JSON.stringify(value, null, 2) : text}\n`);
-    },
-    event: (value, text) => {
       end();
       process.stdout.write(`${json ? JSON.stringify(value) : text}\n`);
     },

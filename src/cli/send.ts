@@ -4,7 +4,7 @@
  * Source: docs/ledger.md 3.2, decisions sections 2 and 5.
  */
 import { basename } from "node:path";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import { activeDocument, senderOf } from "../client/client.ts";
 import { directoryClient } from "../client/directory.ts";
 import { removeIfThere } from "../client/files.ts";
@@ -24,13 +24,13 @@ import {
 } from "../client/send.ts";
 import { fileSource } from "../client/source.ts";
 import type { Did } from "../core/did.ts";
-import { parseDuration, renderTimestamp } from "../core/time.ts";
+import { renderTimestamp } from "../core/time.ts";
+import { parseBetween, parseCount, parseTtl } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   type ConnectionFlags,
   chooseIdentity,
-  parseCount,
   runSession,
   type Session,
   targetDid,
@@ -63,15 +63,10 @@ export function registerSendCommand(program: Command): void {
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
     .option("--retries <number>", "further attempts for each piece", parseCount, retryingDefault.retries)
-    .option("--piece-bytes <number>", "data in one envelope", parseCount);
+    .option("--piece-bytes <number>", "data in one envelope", parseBetween(1, 16_777_216));
   addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
     runSession(flags, (session) => sendFile(session, flags)),
   );
-}
-
-function parseTtl(text: string): string {
-  if (parseDuration(text) === null) throw new InvalidArgumentError("1 second to 30 days, such as 24h or 1d12h");
-  return text;
 }
 
 async function sendFile(session: Session, flags: SendFlags): Promise<void> {

@@ -3,7 +3,7 @@
  * exit code of a failure, no stack; and the same as an object with `--json`.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   executable,
@@ -22,11 +22,21 @@ const url = `http://127.0.0.1:${port}`;
 let node: RunningNode;
 const waypost = (...args: string[]): Promise<Ran> => run(args, { cwd, env: { WAYPOST_URL: url } });
 
+const takenConfiguration = `[server]
+listen = ["127.0.0.1:${port}"]
+[stores.main]
+plugin = "lmdb"
+path = "taken"
+[directory]
+enabled = true
+`;
+
 beforeAll(async () => {
   await executable();
   node = await startNode(["dev", "--port", String(port)], { cwd, url });
   writeFileSync(join(cwd, "note.txt"), "Meet me at noon.\n");
   mkdirSync(join(cwd, "folder"));
+  writeFileSync(join(cwd, "taken.toml"), takenConfiguration);
   expect((await waypost("did", "create", "--name", "alice")).code).toBe(0);
   expect((await waypost("did", "create", "--name", "bob")).code).toBe(0);
   expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(0);
@@ -36,25 +46,31 @@ afterAll(async () => {
   scratch.remove();
 });
 
+const cases: readonly (readonly string[])[] = [
+  ["receive", "--as", "bob", "--out", "note.txt"],
+  ["receive", "--as", "bob", "--out", "/proc/nowhere"],
+  ["key", "new", "/proc/nowhere"],
+  ["key", "show", "folder"],
+  ["did", "create", "--name", "carol", "--keys", "note.txt"],
+  ["did", "list", "--keys", "note.txt"],
+  ["did", "prepare", "alice", "deactivate_did", "--out", "/proc/nowhere"],
+  ["did", "submit", "folder", "--signature", "00".repeat(64)],
+  ["send", "--as", "alice", "--to", "bob", "--file", "folder"],
+  ["send", "--as", "alice", "--to", "nobody", "--file", "note.txt"],
+  ["did", "show", "alice", "--url", "http://127.0.0.1:1"],
+  ["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", "nowhere"],
+  ["did", "add-key", "#a/b", "--as", "alice"],
+  ["config", "check", "--config", "folder"],
+  ["send", "--as", "alice", "--to", "bob"],
+  ["did", "bogus"],
+  ["key", "new", "note.txt"],
+  ["key", "sign", "note.txt", "--payload", "0x"],
+  ["storage", "stats", "--config", "nowhere.toml"],
+  ["doctor", "--config", "nowhere.toml"],
+  ["purge", "--as", "bob"],
+];
+
 describe("a failure is one line and exit code 1", () => {
-  const cases: readonly (readonly string[])[] = [
-    ["receive", "--as", "bob", "--out", "note.txt"],
-    ["receive", "--as", "bob", "--out", "/proc/nowhere"],
-    ["key", "new", "/proc/nowhere"],
-    ["key", "show", "folder"],
-    ["did", "create", "--name", "carol", "--keys", "note.txt"],
-    ["did", "list", "--keys", "note.txt"],
-    ["did", "prepare", "alice", "deactivate_did", "--out", "/proc/nowhere"],
-    ["did", "submit", "folder", "--signature", "00".repeat(64)],
-    ["send", "--as", "alice", "--to", "bob", "--file", "folder"],
-    ["send", "--as", "alice", "--to", "nobody", "--file", "note.txt"],
-    ["did", "show", "alice", "--url", "http://127.0.0.1:1"],
-    ["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", "nowhere"],
-    ["did", "add-key", "#a/b", "--as", "alice"],
-    ["config", "check", "--config", "folder"],
-    ["send", "--as", "alice", "--to", "bob"],
-    ["did", "bogus"],
-  ];
   test.each(cases.map((args) => [args.join(" "), args] as const))("%s", async (_name, args) => {
     const { code, stderr } = await waypost(...args);
     const lines = stderr.trim().split("\n");
@@ -63,10 +79,84 @@ describe("a failure is one line and exit code 1", () => {
   });
 });
 
-test("with --json a folder that can't be written is an object on standard error", async () => {
-  const { code, stdout, stderr } = await waypost("receive", "--as", "bob", "--out", "note.txt", "--json");
-  expect([code, stdout]).toEqual([1, ""]);
-  expect(JSON.parse(stderr)).toMatchObject({ ok: false, code: "failed", status: null });
+describe("with --json", () => {
+  const oneLine = (text: string): unknown => {
+    expect(text.endsWith("\n") && text.indexOf("\n") === text.length - 1).toBe(true);
+    return JSON.parse(text);
+  };
+
+  test.each(cases.map((args) => [args.join(" "), args] as const))("%s fails in one line", async (_name, args) => {
+    const { code, stdout, stderr } = await waypost(...args, "--json");
+    expect([code, stdout]).toEqual([1, ""]);
+    expect(oneLine(stderr)).toMatchObject({ ok: false, code: expect.any(String), message: expect.any(String) });
+  });
+
+  test.each([
+    [["send", "--as", "alice", "--to", "bob"], "usage"],
+    [["did", "bogus"], "usage"],
+    [["did"], "usage"],
+    [["receive", "--as", "bob", "--out", "note.txt"], "failed"],
+    [["send", "--as", "alice", "--to", "bob", "--file", "folder"], "no_file"],
+    [["did", "show", "did:svc:1111111111111111"], "did_not_found"],
+  ] as const)("%p ends with the code %s", async (args, code) => {
+    const { stderr } = await waypost(...args, "--json");
+    expect(oneLine(stderr)).toMatchObject({ ok: false, code });
+  });
+
+  test("a result is one line, and one that is not ok is told once", async () => {
+    expect(oneLine((await waypost("did", "list", "--json")).stdout)).toMatchObject({ identities: expect.any(Array) });
+    const { code, stdout, stderr } = await waypost("doctor", "--config", "taken.toml", "--json");
+    expect([code, stderr]).toEqual([1, ""]);
+    expect(oneLine(stdout)).toContainEqual({
+      name: `address 127.0.0.1:${port}`,
+      ok: false,
+      detail: expect.any(String),
+    });
+  });
+
+  test("behind -- it is no option", async () => {
+    const { code, stderr } = await waypost("key", "show", "--", "--json");
+    expect([code, stderr.trim()]).toEqual([1, "--json: there is no such file"]);
+  });
+});
+
+describe("a number or a duration that is none is refused before anything is done", () => {
+  test.each([
+    [["health", url, "--wait", "abc"]],
+    [["health", url, "--wait", "-1"]],
+    [["health", url, "--wait", "1.5"]],
+    [["health", "nowhere"]],
+    [["dev", "--port", "70000"]],
+    [["bench", "--count", "1e3"]],
+    [["bench", "--clients", "0"]],
+    [["did", "create", "--name", "x", "--timeout", "0s"]],
+    [["did", "create", "--name", "x", "--url", "nowhere"]],
+    [["receive", "--as", "bob", "--out", "x", "--wait-for", "soon"]],
+    [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--ttl", "60d"]],
+    [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--retries", "-1"]],
+    [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--piece-bytes", "0"]],
+    [["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", url, "--priority", "4294967296"]],
+    [["did", "policy", "set", "--as", "alice", "--ttl-blocks", "5", "--max-bytes", "1e6"]],
+    [["did", "policy", "set", "--as", "alice", "--ttl-blocks", "5", "--max-bytes", "9", "--base-fee", "-1"]],
+    [["did", "policy", "persona", "--as", "alice", "--retain-until", "tomorrow"]],
+  ])("%p", async (args) => {
+    const { code, stderr } = await waypost(...args, "--json");
+    expect([code, JSON.parse(stderr).code]).toEqual([1, "usage"]);
+  });
+
+  test("health waits for a duration or so many seconds", async () => {
+    expect((await waypost("health", url, "--wait", "2s")).code).toBe(0);
+    expect((await waypost("health", "http://127.0.0.1:1", "--wait", "1")).code).toBe(2);
+    expect((await waypost("health", "http://127.0.0.1:1")).code).toBe(1);
+  });
+});
+
+test("looking at a store that is not there says so and makes none", async () => {
+  const { code, stdout, stderr } = await waypost("storage", "stats", "--config", "taken.toml");
+  expect([code, stdout, stderr.includes("holds no store yet")]).toEqual([1, "", true]);
+  const doctor = await waypost("doctor", "--config", "taken.toml");
+  expect(doctor.stdout).toContain("ok    store main:");
+  expect(existsSync(join(cwd, "taken"))).toBe(false);
 });
 
 test("a message that could not be written is still there", async () => {

@@ -1,0 +1,60 @@
+/**
+ * What a person types as the value of an option, checked while the command is parsed, so that a mistake
+ * is told as one and nothing is begun with it. Bounds are those of the program; a ledger or a node may
+ * take less and says so itself.
+ */
+import { InvalidArgumentError } from "commander";
+import { parseDuration, secondMs } from "../core/time.ts";
+
+/** Milliseconds of a duration such as `30s` or `5m`. */
+export function parseWait(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null) throw new InvalidArgumentError("a duration such as 30s or 5m");
+  return ms;
+}
+
+/** The same, or a bare number of seconds, 0 among them. */
+export function parseSeconds(text: string): number {
+  return /^[0-9]{1,6}$/.test(text) ? Number(text) * secondMs : parseWait(text);
+}
+
+/** A `ttl` as it goes into an envelope. */
+export function parseTtl(text: string): string {
+  if (parseDuration(text) === null) throw new InvalidArgumentError("1 second to 30 days, such as 24h or 1d12h");
+  return text;
+}
+
+const countMax = 2 ** 32 - 1;
+
+export function parseCount(text: string): number {
+  const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+  if (!(value <= countMax)) throw new InvalidArgumentError("a whole number");
+  return value;
+}
+
+export function parseBetween(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`a number from ${min} to ${max}`);
+    return value;
+  };
+}
+
+/** An unsigned integer that may be larger than a number holds exactly: kept as text. */
+export function parseAmount(text: string): string {
+  if (!/^(0|[1-9][0-9]{0,38})$/.test(text)) throw new InvalidArgumentError("a whole number without leading zeros");
+  return text;
+}
+
+/** The address of a node. */
+export function parseUrl(text: string): string {
+  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
+    throw new InvalidArgumentError("an address that begins with https:// or http://");
+  }
+  return text;
+}
+
+/** The addresses of an option that takes several. */
+export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
+  return [...(before ?? []), parseUrl(text)];
+}
