@@ -1,9 +1,14 @@
 /** The wake hook against a real listener: what it says, how seldom, and that its failures stay its own. */
 import { afterEach, describe, expect, test } from "bun:test";
+import { connect, firstDocument, register, settleRegistration } from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { createIdentity } from "../../src/client/keys.ts";
 import { utf8 } from "../../src/core/bytes.ts";
 import { sha256 } from "../../src/core/hash.ts";
 import { createWakeHook, type WakeHook, type WakeOptions, wakeDefaults } from "../../src/nodes/cache/wake.ts";
 import { createPerson } from "../support/cache-node.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes } from "../support/nodes.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);
@@ -113,5 +118,34 @@ describe("the wake hook", () => {
     await atLeast(2);
     expect(lines.length).toBeGreaterThan(0);
     expect(heard).toHaveLength(2);
+  });
+});
+
+describe("nodes of a configuration with cache.wake_url", () => {
+  test("tell the receiver of what waits, each recipient by its digest", async () => {
+    const { url, heard, atLeast } = listener(() => new Response(null, { status: 204 }));
+    const address = `127.0.0.1:${freePort()}`;
+    const nodes = await startTestNodes({
+      server: { listen: [address], drain_timeout: "2s" },
+      cache: { enabled: true, public_endpoints: [`http://${address}`], wake_url: url, wake_interval: "1s" },
+    });
+    open.push({ stop: nodes.stop });
+    const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
+    const identity = createIdentity("sleeper");
+    const document = firstDocument(identity, { relayUrl: nodes.url, cacheUrl: nodes.url });
+    const registered = await register(client, identity, { document, alias: null });
+    await settleRegistration(client, registered, { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 });
+    for (let i = 0; i < 3; i++) {
+      const timestamp = new Date().toISOString();
+      const payload = { ciphertext_b64: "AAAA" };
+      const envelope = { message_id: crypto.randomUUID(), to: identity.did, timestamp, payload };
+      const init = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(envelope) };
+      expect((await fetch(`${nodes.url}/relay`, init)).status).toBe(202);
+    }
+    await atLeast(2);
+    expect(heard.map(({ body }) => body)).toEqual([
+      { recipient_digest: digest(identity.did), count: 1 },
+      { recipient_digest: digest(identity.did), count: 2 },
+    ]);
   });
 });
