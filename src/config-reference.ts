@@ -3,6 +3,7 @@
  * both made from the schema, so that they can't say anything else.
  */
 import { type Config, configSchema } from "./config.ts";
+import { renderDurationSetting, renderSizeSetting } from "./config-forms.ts";
 
 export type Setting = {
   readonly section: string;
@@ -75,29 +76,8 @@ export function renderEffective(config: Config): string {
 
 function renderLine(setting: Setting, value: unknown): string {
   if (value === null) return `# ${setting.name} is not set`;
-  if (setting.form === "duration" && typeof value === "number") return `${setting.name} = "${durationText(value)}"`;
-  if (setting.form === "size" && typeof value === "number") return `${setting.name} = "${sizeText(value)}"`;
+  if (setting.form === "duration" && typeof value === "number")
+    return `${setting.name} = "${renderDurationSetting(value)}"`;
+  if (setting.form === "size" && typeof value === "number") return `${setting.name} = "${renderSizeSetting(value)}"`;
   return `${setting.name} = ${JSON.stringify(value)}`;
-}
-
-function durationText(ms: number): string {
-  for (const [unit, factor] of [
-    ["h", 3_600_000],
-    ["m", 60_000],
-    ["s", 1_000],
-  ] as const) {
-    if (ms > 0 && ms % factor === 0) return `${ms / factor}${unit}`;
-  }
-  return `${ms}ms`;
-}
-
-function sizeText(bytes: number): string {
-  for (const [unit, factor] of [
-    ["GiB", 2 ** 30],
-    ["MiB", 2 ** 20],
-    ["KiB", 2 ** 10],
-  ] as const) {
-    if (bytes > 0 && bytes % factor === 0) return `${bytes / factor}${unit}`;
-  }
-  return `${bytes}B`;
 }

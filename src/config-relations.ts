@@ -1,41 +1,60 @@
 /**
- * What settings must hold between each other, checked when each by itself is right.
+ * What settings must hold between each other, checked where each by itself is right.
  * Source: decisions sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import type { Config } from "./config.ts";
+import { isTold } from "./config-rest.ts";
 import { isLoopbackListener } from "./nodes/shell/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
 
-export function relationProblems(config: Config): InputProblem[] {
-  return [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
+/** `told` is what was wrong with single settings, which have their defaults here: those prove nothing. */
+export function relationProblems(config: Config, told: readonly InputProblem[]): InputProblem[] {
+  const broken = [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
+  return broken
+    .filter(({ settings }) => !settings.some((setting) => isTold(setting, told)))
+    .map(({ settings: [setting], message }) => ({ setting, message }));
 }
 
-/** `problem` when `broken`, else nothing. */
-function unless(holds: boolean, setting: string, message: string): InputProblem[] {
-  return holds ? [] : [{ setting, message }];
+/** Told under the first of the settings that it is about. */
+type Broken = { readonly settings: readonly [string, ...string[]]; readonly message: string };
+
+function unless(holds: boolean, settings: Broken["settings"], message: string): Broken[] {
+  return holds ? [] : [{ settings, message }];
 }
 
-function serverProblems({ server, directory }: Config): InputProblem[] {
+function serverProblems({ server, directory }: Config): Broken[] {
   const loopback = server.listen.every(isLoopbackListener);
   return [
     ...unless(
       !directory.enabled || directory.unsigned_updates === "deny" || loopback,
-      "directory.unsigned_updates",
+      ["directory.unsigned_updates", "server.listen"],
       '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
     ),
   ];
 }
 
-function limitProblems({ limits, server }: Config): InputProblem[] {
+function limitProblems({ limits, server }: Config): Broken[] {
   const order = "must hold: chunk_bytes_max <= unchunked_bytes_max <= body_bytes_max";
   return [
-    ...unless(limits.chunk_bytes_max <= limits.unchunked_bytes_max, "limits.chunk_bytes_max", order),
-    ...unless(limits.unchunked_bytes_max <= limits.body_bytes_max, "limits.unchunked_bytes_max", order),
-    ...unless(limits.header_bytes_max <= limits.body_bytes_max, "limits.header_bytes_max", "is above body_bytes_max"),
-    ...unless(limits.ttl_default <= limits.ttl_max, "limits.ttl_default", "is above ttl_max"),
+    ...unless(
+      limits.chunk_bytes_max <= limits.unchunked_bytes_max,
+      ["limits.chunk_bytes_max", "limits.unchunked_bytes_max"],
+      order,
+    ),
+    ...unless(
+      limits.unchunked_bytes_max <= limits.body_bytes_max,
+      ["limits.unchunked_bytes_max", "limits.body_bytes_max"],
+      order,
+    ),
+    ...unless(
+      limits.header_bytes_max <= limits.body_bytes_max,
+      ["limits.header_bytes_max", "limits.body_bytes_max"],
+      "is above body_bytes_max",
+    ),
+    ...unless(limits.ttl_default <= limits.ttl_max, ["limits.ttl_default", "limits.ttl_max"], "is above ttl_max"),
     ...unless(
       limits.body_bytes_max <= server.body_bytes_in_flight,
-      "server.body_bytes_in_flight",
+      ["server.body_bytes_in_flight", "limits.body_bytes_max"],
       "is below limits.body_bytes_max: such a body could never be read",
     ),
   ];
@@ -47,33 +66,41 @@ function limitProblems({ limits, server }: Config): InputProblem[] {
  */
 const deliveryMsMax = 20_000;
 
-function nodeProblems(config: Config): InputProblem[] {
+function nodeProblems(config: Config): Broken[] {
   const { directory, relay, cache } = config;
-  const needsSource = (node: "relay" | "cache"): InputProblem[] =>
+  const needsSource = (node: "relay" | "cache"): Broken[] =>
     unless(
       !config[node].enabled || directory.enabled || config[node].recipients !== "local",
-      `${node}.recipients`,
+      [`${node}.recipients`, "directory.enabled"],
       'is "local", but this process is no Directory: name a Directory\'s URL or a ledger',
     );
   return [
-    ...unless(directory.enabled || relay.enabled || cache.enabled, "(file)", "no node is enabled"),
+    ...unless(
+      directory.enabled || relay.enabled || cache.enabled,
+      ["(file)", "directory.enabled", "relay.enabled", "cache.enabled"],
+      "no node is enabled",
+    ),
     ...needsSource("relay"),
-    ...unless(relay.cache_reserve < relay.delivery_budget, "relay.cache_reserve", "is not below delivery_budget"),
+    ...unless(
+      relay.cache_reserve < relay.delivery_budget,
+      ["relay.cache_reserve", "relay.delivery_budget"],
+      "is not below delivery_budget",
+    ),
     ...unless(
       relay.delivery_budget + relay.live_ack_timeout <= deliveryMsMax,
-      "relay.delivery_budget",
+      ["relay.delivery_budget", "relay.live_ack_timeout"],
       "is more than 20s together with live_ack_timeout: the connection of the sender would be cut before the answer",
     ),
     ...needsSource("cache"),
     ...unless(
       !cache.enabled || cache.public_endpoints.length > 0,
-      "cache.public_endpoints",
+      ["cache.public_endpoints"],
       "a Cache needs at least one: recipients sign it",
     ),
     ...unless(
-      cache.page_bytes_max >= 1_024 && cache.recipient_bytes_max <= cache.store_bytes_max,
-      "cache.recipient_bytes_max",
-      "is above store_bytes_max, or page_bytes_max is below 1KiB",
+      cache.recipient_bytes_max <= cache.store_bytes_max,
+      ["cache.recipient_bytes_max", "cache.store_bytes_max"],
+      "is above store_bytes_max",
     ),
   ];
 }

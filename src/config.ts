@@ -6,39 +6,16 @@
  */
 import { parse as parseToml, TomlError } from "smol-toml";
 import { z } from "zod";
+import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./config-forms.ts";
 import { relationProblems } from "./config-relations.ts";
+import { withoutWrong } from "./config-rest.ts";
 import { parseNetwork } from "./core/message/address.ts";
 import { isProxyNetwork } from "./nodes/shell/caller.ts";
 import { parseListenAddress } from "./nodes/shell/listen.ts";
 import type { InputProblem } from "./storage/contract.ts";
+import { describeFinding, problemsOfIssue } from "./storage/setting-problem.ts";
 
-// --------------------------------------------------------------------------------------------- text forms
-
-const durationUnitsMs: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-  w: 604_800_000,
-};
-const sizeUnits: Readonly<Record<string, number>> = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40 };
-
-/** Milliseconds of `500ms`, `30s`, `1h30m`; `null` for anything else. */
-export function parseDurationSetting(text: string): number | null {
-  if (text.length > 40 || !/^(?:\d{1,9}(?:ms|[smhdw]))+$/.test(text)) return null;
-  let ms = 0;
-  for (const [, count, unit] of text.matchAll(/(\d+)(ms|[smhdw])/g))
-    ms += Number(count) * (durationUnitsMs[unit ?? ""] ?? 0);
-  return ms;
-}
-
-/** Bytes of `25MiB`, `4KiB`, `512B` or of a plain number; `null` for anything else. */
-export function parseSizeSetting(value: unknown): number | null {
-  if (typeof value === "number") return Number.isSafeInteger(value) && value >= 0 ? value : null;
-  const m = typeof value === "string" ? /^(\d{1,12})(B|KiB|MiB|GiB|TiB)$/.exec(value) : null;
-  return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);
-}
+// ------------------------------------------------------------------------------------- kinds of settings
 
 type Range = { readonly min?: number; readonly max?: number };
 
@@ -47,8 +24,10 @@ const duration = (text: string, range: Range = {}) =>
     .unknown()
     .transform((value, context) => {
       const ms = typeof value === "string" ? parseDurationSetting(value) : null;
-      if (ms !== null && ms >= (range.min ?? 1) && ms <= (range.max ?? 366 * 86_400_000)) return ms;
-      context.addIssue(ms === null ? 'must be a duration such as "30s" or "1h30m"' : "is out of range");
+      const { min = 1, max = 366 * 86_400_000 } = range;
+      if (ms !== null && ms >= min && ms <= max) return ms;
+      const bounds = `must be from ${renderDurationSetting(min)} to ${renderDurationSetting(max)}`;
+      context.addIssue(ms === null ? 'must be a duration such as "30s" or "1h30m"' : bounds);
       return z.NEVER;
     })
     .prefault(text)
@@ -59,8 +38,10 @@ const size = (text: string, range: Range = {}) =>
     .unknown()
     .transform((value, context) => {
       const bytes = parseSizeSetting(value);
-      if (bytes !== null && bytes >= (range.min ?? 1) && bytes <= (range.max ?? Number.MAX_SAFE_INTEGER)) return bytes;
-      context.addIssue(bytes === null ? 'must be a size such as "25MiB" or a number of bytes' : "is out of range");
+      const { min = 1, max = Number.MAX_SAFE_INTEGER } = range;
+      if (bytes !== null && bytes >= min && bytes <= max) return bytes;
+      const bounds = `must be from ${renderSizeSetting(min)} to ${renderSizeSetting(max)}`;
+      context.addIssue(bytes === null ? 'must be a size such as "25MiB" or a number of bytes' : bounds);
       return z.NEVER;
     })
     .prefault(text)
@@ -68,11 +49,11 @@ const size = (text: string, range: Range = {}) =>
 
 const count = (value: number, range: Range = {}) =>
   z
-    .int("must be a whole number")
+    .int()
     .min(range.min ?? 1)
     .max(range.max ?? 1_000_000_000)
     .prefault(value);
-const flag = (value: boolean) => z.boolean("must be true or false").prefault(value);
+const flag = (value: boolean) => z.boolean().prefault(value);
 const name = z.string().regex(/^[a-z][a-z0-9_-]{0,31}$/, "must be a name of a-z, 0-9, _ and -");
 const text = z.string().min(1).max(2_048);
 const listOf = (entry: typeof text) => z.array(entry).max(1_000).prefault([]);
@@ -289,7 +270,9 @@ const cacheSchema = z.strictObject({
   store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
   store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
   page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one answer.")),
-  page_bytes_max: size("1MiB", { max: 16 << 20 }).meta(doc("Bytes of envelopes in one answer, past the first.")),
+  page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
+    doc("Bytes of envelopes in one answer, past the first."),
+  ),
   summary_entries_max: count(1_000, { max: 10_000 }).meta(doc("Ids in one answer of a summary.")),
   ack_ids_max: count(1_000, { max: 4_000 }).meta(doc("Ids in one acknowledgement.")),
   streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
@@ -323,7 +306,12 @@ export type ConfigInput = z.input<typeof configSchema>;
 
 export type ConfigResult =
   | { readonly ok: true; readonly config: Config }
-  | { readonly ok: false; readonly problems: readonly InputProblem[] };
+  | {
+      readonly ok: false;
+      readonly problems: readonly InputProblem[];
+      /** The configuration as it is without the wrong settings, for who looks for more problems in it. */
+      readonly rest: Config | null;
+    };
 
 /** Reads the text of a TOML file. */
 export function parseConfig(text: string): ConfigResult {
@@ -333,24 +321,27 @@ export function parseConfig(text: string): ConfigResult {
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
     const message = `line ${error.line}, column ${error.column}: ${error.message.split("\n")[0]}`;
-    return { ok: false, problems: [{ setting: "(file)", message }] };
+    return { ok: false, problems: [{ setting: "(file)", message }], rest: null };
   }
   return checkConfig(input);
 }
 
+const wording = { error: describeFinding };
+
 /** Checks a value of the shape of the file, its relations included. */
 export function checkConfig(input: unknown): ConfigResult {
-  const parsed = configSchema.safeParse(input, { reportInput: false });
-  if (!parsed.success) return { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue) };
-  const problems = relationProblems(parsed.data);
-  return problems.length === 0 ? { ok: true, config: parsed.data } : { ok: false, problems };
+  const parsed = configSchema.safeParse(input, wording);
+  if (!parsed.success) return checkRest(input, parsed.error.issues);
+  const problems = relationProblems(parsed.data, []);
+  return problems.length === 0 ? { ok: true, config: parsed.data } : { ok: false, problems, rest: parsed.data };
 }
 
-function problemsOfIssue(issue: z.core.$ZodIssue): InputProblem[] {
-  const setting = issue.path.join(".");
-  if (issue.code === "unrecognized_keys") {
-    return issue.keys.map((key) => ({ setting: setting === "" ? key : `${setting}.${key}`, message: "is no setting" }));
-  }
-  if (issue.code === "invalid_key") return [{ setting, message: "must be a name of a-z, 0-9, _ and -" }];
-  return [{ setting, message: issue.message }];
+function checkRest(input: unknown, issues: readonly z.core.$ZodIssue[]): ConfigResult {
+  const problems = issues.flatMap(problemsOfIssue);
+  const wrong = issues.flatMap((issue) =>
+    issue.code === "unrecognized_keys" ? issue.keys.map((key) => [...issue.path, key]) : [issue.path],
+  );
+  const rest = configSchema.safeParse(withoutWrong(input, wrong), wording);
+  if (!rest.success) return { ok: false, problems, rest: null };
+  return { ok: false, problems: [...problems, ...relationProblems(rest.data, problems)], rest: rest.data };
 }

@@ -64,8 +64,10 @@ describe("import walls", () => {
   test("only main, config and the version stand outside the rooms", () => {
     const outside = sources.map(([path]) => path).filter((path) => roomOf(path) === ".");
     expect(outside.sort()).toEqual([
+      "src/config-forms.ts",
       "src/config-reference.ts",
       "src/config-relations.ts",
+      "src/config-rest.ts",
       "src/config.ts",
       "src/main.ts",
       "src/version.ts",

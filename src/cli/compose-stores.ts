@@ -5,7 +5,15 @@
 import type { Config } from "../config.ts";
 import { builtInPlugins } from "../plugins/index.ts";
 import { loadPlugins } from "../plugins/load.ts";
-import { type Need, type OpenStores, openStores, type StoreConfiguration, storeProblems } from "../storage/bind.ts";
+import {
+  type Need,
+  neededStores,
+  type OpenStep,
+  type OpenStores,
+  openStores,
+  type StoreConfiguration,
+  storeProblems,
+} from "../storage/bind.ts";
 import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { failed } from "./outcome.ts";
 
@@ -25,11 +33,19 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
 
 /** Opens what the nodes need. Problems of the configuration and of the stores are told in one failure. */
 export async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
-  const opened = await openStores(await storeConfiguration(config), environment).catch((error: unknown) => {
-    throw error instanceof StoreError ? failed(error.message) : error;
-  });
+  const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
   if (!Array.isArray(opened)) return opened;
   throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+}
+
+/** What a store says when it can't be opened is for the person who runs the command. */
+export function toFailure(error: unknown): never {
+  throw error instanceof StoreError ? failed(error.message) : error;
+}
+
+/** The stores that the nodes of a configuration need, to be looked at one by one. */
+export async function storesOf(config: Config): Promise<OpenStep[]> {
+  return neededStores(await storeConfiguration(config));
 }
 
 /** What a `202` promises must survive the death of the machine, so every need asks for `flushed`. */

@@ -6,6 +6,7 @@ import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { type Config, parseConfig } from "../config.ts";
 import { renderEffective, renderReference } from "../config-reference.ts";
+import { isTold } from "../config-rest.ts";
 import { checkStores } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
 import { countOf } from "./report.ts";
@@ -37,14 +38,16 @@ export function registerConfigCommand(program: Command): void {
     });
 }
 
-/** The configuration of a file; throws a failure that lists every problem. */
+/** The configuration of a file; throws a failure that lists every problem, those of the stores included. */
 export async function readConfig(file: string): Promise<Config> {
   if (!existsSync(file)) throw failed(`${file}: there is no such file`);
   const result = parseConfig(await Bun.file(file).text());
-  if (!result.ok) throw problemReport(file, result.problems);
-  const problems = await checkStores(result.config);
-  if (problems.length > 0) throw problemReport(file, problems);
-  return result.config;
+  const told = result.ok ? [] : result.problems;
+  const config = result.ok ? result.config : result.rest;
+  const ofStores = config === null ? [] : await checkStores(config);
+  const problems = [...told, ...ofStores.filter(({ setting }) => !isTold(setting, told))];
+  if (config === null || problems.length > 0) throw problemReport(file, problems);
+  return config;
 }
 
 function problemReport(file: string, problems: readonly { setting: string; message: string }[]) {

@@ -2,16 +2,19 @@
  * `waypost doctor`: whether this machine and this configuration can run the nodes, told as a list of what
  * was looked at. It opens the stores, so it must not run beside the nodes themselves.
  */
-import { statfsSync } from "node:fs";
+import { accessSync, constants, existsSync, statfsSync } from "node:fs";
 import { createServer } from "node:net";
+import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import type { Config } from "../config.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
 import { parseListenAddress } from "../nodes/shell/listen.ts";
+import type { OpenStep } from "../storage/bind.ts";
 import { version } from "../version.ts";
-import { openConfiguredStores } from "./compose-stores.ts";
+import { storesOf } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { failed } from "./outcome.ts";
+import { failedAsShown } from "./outcome.ts";
+import { createReport } from "./report.ts";
 
 type Finding = { readonly name: string; readonly ok: boolean; readonly detail: string };
 
@@ -36,11 +39,11 @@ export function registerDoctorCommand(program: Command): void {
         environment(),
         ...disks(config),
         ...(await addresses(config)),
-        await stores(config),
+        ...(await stores(config)),
       ];
-      if (options.json) console.log(JSON.stringify(findings, null, 2));
-      else for (const { name, ok, detail } of findings) console.log(`${ok ? "ok  " : "FAIL"}  ${name}: ${detail}`);
-      if (findings.some((finding) => !finding.ok)) throw failed("not everything is in order");
+      const lines = findings.map(({ name, ok, detail }) => `${ok ? "ok  " : "FAIL"}  ${name}: ${detail}`);
+      createReport(options.json === true).result(findings, lines.join("\n"));
+      if (findings.some((finding) => !finding.ok)) throw failedAsShown("not everything is in order");
     });
 }
 
@@ -59,31 +62,31 @@ function environment(): Finding {
   };
 }
 
-/** Every store option that is called `path` names a place on a disk. */
+/** Every store option that is called `path` or `outbox` names a folder on a disk. */
 function disks(config: Config): Finding[] {
-  const paths = Object.entries(config.stores).flatMap(([name, options]) =>
-    typeof options["path"] === "string" ? [[name, options["path"]] as const] : [],
+  const folders = Object.entries(config.stores).flatMap(([name, options]) =>
+    ["path", "outbox"].flatMap((option) =>
+      typeof options[option] === "string" ? [[name, resolve(options[option])] as const] : [],
+    ),
   );
-  return paths.map(([name, path]) => {
-    const freeBytes = freeSpace(path);
-    if (freeBytes === null) return { name: `disk of store ${name}`, ok: false, detail: `${path} can't be read` };
-    const ok = freeBytes >= freeBytesMin;
-    return { name: `disk of store ${name}`, ok, detail: `${(freeBytes / 2 ** 30).toFixed(1)} GiB free for ${path}` };
-  });
+  return folders.map(([name, folder]) => ({ name: `disk of store ${name}`, ...disk(folder) }));
 }
 
-/** Free bytes where the path lies or will lie. */
-function freeSpace(path: string): number | null {
-  for (let at = path; at !== ""; at = at.includes("/") ? at.slice(0, at.lastIndexOf("/")) : "") {
-    try {
-      const { bavail, bsize } = statfsSync(at);
-      return bavail * bsize;
-    } catch {
-      // The path does not stand yet: its parent decides.
-    }
+function disk(folder: string): Omit<Finding, "name"> {
+  try {
+    const at = nearest(folder);
+    accessSync(at, constants.R_OK | constants.W_OK | constants.X_OK);
+    const { bavail, bsize } = statfsSync(at);
+    const gibibytes = ((bavail * bsize) / 2 ** 30).toFixed(1);
+    return { ok: bavail * bsize >= freeBytesMin, detail: `${gibibytes} GiB free for ${folder}` };
+  } catch (error) {
+    return { ok: false, detail: error instanceof Error ? error.message : String(error) };
   }
-  const { bavail, bsize } = statfsSync(path.startsWith("/") ? "/" : ".");
-  return bavail * bsize;
+}
+
+/** The folder, or the nearest above it that is there: where it will be made. */
+function nearest(folder: string): string {
+  return existsSync(folder) || dirname(folder) === folder ? folder : nearest(dirname(folder));
 }
 
 function addresses(config: Config): Promise<Finding[]> {
@@ -106,17 +109,29 @@ function canListen(address: string): Promise<string | null> {
   });
 }
 
-async function stores(config: Config): Promise<Finding> {
-  const quiet = { now: Date.now, log: () => undefined, fatal: () => undefined };
+/** A store that is not there is no fault and is not made here: it would belong to whoever runs this. */
+async function stores(config: Config): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  for (const step of await storesOf(config)) {
+    const absence = step.absence();
+    findings.push({
+      name: `store ${step.name}`,
+      ...(absence === null ? await openOnce(step) : { ok: true, detail: `${absence}; it is made when a node starts` }),
+    });
+  }
+  return findings;
+}
+
+async function openOnce({ open }: OpenStep): Promise<Omit<Finding, "name">> {
   try {
-    const opened = await openConfiguredStores(config, quiet);
+    const store = await open({ now: Date.now, log: () => undefined, fatal: () => undefined });
     try {
-      await opened.probe();
-      return { name: "stores", ok: true, detail: [...opened.stores.keys()].join(", ") || "none" };
+      await store.probe();
+      return { ok: true, detail: `${store.plugin}, offers ${Object.keys(store.capabilities).join(", ")}` };
     } finally {
-      await opened.close();
+      await store.close();
     }
   } catch (error) {
-    return { name: "stores", ok: false, detail: error instanceof Error ? error.message : String(error) };
+    return { ok: false, detail: error instanceof Error ? error.message : String(error) };
   }
 }

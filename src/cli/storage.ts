@@ -3,9 +3,12 @@
  * run beside the nodes themselves; running nodes tell the same at `/metrics`.
  */
 import type { Command } from "commander";
+import type { OpenStep } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
-import { openConfiguredStores } from "./compose-stores.ts";
+import { storesOf, toFailure } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
+import { failed } from "./outcome.ts";
+import { createReport } from "./report.ts";
 
 type StoreReport = {
   readonly name: string;
@@ -25,21 +28,33 @@ export function registerStorageCommand(program: Command): void {
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print JSON")
     .action(async (options: { config: string; json?: boolean }) => {
-      const config = await readConfig(options.config);
-      const opened = await openConfiguredStores(config, {
-        now: Date.now,
-        log: () => undefined,
-        fatal: (reason) => {
-          throw new Error(reason);
-        },
-      });
-      try {
-        const reports = await Promise.all([...opened.stores].map(([name, store]) => reportStore(name, store)));
-        console.log(options.json ? JSON.stringify(reports, null, 2) : reports.map(renderReport).join("\n\n"));
-      } finally {
-        await opened.close();
-      }
+      const reports = await reportStores(await storesOf(await readConfig(options.config)));
+      createReport(options.json === true).result(reports, reports.map(renderReport).join("\n\n"));
     });
+}
+
+/** Who only looks makes nothing: a store that is not there is told before any is opened. */
+async function reportStores(steps: readonly OpenStep[]): Promise<StoreReport[]> {
+  const absent = steps.flatMap(({ name, absence }) => {
+    const reason = absence();
+    return reason === null ? [] : [`store "${name}": ${reason}; it is made when a node starts`];
+  });
+  if (absent.length > 0) throw failed(absent.join("\n"));
+  const reports: StoreReport[] = [];
+  for (const step of steps) reports.push(await reportOpened(step));
+  return reports;
+}
+
+async function reportOpened({ name, open }: OpenStep): Promise<StoreReport> {
+  const fatal = (reason: string) => {
+    throw new Error(reason);
+  };
+  const store = await open({ now: Date.now, log: () => undefined, fatal }).catch(toFailure);
+  try {
+    return await reportStore(name, store);
+  } finally {
+    await store.close();
+  }
 }
 
 async function reportStore(name: string, store: Store): Promise<StoreReport> {

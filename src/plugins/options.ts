@@ -4,13 +4,17 @@
  */
 import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
+import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
 
-export function problemsOf(error: z.ZodError): InputProblem[] {
-  return error.issues.flatMap((issue) => {
-    const at = issue.path.map(String).join(".");
-    if (issue.code !== "unrecognized_keys") return [{ setting: at, message: issue.message }];
-    return issue.keys.map((key) => ({ setting: at === "" ? key : `${at}.${key}`, message: "unknown setting" }));
-  });
+export type ParsedOptions<Options> =
+  | { readonly ok: true; readonly options: Options }
+  | { readonly ok: false; readonly problems: InputProblem[] };
+
+export function parseWith<Schema extends z.ZodType>(schema: Schema, input: unknown): ParsedOptions<z.output<Schema>> {
+  const parsed = schema.safeParse(input ?? {}, { error: describeFinding });
+  return parsed.success
+    ? { ok: true, options: parsed.data }
+    : { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue) };
 }
 
 export const textLengthMax = 512;

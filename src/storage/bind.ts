@@ -18,10 +18,12 @@ import {
 export type ConfigurablePlugin = {
   readonly name: string;
   readonly provides: readonly CapabilityName[];
-  configure(
-    options: unknown,
-  ):
-    | { readonly ok: true; readonly open: (environment: StoreEnvironment) => Promise<Store> }
+  configure(options: unknown):
+    | {
+        readonly ok: true;
+        readonly open: (environment: StoreEnvironment) => Promise<Store>;
+        readonly absence: () => string | null;
+      }
     | { readonly ok: false; readonly problems: InputProblem[] };
 };
 
@@ -32,7 +34,12 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
     configure(input) {
       const parsed = plugin.parseOptions(input);
       if (!parsed.ok) return parsed;
-      return { ok: true, open: (environment) => plugin.open(parsed.options, environment) };
+      const { options } = parsed;
+      return {
+        ok: true,
+        open: (environment) => plugin.open(options, environment),
+        absence: () => plugin.absence?.(options) ?? null,
+      };
     },
   };
 }
@@ -73,11 +80,22 @@ export type OpenStores = {
   close(): Promise<void>;
 };
 
-type OpenStep = { readonly name: string; readonly open: (environment: StoreEnvironment) => Promise<Store> };
+/** One store that a need names, before it is opened. */
+export type OpenStep = {
+  readonly name: string;
+  readonly open: (environment: StoreEnvironment) => Promise<Store>;
+  /** What is missing for it to be there, or `null`; nothing is made by asking. */
+  readonly absence: () => string | null;
+};
 
 /** What is wrong with the configuration, without opening anything. Empty when it can be opened. */
 export function storeProblems(configuration: StoreConfiguration): InputProblem[] {
   return plan(configuration).problems;
+}
+
+/** The stores that are needed, each to be opened by itself, for who looks at them without running nodes. */
+export function neededStores(configuration: StoreConfiguration): OpenStep[] {
+  return plan(configuration).steps;
 }
 
 /**
@@ -93,7 +111,7 @@ export async function openStores(
   if (problems.length > 0) return problems;
   const stores = new Map<string, Store>();
   try {
-    for (const { name, open } of steps) stores.set(name, await openNamed(name, () => open(named(environment, name))));
+    for (const { name, open } of steps) stores.set(name, await open(environment));
   } catch (error) {
     await closeAll(stores.values()).catch(() => {});
     throw error;
@@ -109,7 +127,15 @@ export async function openStores(
 function plan(configuration: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
   const needs = needProblems(configuration);
   const { steps, problems } = checkedStores(configuration);
-  return { steps, problems: [...needs, ...problems] };
+  return { steps, problems: [...onlyOnce(needs), ...problems] };
+}
+
+/** A node may need several things of one store that is not there. */
+function onlyOnce(problems: readonly InputProblem[]): InputProblem[] {
+  return problems.filter(
+    ({ setting, message }, at) =>
+      problems.findIndex((one) => one.setting === setting && one.message === message) === at,
+  );
 }
 
 function needProblems({ stores, plugins, needs }: StoreConfiguration): InputProblem[] {
@@ -150,7 +176,10 @@ function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreCon
       for (const { setting, message } of configured.problems) {
         problems.push({ setting: setting === "" ? `stores.${name}` : `stores.${name}.${setting}`, message });
       }
-    } else if (needs.some((need) => need.store === name)) steps.push({ name, open: configured.open });
+    } else if (needs.some((need) => need.store === name)) {
+      const open = (environment: StoreEnvironment) => openNamed(name, () => configured.open(named(environment, name)));
+      steps.push({ name, open, absence: configured.absence });
+    }
   }
   return { steps, problems };
 }

@@ -260,6 +260,11 @@ export interface StoragePlugin<Options = unknown> {
   /** Turns the configured table into options, or answers every problem with its setting's name. */
   parseOptions(input: unknown): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
+  /**
+   * What is missing for a store to be there, or `null` when it was begun; nothing is made by asking. For
+   * who only wants to look. A plugin without it is opened to find out.
+   */
+  absence?(options: Options): string | null;
 }
 
 export type InputProblem = { readonly setting: string; readonly message: string };

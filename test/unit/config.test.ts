@@ -3,7 +3,8 @@
  * that the reference in the documentation is the one the schema gives.
  */
 import { describe, expect, test } from "bun:test";
-import { checkConfig, parseConfig, parseDurationSetting, parseSizeSetting } from "../../src/config.ts";
+import { checkConfig, parseConfig } from "../../src/config.ts";
+import { parseDurationSetting, parseSizeSetting } from "../../src/config-forms.ts";
 import { listSettings, renderEffective, renderReference } from "../../src/config-reference.ts";
 
 const allInOne = `
@@ -84,12 +85,42 @@ listn = 1
 allow_private = ["10.0.0.0/8", "home"]
 `;
   expect(problemsOf(text).sort()).toEqual([
+    "(file)",
     "relay.allow_private.1",
     "server.admin_listen.0",
     "server.listen.1",
     "server.listn",
     "server.trusted_proxies.0",
   ]);
+});
+
+test("what settings lack between each other is told beside those that are wrong by themselves", () => {
+  const text = `${allInOne}colour = 1\n[limits]\nchunk_bytes_max = "17MiB"\nttl_max = "soon"\nttl_default = "72h"\n`;
+  // The default life is not held against a longest life that nobody knows.
+  expect(problemsOf(text).sort()).toEqual(["cache.colour", "limits.chunk_bytes_max", "limits.ttl_max"]);
+});
+
+describe("wording", () => {
+  const messageOf = (text: string): string | undefined => {
+    const result = parseConfig(text);
+    return result.ok ? undefined : result.problems[0]?.message;
+  };
+  test.each([
+    ["[stores.main]", "is missing"],
+    ['server.listen = "127.0.0.1:1"', "must be a list in square brackets"],
+    ["server.listen = []", "must have at least 1 entries"],
+    ["server.requests_max = 0", "must be at least 1"],
+    ["server.requests_max = 1.5", "must be a whole number"],
+    ['server.log_level = "loud"', 'must be "debug" or "info" or "warn" or "error"'],
+    ["server.drain_timeout = 30", 'must be a duration such as "30s" or "1h30m"'],
+    ['server.drain_timeout = "2h"', "must be from 0ms to 1h"],
+    ['limits.body_bytes_max = "2GiB"', "must be from 1KiB to 1GiB"],
+    ['relay.public_id = ""', "must not be empty"],
+    ['cache.enabled = "true"', "must be true or false"],
+    ["cache = 1", "must be a table of settings"],
+    ["[stores.Main]", "must be a name of a-z, 0-9, _ and -"],
+    ["server.colour = 1", "is no setting"],
+  ])("%s: %s", (text, message) => expect(messageOf(text)).toBe(message));
 });
 
 describe("relations", () => {

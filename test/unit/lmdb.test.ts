@@ -76,18 +76,62 @@ describe("the directory of a store", () => {
     await (await openLmdb(options(path), testEnvironment())).close();
   });
 
-  test("with another format is refused by name", async () => {
+  /** Puts one value into one database of an LMDB file, as another program would. */
+  async function putForeign(path: string, database: string, [key, value]: readonly [string, string]): Promise<void> {
+    const { open } = await import("lmdb");
+    const root = open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 });
+    const opened = root.openDB<Buffer, Buffer>({ name: database, encoding: "binary", keyEncoding: "binary" });
+    await opened.put(Buffer.from(key), Buffer.from(value));
+    await root.close();
+  }
+
+  test.each(["1", "9"])("with format %s says so and what to do, and is left as it is", async (number) => {
     const path = folder();
     const store = await openLmdb(options(path), testEnvironment());
     await store.close();
-    const { open } = await import("lmdb");
-    const root = open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 });
-    const meta = root.openDB<Buffer, Buffer>({ name: "meta", encoding: "binary", keyEncoding: "binary" });
-    await meta.put(Buffer.from("format"), Buffer.from("waypost lmdb store, format 9"));
-    await root.close();
+    await putForeign(path, "meta", ["format", `waypost lmdb store, format ${number}`]);
+    const before = readFileSync(join(path, "data.mdb")).toBase64();
     const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
-    expect(codeOf(error)).toBe("corrupt");
-    expect((error as Error).message).toContain("format 9");
+    expect(codeOf(error)).toBe("unavailable");
+    for (const part of [path, `has format ${number}`, "reads format 2", "Start the version that wrote it"])
+      expect((error as Error).message).toContain(part);
+    expect(readFileSync(join(path, "data.mdb")).toBase64() === before).toBe(true);
+  });
+
+  test.each([
+    ["with databases of another program", "songs", ["a", "b"]],
+    ["with a mark of another program", "meta", ["format", "songs 1"]],
+    ["with our databases, filled, and no mark", "receipts", ["a", "b"]],
+  ] as const)("%s is no store", async (_name, database, pair) => {
+    const path = folder();
+    mkdirSync(path);
+    await putForeign(path, database, pair);
+    const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
+    expect([codeOf(error), (error as Error).message.includes("no store of waypost")]).toEqual(["unavailable", true]);
+    await expectFree(path);
+  });
+
+  /** After a refusal nobody holds the folder. */
+  async function expectFree(path: string): Promise<void> {
+    rmSync(join(path, "data.mdb"));
+    await (await openLmdb(options(path), testEnvironment())).close();
+  }
+
+  test("that was begun and never marked is begun again", async () => {
+    const path = folder();
+    mkdirSync(path);
+    const { open } = await import("lmdb");
+    await open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 }).close();
+    await (await openLmdb(options(path), testEnvironment())).close();
+    await (await openLmdb(options(path), testEnvironment())).close();
+  });
+
+  test("says whether a store is there, and asking makes none", async () => {
+    const path = folder();
+    expect(lmdbPlugin.absence?.(options(path))).toContain(path);
+    expect(existsSync(path)).toBe(false);
+    await (await openLmdb(options(path), testEnvironment())).close();
+    expect(lmdbPlugin.absence?.(options(path))).toBeNull();
   });
 });
 

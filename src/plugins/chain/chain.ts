@@ -3,9 +3,11 @@
  * mailboxes, claims and receipts stay with another store.
  * Source: decisions sections 1, 4 and 10.
  */
+import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
-import { problemsOf } from "../options.ts";
+import { environmentAbsence } from "../lmdb/environment.ts";
+import { parseWith } from "../options.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -67,12 +69,10 @@ export type ChainOptions = z.output<typeof optionsSchema>;
 export const chainPlugin: StoragePlugin<ChainOptions> = {
   name: "chain",
   provides: ["ledger"],
-  parseOptions(input) {
-    const parsed = optionsSchema.safeParse(input ?? {});
-    return parsed.success ? { ok: true, options: parsed.data } : { ok: false, problems: problemsOf(parsed.error) };
-  },
+  parseOptions: (input) => parseWith(optionsSchema, input),
   async open(options, environment) {
     const { openChain } = await import("./store.ts");
     return openChain(options, environment);
   },
+  absence: ({ outbox }) => environmentAbsence(resolve(outbox)),
 };

@@ -26,7 +26,12 @@ export const databaseNames = [
 ] as const;
 export type DatabaseName = (typeof databaseNames)[number];
 
-const format = "waypost lmdb store, format 1";
+/**
+ * The mark of what is in a folder, written once. Its number is raised whenever a key or a value is laid
+ * out differently, so that no program ever reads what another version meant otherwise.
+ */
+const formatText = "waypost lmdb store, format ";
+const formatNumber = 2;
 const formatKey = Buffer.from("format");
 const dataFile = "data.mdb";
 const commitsMax = 4_096;
@@ -80,20 +85,28 @@ export type EnvironmentOptions = {
   readonly commitMsMax?: number;
 };
 
+/** What is missing for `path` to hold an environment, or `null`. */
+export function environmentAbsence(path: string): string | null {
+  return existsSync(join(path, dataFile)) ? null : `${path} holds no store yet`;
+}
+
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
   const { path } = options;
   prepareDirectory(path);
   const lock = takeLock(path);
   try {
-    const isNew = !existsSync(join(path, dataFile));
     const root = openRoot(path);
+    const isMarked = await readMark(root, path).catch(async (error: unknown) => {
+      await root.close();
+      throw error;
+    });
     const databases = openDatabases(root);
     // The library syncs the file but never the directories that name it.
     for (const directory of [path, dirname(path)]) syncDirectory(directory);
     const disk = options.disk ?? openDisk(join(path, dataFile));
     const running = new Running(options, root, databases, disk, lock);
     try {
-      await running.checkFormat(isNew);
+      if (!isMarked) await running.mark();
     } catch (error) {
       await running.close();
       throw error;
@@ -161,6 +174,32 @@ function openRoot(path: string): RootDatabase<Buffer, Buffer> {
   }
 }
 
+/**
+ * Whether the environment bears the mark of this format; `false` where it bears none and is empty. Any
+ * other is refused before a single page of it is written.
+ */
+async function readMark(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
+  // The library ends the names of databases with a NUL.
+  const names = [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
+  if (names.some((name) => !databaseNames.includes(name as DatabaseName))) throw notOurs(path);
+  if (!names.includes("meta")) return false;
+  const meta = root.openDB<Buffer, Buffer>({ name: "meta", encoding: "binary", keyEncoding: "binary" });
+  const found = meta.get(formatKey);
+  if (found === undefined) return false;
+  const text = Buffer.from(found).toString();
+  if (text === `${formatText}${formatNumber}`) return true;
+  if (!text.startsWith(formatText)) throw notOurs(path);
+  throw new StoreError(
+    "unavailable",
+    `${path} was written by another version of waypost: it has format ${text.slice(formatText.length)}, and this ` +
+      `version reads format ${formatNumber}. Start the version that wrote it, or move the folder away to begin anew`,
+  );
+}
+
+function notOurs(path: string): StoreError {
+  return new StoreError("unavailable", `${path} holds an LMDB file that is no store of waypost; name another folder`);
+}
+
 function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName, Database<Buffer, Buffer>> {
   const opened = databaseNames.map((name) => {
     return [name, root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" })] as const;
@@ -205,19 +244,11 @@ class Running implements Environment {
     };
   }
 
-  async checkFormat(isNew: boolean): Promise<void> {
-    const found = this.get("meta", formatKey);
-    if (found !== null) {
-      const text = new TextDecoder().decode(found);
-      if (text === format) return;
-      throw new StoreError("corrupt", `${this.options.path} holds a "${text}", this program needs a "${format}"`);
-    }
-    if (!isNew && databaseNames.some((name) => this.lastKey(name) !== null)) {
-      throw new StoreError("corrupt", `${this.options.path} holds a store without a format mark`);
-    }
-    await this.commit({ kind: "record", bytes: format.length }, (view) => {
-      view.put("meta", formatKey, new TextEncoder().encode(format));
-    });
+  /** Makes a fresh environment a store of this format. */
+  async mark(): Promise<void> {
+    if (databaseNames.some((name) => this.lastKey(name) !== null)) throw notOurs(this.options.path);
+    const text = new TextEncoder().encode(`${formatText}${formatNumber}`);
+    await this.commit({ kind: "record", bytes: text.length }, (view) => view.put("meta", formatKey, text));
   }
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {

@@ -6,8 +6,8 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin, Store, StoreEnvironment } from "../../storage/contract.ts";
 import { openLedger } from "../embedded.ts";
-import { problemsOf } from "../options.ts";
-import { openEnvironment } from "./environment.ts";
+import { parseWith } from "../options.ts";
+import { environmentAbsence, openEnvironment } from "./environment.ts";
 import { openReceipts, openReplay } from "./expiring.ts";
 import { openLmdbMailbox } from "./mailbox.ts";
 import type { FoldLimits } from "./pages.ts";
@@ -45,11 +45,9 @@ export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimit
 export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
   provides: ["mailbox", "replay", "receipts", "ledger"],
-  parseOptions(input) {
-    const parsed = optionsSchema.safeParse(input ?? {});
-    return parsed.success ? { ok: true, options: parsed.data } : { ok: false, problems: problemsOf(parsed.error) };
-  },
+  parseOptions: (input) => parseWith(optionsSchema, input),
   open: (options, environment) => openLmdb(options, environment),
+  absence: ({ path }) => environmentAbsence(resolve(path)),
 };
 
 export async function openLmdb(

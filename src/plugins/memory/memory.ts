@@ -12,7 +12,7 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { openLedger } from "../embedded.ts";
-import { checkReceipt, checkText, problemsOf } from "../options.ts";
+import { checkReceipt, checkText, parseWith } from "../options.ts";
 import { ExpiringMap } from "./expiring.ts";
 import { openMemoryMailbox } from "./mailbox.ts";
 import { openMemoryTable } from "./table.ts";
@@ -43,10 +43,7 @@ export type MemoryOptions = z.output<typeof optionsSchema>;
 export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   name: "memory",
   provides: ["mailbox", "replay", "receipts", "ledger"],
-  parseOptions(input) {
-    const parsed = optionsSchema.safeParse(input ?? {});
-    return parsed.success ? { ok: true, options: parsed.data } : { ok: false, problems: problemsOf(parsed.error) };
-  },
+  parseOptions: (input) => parseWith(optionsSchema, input),
   open: openMemory,
 };
 

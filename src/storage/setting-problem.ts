@@ -1,0 +1,55 @@
+/**
+ * What is wrong with a setting, in the words of whoever wrote the file. The schemas of the configuration
+ * and of the plugins' options give their findings here; only the members below are looked at.
+ */
+import type { InputProblem } from "./contract.ts";
+
+/** A finding of a schema while it checks. */
+export type Finding = {
+  readonly code?: string;
+  readonly input?: unknown;
+  readonly expected?: unknown;
+  readonly origin?: string;
+  readonly minimum?: number | bigint;
+  readonly maximum?: number | bigint;
+  readonly values?: readonly unknown[];
+};
+
+const kinds: Readonly<Record<string, string>> = {
+  string: 'text in quotes, such as "text"',
+  number: "a number",
+  int: "a whole number",
+  boolean: "true or false",
+  array: "a list in square brackets",
+  object: "a table of settings",
+  record: "a table of settings",
+};
+
+/** The message, or `undefined` where the schema has one of its own. */
+export function describeFinding(finding: Finding): string | undefined {
+  const { code, input, expected, origin, values = [] } = finding;
+  if (code === "invalid_type" || code === "invalid_value") {
+    if (input === undefined) return "is missing";
+    const choices = values.map((value) => JSON.stringify(value)).join(" or ");
+    return `must be ${code === "invalid_value" ? choices : (kinds[String(expected)] ?? String(expected))}`;
+  }
+  if (code === "invalid_key") return "must be a name of a-z, 0-9, _ and -";
+  if (code !== "too_small" && code !== "too_big") return undefined;
+  const bound = code === "too_small" ? `at least ${finding.minimum}` : `at most ${finding.maximum}`;
+  if (origin === "string") return finding.minimum === 1 ? "must not be empty" : `must have ${bound} characters`;
+  return origin === "array" ? `must have ${bound} entries` : `must be ${bound}`;
+}
+
+/** A finding as a checked schema tells it: where, and what. */
+type Issue = {
+  readonly code: string;
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+  readonly keys?: readonly string[];
+};
+
+export function problemsOfIssue({ code, path, message, keys = [] }: Issue): InputProblem[] {
+  const setting = path.map(String).join(".");
+  if (code !== "unrecognized_keys") return [{ setting, message }];
+  return keys.map((key) => ({ setting: setting === "" ? key : `${setting}.${key}`, message: "is no setting" }));
+}
