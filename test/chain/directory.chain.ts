@@ -1,16 +1,12 @@
 /**
- * The Directory's scenarios over HTTP on the chain: what it answers must not depend on which ledger stands
+ * All scenarios of the Directory over HTTP on the chain: what it answers must not depend on which ledger stands
  * behind it. Blocks come when calls wait, at the time of the Directory's clock, which tests move by hand.
  */
 import { afterAll, beforeAll, describe } from "bun:test";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { openMemory } from "../support/directory.ts";
-import { replacementScenarios } from "../support/directory-scenarios-document.ts";
-import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
-import { pathScenarios, payloadScenarios, readScenarios } from "../support/directory-scenarios-reads.ts";
-import { registrationAreaScenarios } from "../support/directory-scenarios-registration.ts";
-import { updateScenarios } from "../support/directory-scenarios-updates.ts";
-import { openStage, playScenarios, type Scenario, type Stage } from "../support/directory-stage.ts";
+import { directoryAreas } from "../support/directory-areas.ts";
+import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
 import { endStand, openStore, startNode } from "./stand.ts";
 
 const slotMs = 6_000;
@@ -51,19 +47,11 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
 
 afterAll(endStand);
 
-const areas: readonly { name: string; scenarios: readonly Scenario[]; unsignedUpdates: "allow" | "deny" }[] = [
-  { name: "reads", scenarios: [...readScenarios, ...pathScenarios, ...payloadScenarios], unsignedUpdates: "allow" },
-  { name: "registration and documents", scenarios: [...registrationAreaScenarios, ...replacementScenarios], unsignedUpdates: "allow" },
-  { name: "signed updates", scenarios: updateScenarios, unsignedUpdates: "allow" },
-  { name: "policies", scenarios: policyScenarios, unsignedUpdates: "allow" },
-  { name: "policies that need a proof", scenarios: deniedScenarios, unsignedUpdates: "deny" },
-];
-
-for (const { name, scenarios, unsignedUpdates } of areas) {
+for (const { name, scenarios, options } of directoryAreas) {
   describe(`the Directory on a chain: ${name}`, () => {
     let stage: Stage;
     beforeAll(async () => {
-      stage = await openStage({ unsignedUpdates }, { open: openOnChain });
+      stage = await openStage(options, { open: openOnChain });
     }, 60_000);
     afterAll(() => stage.close());
     playScenarios(scenarios, () => stage);

@@ -6,23 +6,10 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { directoryBodyBytesMax } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/shell/http.ts";
 import { codesOf } from "../../src/nodes/shell/openapi.ts";
-import { replacementScenarios } from "../support/directory-scenarios-document.ts";
-import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
-import { prepareScenarios } from "../support/directory-scenarios-prepare.ts";
-import { readScenarios } from "../support/directory-scenarios-reads.ts";
-import { registrationAreaScenarios } from "../support/directory-scenarios-registration.ts";
-import { updateScenarios } from "../support/directory-scenarios-updates.ts";
-import { nameOf, openStage, type Scenario, type Stage } from "../support/directory-stage.ts";
+import { directoryAreas } from "../support/directory-areas.ts";
+import { nameOf, noRoute, openStage, type Scenario, type Stage } from "../support/directory-stage.ts";
 
-const scenarios: readonly Scenario[] = [
-  ...registrationAreaScenarios,
-  ...replacementScenarios,
-  ...updateScenarios,
-  ...policyScenarios,
-  ...deniedScenarios,
-  ...readScenarios,
-  ...prepareScenarios,
-];
+const scenarios: readonly Scenario[] = directoryAreas.flatMap((area) => area.scenarios);
 
 /** The rows of the interface's Directory table, then the extensions of decisions 4 and 10. */
 const routeNames = [
@@ -94,7 +81,8 @@ test("every code that a route documents has a scenario, and every scenario a rou
   });
   expect(own.filter((entry) => !played.has(entry))).toEqual([]);
   const names = new Set(stage.routes.map(nameOf));
-  expect(scenarios.map(({ route }) => route).filter((route) => !names.has(route))).toEqual([]);
+  const paths = scenarios.map(({ route }) => route).filter((route) => route !== noRoute);
+  expect(paths.filter((route) => !names.has(route))).toEqual([]);
 });
 
 test("every route that takes a body refuses what is no JSON object of UTF-8", async () => {

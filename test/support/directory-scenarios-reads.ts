@@ -5,7 +5,7 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../src/core/bytes.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { aliasOf, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
+import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
 import { troubles } from "./directory-troubles.ts";
 
 const unreadable = (route: string, act: Scenario["act"]): Scenario => troubles(route, act)[0] as Scenario;
@@ -214,7 +214,7 @@ export const pathScenarios: readonly Scenario[] = [
   removal("refuses NUL in an id", (did) => `${did}/document/services/%23cache%00`, invalid),
   {
     ...removal("reaches no route with a dot segment as an id", (did) => `${did}/document/services/%2e%2e`),
-    route: "none",
+    route: noRoute,
     status: 404,
     code: "not_found",
   },

@@ -24,9 +24,12 @@ import {
 } from "./directory.ts";
 import { type Identity, identityOf, keyOf, methodOf } from "./identity.ts";
 
+/** In the place of a route: a path that none serves. */
+export const noRoute = "none";
+
 export type Scenario = {
   readonly name: string;
-  /** `METHOD /path/:template` of the route. */
+  /** `METHOD /path/:template` of the route, or `noRoute`. */
   readonly route: string;
   readonly status: number;
   readonly code?: FaultCode;

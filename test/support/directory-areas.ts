@@ -1,0 +1,37 @@
+/**
+ * Every list of the Directory's scenarios with the settings that it plays under, once. The coverage test
+ * counts over these areas and the chain plays them, so that a scenario which is in none is missed.
+ */
+import type { DirectoryOptions } from "../../src/nodes/directory/directory.ts";
+import { replacementScenarios } from "./directory-scenarios-document.ts";
+import { deniedScenarios, policyScenarios } from "./directory-scenarios-policies.ts";
+import { prepareScenarios, versionScenarios } from "./directory-scenarios-prepare.ts";
+import { pathScenarios, payloadScenarios, readScenarios } from "./directory-scenarios-reads.ts";
+import { registrationAreaScenarios } from "./directory-scenarios-registration.ts";
+import { updateScenarios } from "./directory-scenarios-updates.ts";
+import type { Scenario } from "./directory-stage.ts";
+
+export type Area = {
+  readonly name: string;
+  readonly scenarios: readonly Scenario[];
+  readonly options: Partial<DirectoryOptions>;
+};
+
+export const directoryAreas: readonly Area[] = [
+  {
+    name: "reads, paths and payload texts",
+    scenarios: [...readScenarios, ...pathScenarios, ...payloadScenarios],
+    options: {},
+  },
+  {
+    name: "registration and documents",
+    scenarios: [...registrationAreaScenarios, ...replacementScenarios],
+    options: {},
+  },
+  { name: "signed updates", scenarios: updateScenarios, options: {} },
+  { name: "policies where proofs are not wanted", scenarios: policyScenarios, options: { unsignedUpdates: "allow" } },
+  { name: "policies where proofs are wanted", scenarios: deniedScenarios, options: { unsignedUpdates: "deny" } },
+  { name: "preparation", scenarios: prepareScenarios, options: { unsignedUpdates: "deny" } },
+  { name: "version 1 proofs alone", scenarios: versionScenarios.v1, options: { registrationProofs: ["v1"] } },
+  { name: "version 2 proofs alone", scenarios: versionScenarios.v2, options: { registrationProofs: ["v2"] } },
+];
