@@ -7,19 +7,24 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { Metadata, TypeRegistry } from "@polkadot/types";
 import type { EventRecord } from "@polkadot/types/interfaces";
-import { operations } from "../../src/core/identity/authorization.ts";
 import { decodeUtf8, encodeHex0x } from "../../src/core/bytes.ts";
-import { aliasesNamed, applyCall } from "../../src/core/ledger/ledger.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { operations } from "../../src/core/identity/authorization.ts";
 import { emptyDocument } from "../../src/core/identity/document.ts";
 import type { Intent } from "../../src/core/identity/intent.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { aliasesNamed, applyCall } from "../../src/core/ledger/ledger.ts";
 import { isRefusal, type LedgerError } from "../../src/core/ledger/refusal.ts";
-import { extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
+import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import {
+  extrinsicHash,
+  generalExtrinsic,
+  type OperatorKey,
+  signedExtrinsic,
+} from "../../src/plugins/chain/extrinsic.ts";
 import { storageKeys } from "../../src/plugins/chain/keys.ts";
 import { isOwned } from "../../src/plugins/chain/lane.ts";
 import { readOperatorKey } from "../../src/plugins/chain/store.ts";
-import { readSurface, type RuntimeVersion, type Surface } from "../../src/plugins/chain/surface.ts";
+import { type RuntimeVersion, readSurface, type Surface } from "../../src/plugins/chain/surface.ts";
 import type { Ledger, Store } from "../../src/storage/contract.ts";
 import { authorizedCall, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
@@ -58,7 +63,9 @@ beforeAll(async () => {
   const metadata = new Metadata(registry, metadataHex);
   registry.setMetadata(metadata);
   const pallet = metadata.asLatest.pallets.find(({ name }) => name.eq("DidRegistry"))!;
-  errors = registry.lookup.getSiType(pallet.errors.unwrap().type).def.asVariant.variants.map(({ name }) => name.toString());
+  errors = registry.lookup
+    .getSiType(pallet.errors.unwrap().type)
+    .def.asVariant.variants.map(({ name }) => name.toString());
 }, 60_000);
 afterAll(async () => {
   await store.close();
@@ -69,7 +76,12 @@ type Apply = typeof applyCall;
 type Run = { readonly differences: string[]; calls: number; taken: number; readonly refusals: Set<string> };
 
 /** Plays rounds until the time is over or something differs. */
-async function play(given: { readonly seed: number; readonly untilMs: number; readonly apply: Apply; readonly label: string }): Promise<Run> {
+async function play(given: {
+  readonly seed: number;
+  readonly untilMs: number;
+  readonly apply: Apply;
+  readonly label: string;
+}): Promise<Run> {
   const chance = chanceOf(given.seed);
   const identities = Array.from({ length: people }, (_, n) => identityOf(`${given.label} ${given.seed} ${n}`));
   const aliases = Array.from({ length: 100 }, (_, n) => `${given.label}-${given.seed}-${n}`.toLowerCase());
@@ -84,7 +96,14 @@ async function play(given: { readonly seed: number; readonly untilMs: number; re
 
 /** What is called instead of something random. */
 type Script = (turn: Turn) => LedgerCall;
-type Cast = { readonly script?: Script; readonly chance: Chance; readonly identities: ReturnType<typeof identityOf>[]; readonly aliases: string[]; readonly world: World; readonly apply: Apply };
+type Cast = {
+  readonly script?: Script;
+  readonly chance: Chance;
+  readonly identities: ReturnType<typeof identityOf>[];
+  readonly aliases: string[];
+  readonly world: World;
+  readonly apply: Apply;
+};
 
 async function round(run: Run, { script, chance, identities, aliases, world, apply }: Cast): Promise<void> {
   const headMs = Date.now() - slotMs;
@@ -92,7 +111,7 @@ async function round(run: Run, { script, chance, identities, aliases, world, app
   const header = await node.ask<{ number: string }>("chain_getHeader");
   const birthHash = await node.ask<string>("chain_getBlockHash");
   const era = { birth: BigInt(header.number), birthHash: Uint8Array.fromHex(birthHash.slice(2)), periodBlocks: 64 };
-  let nonce = (await accountNonce(birthHash));
+  let nonce = await accountNonce(birthHash);
   world.nowMs = headMs + slotMs;
   const free = new Set(aliases);
   const block: { readonly bytes: Uint8Array; readonly expected: string; readonly call: LedgerCall }[] = [];
@@ -104,11 +123,23 @@ async function round(run: Run, { script, chance, identities, aliases, world, app
     identities[n] = person;
     const account = world.account(person.did);
     const outcomeOf = (call: LedgerCall) =>
-      apply({ account, aliasHolder: (alias: string) => world.aliases.get(alias) ?? null, call, nowMs: world.nowMs, operator: key.publicKey, bounds: surface.bounds });
+      apply({
+        account,
+        aliasHolder: (alias: string) => world.aliases.get(alias) ?? null,
+        call,
+        nowMs: world.nowMs,
+        operator: key.publicKey,
+        bounds: surface.bounds,
+      });
     const turn = { person, account, nowMs: world.nowMs, aliases };
     let call = script?.(turn) ?? randomCall(chance, turn);
     // Left to chance, most calls would be refused, and lists would never fill up.
-    for (let tries = script === undefined ? chance.one(0, 0, 6, 6, 6) : 0; tries > 0 && isRefusal(outcomeOf(call)); tries--) call = randomCall(chance, turn);
+    for (
+      let tries = script === undefined ? chance.one(0, 0, 6, 6, 6) : 0;
+      tries > 0 && isRefusal(outcomeOf(call));
+      tries--
+    )
+      call = randomCall(chance, turn);
     // Two calls of one block must not name one alias, so that each can be judged by itself.
     const named = aliasesNamed(call);
     if (named.some((alias) => !free.has(alias) && aliases.includes(alias))) continue;
@@ -120,10 +151,17 @@ async function round(run: Run, { script, chance, identities, aliases, world, app
     if (isRefusal(outcome)) run.refusals.add(outcome.error);
     if (isOwned(call)) {
       const expected = isRefusal(outcome) ? outcome.error : eventText(outcome.events);
-      block.push({ bytes: signedExtrinsic(bytes, { era, nonce: nonce++ }, { frame: surface.frame, key }), expected, call });
+      block.push({
+        bytes: signedExtrinsic(bytes, { era, nonce: nonce++ }, { frame: surface.frame, key }),
+        expected,
+        call,
+      });
     } else if (isRefusal(outcome)) {
-      asked.push(refusedByNode(run, { bytes: generalExtrinsic(bytes, era, surface.frame), error: outcome.error, call }));
-    } else block.push({ bytes: generalExtrinsic(bytes, era, surface.frame), expected: eventText(outcome.events), call });
+      asked.push(
+        refusedByNode(run, { bytes: generalExtrinsic(bytes, era, surface.frame), error: outcome.error, call }),
+      );
+    } else
+      block.push({ bytes: generalExtrinsic(bytes, era, surface.frame), expected: eventText(outcome.events), call });
     if (!isRefusal(outcome)) {
       run.taken++;
       write(world, call, outcome);
@@ -154,7 +192,10 @@ async function accountNonce(block: string): Promise<number> {
   return new DataView(bytes.buffer).getUint32(0, true);
 }
 
-async function refusedByNode(run: Run, given: { readonly bytes: Uint8Array; readonly error: string; readonly call: LedgerCall }): Promise<void> {
+async function refusedByNode(
+  run: Run,
+  given: { readonly bytes: Uint8Array; readonly error: string; readonly call: LedgerCall },
+): Promise<void> {
   const { bytes, error, call } = given;
   const answer = await node.ask<string>("author_submitExtrinsic", [encodeHex0x(bytes)]).then(
     () => "taken",
@@ -162,12 +203,19 @@ async function refusedByNode(run: Run, given: { readonly bytes: Uint8Array; read
   );
   const custom = /"custom":(\d+)/.exec(answer)?.[1];
   const name = custom !== undefined ? errors[Number(custom)] : /badProof/.test(answer) ? "InvalidSignature" : answer;
-  if (name !== error) run.differences.push(`${describeCall(call)}: the model refuses with ${error}, the runtime: ${name}`);
+  if (name !== error)
+    run.differences.push(`${describeCall(call)}: the model refuses with ${error}, the runtime: ${name}`);
 }
 
-async function compareBlock(run: Run, hash: string, expected: readonly { bytes: Uint8Array; expected: string; call: LedgerCall }[]): Promise<void> {
+async function compareBlock(
+  run: Run,
+  hash: string,
+  expected: readonly { bytes: Uint8Array; expected: string; call: LedgerCall }[],
+): Promise<void> {
   const { block } = await node.ask<{ block: { extrinsics: string[] } }>("chain_getBlock", [hash]);
-  const places = new Map(block.extrinsics.map((text, index) => [extrinsicHash(Uint8Array.fromHex(text.slice(2))), index]));
+  const places = new Map(
+    block.extrinsics.map((text, index) => [extrinsicHash(Uint8Array.fromHex(text.slice(2))), index]),
+  );
   const name = encodeHex0x(storageKeys(surface).events);
   const bytes = await node.ask<string>("state_getStorage", [name, hash]);
   const records = registry.createType("Vec<FrameSystemEventRecord>", bytes) as unknown as EventRecord[];
@@ -185,7 +233,8 @@ async function compareBlock(run: Run, hash: string, expected: readonly { bytes: 
   for (const one of expected) {
     const place = places.get(extrinsicHash(one.bytes));
     const found = place === undefined ? "not in the block" : (said.get(place) ?? []).join(" ");
-    if (found !== one.expected) run.differences.push(`${describeCall(one.call)}: the model says ${one.expected}, the runtime: ${found}`);
+    if (found !== one.expected)
+      run.differences.push(`${describeCall(one.call)}: the model says ${one.expected}, the runtime: ${found}`);
   }
 }
 
@@ -199,14 +248,20 @@ function textOfEvent(event: EventRecord["event"]): string {
 }
 
 function eventText(events: readonly { readonly name: string }[]): string {
-  const text = ({ name, account: _, ...fields }: { readonly name: string; readonly account?: unknown }) => `${name}(${Object.values(fields).join(",")})`;
+  const text = ({ name, account: _, ...fields }: { readonly name: string; readonly account?: unknown }) =>
+    `${name}(${Object.values(fields).join(",")})`;
   return events.map(text).join(" ");
 }
 
-async function compareState(run: Run, hash: string, { identities, aliases, world }: Pick<Cast, "identities" | "aliases" | "world">): Promise<void> {
+async function compareState(
+  run: Run,
+  hash: string,
+  { identities, aliases, world }: Pick<Cast, "identities" | "aliases" | "world">,
+): Promise<void> {
   await until("the plugin to see the block", async () => (await ledger.head()).finalized.hash === hash);
   const differs = (what: string, found: unknown, expected: unknown) => {
-    if (!Bun.deepEquals(found, expected)) run.differences.push(`${what}: the model has ${show(expected)}, the chain ${show(found)}`);
+    if (!Bun.deepEquals(found, expected))
+      run.differences.push(`${what}: the model has ${show(expected)}, the chain ${show(found)}`);
   };
   await Promise.all([
     ...identities.map(async ({ did }) => differs(did, await ledger.account(did), world.account(did))),
@@ -220,17 +275,23 @@ async function compareState(run: Run, hash: string, { identities, aliases, world
 }
 
 const show = (value: unknown): string =>
-  JSON.stringify(value, (_, part: unknown) => (typeof part === "bigint" ? `${part}n` : part instanceof Uint8Array ? part.toHex() : part));
+  JSON.stringify(value, (_, part: unknown) =>
+    typeof part === "bigint" ? `${part}n` : part instanceof Uint8Array ? part.toHex() : part,
+  );
 const describeCall = (call: LedgerCall): string => `${call.name} ${show(call)}`.slice(0, 600);
 
 describe("the runtime and the model", () => {
-  test("agree on every call, event and record", async () => {
-    const run = await play({ seed: seriesSeed, untilMs: Date.now() + seriesMs, apply: applyCall, label: "both" });
-    console.log(`${run.calls} calls, ${run.taken} taken, refusals: ${[...run.refusals].sort().join(" ")}`);
-    expect(run.differences).toEqual([]);
-    expect(run.taken).toBeGreaterThan(30);
-    expect(run.refusals.size).toBeGreaterThan(10);
-  }, seriesMs + 40_000);
+  test(
+    "agree on every call, event and record",
+    async () => {
+      const run = await play({ seed: seriesSeed, untilMs: Date.now() + seriesMs, apply: applyCall, label: "both" });
+      console.log(`${run.calls} calls, ${run.taken} taken, refusals: ${[...run.refusals].sort().join(" ")}`);
+      expect(run.differences).toEqual([]);
+      expect(run.taken).toBeGreaterThan(30);
+      expect(run.refusals.size).toBeGreaterThan(10);
+    },
+    seriesMs + 40_000,
+  );
 
   test("agree where lists are full", async () => {
     const person = identityOf(`full ${seriesSeed}`);
@@ -238,7 +299,13 @@ describe("the runtime and the model", () => {
     const aliases = Array.from({ length: 9 }, (_, n) => `full-${seriesSeed}-${n}`);
     const range = (length: number, intent: (n: number) => Intent) => Array.from({ length }, (_, n) => intent(n));
     const method = (mark: string, n: number) => methodOf(did, `${mark}${n}`, keyOf(`full ${n}`));
-    const service = (n: number) => ({ id: `${did}#s${n}`, type: "T", serviceEndpoint: ["u"], authorization: null, priority: null });
+    const service = (n: number) => ({
+      id: `${did}#s${n}`,
+      type: "T",
+      serviceEndpoint: ["u"],
+      authorization: null,
+      priority: null,
+    });
     const intents: Intent[] = [
       ...range(9, (n) => ({ did, action: "add_alias", alias: aliases[n]! })),
       ...range(11, (n) => ({ did, action: "add_device", control: { kind: "add_device", deviceId: `d${n}` } })),
@@ -249,7 +316,11 @@ describe("the runtime and the model", () => {
       { did, action: "tombstone_device", control: { kind: "tombstone_device", deviceId: "d1" } },
       { did, action: "add_device", control: { kind: "add_device", deviceId: "d1" } },
       { did, action: "add_device", control: { kind: "add_device", deviceId: "d".repeat(64) } },
-      { did, action: "UpdateService", service: { ...service(1), authorization: Array.from({ length: 8 }, (_, n) => `${did}#${n}`) } },
+      {
+        did,
+        action: "UpdateService",
+        service: { ...service(1), authorization: Array.from({ length: 8 }, (_, n) => `${did}#${n}`) },
+      },
       { did, action: "RemoveVerificationMethod", id: `${did}#m0` },
       { did, action: "delete_did", control: { kind: "delete_did" } },
     ];
@@ -259,17 +330,30 @@ describe("the runtime and the model", () => {
     const docBlob = encodeDidDocument(emptyDocument(did));
     const steps: Script[] = [
       ({ nowMs }) => registrationOf(person, { timestamp: String(nowMs), docBlob }),
-      ...intents.map((intent): Script => ({ account, nowMs }) => {
-        const nonce = account.counters[operations[intent.action].counter];
-        return authorizedCall(intent, { nonce, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" }, person.root);
-      }),
+      ...intents.map(
+        (intent): Script =>
+          ({ account, nowMs }) => {
+            const nonce = account.counters[operations[intent.action].counter];
+            return authorizedCall(
+              intent,
+              { nonce, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" },
+              person.root,
+            );
+          },
+      ),
       ({ nowMs }) => registrationOf(person, { timestamp: String(nowMs + 60_000), docBlob }),
     ];
     for (const script of steps) {
       await round(run, { script, chance: chanceOf(1), identities: [person], aliases, world, apply: applyCall });
     }
     expect(run.differences).toEqual([]);
-    expect([...run.refusals].sort()).toEqual(["InvalidDocument", "ServiceTooLong", "TooManyAliases", "TooManyDevices", "VerificationMethodInUse"]);
+    expect([...run.refusals].sort()).toEqual([
+      "InvalidDocument",
+      "ServiceTooLong",
+      "TooManyAliases",
+      "TooManyDevices",
+      "VerificationMethodInUse",
+    ]);
     expect([run.calls, run.taken]).toEqual([steps.length, steps.length - 8]);
   }, 90_000);
 

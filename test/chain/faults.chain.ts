@@ -4,10 +4,23 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import { type Ledger, type Store, type StoreEnvironment, StoreError, type Submission } from "../../src/storage/contract.ts";
 import { encodeDidDocument } from "../../src/core/scale/scale.ts";
-import { authorizedCall, documentOf, type Identity, identityOf, registrationOf, setDocumentOf } from "../support/identity.ts";
-import { openProxy, type Proxy } from "./proxy.ts";
+import {
+  type Ledger,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+  type Submission,
+} from "../../src/storage/contract.ts";
+import {
+  authorizedCall,
+  documentOf,
+  type Identity,
+  identityOf,
+  registrationOf,
+  setDocumentOf,
+} from "../support/identity.ts";
+import { type NodeProxy, openProxy } from "./proxy.ts";
 import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";
 
 let node: Node;
@@ -22,7 +35,13 @@ const environment: StoreEnvironment = {
   log: (_, message, fields) => logged.push(`${message} ${JSON.stringify(fields)}`),
   fatal: (reason) => logged.push(`fatal: ${reason}`),
 };
-const quick = { reconnect_max_ms: 200, request_timeout_ms: 1_500, block_time_ms: 200, resend_ms: 400, start_wait_ms: 1_000 };
+const quick = {
+  reconnect_max_ms: 200,
+  request_timeout_ms: 1_500,
+  block_time_ms: 200,
+  resend_ms: 400,
+  start_wait_ms: 1_000,
+};
 
 const stranger = () => identityOf(crypto.randomUUID());
 const register = (identity: Identity) => registrationOf(identity, { timestamp: String(Date.now()) });
@@ -41,7 +60,9 @@ async function settle(ledger: Ledger, submissions: readonly Submission[], build 
       if (build) await makeBlock(node);
       await Bun.sleep(100);
       const now = await Promise.all(submissions.map(({ txHash }) => ledger.submission(txHash)));
-      return now.every((one) => one !== null && one.state !== "pending" && one.state !== "in_block") ? (now as Submission[]) : null;
+      return now.every((one) => one !== null && one.state !== "pending" && one.state !== "in_block")
+        ? (now as Submission[])
+        : null;
     },
     40_000,
   );
@@ -67,7 +88,11 @@ async function codeOf(work: Promise<unknown>): Promise<string> {
   );
 }
 
-async function withStore<T>(settings: Record<string, unknown>, use: (store: Store, ledger: Ledger) => Promise<T>, endpoints = [node.endpoint]): Promise<T> {
+async function withStore<T>(
+  settings: Record<string, unknown>,
+  use: (store: Store, ledger: Ledger) => Promise<T>,
+  endpoints = [node.endpoint],
+): Promise<T> {
   const store = await openStore(environment, { endpoints, ...quick, ...settings });
   try {
     return await use(store, store.capabilities.ledger!);
@@ -76,7 +101,10 @@ async function withStore<T>(settings: Record<string, unknown>, use: (store: Stor
   }
 }
 
-async function behindProxy<T>(use: (proxy: Proxy, ledger: Ledger, store: Store) => Promise<T>, settings = {}): Promise<T> {
+async function behindProxy<T>(
+  use: (proxy: NodeProxy, ledger: Ledger, store: Store) => Promise<T>,
+  settings = {},
+): Promise<T> {
   const proxy = openProxy(node.endpoint);
   try {
     return await withStore(settings, (store, ledger) => use(proxy, ledger, store), [proxy.endpoint]);
@@ -92,7 +120,14 @@ describe("a connection", () => {
       await settle(ledger, [await taken(ledger, identity)]);
       proxy.cut();
       await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
-      for (const answer of [ledger.account(identity.did), ledger.aliasHolder("nobody"), ledger.policy("recipient", identity.did), ledger.head(), ledger.bounds(), ledger.submit(register(stranger()), "register")]) {
+      for (const answer of [
+        ledger.account(identity.did),
+        ledger.aliasHolder("nobody"),
+        ledger.policy("recipient", identity.did),
+        ledger.head(),
+        ledger.bounds(),
+        ledger.submit(register(stranger()), "register"),
+      ]) {
         expect(await codeOf(answer)).toBe("unavailable");
       }
       proxy.mend();
@@ -102,13 +137,17 @@ describe("a connection", () => {
 
   test("to a node that falls silent is left for the next endpoint", async () => {
     const [first, second] = [openProxy(node.endpoint), openProxy(node.endpoint)];
-    await withStore({}, async (store, ledger) => {
-      expect(second.seen.size).toBe(0);
-      first.answer = () => "silence";
-      await until("the other endpoint", async () => second.seen.has("chain_getFinalizedHead"));
-      await until("an answer", async () => (await codeOf(store.probe())) === "answered");
-      expect((await ledger.account(stranger().did)).record).toBeNull();
-    }, [first.endpoint, second.endpoint]);
+    await withStore(
+      {},
+      async (store, ledger) => {
+        expect(second.seen.size).toBe(0);
+        first.answer = () => "silence";
+        await until("the other endpoint", async () => second.seen.has("chain_getFinalizedHead"));
+        await until("an answer", async () => (await codeOf(store.probe())) === "answered");
+        expect((await ledger.account(stranger().did)).record).toBeNull();
+      },
+      [first.endpoint, second.endpoint],
+    );
     first.close();
     second.close();
   });
@@ -127,24 +166,32 @@ describe("a connection", () => {
 
   test("to a node that is catching up is not used, and the reason says so", async () => {
     const proxy = openProxy(node.endpoint);
-    proxy.answer = ({ method }) => (method === "system_health" ? { result: { isSyncing: true, peers: 3, shouldHavePeers: true } } : null);
-    await withStore({}, async (store) => {
-      const reason = await store.probe().catch((error: Error) => error.message);
-      expect(reason).toContain("catching up");
-      proxy.answer = () => null;
-      await until("the node to be used", async () => (await codeOf(store.probe())) === "answered");
-    }, [proxy.endpoint]);
+    proxy.answer = ({ method }) =>
+      method === "system_health" ? { result: { isSyncing: true, peers: 3, shouldHavePeers: true } } : null;
+    await withStore(
+      {},
+      async (store) => {
+        const reason = await store.probe().catch((error: Error) => error.message);
+        expect(reason).toContain("catching up");
+        proxy.answer = () => null;
+        await until("the node to be used", async () => (await codeOf(store.probe())) === "answered");
+      },
+      [proxy.endpoint],
+    );
     proxy.close();
   });
 
   test("to another chain is refused after a reconnection, and at the start with what differs", () =>
     behindProxy(async (proxy, _, store) => {
       const genesis = `0x${"77".repeat(32)}`;
-      proxy.answer = ({ method, params }) => (method === "chain_getBlockHash" && params[0] === 0 ? { result: genesis } : null);
+      proxy.answer = ({ method, params }) =>
+        method === "chain_getBlockHash" && params[0] === 0 ? { result: genesis } : null;
       proxy.cut();
       await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
       proxy.mend();
-      await until("the refusal", async () => (await store.probe().then(() => "", String)).includes("begins with block"));
+      await until("the refusal", async () =>
+        (await store.probe().then(() => "", String)).includes("begins with block"),
+      );
       proxy.answer = () => null;
       await until("the connection", async () => (await codeOf(store.probe())) === "answered");
     }));
@@ -152,19 +199,27 @@ describe("a connection", () => {
   test("to a chain without our pallets ends the start and names what differs", async () => {
     const opened = openStore(environment, { endpoints: [node.endpoint], ...quick, did_registry_pallet: "Registry" });
     expect(await opened.then(() => "", String)).toContain("there is no pallet Registry");
-    const other = openStore(environment, { endpoints: [node.endpoint], ...quick, did_registry_pallet: "DeliveryPolicy" });
+    const other = openStore(environment, {
+      endpoints: [node.endpoint],
+      ...quick,
+      did_registry_pallet: "DeliveryPolicy",
+    });
     expect(await other.then(() => "", String)).toContain("storage DeliveryPolicy.Dids is missing");
   });
 
   test("that never stood lets the program start, and is waited for", async () => {
     const proxy = openProxy(node.endpoint);
     proxy.cut();
-    await withStore({}, async (store, ledger) => {
-      expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
-      expect((await ledger.operator()).length).toBe(32);
-      proxy.mend();
-      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
-    }, [proxy.endpoint]);
+    await withStore(
+      {},
+      async (store, ledger) => {
+        expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
+        expect((await ledger.operator()).length).toBe(32);
+        proxy.mend();
+        await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+      },
+      [proxy.endpoint],
+    );
     proxy.close();
   });
 });
@@ -173,40 +228,51 @@ describe("a node", () => {
   test("that is killed in the middle of submissions, and one that stands behind it, are not asked", async () => {
     const mortal = await startNode({ manual: true });
     await mortal.ask("dev_newBlock", [{ count: 3 }]);
-    await withStore({}, async (store, ledger) => {
-      const outcomes = Promise.allSettled(Array.from({ length: 10 }, () => taken(ledger, stranger())));
-      await mortal.kill();
-      for (const outcome of await outcomes) {
-        if (outcome.status === "fulfilled") expect((await ledger.submission(outcome.value.txHash))?.state).toBe("pending");
-        else expect(outcome.reason).toBeInstanceOf(StoreError);
-      }
-      await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
-      const reborn = await startNode({ manual: true, port: mortal.port });
-      await until("the reason", async () => (await store.probe().then(() => "", String)).includes("was final before"));
-      expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
-      await reborn.ask("dev_newBlock", [{ count: 4 }]);
-      await until("the connection", async () => (await codeOf(store.probe())) === "answered");
-    }, [mortal.endpoint]);
+    await withStore(
+      {},
+      async (store, ledger) => {
+        const outcomes = Promise.allSettled(Array.from({ length: 10 }, () => taken(ledger, stranger())));
+        await mortal.kill();
+        for (const outcome of await outcomes) {
+          if (outcome.status === "fulfilled")
+            expect((await ledger.submission(outcome.value.txHash))?.state).toBe("pending");
+          else expect(outcome.reason).toBeInstanceOf(StoreError);
+        }
+        await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+        const reborn = await startNode({ manual: true, port: mortal.port });
+        await until("the reason", async () =>
+          (await store.probe().then(() => "", String)).includes("was final before"),
+        );
+        expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
+        await reborn.ask("dev_newBlock", [{ count: 4 }]);
+        await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+      },
+      [mortal.endpoint],
+    );
   }, 60_000);
 });
 
 describe("calls", () => {
-  test("survive connections that are cut in the middle of 60 registrations", () =>
-    behindProxy(async (proxy, ledger) => {
-      const identities = Array.from({ length: 60 }, stranger);
-      const work = Promise.all(identities.map((identity) => taken(ledger, identity)));
-      const submissions = await work;
-      for (let cut = 0; cut < 3; cut++) {
-        await Bun.sleep(250);
-        proxy.cut();
-        await makeBlock(node);
-        await Bun.sleep(150);
-        proxy.mend();
-      }
-      const ends = await settle(ledger, submissions);
-      expect(new Set(ends.map(({ state }) => state))).toEqual(new Set(["finalized"]));
-      await eachOnce(ledger, identities);
-    }), 60_000);
+  test(
+    "survive connections that are cut in the middle of 60 registrations",
+    () =>
+      behindProxy(async (proxy, ledger) => {
+        const identities = Array.from({ length: 60 }, stranger);
+        const work = Promise.all(identities.map((identity) => taken(ledger, identity)));
+        const submissions = await work;
+        for (let cut = 0; cut < 3; cut++) {
+          await Bun.sleep(250);
+          proxy.cut();
+          await makeBlock(node);
+          await Bun.sleep(150);
+          proxy.mend();
+        }
+        const ends = await settle(ledger, submissions);
+        expect(new Set(ends.map(({ state }) => state))).toEqual(new Set(["finalized"]));
+        await eachOnce(ledger, identities);
+      }),
+    60_000,
+  );
 
   test("wait while blocks are withheld, and are neither failed nor dropped by that", () =>
     withStore({}, async (_, ledger) => {
@@ -222,7 +288,8 @@ describe("calls", () => {
   test("that a node took and lost are sent again", () =>
     behindProxy(async (proxy, ledger) => {
       let lost = 0;
-      proxy.answer = ({ method }) => (method === "author_submitExtrinsic" && lost++ < 4 ? { result: `0x${"00".repeat(32)}` } : null);
+      proxy.answer = ({ method }) =>
+        method === "author_submitExtrinsic" && lost++ < 4 ? { result: `0x${"00".repeat(32)}` } : null;
       const identities = Array.from({ length: 4 }, stranger);
       const submissions = await Promise.all(identities.map((identity) => taken(ledger, identity)));
       const ends = await settle(ledger, submissions);
@@ -234,7 +301,8 @@ describe("calls", () => {
   test("are dropped when no block took them within their life, and their nonce serves the next", () =>
     behindProxy(
       async (proxy, ledger) => {
-        proxy.answer = ({ method }) => (method === "author_submitExtrinsic" ? { result: `0x${"00".repeat(32)}` } : null);
+        proxy.answer = ({ method }) =>
+          method === "author_submitExtrinsic" ? { result: `0x${"00".repeat(32)}` } : null;
         const submission = await taken(ledger, stranger());
         const [end] = await settle(ledger, [submission]);
         expect([end?.state, end?.reason?.code]).toEqual(["dropped", "chain_submission_rejected"]);
@@ -301,28 +369,41 @@ describe("calls", () => {
     const proxy = openProxy(node.endpoint);
     const identity = stranger();
     const submission = await withStore({ outbox }, (_, ledger) => taken(ledger, identity), [proxy.endpoint]);
-    await until("the node to hold the call", async () => (await node.ask<string[]>("author_pendingExtrinsics")).length > 0);
+    await until(
+      "the node to hold the call",
+      async () => (await node.ask<string[]>("author_pendingExtrinsics")).length > 0,
+    );
     await makeBlock(node);
     proxy.answer = ({ method }) => (method === "chain_getBlock" ? { result: null } : null);
-    await withStore({ outbox }, async (_, ledger) => {
-      const [end] = await settle(ledger, [submission]);
-      expect([end?.state, end?.reason?.detail.includes("may have held")]).toEqual(["dropped", true]);
-      await eachOnce(ledger, [identity]);
-    }, [proxy.endpoint]);
+    await withStore(
+      { outbox },
+      async (_, ledger) => {
+        const [end] = await settle(ledger, [submission]);
+        expect([end?.state, end?.reason?.detail.includes("may have held")]).toEqual(["dropped", true]);
+        await eachOnce(ledger, [identity]);
+      },
+      [proxy.endpoint],
+    );
     proxy.close();
   });
 
-  test("of two Directories on one operator account all come through", () =>
-    withStore({}, (_, one) =>
-      withStore({}, async (_, two) => {
-        const identities = Array.from({ length: 12 }, stranger);
-        const submissions = await Promise.all(identities.map((identity, i) => taken(i % 2 === 0 ? one : two, identity)));
-        const mine = (rest: number) => submissions.filter((_, i) => i % 2 === rest);
-        const ends = [...(await settle(one, mine(0))), ...(await settle(two, mine(1)))];
-        expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
-        await eachOnce(one, identities);
-      }),
-    ), 90_000);
+  test(
+    "of two Directories on one operator account all come through",
+    () =>
+      withStore({}, (_, one) =>
+        withStore({}, async (_, two) => {
+          const identities = Array.from({ length: 12 }, stranger);
+          const submissions = await Promise.all(
+            identities.map((identity, i) => taken(i % 2 === 0 ? one : two, identity)),
+          );
+          const mine = (rest: number) => submissions.filter((_, i) => i % 2 === rest);
+          const ends = [...(await settle(one, mine(0))), ...(await settle(two, mine(1)))];
+          expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
+          await eachOnce(one, identities);
+        }),
+      ),
+    90_000,
+  );
 });
 
 describe("the best head", () => {
@@ -355,11 +436,15 @@ describe("a runtime upgrade", () => {
       const version = await node.ask<Version>("state_getRuntimeVersion");
       await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
       const read = proxy.seen.get("state_getMetadata") ?? 0;
-      proxy.answer = ({ method }) => (method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null);
+      proxy.answer = ({ method }) =>
+        method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null;
       await makeBlock(node);
       await until("the metadata", async () => proxy.seen.get("state_getMetadata") === read + 1);
       const identity = stranger();
-      await until("the new head", async () => (await ledger.head()).finalized.hash === (await node.ask<string>("chain_getFinalizedHead")));
+      await until(
+        "the new head",
+        async () => (await ledger.head()).finalized.hash === (await node.ask<string>("chain_getFinalizedHead")),
+      );
       // The node itself still has the old runtime, so it does not take what is signed for the new one.
       const submission = await taken(ledger, identity);
       await makeBlock(node);
@@ -383,7 +468,9 @@ describe("a runtime upgrade", () => {
         return method === "state_getMetadata" ? { result: foreign } : null;
       };
       await makeBlock(node);
-      await until("the reason", async () => (await store.probe().then(() => "", String)).includes("DidRegistry.AliasNonces is missing"));
+      await until("the reason", async () =>
+        (await store.probe().then(() => "", String)).includes("DidRegistry.AliasNonces is missing"),
+      );
       proxy.answer = () => null;
       await until("the connection", async () => (await codeOf(store.probe())) === "answered");
     });

@@ -8,14 +8,14 @@ import { join } from "node:path";
 import { registerBodyOf } from "../support/directory.ts";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 import { identityOf } from "../support/identity.ts";
-import { openProxy, type Proxy } from "./proxy.ts";
+import { type NodeProxy, openProxy } from "./proxy.ts";
 import { endStand, startNode as startChain, until } from "./stand.ts";
 
 const scratch = scratchFolder();
 const cwd = scratch.path;
 const url = `http://127.0.0.1:${freePort()}`;
 const env = { WAYPOST_URL: url };
-let proxy: Proxy;
+let proxy: NodeProxy;
 let node: RunningNode;
 
 const start = async (): Promise<void> => {
@@ -28,7 +28,10 @@ beforeAll(async () => {
   proxy = openProxy(chain.endpoint);
   await executable();
   const example = readFileSync(new URL("../../examples/chain.toml", import.meta.url), "utf8");
-  writeFileSync(join(cwd, "chain.toml"), example.replaceAll("127.0.0.1:7400", new URL(url).host).replace("ws://127.0.0.1:9944", proxy.endpoint));
+  writeFileSync(
+    join(cwd, "chain.toml"),
+    example.replaceAll("127.0.0.1:7400", new URL(url).host).replace("ws://127.0.0.1:9944", proxy.endpoint),
+  );
   mkdirSync(join(cwd, "data"));
   writeFileSync(join(cwd, "data", "operator.key"), "//Alice\n", { mode: 0o600 });
   await start();
@@ -67,7 +70,10 @@ test("registrations that were answered are confirmed after the process was kille
   for (const { did } of identities) {
     const confirmed = async () => {
       const answer = await fetch(`${url}/registration-status/${did}`);
-      const { registration_status: status, version } = (await answer.json()) as { registration_status: string; version?: number };
+      const { registration_status: status, version } = (await answer.json()) as {
+        registration_status: string;
+        version?: number;
+      };
       expect(["pending", "confirmed"]).toContain(status);
       return status === "confirmed" && version === 1;
     };
@@ -81,7 +87,8 @@ test("without the chain reads answer 502 and never that something is missing, un
   expect(await statusOf(`/resolve/${did}`)).toBe(404);
   proxy.cut();
   await until("the loss to be noticed", async () => (await statusOf("/readyz")) === 503);
-  for (const path of [`/resolve/${did}`, `/registration-status/${did}`, `/dids/${did}/nonces`]) expect(await statusOf(path)).toBe(502);
+  for (const path of [`/resolve/${did}`, `/registration-status/${did}`, `/dids/${did}/nonces`])
+    expect(await statusOf(path)).toBe(502);
   proxy.mend();
   await until("the chain", async () => (await statusOf("/readyz")) === 200);
   expect(await statusOf(`/resolve/${did}`)).toBe(404);

@@ -5,9 +5,13 @@
 
 type Request = { readonly id: number; readonly method: string; readonly params: unknown[] };
 /** What to answer instead of the node: a result, an error, silence, or nothing of that. */
-export type Answer = { readonly result: unknown } | { readonly error: { code: number; message: string } } | "silence" | null;
+export type Answer =
+  | { readonly result: unknown }
+  | { readonly error: { code: number; message: string } }
+  | "silence"
+  | null;
 
-export type Proxy = {
+export type NodeProxy = {
   readonly endpoint: string;
   /** Decides over every request that passes. */
   answer: (request: Request) => Answer;
@@ -19,11 +23,11 @@ export type Proxy = {
   readonly close: () => void;
 };
 
-export function openProxy(target: string): Proxy {
+export function openProxy(target: string): NodeProxy {
   let isCut = false;
   const seen = new Map<string, number>();
   const open = new Set<Bun.ServerWebSocket<{ upstream: WebSocket; waiting: string[] }>>();
-  const proxy: Proxy = {
+  const proxy: NodeProxy = {
     endpoint: "",
     answer: () => null,
     seen,

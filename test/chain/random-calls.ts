@@ -30,7 +30,12 @@ export function chanceOf(seed: number): Chance {
   return { number, one: (...choices) => choices[number(choices.length)]!, sometimes: (outOf) => number(outOf) === 0 };
 }
 
-export type Turn = { readonly person: Identity; readonly account: Account; readonly nowMs: number; readonly aliases: readonly string[] };
+export type Turn = {
+  readonly person: Identity;
+  readonly account: Account;
+  readonly nowMs: number;
+  readonly aliases: readonly string[];
+};
 
 export function randomCall(chance: Chance, turn: Turn): LedgerCall {
   const { account } = turn;
@@ -51,18 +56,28 @@ const minuteMs = 60_000;
 function stamp(chance: Chance, { account, nowMs }: Turn, counter: bigint): string {
   if (chance.sometimes(30)) return chance.one("", "now", "v2:0", "2026-02-31T00:00:00Z", "v2:0:1x");
   if (chance.sometimes(2)) {
-    const ms = chance.sometimes(6) ? Number(account.documentTimeMs) : Number(account.documentTimeMs) + 1 + chance.number(1_000);
+    const ms = chance.sometimes(6)
+      ? Number(account.documentTimeMs)
+      : Number(account.documentTimeMs) + 1 + chance.number(1_000);
     const atMs = account.documentTimeMs === 0n ? nowMs : ms;
     return chance.sometimes(3) ? new Date(atMs).toISOString() : String(atMs);
   }
-  const expiryMs = chance.sometimes(10) ? nowMs + chance.one(-minuteMs, 70 * minuteMs) : nowMs + minuteMs * (2 + chance.number(50)) + chance.number(1_000);
+  const expiryMs = chance.sometimes(10)
+    ? nowMs + chance.one(-minuteMs, 70 * minuteMs)
+    : nowMs + minuteMs * (2 + chance.number(50)) + chance.number(1_000);
   return `v2:${chance.sometimes(8) ? counter + 1n : counter}:${expiryMs}`;
 }
 
 function registration(chance: Chance, turn: Turn): LedgerCall {
-  const alias = chance.sometimes(2) ? chance.one(...turn.aliases, "Not An Alias", " UP.case ", "x".repeat(65)) : undefined;
+  const alias = chance.sometimes(2)
+    ? chance.one(...turn.aliases, "Not An Alias", " UP.case ", "x".repeat(65))
+    : undefined;
   const docBlob = blobOf(chance, turn);
-  const call = registrationOf(turn.person, { timestamp: stamp(chance, turn, 0n), docBlob, ...(alias !== undefined && { alias }) });
+  const call = registrationOf(turn.person, {
+    timestamp: stamp(chance, turn, 0n),
+    docBlob,
+    ...(alias !== undefined && { alias }),
+  });
   if (chance.sometimes(30)) return { ...call, pubkey: Uint8Array.fromHex(`01${"00".repeat(31)}`) };
   return forged(chance, call);
 }
@@ -82,7 +97,10 @@ function blobOf(chance: Chance, { person }: Turn): Uint8Array {
     id: did,
     verificationMethod: methods,
     authentication: methods.slice(0, chance.number(4)).map(({ id }) => id),
-    keyAgreement: Array.from({ length: chance.number(4) }, (_, n) => ({ ...methodOf(did, `x${n}`, key(n)), type: "X" })),
+    keyAgreement: Array.from({ length: chance.number(4) }, (_, n) => ({
+      ...methodOf(did, `x${n}`, key(n)),
+      type: "X",
+    })),
     service: services,
   };
   const blob = encodeDidDocument(chance.sometimes(6) ? spoiled(chance, whole) : whole);
@@ -127,7 +145,11 @@ function owned(chance: Chance, { person: { did }, aliases }: Turn): LedgerCall {
     cacheEligible: chance.sometimes(2),
     replication: chance.one(null, 1, 4, 5),
     encryptedHeaderPreviewBytes: chance.one(null, 0, 4_096, 4_097),
-    releasePricing: chance.one(null, { baseFee: 0n, perKibFee: 10n ** 15n }, { baseFee: 10n ** 15n + 1n, perKibFee: 0n }),
+    releasePricing: chance.one(
+      null,
+      { baseFee: 0n, perKibFee: 10n ** 15n },
+      { baseFee: 10n ** 15n + 1n, perKibFee: 0n },
+    ),
     expirationBehavior: chance.one(null, "DeleteOnExpiry" as const, "TombstoneReference" as const),
   };
   const persona = {
@@ -137,7 +159,17 @@ function owned(chance: Chance, { person: { did }, aliases }: Turn): LedgerCall {
   };
   return chance.one<() => LedgerCall>(
     () => ({ name: "set_alias", did, alias: chance.one(...aliases, "no alias", "") }),
-    () => ({ name: "set_delivery_policy_links", did, recipientPolicy: chance.one(null, did, "x".repeat(129)), tagPolicies: chance.one([], ["t"], Array.from({ length: 9 }, (_, n) => `t${n}`)), personaPolicies: [] }),
+    () => ({
+      name: "set_delivery_policy_links",
+      did,
+      recipientPolicy: chance.one(null, did, "x".repeat(129)),
+      tagPolicies: chance.one(
+        [],
+        ["t"],
+        Array.from({ length: 9 }, (_, n) => `t${n}`),
+      ),
+      personaPolicies: [],
+    }),
     () => ({ name: "set_delivery_policy", did, policy }),
     () => ({ name: "set_tag_policy", did, policy }),
     () => ({ name: "set_persona_policy", did, policy: persona }),
@@ -166,13 +198,21 @@ function authorized(chance: Chance, turn: Turn): LedgerCall {
 function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
   const { did } = person;
   const n = chance.number(7);
-  const method = { ...methodOf(did, `m${n}`, key(n)), ...(chance.sometimes(25) && { controller: "did:svc:nobody" }), ...(chance.sometimes(25) && { publicKeyMultibase: "zNoKey" }) };
+  const method = {
+    ...methodOf(did, `m${n}`, key(n)),
+    ...(chance.sometimes(25) && { controller: "did:svc:nobody" }),
+    ...(chance.sometimes(25) && { publicKeyMultibase: "zNoKey" }),
+  };
   const agreement = { ...methodOf(did, `x${n}`, key(n)), type: chance.sometimes(25) ? "" : "X" };
   const service = serviceOf(chance, did, `s${n}`);
   const id = (mark: string) => `${did}#${mark}${chance.number(6)}`;
   const device = () => (chance.sometimes(20) ? "d".repeat(64) : `device-${chance.number(12)}`);
   const links = { recipientPolicy: chance.one(null, did), tagPolicies: chance.one([], ["t"]), personaPolicies: [] };
-  const control = (one: Extract<Intent, { control: unknown }>["control"]): Intent => ({ did, action: one.kind, control: one });
+  const control = (one: Extract<Intent, { control: unknown }>["control"]): Intent => ({
+    did,
+    action: one.kind,
+    control: one,
+  });
   const common: (() => Intent)[] = [
     () => ({ did, action: "AddVerificationMethod", verificationMethod: method }),
     () => ({ did, action: "UpdateVerificationMethod", verificationMethod: method }),
@@ -198,7 +238,13 @@ function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
     () => control({ kind: "clear_delivery_policy_links" }),
   ];
   const rare: (() => Intent)[] = [
-    () => ({ did, action: "UpdateRootPubkey", newRootPubkey: chance.sometimes(2) ? person.root.publicKey : chance.one(key(0).publicKey, Uint8Array.fromHex(`01${"00".repeat(31)}`)) }),
+    () => ({
+      did,
+      action: "UpdateRootPubkey",
+      newRootPubkey: chance.sometimes(2)
+        ? person.root.publicKey
+        : chance.one(key(0).publicKey, Uint8Array.fromHex(`01${"00".repeat(31)}`)),
+    }),
     () => control({ kind: "deactivate_did" }),
     () => control({ kind: "delete_did" }),
     () => control({ kind: "delete_did" }),

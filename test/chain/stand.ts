@@ -29,8 +29,12 @@ export type Node = {
   readonly kill: () => Promise<void>;
 };
 
-export async function startNode(options: { port?: number; manual?: true; intervalMs?: number; idleMs?: number } = {}): Promise<Node> {
-  const mode = options.manual ? ["--manual"] : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
+export async function startNode(
+  options: { port?: number; manual?: true; intervalMs?: number; idleMs?: number } = {},
+): Promise<Node> {
+  const mode = options.manual
+    ? ["--manual"]
+    : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
   const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode];
   const child = Bun.spawn(command, {
     cwd: import.meta.dir,
@@ -76,7 +80,10 @@ export async function makeBlock(node: Node): Promise<string> {
   return node.ask<string>("dev_newBlock");
 }
 
-export type ChainSettings = { readonly endpoints: readonly string[]; readonly outbox?: string } & Record<string, unknown>;
+export type ChainSettings = { readonly endpoints: readonly string[]; readonly outbox?: string } & Record<
+  string,
+  unknown
+>;
 
 export async function openStore(environment: StoreEnvironment, settings: ChainSettings): Promise<Store> {
   // Several test files share this stand in one process, and each leaves nothing behind.

@@ -5,8 +5,9 @@
  *
  *   bun run start [--port 9944] [--mode batch|instant|manual]
  */
-import { BuildBlockMode } from "@acala-network/chopsticks-core";
+
 import { setupWithServer } from "@acala-network/chopsticks";
+import { BuildBlockMode } from "@acala-network/chopsticks-core";
 import { GenericExtrinsic } from "@polkadot/types";
 
 export const specificationFile = new URL("../../runtime/artifacts/waypost-dev.raw.json", import.meta.url).pathname;

@@ -16,7 +16,9 @@ test(`${registrations} concurrent registrations all end as finalized, with one r
   const identities = Array.from({ length: registrations }, () => identityOf(crypto.randomUUID()));
   const began = performance.now();
   const outcomes = await Promise.all(
-    identities.map((identity) => ledger.submit(registrationOf(identity, { timestamp: String(Date.now()) }), "register")),
+    identities.map((identity) =>
+      ledger.submit(registrationOf(identity, { timestamp: String(Date.now()) }), "register"),
+    ),
   );
   const takenMs = performance.now() - began;
   const hashes = outcomes.map((outcome) => {
