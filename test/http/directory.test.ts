@@ -29,7 +29,7 @@ import {
   withSubmit,
 } from "../support/directory.ts";
 import { membersOf, pathOf } from "../support/directory-samples.ts";
-import { methodWith, openStage, richDocument, serviceOf, termsAt } from "../support/directory-stage.ts";
+import { aliasOf, methodWith, openStage, richDocument, serviceOf, termsAt } from "../support/directory-stage.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
 
 const opened: { close: () => Promise<void> }[] = [];
@@ -112,6 +112,32 @@ describe("concurrency", () => {
     expect(replies.filter(({ status }) => status === 202).length).toBe(1);
     expect(replies.filter(({ body: { code } }) => code === "proof_replayed").length).toBe(15);
   });
+});
+
+test("every read of the state names a finalized block that it includes", async () => {
+  const stage = await openStage();
+  opened.push(stage);
+  const { did } = stage.standing;
+  const paths = [
+    `/dids/${did}/nonces`,
+    `/resolve/${did}`,
+    `/aliases/${aliasOf(stage.standing)}`,
+    `/registration-status/${did}`,
+    `/registration-status/${stage.unknown.did}`,
+  ];
+  const blockOf = async (path: string) => Number((await stage.ask("GET", path)).headers.get("svc-block"));
+  const body = updateBodyOf(
+    stage.standing,
+    "AddService",
+    { service: serviceOf(stage.standing, "late") },
+    termsAt(stage),
+  );
+  const { block } = await stage.settle(await stage.ask("POST", `/dids/${did}/document/services`, body));
+  for (const path of paths) expect(await blockOf(path)).toBeGreaterThanOrEqual(Number(block?.number));
+  const before = await blockOf(`/resolve/${did}`);
+  stage.advance(60_000);
+  expect(await blockOf(`/resolve/${did}`)).toBeGreaterThan(before);
+  expect((await stage.ask("GET", `/resolve/${stage.unknown.did}`)).headers.has("svc-block")).toBe(false);
 });
 
 test("200 updates in a row keep counters and version exact", async () => {

@@ -5,6 +5,8 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../src/core/bytes.ts";
 import { renderPublicKey } from "../../src/core/ed25519.ts";
+import type { ActionName } from "../../src/core/identity/authorization.ts";
+import type { Json } from "./directory.ts";
 import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
 import { troubles } from "./directory-troubles.ts";
 
@@ -114,22 +116,18 @@ export const readScenarios: readonly Scenario[] = [
     route: submission,
     status: 200,
     act: async (stage) => {
-      const [first, second] = [await stage.fresh(), await stage.fresh()];
-      const claim = (identity: typeof first) =>
-        sendUpdate(stage, {
-          identity,
-          action: "add_alias",
-          method: "POST",
-          path: `/dids/${identity.did}/aliases`,
-          members: { alias: `race-${first.did.slice(8, 20).toLowerCase()}`, timestamp: String(stage.nowMs()) },
-        });
-      const [won, lost] = [await claim(first), await claim(second)];
+      const identity = await stage.fresh();
+      const alias = `late-${identity.did.slice(8, 20).toLowerCase()}`;
+      const send = (action: ActionName, path: string, members: Json) =>
+        sendUpdate(stage, { identity, action, method: "POST", path: `/dids/${identity.did}/${path}`, members });
+      const won = await send("deactivate_did", "deactivate", {});
+      const lost = await send("add_alias", "aliases", { alias, timestamp: String(stage.nowMs()) });
       expect([won.status, lost.status]).toEqual([202, 202]);
       await stage.settle(lost);
       return stage.ask("GET", `/submissions/${lost.body["tx_hash"]}`);
     },
     check: ({ body }) => {
-      expect(body).toMatchObject({ action: "add_alias", state: "failed", reason: { code: "alias_taken" } });
+      expect(body).toMatchObject({ action: "add_alias", state: "failed", reason: { code: "did_deactivated" } });
       const names = ["action", "block_hash", "block_number", "did", "reason", "state", "submitted_at", "tx_hash"];
       expect(Object.keys(body).sort()).toEqual(names);
     },

@@ -97,6 +97,25 @@ export function directoryRoute(plan: RoutePlan): Route {
   };
 }
 
+/**
+ * A read of the ledger's state. `Svc-Block` on its 200 is the number of a finalized block that the answer
+ * includes: asked for before the state is, so the state is of that block or a later one.
+ */
+export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
+  const [status, description, schema] = plan.answer;
+  const handle = async (call: Call): Promise<Answer | Fault> => {
+    const head = ledger.head();
+    // Whatever is wrong with the request is told first.
+    head.catch(() => undefined);
+    const answer = await plan.handle(call);
+    if (isFault(answer)) return answer;
+    const { finalized } = await head;
+    return { ...answer, headers: { ...answer.headers, "svc-block": finalized.number.toString() } };
+  };
+  const told = `${description} Svc-Block is the number of a finalized block that it includes.`;
+  return directoryRoute({ ...plan, answer: [status, told, schema], handle });
+}
+
 // ---------------------------------------------------------------------------------------------- decoding
 
 /** The body as JSON of the wanted shape. Refuses with `invalid_json` and `invalid_request`. */

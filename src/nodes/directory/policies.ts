@@ -31,6 +31,7 @@ import {
   mutationCodes,
   pathValue,
   renderAccepted,
+  stateRoute,
 } from "./parts.ts";
 import { decideCall, type Facts, gatherFacts } from "./precheck.ts";
 import {
@@ -256,9 +257,9 @@ type PolicyRead = {
   readonly parseKey: (text: string) => string | Fault;
 };
 
-function policyRoute({ ledger }: DirectoryParts, { scope, path, subject, parseKey }: PolicyRead): Route {
+function policyRoute(parts: DirectoryParts, { scope, path, subject, parseKey }: PolicyRead): Route {
   const schema = scope === "persona" ? personaPolicyAnswer : deliveryPolicyAnswer;
-  return directoryRoute({
+  return stateRoute(parts, {
     method: "GET",
     path,
     id: `${scope}Policy`,
@@ -268,7 +269,7 @@ function policyRoute({ ledger }: DirectoryParts, { scope, path, subject, parseKe
     handle: async (call) => {
       const key = parseKey(pathValue(call, subject));
       if (isFault(key)) return key;
-      const policy = await ledger.policy(scope, key);
+      const policy = await parts.ledger.policy(scope, key);
       if (policy === null) return fault("policy_not_found", `there is no ${scope} policy under this name`);
       const rendered = "allowedRelays" in policy ? renderPersonaPolicy(policy) : renderDeliveryPolicy(policy);
       return { status: 200, json: { did: key, scope, policy: rendered } };

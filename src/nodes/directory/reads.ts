@@ -17,7 +17,7 @@ import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../
 import { renderTimestamp } from "../../core/time.ts";
 import type { Submission } from "../../storage/contract.ts";
 import type { Route } from "../shell/http.ts";
-import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
+import { type DirectoryParts, directoryRoute, pathCodes, pathValue, stateRoute } from "./parts.ts";
 
 export function readRoutes(parts: DirectoryParts): Route[] {
   return [noncesRoute(parts), resolveRoute(parts), aliasRoute(parts), submissionRoute(parts)];
@@ -25,8 +25,8 @@ export function readRoutes(parts: DirectoryParts): Route[] {
 
 const unknownDid = () => fault("did_not_found", "the DID is not registered");
 
-function noncesRoute({ ledger }: DirectoryParts): Route {
-  return directoryRoute({
+function noncesRoute(parts: DirectoryParts): Route {
+  return stateRoute(parts, {
     method: "GET",
     path: "/dids/:did/nonces",
     id: "nonces",
@@ -36,7 +36,7 @@ function noncesRoute({ ledger }: DirectoryParts): Route {
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
-      const account = await ledger.account(did);
+      const account = await parts.ledger.account(did);
       if (account.record === null) return unknownDid();
       return { status: 200, json: { did, ...renderCounters(account.counters) } };
     },
@@ -49,8 +49,8 @@ function renderCounters(values: Counters): Record<string, string> {
   return Object.fromEntries(names.map((name) => [counters[name].nonceDomain, values[name].toString()]));
 }
 
-function resolveRoute({ ledger }: DirectoryParts): Route {
-  return directoryRoute({
+function resolveRoute(parts: DirectoryParts): Route {
+  return stateRoute(parts, {
     method: "GET",
     path: "/resolve/:did",
     id: "resolve",
@@ -60,7 +60,7 @@ function resolveRoute({ ledger }: DirectoryParts): Route {
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
-      const { record } = await ledger.account(did);
+      const { record } = await parts.ledger.account(did);
       if (record === null) return unknownDid();
       return { status: 200, json: { did, ...renderRecord(record) } };
     },
@@ -87,8 +87,8 @@ function renderLinks(links: DeliveryPolicyLinks): Record<string, unknown> {
   };
 }
 
-function aliasRoute({ ledger }: DirectoryParts): Route {
-  return directoryRoute({
+function aliasRoute(parts: DirectoryParts): Route {
+  return stateRoute(parts, {
     method: "GET",
     path: "/aliases/:alias",
     id: "alias",
@@ -98,7 +98,7 @@ function aliasRoute({ ledger }: DirectoryParts): Route {
     handle: async (call) => {
       const alias = normalizeAlias(pathValue(call, "alias"));
       if (alias === null) return fault("invalid_request", "the path holds no alias");
-      const did = await ledger.aliasHolder(alias);
+      const did = await parts.ledger.aliasHolder(alias);
       return did === null ? fault("alias_not_found", "nobody holds this alias") : { status: 200, json: { alias, did } };
     },
   });

@@ -34,6 +34,7 @@ import {
   directoryRoute,
   pathCodes,
   pathValue,
+  stateRoute,
 } from "./parts.ts";
 import { decideCall, type Facts, gatherFacts } from "./precheck.ts";
 import { decideEnd, decideFreshness } from "./times.ts";
@@ -288,7 +289,7 @@ function isUnderWay(submission: Submission): boolean {
 // ------------------------------------------------------------------------------------------------ status
 
 function statusRoute(parts: DirectoryParts): Route {
-  return directoryRoute({
+  return stateRoute(parts, {
     method: "GET",
     path: "/registration-status/:did",
     id: "registrationStatus",
