@@ -78,7 +78,7 @@ export type RunningNode = {
   readonly kill: (signal: "SIGTERM" | "SIGKILL" | "SIGINT") => Promise<number>;
 };
 
-/** Starts the executable as a server and waits until `url` is ready. */
+/** Starts the executable as a server and waits until `url` is served; what it depends on may be elsewhere. */
 export async function startNode(args: readonly string[], options: RunOptions & { url: string }): Promise<RunningNode> {
   const child = Bun.spawn([await executable(), ...args], {
     cwd: options.cwd,
@@ -88,7 +88,7 @@ export async function startNode(args: readonly string[], options: RunOptions & {
   });
   const texts = Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
   const output = async (): Promise<string> => (await texts).join("\n");
-  await untilReady(options.url, child, output);
+  await untilServing(options.url, child, output);
   return {
     url: options.url,
     output,
@@ -99,19 +99,19 @@ export async function startNode(args: readonly string[], options: RunOptions & {
   };
 }
 
-const readyWithinMs = 20_000;
+const servedWithinMs = 20_000;
 
-async function untilReady(url: string, child: Subprocess, output: () => Promise<string>): Promise<void> {
-  const endsAtMs = performance.now() + readyWithinMs;
+async function untilServing(url: string, child: Subprocess, output: () => Promise<string>): Promise<void> {
+  const endsAtMs = performance.now() + servedWithinMs;
   while (performance.now() < endsAtMs) {
     if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${await output()}`);
-    const ready = await fetch(`${url}/readyz`).then(
+    const served = await fetch(`${url}/healthz`).then(
       (response) => response.ok,
       () => false,
     );
-    if (ready) return;
+    if (served) return;
     await Bun.sleep(25);
   }
   child.kill("SIGKILL");
-  throw new Error(`${url} was not ready in time: ${await output()}`);
+  throw new Error(`${url} was not served in time: ${await output()}`);
 }
