@@ -78,7 +78,7 @@ function nodeProblems(config: Config): Broken[] {
     ...unless(
       directory.enabled || relay.enabled || cache.enabled,
       ["(file)", "directory.enabled", "relay.enabled", "cache.enabled"],
-      "no node is enabled",
+      "no node is enabled: set enabled = true under [directory], [relay] or [cache]",
     ),
     ...needsSource("relay"),
     ...unless(
@@ -95,7 +95,7 @@ function nodeProblems(config: Config): Broken[] {
     ...unless(
       !cache.enabled || cache.public_endpoints.length > 0,
       ["cache.public_endpoints"],
-      "a Cache needs at least one: recipients sign it",
+      "a Cache needs at least one: the URL that recipients publish and sign",
     ),
     ...unless(
       cache.recipient_bytes_max <= cache.store_bytes_max,

@@ -320,7 +320,9 @@ export function parseConfig(text: string): ConfigResult {
     input = parseToml(text);
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
-    const message = `line ${error.line}, column ${error.column}: ${error.message.split("\n")[0]}`;
+    const [what = ""] = error.message.replace("Invalid TOML document: ", "").split("\n");
+    const hint = what.includes("numeric literal") ? "; texts, durations and addresses stand in quotes" : "";
+    const message = `line ${error.line}, column ${error.column}: ${what}${hint}`;
     return { ok: false, problems: [{ setting: "(file)", message }], rest: null };
   }
   return checkConfig(input);

@@ -3,10 +3,7 @@
  * Directory, the Relay and the Cache, and where they are given their stores and their recipients.
  */
 
-import { existsSync } from "node:fs";
 import type { Config } from "../config.ts";
-import { decodeHex } from "../core/bytes.ts";
-import { createSigner } from "../core/ed25519.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import type { AdmissionRules } from "../core/message/admission.ts";
 import { deliveryLimits } from "../core/message/delivery.ts";
@@ -27,6 +24,7 @@ import type { Metrics } from "../nodes/shell/metrics.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { ledgerOfRecipients } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
+import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 
 /** What differs between running for real and running in a test. */
 export type NodeOverrides = {
@@ -111,7 +109,7 @@ async function composeCache(config: Config, { stores, recipients, now, log }: No
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
     recipients: recipients("cache"),
-    sign: await readSigner(cache.signing_key_file),
+    sign: await signerOf(cache.signing_key_file, log),
     now,
     options: {
       publicEndpoints: [first, ...others],
@@ -267,12 +265,9 @@ function recipientsOf(node: Consumer, config: Config, stores: OpenStores): Recip
   return directoryRecipients(recipients);
 }
 
-/** A file with 64 hex digits: the seed of the key that signs event proofs. */
-async function readSigner(file: string | null): Promise<CacheParts["sign"]> {
+async function signerOf(file: string | null, log: Log): Promise<CacheParts["sign"]> {
   if (file === null) return null;
-  if (!existsSync(file)) throw failed(`cache.signing_key_file: there is no ${file}`);
-  const seed = decodeHex((await Bun.file(file).text()).trim());
-  const sign = seed === null ? null : createSigner(seed);
-  if (sign === null) throw failed("cache.signing_key_file: the file must hold 32 bytes in hex");
+  const sign = await readSigner(file);
+  if (isExposed(file)) log("warn", exposedText(file));
   return sign;
 }

@@ -2,8 +2,8 @@
  * `waypost config check` and `config show`: whether a configuration file holds, and what it comes to
  * with every default. Reading a file and reporting its problems is shared with `serve`.
  */
-import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { readText } from "../client/files.ts";
 import { type Config, parseConfig } from "../config.ts";
 import { renderEffective, renderReference } from "../config-reference.ts";
 import { isTold } from "../config-rest.ts";
@@ -40,14 +40,21 @@ export function registerConfigCommand(program: Command): void {
 
 /** The configuration of a file; throws a failure that lists every problem, those of the stores included. */
 export async function readConfig(file: string): Promise<Config> {
-  if (!existsSync(file)) throw failed(`${file}: there is no such file`);
-  const result = parseConfig(await Bun.file(file).text());
+  const result = parseConfig(await readConfigFile(file));
   const told = result.ok ? [] : result.problems;
   const config = result.ok ? result.config : result.rest;
   const ofStores = config === null ? [] : await checkStores(config);
   const problems = [...told, ...ofStores.filter(({ setting }) => !isTold(setting, told))];
   if (config === null || problems.length > 0) throw problemReport(file, problems);
   return config;
+}
+
+async function readConfigFile(file: string): Promise<string> {
+  const text = await readText(file).catch((error: unknown) => {
+    throw failed(`${file} can't be read: ${error instanceof Error ? error.message : String(error)}`);
+  });
+  if (text === null) throw failed(`${file}: there is no such file`);
+  return text;
 }
 
 function problemReport(file: string, problems: readonly { setting: string; message: string }[]) {

@@ -12,9 +12,16 @@ import { parseDidUrl } from "../core/did.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";
 import { failed } from "./outcome.ts";
 
+const actionsText =
+  "register, replace_document, Add-, Update- or Remove- before VerificationMethod, KeyAgreement or Service, " +
+  "AddAuthentication, RemoveAuthentication, UpdateRootPubkey, add_alias, update_alias, remove_alias, " +
+  "deactivate_did, delete_did, set_alias, set_delivery_policy_links, set_delivery_policy, set_persona_policy";
+
 export function registerExternalCommands(did: Command): void {
   const prepare = did
-    .command("prepare <target> <action>")
+    .command("prepare")
+    .argument("<target>", "a DID, an alias, or an identity of this machine")
+    .argument("<action>", actionsText)
     .description("let the Directory make what a key held elsewhere has to sign")
     .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
     .option("--signer <id>", "root, or the id of a method, such as #k1")

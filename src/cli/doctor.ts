@@ -2,19 +2,22 @@
  * `waypost doctor`: whether this machine and this configuration can run the nodes, told as a list of what
  * was looked at. It opens the stores, so it must not run beside the nodes themselves.
  */
-import { accessSync, constants, existsSync, statfsSync } from "node:fs";
+import { accessSync, constants, existsSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import type { Config } from "../config.ts";
-import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
+import { minuteMs } from "../core/time.ts";
 import { parseListenAddress } from "../nodes/shell/listen.ts";
 import type { OpenStep } from "../storage/bind.ts";
+import { type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { storesOf } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { failedAsShown } from "./outcome.ts";
-import { createReport } from "./report.ts";
+import { createReport, renderBytes } from "./report.ts";
+import { environmentProblems } from "./serve.ts";
+import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 
 type Finding = { readonly name: string; readonly ok: boolean; readonly detail: string };
 
@@ -36,9 +39,10 @@ export function registerDoctorCommand(program: Command): void {
         },
         { name: "configuration", ok: true, detail: options.config },
         clock(),
-        environment(),
+        environment(config),
         ...disks(config),
         ...(await addresses(config)),
+        ...(await signingKey(config)),
         ...(await stores(config)),
       ];
       const lines = findings.map(({ name, ok, detail }) => `${ok ? "ok  " : "FAIL"}  ${name}: ${detail}`);
@@ -50,11 +54,12 @@ export function registerDoctorCommand(program: Command): void {
 /** A clock of long ago makes every proof too late; nothing here can tell a small skew. */
 function clock(): Finding {
   const nowMs = Date.now();
-  return { name: "clock", ok: nowMs > Date.UTC(2026, 0), detail: new Date(nowMs).toISOString() };
+  const ok = nowMs > Date.UTC(2026, 0);
+  return { name: "clock", ok, detail: `${new Date(nowMs).toISOString()}${ok ? "" : ": before this program was made"}` };
 }
 
-function environment(): Finding {
-  const problems = checkOutboundEnvironment({ ...process.env }, { allowProxyVariables: false });
+function environment(config: Config): Finding {
+  const problems = environmentProblems(config, { ...process.env });
   return {
     name: "environment",
     ok: problems.length === 0,
@@ -75,12 +80,14 @@ function disks(config: Config): Finding[] {
 function disk(folder: string): Omit<Finding, "name"> {
   try {
     const at = nearest(folder);
+    if (!statSync(at).isDirectory()) return { ok: false, detail: `${at} is a file and no folder` };
     accessSync(at, constants.R_OK | constants.W_OK | constants.X_OK);
     const { bavail, bsize } = statfsSync(at);
-    const gibibytes = ((bavail * bsize) / 2 ** 30).toFixed(1);
-    return { ok: bavail * bsize >= freeBytesMin, detail: `${gibibytes} GiB free for ${folder}` };
+    const ok = bavail * bsize >= freeBytesMin;
+    const detail = `${renderBytes(bavail * bsize)} free for ${folder}`;
+    return { ok, detail: ok ? detail : `${detail}: less than ${renderBytes(freeBytesMin)}` };
   } catch (error) {
-    return { ok: false, detail: error instanceof Error ? error.message : String(error) };
+    return { ok: false, detail: reasonOf(error) };
   }
 }
 
@@ -109,6 +116,18 @@ function canListen(address: string): Promise<string | null> {
   });
 }
 
+async function signingKey({ cache }: Config): Promise<Finding[]> {
+  const file = cache.signing_key_file;
+  if (!cache.enabled || file === null) return [];
+  const name = "signing key";
+  try {
+    await readSigner(file);
+    return [isExposed(file) ? { name, ok: false, detail: exposedText(file) } : { name, ok: true, detail: file }];
+  } catch (error) {
+    return [{ name, ok: false, detail: reasonOf(error) }];
+  }
+}
+
 /** A store that is not there is no fault and is not made here: it would belong to whoever runs this. */
 async function stores(config: Config): Promise<Finding[]> {
   const findings: Finding[] = [];
@@ -127,11 +146,26 @@ async function openOnce({ open }: OpenStep): Promise<Omit<Finding, "name">> {
     const store = await open({ now: Date.now, log: () => undefined, fatal: () => undefined });
     try {
       await store.probe();
+      const ahead = await ledgerAhead(store);
+      if (ahead !== null) return { ok: false, detail: ahead };
       return { ok: true, detail: `${store.plugin}, offers ${Object.keys(store.capabilities).join(", ")}` };
     } finally {
       await store.close();
     }
   } catch (error) {
-    return { ok: false, detail: error instanceof Error ? error.message : String(error) };
+    return { ok: false, detail: reasonOf(error) };
   }
+}
+
+/** Blocks never go back, so nothing can be registered until the clock has passed the last one. */
+async function ledgerAhead({ capabilities }: Store): Promise<string | null> {
+  const head = (await capabilities.ledger?.head())?.finalized;
+  if (head === undefined || head.timeMs <= Date.now() + minuteMs) return null;
+  return `the ledger's last block is of ${new Date(head.timeMs).toISOString()}, ahead of this machine's clock`;
+}
+
+/** Of a store that can't be opened the reason beneath: the finding names the store itself. */
+function reasonOf(error: unknown): string {
+  if (error instanceof StoreError && error.cause instanceof StoreError) return error.cause.message;
+  return error instanceof Error ? error.message : String(error);
 }

@@ -71,10 +71,17 @@ function usageEnding(error: CommanderError, json: boolean): Ending {
 
 function clientEnding(error: ClientError, json: boolean): Ending {
   const exitCode = error.kind === "timed_out" ? 2 : 1;
-  if (!json) return { text: printable(`${error.message} (${error.code})`), exitCode };
+  if (!json) return { text: printable(`${error.message} (${error.code})${hintOf(error)}`), exitCode };
   const { expected } = error.extra;
   const extra = { status: error.status, ...(expected === undefined ? {} : { expected }) };
   return { text: failureLine(error.code, error.message, extra), exitCode };
+}
+
+/** A proof is made and sent within a moment: that it is too old or too new is a matter of clocks. */
+function hintOf({ code, message }: ClientError): string {
+  const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
+  if (!isOfTime && !(code === "envelope_invalid" && message.includes("/timestamp"))) return "";
+  return "; the clocks of this machine and of the node differ, or one of them is wrong";
 }
 
 function failureLine(code: string, message: string, extra: Readonly<Record<string, unknown>> = {}): string {

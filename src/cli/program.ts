@@ -2,7 +2,7 @@
  * The commands of `waypost`: each file beside this one registers its own. The exit code is 0, 1 when a
  * command failed or was misused, 2 when it waited in vain.
  */
-import { Command } from "commander";
+import { Command, Help, type Option } from "commander";
 import { version } from "../version.ts";
 import { registerBenchCommand } from "./bench.ts";
 import { registerConfigCommand } from "./config.ts";
@@ -20,11 +20,18 @@ import { registerSendCommand } from "./send.ts";
 import { registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 
+/** Options that can't be left out say so. */
+function describeOption(option: Option): string {
+  const text = new Help().optionDescription(option);
+  return option.mandatory ? `${text} (required)` : text;
+}
+
 function createProgram(json: boolean): Command {
   const program = new Command("waypost")
     .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
     .version(version)
     .exitOverride()
+    .configureHelp({ optionDescription: describeOption })
     .showHelpAfterError("Add --help to see how the command is used.");
   // With --json a usage error is told like any other failure, and by nobody else.
   if (json) program.configureOutput({ writeErr: () => undefined });

@@ -55,11 +55,14 @@ export async function runUntilSignal(
   signals.release();
 }
 
-/** Outbound requests go straight to checked addresses; an environment that says otherwise is told so. */
 function refuseWeakEnvironment(config: Config): void {
-  const allowProxyVariables = !config.relay.enabled || config.relay.ignore_proxy_variables;
-  const problems = checkOutboundEnvironment(process.env, { allowProxyVariables });
+  const problems = environmentProblems(config, process.env);
   if (problems.length > 0) throw failed(problems.join("\n"));
+}
+
+/** Outbound requests go straight to checked addresses; proxy variables are taken out of `env`. */
+export function environmentProblems({ relay }: Config, env: Record<string, string | undefined>): string[] {
+  return checkOutboundEnvironment(env, { allowProxyVariables: !relay.enabled || relay.ignore_proxy_variables });
 }
 
 /** A log that can't be written does not hold the end up for longer than this. */

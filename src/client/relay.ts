@@ -53,7 +53,7 @@ async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryRep
     const report = parseReport(json);
     if (report?.success === true && status >= 200 && status <= 299) return report;
     const code = report?.code ?? `http_${status}`;
-    return new ClientError("refused", code, report?.message ?? `the Relay answered ${status}`, {
+    return new ClientError("refused", code, report === null ? `the Relay answered ${status}` : reasonOf(report), {
       status,
       answer: json,
       ...(retryAfterMs === null ? {} : { retryAfterMs }),
@@ -62,6 +62,12 @@ async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryRep
     if (error instanceof ClientError) return error;
     throw error;
   }
+}
+
+/** What the Relay says, and beneath it what a Cache said to the Relay. */
+function reasonOf({ message, cache_result: cacheResult }: DeliveryReport): string {
+  const said = isRecord(cacheResult) && typeof cacheResult["code"] === "string" ? cacheResult["code"] : null;
+  return said === null ? message : `${message}; the Cache answered ${said}`;
 }
 
 function parseReport(json: unknown): DeliveryReport | null {

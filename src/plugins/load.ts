@@ -5,6 +5,7 @@
  * has no way into a compiled executable. Modules run with all rights of the program, so only the
  * operator's configuration names them.
  */
+import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { fault } from "../core/fault.ts";
@@ -50,9 +51,11 @@ export async function loadPlugins(
 
 /** The plugin, or what is wrong with the module. */
 async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugin | string> {
+  const file = resolve(base, path);
+  if (!existsSync(file)) return `there is no file ${file}`;
   let exported: unknown;
   try {
-    const module: { readonly default?: unknown } = await import(pathToFileURL(resolve(base, path)).href);
+    const module: { readonly default?: unknown } = await import(pathToFileURL(file).href);
     exported = typeof module.default === "function" ? module.default({ StoreError, fault }) : module.default;
   } catch (error) {
     return `the module ${path} can't be loaded: ${error instanceof Error ? error.message : String(error)}`;

@@ -143,7 +143,10 @@ function needProblems({ stores, plugins, needs }: StoreConfiguration): InputProb
   for (const need of needs) {
     const settings = Object.hasOwn(stores, need.store) ? stores[need.store] : undefined;
     if (settings === undefined) {
-      problems.push({ setting: need.setting, message: `there is no store named "${need.store}"` });
+      problems.push({
+        setting: need.setting,
+        message: `there is no store named "${need.store}": add [stores.${need.store}]`,
+      });
       continue;
     }
     const plugin = plugins.find(({ name }) => name === settings.plugin);

@@ -21,7 +21,7 @@ import { applyCall } from "../core/ledger/ledger.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusal.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../core/scale/calls.ts";
-import { dayMs, secondMs } from "../core/time.ts";
+import { dayMs, minuteMs, secondMs } from "../core/time.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
 import { rememberDecoded } from "./decoded.ts";
 import * as records from "./embedded-records.ts";
@@ -142,6 +142,12 @@ class Chain implements EmbeddedLedger {
       after = last[0];
       this.pendingCalls += page.length;
       this.nextSequence = maxOf(this.nextSequence, records.sequenceOf(after) + 1n);
+    }
+    if (head.last.timeMs > this.options.now() + minuteMs) {
+      const ledgerTime = new Date(head.last.timeMs).toISOString();
+      this.options.log("warn", "the clock is behind the ledger: it is wrong, or was when the last block was made", {
+        ledger_time: ledgerTime,
+      });
     }
     if (this.pendingCalls > 0) this.options.log("info", "pending calls found", { calls: this.pendingCalls });
     this.arm();

@@ -4,7 +4,8 @@
  * was, each as one line written at once. `unsafe` answers before the commit: the rig must notice.
  */
 import { writeSync } from "node:fs";
-import { lmdbPlugin, openLmdb } from "../../src/plugins/lmdb/lmdb.ts";
+import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { did, id, quota, seeded } from "../conformance/samples.ts";

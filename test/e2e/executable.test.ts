@@ -3,7 +3,7 @@
  * configurations, runs the examples, loads a storage plugin from a file, and ends as it should.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { executable, freePort, run, scratchFolder, startNode } from "../support/executable.ts";
 
@@ -46,6 +46,30 @@ test("files that lie around where it starts have no say", async () => {
   expect(existsSync(mark)).toBe(false);
   await run(["did", "create", "--name", "a", "--no-wait"], { cwd: folder, env: { WAYPOST_URL: "http://127.0.0.1:1" } });
   expect(existsSync(join(folder, "elsewhere"))).toBe(false);
+});
+
+test("where its native part can't be unpacked, a store says so, and commands without one work", async () => {
+  const folder = join(cwd, "unpacked");
+  placeExample("cache.toml", folder);
+  const env = { TMPDIR: join(cwd, "nowhere") };
+  const { code, stderr } = await run(["serve"], { cwd: folder, env });
+  expect([code, stderr.trim().split("\n").length, stderr.includes("TMPDIR")]).toEqual([1, 1, true]);
+  expect((await run(["--version"], { cwd: folder, env })).code).toBe(0);
+});
+
+test("what an operator forgot is told by name: a signing key that others may read, an option that is required", async () => {
+  const folder = join(cwd, "forgotten");
+  const { url } = placeExample("cache.toml", folder);
+  expect((await run(["key", "new", "signing-key"], { cwd: folder })).code).toBe(0);
+  const path = join(folder, "waypost.toml");
+  writeFileSync(path, readFileSync(path, "utf8").replace("[cache]", '[cache]\nsigning_key_file = "signing-key"'));
+  expect((await run(["doctor"], { cwd: folder })).stdout).toContain("ok    signing key");
+  chmodSync(join(folder, "signing-key"), 0o644);
+  expect((await run(["doctor"], { cwd: folder })).stdout).toContain("FAIL  signing key");
+  const node = await startNode(["serve"], { cwd: folder, url });
+  await node.kill("SIGTERM");
+  expect(await node.output()).toContain("chmod 600 signing-key");
+  expect((await run(["send", "--help"], { cwd: folder })).stdout).toMatch(/--file <path> +the file \(required\)/);
 });
 
 test("a misspelt command fails with 1", async () => {

@@ -4,8 +4,9 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, wri
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
-import { lmdbPlugin, openLmdb } from "../../src/plugins/lmdb/lmdb.ts";
+import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import type { Disk } from "../../src/plugins/lmdb/space.ts";
+import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { openTable } from "../../src/plugins/lmdb/table.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
@@ -204,10 +205,14 @@ describe("a disk without room", () => {
     mkdirSync(path, { mode: 0o700 });
     const disk = smallDisk(join(path, "data.mdb"), 16 * mebibyte);
     const settings = optionsOf(lmdbPlugin, { path, reserve_bytes: 4 * mebibyte, free_space_floor_bytes: mebibyte });
-    const store = await openLmdb(settings, testEnvironment(), { disk });
+    const logged: string[] = [];
+    const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
+    const store = await openLmdb(settings, { ...testEnvironment(), log }, { disk });
     const { mailbox, replay, receipts } = store.capabilities;
     const { stored, code } = await fillUp(mailbox!, 0, 6_000);
     expect(code).toBe("full");
+    // Sixteen were refused, and the operator hears of it once.
+    expect(logged.filter((line) => line.startsWith("error: the disk has no room left"))).toHaveLength(1);
     expect(stored.length).toBeGreaterThan(500);
     expect(await allHeld(mailbox!)).toBe(stored.length);
     expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);

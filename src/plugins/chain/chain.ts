@@ -6,7 +6,7 @@
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
-import { environmentAbsence } from "../lmdb/environment.ts";
+import { loadNative, storeAbsence } from "../lmdb/folder.ts";
 import { parseWith } from "../options.ts";
 
 const mebibyte = 1024 * 1024;
@@ -71,8 +71,8 @@ export const chainPlugin: StoragePlugin<ChainOptions> = {
   provides: ["ledger"],
   parseOptions: (input) => parseWith(optionsSchema, input),
   async open(options, environment) {
-    const { openChain } = await import("./store.ts");
+    const { openChain } = await loadNative(() => import("./store.ts"));
     return openChain(options, environment);
   },
-  absence: ({ outbox }) => environmentAbsence(resolve(outbox)),
+  absence: ({ outbox }) => storeAbsence(resolve(outbox)),
 };

@@ -192,7 +192,8 @@ export async function readOperatorKey({
   try {
     text = readFileSync(resolve(path), "utf8").trim();
   } catch (error) {
-    throw new StoreError("unavailable", `the operator's key file ${path} can't be read`, { cause: error });
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new StoreError("unavailable", `the operator's key file can't be read: ${reason}`, { cause: error });
   }
   await cryptoWaitReady();
   try {

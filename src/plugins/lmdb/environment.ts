@@ -5,11 +5,12 @@
  * library may never answer again, and a second sync may lie. The program is told to stop at once.
  */
 
-import { Database as LockFile } from "bun:sqlite";
-import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
+import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
 import { ABORT, type Database, open, type RootDatabase } from "lmdb";
+import { minuteMs } from "../../core/time.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits, type WriteKind } from "./space.ts";
 
 /** Databases of the environment. Their keys are bytes. */
@@ -33,7 +34,6 @@ export type DatabaseName = (typeof databaseNames)[number];
 const formatText = "waypost lmdb store, format ";
 const formatNumber = 2;
 const formatKey = Buffer.from("format");
-const dataFile = "data.mdb";
 const commitsMax = 4_096;
 const commitMsMax = 5_000;
 /** The time is counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
@@ -85,11 +85,6 @@ export type EnvironmentOptions = {
   readonly commitMsMax?: number;
 };
 
-/** What is missing for `path` to hold an environment, or `null`. */
-export function environmentAbsence(path: string): string | null {
-  return existsSync(join(path, dataFile)) ? null : `${path} holds no store yet`;
-}
-
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
   const { path } = options;
   prepareDirectory(path);
@@ -115,40 +110,6 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
   } catch (error) {
     lock.close();
     throw error;
-  }
-}
-
-/** Creates the directory with mode 0700, or makes sure that it is empty or ours. */
-function prepareDirectory(path: string): void {
-  try {
-    mkdirSync(path, { recursive: true, mode: 0o700 });
-    const names = readdirSync(path);
-    if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
-      throw new StoreError("unavailable", `${path} is not empty and holds no store`);
-    }
-    chmodSync(path, 0o700);
-  } catch (error) {
-    if (error instanceof StoreError) throw error;
-    throw new StoreError("unavailable", `${path} can't be used: ${messageOf(error)}`, { cause: error });
-  }
-}
-
-const lockFile = "owner.lock";
-
-/**
- * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
- * The runtime offers no other file lock, and two writers on one environment are not safe here.
- */
-function takeLock(path: string): LockFile {
-  const lock = new LockFile(join(path, lockFile), { create: true });
-  try {
-    lock.run("PRAGMA locking_mode = EXCLUSIVE");
-    lock.run("PRAGMA journal_mode = OFF");
-    lock.run("BEGIN EXCLUSIVE");
-    return lock;
-  } catch (error) {
-    lock.close();
-    throw new StoreError("unavailable", `${path} is already open by another process`, { cause: error });
   }
 }
 
@@ -207,15 +168,6 @@ function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName,
   return Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
 }
 
-function syncDirectory(path: string): void {
-  const descriptor = openSync(path, "r");
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
-}
-
 type Commit = { turns: number; readonly reject: (error: StoreError) => void };
 
 class Running implements Environment {
@@ -233,7 +185,10 @@ class Running implements Environment {
     private readonly disk: Disk,
     private readonly lock: LockFile,
   ) {
-    this.space = openSpaceGuard(disk, options.space, () => this.freePageBytes());
+    this.space = toldOfRefusals(
+      openSpaceGuard(disk, options.space, () => this.freePageBytes()),
+      options.host.log,
+    );
     this.watch = setInterval(() => this.countTurns(), (options.commitMsMax ?? commitMsMax) / watchTurnsMax);
     this.watch.unref();
     this.view = {
@@ -396,6 +351,24 @@ class Running implements Environment {
     await this.root.close();
     this.lock.close();
   }
+}
+
+/** The operator hears of a disk without room at once, and again each minute that writes are refused. */
+function toldOfRefusals(guard: SpaceGuard, log: StoreEnvironment["log"]): SpaceGuard {
+  let toldAtMs = Number.NEGATIVE_INFINITY;
+  return {
+    check(kind, bytes) {
+      try {
+        guard.check(kind, bytes);
+      } catch (error) {
+        if (performance.now() - toldAtMs >= minuteMs) {
+          toldAtMs = performance.now();
+          log("error", "the disk has no room left: writes are refused", { kind, bytes });
+        }
+        throw error;
+      }
+    },
+  };
 }
 
 type PageStats = {

@@ -4,15 +4,9 @@
  */
 import { resolve } from "node:path";
 import { z } from "zod";
-import type { StoragePlugin, Store, StoreEnvironment } from "../../storage/contract.ts";
-import { openLedger } from "../embedded.ts";
+import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../options.ts";
-import { environmentAbsence, openEnvironment } from "./environment.ts";
-import { openReceipts, openReplay } from "./expiring.ts";
-import { openLmdbMailbox } from "./mailbox.ts";
-import type { FoldLimits } from "./pages.ts";
-import type { Disk } from "./space.ts";
-import { openTable } from "./table.ts";
+import { loadNative, storeAbsence } from "./folder.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -39,55 +33,13 @@ const optionsSchema = z.strictObject({
 
 export type LmdbOptions = z.output<typeof optionsSchema>;
 
-/** Tests give their own disk and shorter folds. */
-export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits };
-
 export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
   provides: ["mailbox", "replay", "receipts", "ledger"],
   parseOptions: (input) => parseWith(optionsSchema, input),
-  open: (options, environment) => openLmdb(options, environment),
-  absence: ({ path }) => environmentAbsence(resolve(path)),
+  async open(options, environment) {
+    const { openLmdb } = await loadNative(() => import("./store.ts"));
+    return openLmdb(options, environment);
+  },
+  absence: ({ path }) => storeAbsence(resolve(path)),
 };
-
-export async function openLmdb(
-  options: LmdbOptions,
-  host: StoreEnvironment,
-  test: LmdbTestSettings = {},
-): Promise<Store> {
-  const environment = await openEnvironment({
-    path: resolve(options.path),
-    space: { floorBytes: options.free_space_floor_bytes, reserveBytes: options.reserve_bytes },
-    host,
-    ...(test.disk === undefined ? {} : { disk: test.disk }),
-  });
-  try {
-    const fold = test.fold === undefined ? {} : { fold: test.fold };
-    const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, ...fold }, host.log);
-    let opening = true;
-    const table = openTable(environment, () => (opening ? "removal" : "record"));
-    const ledger = await openLedger(table, options.block_time_ms, host);
-    opening = false;
-    let closed: Promise<void> | null = null;
-    const close = async () => {
-      await ledger.close();
-      await mailbox.close();
-      await environment.close();
-    };
-    return {
-      plugin: "lmdb",
-      durability: "flushed",
-      capabilities: { mailbox, replay: openReplay(environment), receipts: openReceipts(environment), ledger },
-      async probe() {
-        environment.checkHealth();
-      },
-      close() {
-        closed ??= close();
-        return closed;
-      },
-    };
-  } catch (error) {
-    await environment.close();
-    throw error;
-  }
-}

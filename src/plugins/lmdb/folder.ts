@@ -1,0 +1,92 @@
+/**
+ * The folder of a store: whether one is there, making it, its lock, and loading the native addon that
+ * works in it. What the machine refuses here is told to the operator, who can mend it.
+ */
+import { Database as LockFile } from "bun:sqlite";
+import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { StoreError } from "../../storage/contract.ts";
+
+export const dataFile = "data.mdb";
+const lockFile = "owner.lock";
+
+/** What is missing for `path` to hold a store, or `null`. */
+export function storeAbsence(path: string): string | null {
+  return existsSync(join(path, dataFile)) ? null : `${path} holds no store yet`;
+}
+
+/** An executable unpacks the addon before it can be loaded: that fails where nothing can be unpacked. */
+export async function loadNative<T>(load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ERR_DLOPEN_FAILED")) throw error;
+    throw new StoreError(
+      "unavailable",
+      `the native part of this program can't be loaded from ${tmpdir()}: set TMPDIR to a folder that this user may ` +
+        "write, on a file system that is not mounted noexec",
+      { cause: error },
+    );
+  }
+}
+
+/** Creates the directory with mode 0700, or makes sure that it is empty or ours. */
+export function prepareDirectory(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    const names = readdirSync(path);
+    if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
+      throw new StoreError("unavailable", `${path} is not empty and holds no store`);
+    }
+    chmodSync(path, 0o700);
+  } catch (error) {
+    if (error instanceof StoreError) throw error;
+    throw unusable(path, error);
+  }
+}
+
+function unusable(path: string, cause: unknown): StoreError {
+  const code = cause instanceof Error && "code" in cause ? cause.code : null;
+  const reason = reasons[String(code)] ?? (cause instanceof Error ? cause.message : String(cause));
+  return new StoreError("unavailable", `${path} can't be used: ${reason}`, { cause });
+}
+
+const notTheirs = `the user who runs this (${process.getuid?.() ?? "?"}) may not write there, or does not own it`;
+const reasons: Readonly<Record<string, string>> = {
+  EACCES: notTheirs,
+  EPERM: notTheirs,
+  SQLITE_CANTOPEN: notTheirs,
+  SQLITE_READONLY: notTheirs,
+  EROFS: "the file system is read-only",
+  EEXIST: "it is a file and no folder",
+  ENOTDIR: "something on the way to it is a file and no folder",
+  SQLITE_BUSY: "it is already open by another process",
+};
+
+/**
+ * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
+ * The runtime offers no other file lock, and two writers on one environment are not safe here.
+ */
+export function takeLock(path: string): LockFile {
+  let lock: LockFile | null = null;
+  try {
+    lock = new LockFile(join(path, lockFile), { create: true });
+    lock.run("PRAGMA locking_mode = EXCLUSIVE");
+    lock.run("PRAGMA journal_mode = OFF");
+    lock.run("BEGIN EXCLUSIVE");
+    return lock;
+  } catch (error) {
+    lock?.close();
+    throw unusable(path, error);
+  }
+}
+
+export function syncDirectory(path: string): void {
+  const descriptor = openSync(path, "r");
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}

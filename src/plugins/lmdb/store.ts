@@ -1,0 +1,59 @@
+/**
+ * The LMDB store, put together: every capability in one environment. Loaded only when a store is opened,
+ * because it brings the native addon along.
+ */
+import { resolve } from "node:path";
+import type { Store, StoreEnvironment } from "../../storage/contract.ts";
+import { openLedger } from "../embedded.ts";
+import { openEnvironment } from "./environment.ts";
+import { openReceipts, openReplay } from "./expiring.ts";
+import type { LmdbOptions } from "./lmdb.ts";
+import { openLmdbMailbox } from "./mailbox.ts";
+import type { FoldLimits } from "./pages.ts";
+import type { Disk } from "./space.ts";
+import { openTable } from "./table.ts";
+
+/** Tests give their own disk and shorter folds. */
+export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits };
+
+export async function openLmdb(
+  options: LmdbOptions,
+  host: StoreEnvironment,
+  test: LmdbTestSettings = {},
+): Promise<Store> {
+  const environment = await openEnvironment({
+    path: resolve(options.path),
+    space: { floorBytes: options.free_space_floor_bytes, reserveBytes: options.reserve_bytes },
+    host,
+    ...(test.disk === undefined ? {} : { disk: test.disk }),
+  });
+  try {
+    const fold = test.fold === undefined ? {} : { fold: test.fold };
+    const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, ...fold }, host.log);
+    let opening = true;
+    const table = openTable(environment, () => (opening ? "removal" : "record"));
+    const ledger = await openLedger(table, options.block_time_ms, host);
+    opening = false;
+    let closed: Promise<void> | null = null;
+    const close = async () => {
+      await ledger.close();
+      await mailbox.close();
+      await environment.close();
+    };
+    return {
+      plugin: "lmdb",
+      durability: "flushed",
+      capabilities: { mailbox, replay: openReplay(environment), receipts: openReceipts(environment), ledger },
+      async probe() {
+        environment.checkHealth();
+      },
+      close() {
+        closed ??= close();
+        return closed;
+      },
+    };
+  } catch (error) {
+    await environment.close();
+    throw error;
+  }
+}
