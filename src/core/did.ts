@@ -3,7 +3,6 @@
  * Fault; a branded string has been parsed.
  * Source: decisions section 1, docs/ledger.md 2.1 and 2.2.
  */
-import { utf8 } from "./bytes.ts";
 import { type Fault, fault } from "./fault.ts";
 
 export type Did = string & { readonly __brand: "Did" };
@@ -59,9 +58,24 @@ export function didOfUrl(url: string): Did | null {
   return isDid(did) ? did : null;
 }
 
-/** Trims ASCII white space and lowers ASCII case; `null` when the result breaks the alias grammar. */
-export function normalizeAlias(text: string): Alias | null {
-  if (text.length > 4 * aliasBytesMax) return null;
-  const alias = text.replace(/^[\t\n\f\r ]+|[\t\n\f\r ]+$/g, "").replace(/[A-Z]/g, (c) => c.toLowerCase());
-  return aliasForm.test(alias) && utf8(alias).length <= aliasBytesMax ? (alias as Alias) : null;
+const asciiSpaces = "\t\n\f\r ";
+
+/** Without ASCII white space at both ends. Looks at that alone, so that its cost is linear whatever is sent. */
+export function trimAscii(text: string): string {
+  let [start, end] = [0, text.length];
+  while (start < end && asciiSpaces.includes(text.charAt(start))) start++;
+  while (end > start && asciiSpaces.includes(text.charAt(end - 1))) end--;
+  return text.slice(start, end);
+}
+
+/**
+ * Trims ASCII white space and lowers ASCII case; `null` when the result breaks the alias grammar. A ledger
+ * may have a smaller bound than ours.
+ */
+export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): Alias | null {
+  const trimmed = trimAscii(text);
+  // The grammar's characters are one byte each, so that units are bytes in whatever passes it.
+  if (trimmed.length > bytesMax) return null;
+  const alias = trimmed.replace(/[A-Z]/g, (c) => c.toLowerCase());
+  return aliasForm.test(alias) ? (alias as Alias) : null;
 }

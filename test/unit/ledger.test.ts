@@ -4,8 +4,9 @@ import { isFault } from "../../src/core/fault.ts";
 import { counters } from "../../src/core/identity/authorization.ts";
 import type { Intent } from "../../src/core/identity/intent.ts";
 import type { CounterName } from "../../src/core/ledger/account.ts";
+import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { aliasesNamed, counterOf } from "../../src/core/ledger/ledger.ts";
+import { aliasesNamed, applyCall, counterOf } from "../../src/core/ledger/ledger.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusal.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";
@@ -56,6 +57,8 @@ describe("aliases", () => {
     const call = signed(world, add("salesgroup"));
     expect(world.apply({ ...call, alias: " SalesGroup " } as LedgerCall)).toEqual(["AliasAdded"]);
     expect(world.record(did).aliases).toEqual(["salesgroup"]);
+    expect(world.apply({ name: "set_alias", did, alias: `${" ".repeat(300)}Team\f` })).toEqual(["AliasSet"]);
+    expect(world.record(did).aliases).toEqual(["team"]);
     expect(world.apply(signed(world, add("OtherGroup")))).toBe("InvalidAliasPayload");
   });
 
@@ -67,9 +70,37 @@ describe("aliases", () => {
       ["a b", "InvalidAlias"],
       ["a@b", "InvalidAlias"],
       ["a".repeat(65), "AliasTooLong"],
+      // Bytes count, after ASCII white space is gone from both ends, and before the characters.
+      ["é".repeat(32), "InvalidAlias"],
+      ["é".repeat(33), "AliasTooLong"],
+      ["\u00a0".repeat(33), "AliasTooLong"],
+      [`\v${"a".repeat(64)}`, "AliasTooLong"],
+      [`${" ".repeat(300)}@`, "InvalidAlias"],
     ]) {
       expect(world.apply({ ...call, alias } as LedgerCall)).toBe(error as "InvalidAlias");
     }
+  });
+
+  test("are as long as the ledger's own bound, which a chain may have set lower", () => {
+    const world = aliceWorld();
+    const bounds = { ...embeddedBounds, aliasBytes: 3 };
+    const take = (call: LedgerCall) => {
+      const outcome = applyCall({
+        account: world.account(call.did),
+        aliasHolder: () => null,
+        call,
+        nowMs: startMs,
+        operator: world.operator,
+        bounds,
+      });
+      return isRefusal(outcome) ? outcome.error : outcome.events.map(({ name }) => name);
+    };
+    expect(take(signed(world, add("abc")))).toEqual(["AliasAdded"]);
+    expect(take(signed(world, add("abcd")))).toBe("AliasTooLong");
+    expect(take({ name: "set_alias", did, alias: "abcd" })).toBe("AliasTooLong");
+    const registration = (alias: string) => registrationOf(identityOf("short"), { timestamp: String(startMs), alias });
+    expect(take(registration("abc"))).toEqual(["Registered", "DocumentSet", "AliasSet"]);
+    expect(take(registration("abcd"))).toEqual(["Registered", "DocumentSet", "AliasInvalid"]);
   });
 
   test("set_alias replaces the whole list and frees the others", () => {

@@ -5,8 +5,9 @@
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5 and 1.8, decisions section 4.
  */
 
-import { aliasBytesMax, type Did, normalizeAlias } from "../did.ts";
+import { aliasBytesMax, type Did, normalizeAlias, trimAscii } from "../did.ts";
 import type { CounterName, DidRecord } from "../ledger/account.ts";
+import { longerThan } from "../ledger/bounds.ts";
 import type { LedgerCall, SignedPayload } from "../ledger/call.ts";
 import { type LedgerRefusal, refuse } from "../ledger/refusal.ts";
 import {
@@ -151,7 +152,7 @@ export type ProofCall = Extract<LedgerCall, SignedPayload>;
  * What a call asks for. An alias that has no normal form and a control payload that can't be read are
  * refused; whether the payload says the same is not looked at here.
  */
-export function intentOfCall(call: ProofCall): Intent | LedgerRefusal {
+export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax): Intent | LedgerRefusal {
   const { did } = call;
   switch (call.name) {
     case "add_verification_method":
@@ -181,7 +182,7 @@ export function intentOfCall(call: ProofCall): Intent | LedgerRefusal {
     case "apply_control_with_proof":
       return controlIntent(call);
     default:
-      return aliasIntent(call);
+      return aliasIntent(call, aliasBytes);
   }
 }
 
@@ -190,20 +191,22 @@ function controlIntent(call: ProofCall): Intent | LedgerRefusal {
   return control === undefined ? refuse("InvalidControlPayload") : { action: control.kind, did: call.did, control };
 }
 
-function aliasIntent(call: Extract<ProofCall, { readonly name: `${string}alias` }>): Intent | LedgerRefusal {
+type AliasCall = Extract<ProofCall, { readonly name: `${string}alias` }>;
+
+function aliasIntent(call: AliasCall, bytesMax: number): Intent | LedgerRefusal {
   const { did } = call;
   if (call.name === "update_alias") {
-    const [oldAlias, newAlias] = [ledgerAlias(call.oldAlias), ledgerAlias(call.newAlias)];
+    const [oldAlias, newAlias] = [ledgerAlias(call.oldAlias, bytesMax), ledgerAlias(call.newAlias, bytesMax)];
     if (typeof oldAlias !== "string") return oldAlias;
     return typeof newAlias === "string" ? { action: "update_alias", did, oldAlias, newAlias } : newAlias;
   }
-  const alias = ledgerAlias(call.alias);
+  const alias = ledgerAlias(call.alias, bytesMax);
   return typeof alias === "string" ? { action: call.name, did, alias } : alias;
 }
 
-/** The normal form of an alias argument, or the ledger's name for what is wrong with it. */
-export function ledgerAlias(text: string): string | LedgerRefusal {
-  const alias = normalizeAlias(text);
+/** The normal form of an alias argument, or the ledger's name for what is wrong with it: length comes first. */
+export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefusal {
+  const alias = normalizeAlias(text, bytesMax);
   if (alias !== null) return alias;
-  return refuse(text.trim().length > aliasBytesMax ? "AliasTooLong" : "InvalidAlias");
+  return refuse(longerThan(trimAscii(text), bytesMax) ? "AliasTooLong" : "InvalidAlias");
 }

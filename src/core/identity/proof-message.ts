@@ -4,7 +4,7 @@
  * Source: decisions sections 4 ("Registration proof", "Full document") and 10, docs/ledger.md 1.8.
  */
 import { concatBytes, utf8 } from "../bytes.ts";
-import { normalizeAlias } from "../did.ts";
+import { aliasBytesMax, normalizeAlias } from "../did.ts";
 import { blake2b256 } from "../hash.ts";
 import { encodeRegistrationTail, encodeSetDocumentTail } from "../scale/scale.ts";
 import { hourMs, parseTimestamp } from "../time.ts";
@@ -48,12 +48,12 @@ export type RegistrationProof = {
  * The bytes that a registration signs. `null` when nothing can have been signed: the timestamp is of
  * neither version, a version 2 nonce is not 0, or its alias has no normal form.
  */
-export function registrationMessage(proof: RegistrationProof): Uint8Array | null {
+export function registrationMessage(proof: RegistrationProof, aliasBytes: number = aliasBytesMax): Uint8Array | null {
   const { did, timestamp, pubkey, docBlob } = proof;
   const parsed = parseProofTimestamp(timestamp);
   if (parsed === null) return null;
   if (parsed.version === 1) return utf8(`${did}|${timestamp}`);
-  const alias = proof.alias === null ? null : normalizeAlias(proof.alias);
+  const alias = proof.alias === null ? null : normalizeAlias(proof.alias, aliasBytes);
   if (parsed.nonce !== 0n || (alias === null && proof.alias !== null)) return null;
   const { nonce, expiryMs } = parsed;
   const tail = { did, alias, rootPubkey: pubkey, documentHash: blake2b256(docBlob), nonce, expiryMs };

@@ -92,7 +92,7 @@ export function registrationAlias(
 ): { readonly aliases: readonly string[]; readonly events: readonly LedgerEvent[] } {
   const { did } = input.call;
   if (text === null) return { aliases: [], events: [] };
-  const alias = normalizeAlias(text);
+  const alias = normalizeAlias(text, input.bounds.aliasBytes);
   if (alias === null) return { aliases: [], events: [{ name: "AliasInvalid", did }] };
   if (input.aliasHolder(alias) !== null) return { aliases: [], events: [{ name: "AliasConflict", did, alias }] };
   return { aliases: [alias], events: [{ name: "AliasSet", did, alias }] };

@@ -50,7 +50,7 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
   if (call.name === "update_root_pubkey" && call.newRootPubkey.length !== publicKeyBytes) {
     return refuse("InvalidRootPubkey");
   }
-  const intent = intentOfCall(call);
+  const intent = intentOfCall(call, bounds.aliasBytes);
   if (isRefusal(intent)) return intent;
   const record = authorize(input, call, intent);
   if (isRefusal(record)) return record;
@@ -115,7 +115,7 @@ type OwnedChangeCall = Extract<OwnerCall, { readonly name: "set_alias" | "set_de
 
 function changeOwned(input: LedgerInput, call: OwnedChangeCall): Applied | LedgerRefusal {
   const { account, operator, nowMs, bounds } = input;
-  const alias = call.name === "set_alias" ? ledgerAlias(call.alias) : "";
+  const alias = call.name === "set_alias" ? ledgerAlias(call.alias, bounds.aliasBytes) : "";
   if (isRefusal(alias)) return alias;
   const { record } = account;
   if (record === null) return refuse("DidNotFound");
@@ -168,7 +168,7 @@ export function aliasesNamed(call: LedgerCall): string[] {
       : "alias" in call && call.alias !== null
         ? [call.alias]
         : [];
-  return texts.map(normalizeAlias).filter((alias) => alias !== null);
+  return texts.map((text) => normalizeAlias(text)).filter((alias) => alias !== null);
 }
 
 /** The alias in normal form that a call takes for its DID. */

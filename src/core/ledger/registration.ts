@@ -43,7 +43,7 @@ export function register(input: LedgerInput, call: RegisterCall): Applied | Ledg
   if (account.record !== null) return refuse("DidAlreadyExists");
   if (isStaleRegistration(account, stamp)) return refuse("DocumentStale");
   if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
-  const message = registrationMessage(call);
+  const message = registrationMessage(call, bounds.aliasBytes);
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
