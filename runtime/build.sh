@@ -52,22 +52,33 @@ for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
 done
 flags=(-C link-arg=--export-table -C link-arg=--allow-undefined --cfg substrate_runtime "${remap[@]}")
 
-# The compiler is a stable one; building its standard library is what needs the switch.
-RUSTC_BOOTSTRAP=1 \
-CARGO_TARGET_WASM32V1_NONE_LINKER="$linker" \
-CARGO_TARGET_WASM32V1_NONE_RUSTFLAGS="${flags[*]}" \
-	cargo build --locked -Zbuild-std=core,alloc --target "$target" --profile wasm \
-	--package waypost-runtime --lib --no-default-features
-
-wasm="$CARGO_TARGET_DIR/$target/wasm/waypost_runtime.wasm"
-for section in runtime_version runtime_apis; do
-	grep -q "$section" "$wasm" || { echo "build.sh: the runtime lacks the section $section" >&2; exit 1; }
-done
+built="$CARGO_TARGET_DIR/$target/wasm"
+# Builds the runtime, with the features of the further arguments, and puts it under a name of its own.
+build() {
+	local name="$1"
+	shift
+	# The compiler is a stable one; building its standard library is what needs the switch.
+	RUSTC_BOOTSTRAP=1 \
+	CARGO_TARGET_WASM32V1_NONE_LINKER="$linker" \
+	CARGO_TARGET_WASM32V1_NONE_RUSTFLAGS="${flags[*]}" \
+		cargo build --locked -Zbuild-std=core,alloc --target "$target" --profile wasm \
+		--package waypost-runtime --lib --no-default-features "$@"
+	for section in runtime_version runtime_apis; do
+		grep -q "$section" "$built/waypost_runtime.wasm" ||
+			{ echo "build.sh: the runtime lacks the section $section" >&2; exit 1; }
+	done
+	cp "$built/waypost_runtime.wasm" "$built/$name.wasm"
+}
+build runtime
+build canary --features canary
+# What breaks rules on command must not get into the runtime that is used.
+grep -q ":canary" "$built/canary.wasm" || { echo "build.sh: the canary does not ask what to break" >&2; exit 1; }
+! grep -q ":canary" "$built/runtime.wasm" || { echo "build.sh: the runtime holds the canary" >&2; exit 1; }
 
 folder=artifacts
 [ "$mode" = --check ] && folder="$(mktemp -d)"
 mkdir -p "$folder"
-cargo run --locked --quiet --package waypost-runtime --bin artifacts -- "$wasm" "$folder"
+cargo run --locked --quiet --package waypost-runtime --bin artifacts -- "$built"/{runtime,canary}.wasm "$folder"
 echo "built with $("$RUSTC" --version)" | tee "$folder/toolchain.txt"
 
 if [ "$mode" = --check ]; then

@@ -3,10 +3,11 @@
  * the clock, and blocks come at an interval or on command. The state is in memory. Its `dev_*` calls are
  * those of Chopsticks.
  *
- *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>]
+ *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--runtime <wasm file>]
  *
  * With an interval, waiting extrinsics get a block at most that long after they came; `--idle` adds empty
- * blocks at that distance. Prints one line with the endpoint once it listens.
+ * blocks at that distance; `--runtime` puts another runtime in the place of the specification's. Prints one
+ * line with the endpoint once it listens.
  */
 import { setupWithServer } from "@acala-network/chopsticks";
 import { BuildBlockMode, timeTravel } from "@acala-network/chopsticks-core";
@@ -21,11 +22,13 @@ function option(name: string): string | undefined {
 const slotMs = 6_000;
 const intervalMs = process.argv.includes("--manual") ? 0 : Number(option("interval") ?? "500");
 const idleMs = Number(option("idle") ?? "0");
+const runtimeFile = option("runtime");
 
 letPoolTakeGeneralExtrinsics();
 const server = await setupWithServer({
   "chain-spec": specificationFile,
   "build-block-mode": BuildBlockMode.Manual,
+  ...(runtimeFile !== undefined && { "wasm-override": runtimeFile }),
   host: "127.0.0.1",
   port: Number(option("port") ?? "9944"),
 });

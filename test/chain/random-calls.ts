@@ -139,19 +139,24 @@ function serviceOf(chance: Chance, did: string, fragment: string) {
 }
 
 function owned(chance: Chance, { person: { did }, aliases }: Turn): LedgerCall {
-  const policy: DeliveryPolicy = {
-    effectiveTtlBlocks: chance.one(1, 14_400, 432_000, 432_000, 0, 432_001),
-    maxMessageBytes: chance.one(1, 1_048_576, 16_777_216, 16_777_217),
+  const whole: DeliveryPolicy = {
+    effectiveTtlBlocks: chance.one(1, 14_400, 432_000),
+    maxMessageBytes: chance.one(1, 1_048_576, 16_777_216),
     cacheEligible: chance.sometimes(2),
-    replication: chance.one(null, 1, 4, 5),
-    encryptedHeaderPreviewBytes: chance.one(null, 0, 4_096, 4_097),
-    releasePricing: chance.one(
-      null,
-      { baseFee: 0n, perKibFee: 10n ** 15n },
-      { baseFee: 10n ** 15n + 1n, perKibFee: 0n },
-    ),
+    replication: chance.one(null, 1, 4),
+    encryptedHeaderPreviewBytes: chance.one(null, 0, 4_096),
+    releasePricing: chance.one(null, { baseFee: 0n, perKibFee: 10n ** 15n }),
     expirationBehavior: chance.one(null, "DeleteOnExpiry" as const, "TombstoneReference" as const),
   };
+  const beyond = chance.one<Partial<DeliveryPolicy>>(
+    { effectiveTtlBlocks: chance.one(0, 432_001) },
+    { maxMessageBytes: chance.one(0, 16_777_217) },
+    { replication: chance.one(0, 5) },
+    { encryptedHeaderPreviewBytes: 4_097 },
+    { releasePricing: { baseFee: 10n ** 15n + 1n, perKibFee: 0n } },
+    { replication: 5, releasePricing: { baseFee: 0n, perKibFee: 10n ** 15n + 1n } },
+  );
+  const policy = chance.sometimes(2) ? { ...whole, ...beyond } : whole;
   const persona = {
     releasePricing: chance.one(null, { asset: "unit", amount: 2n ** 100n }, { asset: "", amount: 0n }),
     expirationBehavior: chance.one(null, { mode: "KeepHeaderPreview" as const, retainUntilMs: 7n }),

@@ -29,13 +29,25 @@ export type Node = {
   readonly kill: () => Promise<void>;
 };
 
-export async function startNode(
-  options: { port?: number; manual?: true; intervalMs?: number; idleMs?: number } = {},
-): Promise<Node> {
+/** The build of the reference runtime that breaks rules on command. */
+export const canaryRuntime = new URL("../../runtime/artifacts/waypost-canary.compact.compressed.wasm", import.meta.url)
+  .pathname;
+
+export type NodeOptions = {
+  readonly port?: number;
+  readonly manual?: true;
+  readonly intervalMs?: number;
+  readonly idleMs?: number;
+  /** A wasm file, instead of the reference runtime. */
+  readonly runtime?: string;
+};
+
+export async function startNode(options: NodeOptions = {}): Promise<Node> {
   const mode = options.manual
     ? ["--manual"]
     : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
-  const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode];
+  const runtime = options.runtime === undefined ? [] : ["--runtime", options.runtime];
+  const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode, ...runtime];
   const child = Bun.spawn(command, {
     cwd: import.meta.dir,
     env: { ...process.env, LOG_LEVEL: "fatal", POLKADOTJS_DISABLE_ESM_CJS_WARNING: "1" },

@@ -187,7 +187,7 @@ impl pallet_did_registry::Config for Runtime {
 	type MaxDocLen = ConstU32<16_384>;
 	type MaxAliasLen = ConstU32<64>;
 	type MaxAliases = ConstU32<8>;
-	type MaxDevices = ConstU32<10>;
+	type MaxDevices = DeviceBound<10>;
 	type MaxDeviceIdLen = ConstU32<64>;
 	type MaxPolicyRefs = ConstU32<8>;
 	type MaxPolicyRefLen = ConstU32<128>;
@@ -261,5 +261,23 @@ pub fn development_genesis(alice: [u8; 32], others: &[[u8; 32]]) -> RuntimeGenes
 		},
 		sudo: pallet_sudo::GenesisConfig { key: Some(alice.into()) },
 		..Default::default()
+	}
+}
+
+#[cfg(not(feature = "canary"))]
+type DeviceBound<const N: u32> = ConstU32<N>;
+
+/// The bound, or one where the rule is broken.
+#[cfg(feature = "canary")]
+pub struct DeviceBound<const N: u32>;
+
+#[cfg(feature = "canary")]
+impl<const N: u32> frame_support::traits::Get<u32> for DeviceBound<N> {
+	fn get() -> u32 {
+		if pallet_did_registry::Rule::DeviceBound.is_broken() {
+			1
+		} else {
+			N
+		}
 	}
 }

@@ -1,5 +1,6 @@
-//! Turns a freshly built runtime into the files that are kept: the compressed runtime with its SHA-256,
-//! the metadata, and the raw chain specification of a development chain.
+//! Turns freshly built runtimes into the files that are kept: the compressed runtime with its SHA-256,
+//! the metadata, the raw chain specification of a development chain, and the canary of the differential
+//! test, compressed and with its SHA-256 as well.
 
 use sp_core::storage::well_known_keys;
 use sp_maybe_compressed_blob::{compress_strongly, CODE_BLOB_BOMB_LIMIT};
@@ -16,25 +17,28 @@ const METADATA_VERSION: u32 = 15;
 
 fn main() {
 	let arguments: Vec<String> = env::args().collect();
-	let [_, wasm, folder] = &arguments[..] else {
-		eprintln!("usage: artifacts <runtime.wasm> <folder>");
+	let [_, runtime, canary, folder] = &arguments[..] else {
+		eprintln!("usage: artifacts <runtime.wasm> <canary.wasm> <folder>");
 		exit(2);
 	};
-	let wasm = fs::read(wasm).expect("the runtime can be read");
-	let compressed = compress_strongly(&wasm, CODE_BLOB_BOMB_LIMIT).expect("a runtime is below the limit");
-	let hash = digits(&sp_io::hashing::sha2_256(&compressed));
-	let metadata = Runtime::metadata_at_version(METADATA_VERSION).expect("the version is known");
 	let write = |name: &str, bytes: &[u8]| {
 		fs::write(Path::new(folder).join(name), bytes).expect("the folder can be written");
 	};
-	write("waypost-runtime.compact.compressed.wasm", &compressed);
-	write(
-		"waypost-runtime.compact.compressed.wasm.sha256",
-		format!("{hash}  waypost-runtime.compact.compressed.wasm\n").as_bytes(),
-	);
+	let write_compressed = |path: &str, name: &str| {
+		let wasm = fs::read(path).expect("the runtime can be read");
+		let compressed = compress_strongly(&wasm, CODE_BLOB_BOMB_LIMIT).expect("a runtime is below the limit");
+		let hash = digits(&sp_io::hashing::sha2_256(&compressed));
+		let name = format!("{name}.compact.compressed.wasm");
+		write(&name, &compressed);
+		write(&format!("{name}.sha256"), format!("{hash}  {name}\n").as_bytes());
+		println!("{name}: {} bytes of wasm, {} compressed, sha256 {hash}", wasm.len(), compressed.len());
+		compressed
+	};
+	let compressed = write_compressed(runtime, "waypost-runtime");
+	write_compressed(canary, "waypost-canary");
+	let metadata = Runtime::metadata_at_version(METADATA_VERSION).expect("the version is known");
 	write("waypost-runtime.metadata.hex", format!("0x{}\n", digits(&metadata)).as_bytes());
 	write("waypost-dev.raw.json", specification(&compressed).as_bytes());
-	println!("{} bytes of wasm, {} compressed, sha256 {hash}", wasm.len(), compressed.len());
 }
 
 fn specification(code: &[u8]) -> String {

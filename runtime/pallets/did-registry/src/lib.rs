@@ -728,3 +728,6 @@ pub mod pallet {
 		}
 	}
 }
+
+mod canary;
+pub use canary::Rule;

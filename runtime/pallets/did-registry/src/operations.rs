@@ -701,17 +701,21 @@ impl<T: Config> Pallet<T> {
 	/// Frees the DID and its aliases. Counters and times stay, so that what was signed before is dead.
 	fn delete(did: Did<T>, record: DidRecord<T>) -> DispatchResult {
 		for alias in record.aliases.iter().flatten() {
-			AliasIndex::<T>::remove(alias);
+			if !Rule::AliasesFreed.is_broken() {
+				AliasIndex::<T>::remove(alias);
+			}
 		}
 		Dids::<T>::remove(&did);
 		T::OnDidDeleted::on_did_deleted(&did);
-		Self::deposit_event(Event::DidDeleted(did));
+		if !Rule::DeletionTold.is_broken() {
+			Self::deposit_event(Event::DidDeleted(did));
+		}
 		Ok(())
 	}
 
 	/// Stores a changed record as its next version.
 	fn put(did: &Did<T>, mut record: DidRecord<T>) {
-		record.version = record.version.saturating_add(1);
+		record.version = record.version.saturating_add(u64::from(!Rule::VersionRaised.is_broken()));
 		record.updated_at = Self::now_ms();
 		Dids::<T>::insert(did, record);
 	}
@@ -723,7 +727,7 @@ fn is_signer_id<T: Config>(signer: &[u8]) -> bool {
 
 /// The next counter value, or `false` at the end of u64.
 fn bump(counter: &mut u64) -> bool {
-	let next = counter.checked_add(1);
+	let next = counter.checked_add(u64::from(!Rule::CounterRaised.is_broken()));
 	*counter = next.unwrap_or(*counter);
 	next.is_some()
 }

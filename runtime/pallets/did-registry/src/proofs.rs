@@ -100,7 +100,7 @@ impl<T: Config> Pallet<T> {
 		(valid_until, expired): (u64, Error<T>),
 		(nonce, expected, wrong_nonce): (u64, u64, Error<T>),
 	) -> Result<DidRecord<T>, Error<T>> {
-		ensure!(valid_until > Self::now_ms(), expired);
+		ensure!(valid_until > Self::now_ms() || Rule::AuthorizationEnd.is_broken(), expired);
 		let record = Self::active(did)?;
 		ensure!(nonce == expected, wrong_nonce);
 		ensure!(Self::is_signed(did, &record, proof), Error::InvalidSignature);

@@ -1,6 +1,6 @@
 //! What the pallet keeps and what DID keys sign. The order of the fields is the order on the wire.
 
-use crate::{text, Config};
+use crate::{text, Config, Rule};
 use alloc::vec::Vec;
 use codec::{Decode, DecodeWithMemTracking, Encode, MaxEncodedLen};
 use frame_support::{traits::ConstU32, BoundedVec, CloneNoBound, EqNoBound, PartialEqNoBound, RuntimeDebugNoBound};
@@ -360,7 +360,7 @@ impl<T: Config> DidDocument<T> {
 	/// The key that may sign for the DID under this method id.
 	pub fn signer(&self, did: &[u8], id: &[u8]) -> Option<[u8; 32]> {
 		let method = self.method(id).filter(|method| method.controller.as_slice() == did)?;
-		self.authenticates(id).then(|| method.key()).flatten()
+		(self.authenticates(id) || Rule::ListedSigner.is_broken()).then(|| method.key()).flatten()
 	}
 }
 

@@ -1,0 +1,220 @@
+/**
+ * The runtime against the model, `core/ledger/ledger.ts`: both are given the same calls, one of each person
+ * in each block. A call that the model refuses goes to the node's validation, one that it takes goes into a
+ * block, and a call of the operator goes into a block in any case; what ends otherwise is a difference.
+ */
+import { Metadata, TypeRegistry } from "@polkadot/types";
+import { encodeHex0x } from "../../src/core/bytes.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { Applied } from "../../src/core/ledger/change.ts";
+import { aliasesNamed, applyCall } from "../../src/core/ledger/ledger.ts";
+import { isRefusal } from "../../src/core/ledger/refusal.ts";
+import { generalExtrinsic, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
+import { readAccountState, storageKeys } from "../../src/plugins/chain/keys.ts";
+import { isOwned } from "../../src/plugins/chain/lane.ts";
+import { readOperatorKey } from "../../src/plugins/chain/store.ts";
+import { type RuntimeVersion, readSurface } from "../../src/plugins/chain/surface.ts";
+import type { Store } from "../../src/storage/contract.ts";
+import { type Identity, identityOf } from "../support/identity.ts";
+import { World } from "../support/world.ts";
+import {
+  blockDifferences,
+  type ChainSide,
+  callText,
+  type Expected,
+  eventText,
+  type Group,
+  stateDifferences,
+  validated,
+} from "./comparison.ts";
+import { type Chance, chanceOf, randomCall, type Turn } from "./random-calls.ts";
+import { type Node, openStore, operatorKeyFile } from "./stand.ts";
+
+const slotMs = 6_000;
+const people = 20;
+/** How many blocks an extrinsic lives; it goes into the very next one. */
+const periodBlocks = 64;
+
+export type Apply = typeof applyCall;
+export type Run = { readonly differences: string[]; calls: number; taken: number; readonly refusals: Set<string> };
+/** What is called instead of something random. */
+export type Script = (turn: Turn) => LedgerCall;
+
+export type Contest = {
+  /** Random rounds, until the time is over or something differs. The same seed and label are the same people. */
+  readonly play: (given: {
+    readonly seed: number;
+    readonly untilMs: number;
+    readonly label: string;
+    readonly apply?: Apply;
+  }) => Promise<Run>;
+  /** One person's calls, one a block. */
+  readonly playSteps: (
+    person: Identity,
+    given: { readonly aliases: readonly string[]; readonly steps: readonly Script[] },
+  ) => Promise<Run>;
+  readonly close: () => Promise<void>;
+};
+
+export async function openContest(node: Node): Promise<Contest> {
+  const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+  const store = await openStore(environment, { endpoints: [node.endpoint] });
+  const chain = await chainSide(node, store);
+  return {
+    async play({ seed, untilMs, label, apply = applyCall }) {
+      const chance = chanceOf(seed);
+      const identities = Array.from({ length: people }, (_, n) => identityOf(`${label} ${seed} ${n}`));
+      const aliases = Array.from({ length: 40 }, (_, n) => `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."));
+      const cast = { chance, identities, aliases, world: freshWorld(chain), apply };
+      const run = freshRun();
+      while (Date.now() < untilMs && run.differences.length === 0) await round(chain, run, cast);
+      return run;
+    },
+    async playSteps(person, { aliases, steps }) {
+      const cast = {
+        chance: chanceOf(1),
+        identities: [person],
+        aliases,
+        world: freshWorld(chain),
+        apply: applyCall,
+      };
+      const run = freshRun();
+      for (const script of steps) await round(chain, run, { ...cast, script });
+      return run;
+    },
+    close: () => store.close(),
+  };
+}
+
+const freshRun = (): Run => ({ differences: [], calls: 0, taken: 0, refusals: new Set() });
+
+function freshWorld({ key }: ChainSide): World {
+  const world = new World(0);
+  world.operator = Uint8Array.from(key.publicKey);
+  return world;
+}
+
+async function chainSide(node: Node, store: Store): Promise<ChainSide> {
+  const { ledger } = store.capabilities;
+  if (ledger === undefined) throw new Error("the chain driver has no ledger");
+  const key = await readOperatorKey({ operator_key_file: operatorKeyFile, operator_key_type: "sr25519" });
+  const genesis = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash", [0])).slice(2));
+  const metadataHex = await node.ask<`0x${string}`>("state_getMetadata");
+  const { specVersion, transactionVersion } = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
+  const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+  const surface = readSurface(metadataHex, { version: { specVersion, transactionVersion }, genesis, names });
+  if (Array.isArray(surface)) throw new Error(surface.join("\n"));
+  const registry = new TypeRegistry();
+  const metadata = new Metadata(registry, metadataHex);
+  registry.setMetadata(metadata);
+  const pallet = metadata.asLatest.pallets.find(({ name }) => name.eq(names.did_registry));
+  const { variants } = registry.lookup.getSiType(pallet!.errors.unwrap().type).def.asVariant;
+  return { node, ledger, surface, registry, key, errors: variants.map(({ name }) => name.toString()) };
+}
+
+type Cast = Group & {
+  readonly identities: Identity[];
+  readonly script?: Script;
+  readonly chance: Chance;
+  readonly apply: Apply;
+};
+
+async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
+  const { node, surface, key } = chain;
+  const { chance, identities, aliases, world } = cast;
+  const { era, nonce: firstNonce } = await beginBlock(chain, world);
+  let nonce = firstNonce;
+  const free = new Set(aliases);
+  const block: Expected[] = [];
+  const asked: Promise<void>[] = [];
+  for (const [n, known] of identities.entries()) {
+    // Somebody who is deactivated can do nothing any more, and gives his place away.
+    const isOver = world.account(known.did).record?.deactivated === true && chance.sometimes(2);
+    const person = isOver ? identityOf(`${known.label}+`) : known;
+    identities[n] = person;
+    const call = nextCall(chain, cast, person);
+    // Two calls of one block must not name one alias, so that each can be judged by itself.
+    const named = aliasesNamed(call);
+    if (named.some((alias) => !free.has(alias) && aliases.includes(alias))) continue;
+    for (const alias of named) free.delete(alias);
+    for (const alias of world.account(person.did).record?.aliases ?? []) free.delete(alias);
+    run.calls++;
+    const outcome = outcomeOf(chain, cast, call);
+    if (isRefusal(outcome)) run.refusals.add(outcome.error);
+    const bytes = surface.encodeCall(call);
+    const expected = isRefusal(outcome) ? outcome.error : eventText(outcome.events);
+    if (isOwned(call)) {
+      block.push({
+        bytes: signedExtrinsic(bytes, { era, nonce: nonce++ }, { frame: surface.frame, key }),
+        expected,
+        call,
+      });
+    } else if (isRefusal(outcome)) {
+      asked.push(askToRefuse(chain, run, { bytes: generalExtrinsic(bytes, era, surface.frame), expected, call }));
+    } else block.push({ bytes: generalExtrinsic(bytes, era, surface.frame), expected, call });
+    if (isRefusal(outcome)) continue;
+    run.taken++;
+    write(world, call, outcome);
+  }
+  await Promise.all(asked);
+  const transactions = block.map(({ bytes }) => encodeHex0x(bytes));
+  const hash = await node.ask<string>("dev_newBlock", transactions.length === 0 ? [] : [{ transactions }]);
+  run.differences.push(...(await blockDifferences(chain, hash, block)));
+  run.differences.push(...(await stateDifferences(chain, hash, cast)));
+}
+
+/** The next block's time is the present, for both sides; its extrinsics are born in the head. */
+async function beginBlock({ node, surface, key }: ChainSide, world: World) {
+  const headMs = Date.now() - slotMs;
+  await node.ask("dev_timeTravel", [headMs]);
+  world.nowMs = headMs + slotMs;
+  const { number } = await node.ask<{ number: string }>("chain_getHeader");
+  const hash = await node.ask<string>("chain_getBlockHash");
+  const account = encodeHex0x(storageKeys(surface).account(key.publicKey));
+  const state = await node.ask<string>("state_getStorage", [account, hash]);
+  const birthHash = Uint8Array.fromHex(hash.slice(2));
+  return {
+    era: { birth: BigInt(number), birthHash, periodBlocks },
+    nonce: readAccountState(Uint8Array.fromHex(state.slice(2))).nonce,
+  };
+}
+
+function nextCall(chain: ChainSide, cast: Cast, person: Identity): LedgerCall {
+  const { script, chance, aliases, world } = cast;
+  const turn = { person, account: world.account(person.did), nowMs: world.nowMs, aliases };
+  if (script !== undefined) return script(turn);
+  let call = randomCall(chance, turn);
+  // Left to chance, most calls would be refused, and lists would never fill up.
+  for (let tries = chance.one(0, 0, 6, 6, 6); tries > 0 && isRefusal(outcomeOf(chain, cast, call)); tries--) {
+    call = randomCall(chance, turn);
+  }
+  return call;
+}
+
+function outcomeOf({ key, surface }: ChainSide, { apply, world }: Cast, call: LedgerCall) {
+  return apply({
+    account: world.account(call.did),
+    aliasHolder: (alias: string) => world.aliases.get(alias) ?? null,
+    call,
+    nowMs: world.nowMs,
+    operator: key.publicKey,
+    bounds: surface.bounds,
+  });
+}
+
+function write(world: World, call: LedgerCall, outcome: Applied): void {
+  world.accounts.set(call.did, outcome.account);
+  for (const alias of outcome.aliases.removed) world.aliases.delete(alias);
+  for (const alias of outcome.aliases.set) world.aliases.set(alias, call.did);
+  for (const { scope, key: name, policy } of outcome.policies) {
+    if (policy === null) world.policies.delete(`${scope} ${name}`);
+    else world.policies.set(`${scope} ${name}`, policy);
+  }
+}
+
+async function askToRefuse(chain: ChainSide, run: Run, { bytes, expected, call }: Expected): Promise<void> {
+  const found = await validated(chain, bytes);
+  if (found !== expected) {
+    run.differences.push(`${callText(call)}: the model refuses with ${expected}, the runtime: ${found}`);
+  }
+}
