@@ -12,6 +12,7 @@ import { version } from "../version.ts";
 import { type RunningNodes, startNodes } from "./compose.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { failed } from "./outcome.ts";
+import { endAtOnce, logPrinted, logStrays } from "./strays.ts";
 
 export function registerServeCommand(program: Command): void {
   program
@@ -39,20 +40,25 @@ export async function runUntilSignal(
 ): Promise<void> {
   const signals = catchSignals();
   logStrays(sink);
-  const running = await startNodes(config, {
-    log: sink.log,
-    onFatal: (reason) => {
-      sink.log("error", "the node must stop", { reason });
-      endAtOnce(sink);
-    },
-  });
-  onReady(running);
-  const signal = await signals.first;
-  sink.log("info", "stopping", { signal });
-  await running.stop();
-  sink.log("info", "stopped");
-  await sink.flush();
-  signals.release();
+  const giveConsoleBack = logPrinted(sink);
+  try {
+    const running = await startNodes(config, {
+      log: sink.log,
+      onFatal: (reason) => {
+        sink.log("error", "the node must stop", { reason });
+        endAtOnce(sink);
+      },
+    });
+    onReady(running);
+    const signal = await signals.first;
+    sink.log("info", "stopping", { signal });
+    await running.stop();
+    sink.log("info", "stopped");
+  } finally {
+    await sink.flush();
+    giveConsoleBack();
+    signals.release();
+  }
 }
 
 function refuseWeakEnvironment(config: Config): void {
@@ -63,27 +69,6 @@ function refuseWeakEnvironment(config: Config): void {
 /** Outbound requests go straight to checked addresses; proxy variables are taken out of `env`. */
 export function environmentProblems({ relay }: Config, env: Record<string, string | undefined>): string[] {
   return checkOutboundEnvironment(env, { allowProxyVariables: !relay.enabled || relay.ignore_proxy_variables });
-}
-
-/** A log that can't be written does not hold the end up for longer than this. */
-const lastWordsMs = 500;
-
-function endAtOnce(sink: LogSink): void {
-  void Promise.race([sink.flush(), Bun.sleep(lastWordsMs)]).finally(() => process.exit(1));
-}
-
-/**
- * Bugs outside of any request. A promise that nobody waits for leaves everything else as it was, and must
- * not be a way to end the node from outside; an exception that nobody catches may have left anything.
- */
-function logStrays(sink: LogSink): void {
-  const describe = (error: unknown): string =>
-    error instanceof Error ? (error.stack ?? error.message) : String(error);
-  process.on("unhandledRejection", (error) => sink.log("error", "a promise was rejected", { error: describe(error) }));
-  process.on("uncaughtException", (error) => {
-    sink.log("error", "the node must stop", { error: describe(error) });
-    endAtOnce(sink);
-  });
 }
 
 /** The first signal resolves, the second ends the process at once. */

@@ -282,9 +282,7 @@ class Running implements Environment {
         }
       });
     } catch (error) {
-      // The library promises the reason separately, and an unheard rejection would end the process.
-      (error as { commitError?: Promise<unknown> }).commitError?.catch(() => {});
-      throw this.fail("a commit failed", error);
+      throw this.fail("a commit failed", reasonOf(error));
     }
     const settled = outcome as { readonly value: T } | { readonly thrown: unknown } | null;
     if (settled === null) throw this.fail("a commit never ran", null);
@@ -398,6 +396,15 @@ function guarded<T>(operation: () => T): T {
   } catch (cause) {
     throw new LibraryError(messageOf(cause), { cause });
   }
+}
+
+/** The library promises the reason of a failed commit separately, and has rejected with it by now. */
+function reasonOf(error: unknown): unknown {
+  const promised = (error as { readonly commitError?: Promise<unknown> }).commitError;
+  if (promised === undefined) return error;
+  // An unheard rejection would be logged as a bug.
+  promised.catch(() => undefined);
+  return Bun.peek.status(promised) === "rejected" ? Bun.peek(promised) : error;
 }
 
 function messageOf(error: unknown): string {
