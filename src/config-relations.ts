@@ -9,7 +9,12 @@ import type { InputProblem } from "./storage/contract.ts";
 
 /** `told` is what was wrong with single settings, which have their defaults here: those prove nothing. */
 export function relationProblems(config: Config, told: readonly InputProblem[]): InputProblem[] {
-  const broken = [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
+  const broken = [
+    ...serverProblems(config),
+    ...limitProblems(config),
+    ...nodeProblems(config),
+    ...peerProblems(config),
+  ];
   return broken
     .filter(({ settings }) => !settings.some((setting) => isTold(setting, told)))
     .map(({ settings: [setting], message }) => ({ setting, message }));
@@ -22,13 +27,23 @@ function unless(holds: boolean, settings: Broken["settings"], message: string): 
   return holds ? [] : [{ settings, message }];
 }
 
-function serverProblems({ server, directory }: Config): Broken[] {
+function serverProblems({ server, directory, cache }: Config): Broken[] {
   const loopback = server.listen.every(isLoopbackListener);
   return [
     ...unless(
       !directory.enabled || directory.unsigned_updates === "deny" || loopback,
       ["directory.unsigned_updates", "server.listen"],
       '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
+    ),
+    ...unless(
+      !server.share_port || process.platform === "linux",
+      ["server.share_port"],
+      "only Linux spreads the connections of a port over processes",
+    ),
+    ...unless(
+      !server.share_port || (!directory.enabled && !cache.enabled),
+      ["server.share_port", "directory.enabled", "cache.enabled"],
+      "is for Relays alone: the stores of a Directory or a Cache belong to one process, which every request must reach",
     ),
   ];
 }
@@ -101,6 +116,27 @@ function nodeProblems(config: Config): Broken[] {
       cache.recipient_bytes_max <= cache.store_bytes_max,
       ["cache.recipient_bytes_max", "cache.store_bytes_max"],
       "is above store_bytes_max",
+    ),
+  ];
+}
+
+/** Live sessions across processes; what a peer is not told by, nobody would notice. */
+function peerProblems({ relay, server }: Config): Broken[] {
+  const { peer_listen: own, peers } = relay;
+  const settings = ["relay.peers", "relay.peer_listen"] as const;
+  return [
+    ...unless((own === null) === (peers.length === 0), settings, "stands together with peer_listen, or not at all"),
+    ...unless(own === null || !peers.includes(own), settings, "holds this process's own peer_listen"),
+    ...unless(new Set(peers).size === peers.length, ["relay.peers"], "names one peer twice"),
+    ...unless(
+      peers.length === 0 || relay.public_endpoints.length > 0,
+      ["relay.peers", "relay.public_endpoints"],
+      "links live sessions, and there are none without public_endpoints",
+    ),
+    ...unless(
+      own === null || ![...server.listen, ...server.admin_listen].includes(own),
+      ["relay.peer_listen", "server.listen", "server.admin_listen"],
+      "is a socket of its own, where clients don't listen",
     ),
   ];
 }

@@ -67,6 +67,11 @@ const listenAddress = text.refine(
   "is no host:port, [v6]:port or unix:/path",
 );
 
+const peerAddress = text.refine(
+  (address) => /^unix:\/[^\0]+$/.test(address) && parseListenAddress(address) !== null,
+  "is no unix:/path of at most 94 characters",
+);
+
 const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
 
 /** An endpoint that others reach this node by. */
@@ -92,6 +97,11 @@ const serverSchema = z.strictObject({
     .max(16)
     .prefault([])
     .meta(doc("Addresses of a second listener for health and `/metrics`. When it is set, `/metrics` is only there.")),
+  share_port: flag(false).meta(
+    doc(
+      "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only, and only for Relays.",
+    ),
+  ),
   trusted_proxies: textsOf(isProxyNetwork, 'no network, address or "unix"').meta(
     doc("Networks (`10.0.0.0/8`), addresses or `unix` whose `X-Forwarded-For` names the client."),
   ),
@@ -235,7 +245,18 @@ const relaySchema = z.strictObject({
   destination_queue_max: count(32, { max: 10_000 }).meta(doc("Requests that wait for one destination.")),
   outbound_requests_max: count(256, { max: 10_000 }).meta(doc("Requests at once to all destinations.")),
   sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions in all.")),
-  recipient_sessions_max: count(16, { max: 1_000 }).meta(doc("Live sessions of one recipient.")),
+  recipient_sessions_max: count(16, { max: 1_000 }).meta(
+    doc("Live sessions of one recipient, at this process and its peers together."),
+  ),
+  peer_listen: peerAddress
+    .nullable()
+    .prefault(null)
+    .meta(doc("Unix socket on which this process meets the other Relay processes of this machine: `unix:/path`.")),
+  peers: z
+    .array(peerAddress)
+    .max(31)
+    .prefault([])
+    .meta(doc("`peer_listen` of each of the others, in the same words. Live sessions then work across all of them.")),
   clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
     doc("How far timestamps of proofs may lie from this node's clock."),
   ),

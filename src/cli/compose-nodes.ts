@@ -15,10 +15,14 @@ import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients/recipients.ts";
 import { type Courier, createCourier, type Resolver } from "../nodes/relay/courier.ts";
 import { laneLimits } from "../nodes/relay/courier-lanes.ts";
+import type { Peers } from "../nodes/relay/live.ts";
+import { createPeers, peerLimits } from "../nodes/relay/peers.ts";
+import { frameSlackBytes } from "../nodes/relay/peers-frames.ts";
 import { createRelay, type Relay, rateKeysMax } from "../nodes/relay/relay.ts";
-import { createSessions, type LiveSessions, type SessionSocket, sessionLimits } from "../nodes/relay/sessions.ts";
+import { createSessions, type LiveSessions } from "../nodes/relay/sessions.ts";
+import { type SessionSocket, sessionLimits } from "../nodes/relay/sessions-hub.ts";
 import type { Route } from "../nodes/shell/http.ts";
-import type { Upgrade } from "../nodes/shell/listen.ts";
+import { removeStaleSocket, type Upgrade } from "../nodes/shell/listen.ts";
 import type { Log } from "../nodes/shell/log.ts";
 import type { Metrics } from "../nodes/shell/metrics.ts";
 import type { OpenStores } from "../storage/bind.ts";
@@ -61,8 +65,9 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const parts = { ...overrides, recipients: sharedRecipients(config, overrides.stores) };
   const directory = config.directory.enabled ? composeDirectory(config, parts) : null;
   const cache = config.cache.enabled ? await composeCache(config, parts) : null;
-  const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
-  const relay = config.relay.enabled ? composeRelay(config, { ...parts, cache, sessions }) : null;
+  const peers = config.relay.enabled ? composePeers(config, parts) : null;
+  const sessions = config.relay.enabled ? await composeSessions(config, { ...parts, peers }) : null;
+  const relay = config.relay.enabled ? composeRelay(config, { ...parts, cache, sessions, peers }) : null;
   return {
     routes: [...(directory?.routes ?? []), ...(relay?.routes ?? []), ...(cache?.routes ?? [])],
     limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
@@ -72,7 +77,10 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       sessions?.close();
       cache?.close();
     },
-    close: () => relay?.close(),
+    close: () => {
+      relay?.close();
+      peers?.close();
+    },
   };
 }
 
@@ -143,20 +151,47 @@ async function composeCache(config: Config, { stores, recipients, now, log }: No
   return { ...node, close };
 }
 
-function composeSessions(config: Config, { stores, recipients, now, log }: NodeParts): LiveSessions {
-  const { relay } = config;
-  return createSessions({
-    recipients: recipients("relay"),
-    replay: stores.capability("relay.store", "replay"),
-    endpoints: relay.public_endpoints,
-    skewMs: relay.clock_skew,
-    limits: { ...sessionLimits, socketsMax: relay.sessions_max, sessionsPerDidMax: relay.recipient_sessions_max },
-    now,
+function composePeers({ relay, limits }: Config, { log }: NodeParts): Peers | null {
+  if (relay.peer_listen === null) return null;
+  return createPeers({
+    address: relay.peer_listen,
+    peers: relay.peers,
+    limits: {
+      ...peerLimits,
+      joinMs: sessionLimits.joinMs,
+      presenceMax: relay.sessions_max,
+      frameBytesMax: limits.body_bytes_max + frameSlackBytes,
+    },
     log,
   });
 }
 
-type RelayNeighbours = { readonly cache: Cache | null; readonly sessions: LiveSessions | null };
+/** Peers that are up are linked in milliseconds; for those that are not, the start does not wait longer. */
+const linkedMs = 1_500;
+
+async function composeSessions(config: Config, parts: NodeParts & { peers: Peers | null }): Promise<LiveSessions> {
+  const { relay } = config;
+  const { peers, stores, now, log } = parts;
+  if (relay.peer_listen !== null) await removeStaleSocket(relay.peer_listen);
+  const sessions = createSessions({
+    recipients: parts.recipients("relay"),
+    replay: stores.capability("relay.store", "replay"),
+    endpoints: relay.public_endpoints,
+    skewMs: relay.clock_skew,
+    limits: { ...sessionLimits, socketsMax: relay.sessions_max, sessionsPerDidMax: relay.recipient_sessions_max },
+    peers,
+    now,
+    log,
+  });
+  await peers?.linked(linkedMs);
+  return sessions;
+}
+
+type RelayNeighbours = {
+  readonly cache: Cache | null;
+  readonly sessions: LiveSessions | null;
+  readonly peers: Peers | null;
+};
 
 function composeRelay(config: Config, parts: NodeParts & RelayNeighbours): Relay {
   const { relay } = config;
@@ -166,6 +201,7 @@ function composeRelay(config: Config, parts: NodeParts & RelayNeighbours): Relay
     courier: composeCourier(relay, parts),
     cacheDoor: parts.cache === null ? null : { endpoints: config.cache.public_endpoints, store: parts.cache.store },
     sessions: parts.sessions,
+    peers: parts.peers,
     options: {
       publicId: relay.public_id,
       publicEndpoints: relay.public_endpoints,

@@ -38,8 +38,10 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const now = options.now ?? Date.now;
   const metrics = createMetrics();
   const stores = await openConfiguredStores(config, { now, log: options.log, fatal: options.onFatal });
+  let composed: ComposedNodes | null = null;
   try {
-    const nodes = await composeNodes(config, { ...options, stores, now, metrics });
+    composed = await composeNodes(config, { ...options, stores, now, metrics });
+    const nodes = composed;
     registerStoreMetrics(metrics, stores);
     const apps = createApps(config, { nodes, stores, metrics, now, log: options.log });
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
@@ -65,6 +67,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       },
     };
   } catch (error) {
+    composed?.close();
     await stores.close();
     throw error;
   }
@@ -166,7 +169,8 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
   };
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
   for (const address of config.server.listen) {
-    bound.main.push(bind(address, () => listen({ app: main, address, now, ...upgrade })));
+    const sharePort = config.server.share_port;
+    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     bound.admin.push(bind(address, () => listen({ app: admin ?? main, address, now })));

@@ -97,9 +97,11 @@ function nearest(folder: string): string {
 }
 
 function addresses(config: Config): Promise<Finding[]> {
-  const all = [...config.server.listen, ...config.server.admin_listen];
+  const { listen, admin_listen, share_port } = config.server;
   return Promise.all(
-    all.map(async (address) => {
+    [...listen, ...admin_listen].map(async (address) => {
+      if (share_port && listen.includes(address))
+        return { name: `address ${address}`, ok: true, detail: "shared with other processes, so not tried" };
       const problem = await canListen(address);
       return { name: `address ${address}`, ok: problem === null, detail: problem ?? "free" };
     }),

@@ -11,13 +11,10 @@ import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
 import { minuteMs } from "../../src/core/time.ts";
 import { type Courier, createCourier } from "../../src/nodes/relay/courier.ts";
 import { laneLimits } from "../../src/nodes/relay/courier-lanes.ts";
+import type { Peers } from "../../src/nodes/relay/live.ts";
 import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay/relay.ts";
-import {
-  createSessions,
-  type LiveSessions,
-  type SessionLimits,
-  sessionLimits,
-} from "../../src/nodes/relay/sessions.ts";
+import { createSessions, type LiveSessions } from "../../src/nodes/relay/sessions.ts";
+import { type SessionLimits, sessionLimits } from "../../src/nodes/relay/sessions-hub.ts";
 import { type Listener, listen } from "../../src/nodes/shell/listen.ts";
 import { createMetrics } from "../../src/nodes/shell/metrics.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -57,6 +54,8 @@ export type TestRelayOptions = {
   readonly endpoint?: string;
   /** Without it the Cache of the process is behind its door. */
   readonly noCacheDoor?: boolean;
+  /** Links to other Relays. */
+  readonly peers?: Peers;
 };
 
 export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
@@ -78,7 +77,9 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     lanes: { ...laneLimits, failuresToOpen: 1_000 },
     resolve: async () => [],
   });
+  const peers = given.peers ?? null;
   const sessions = createSessions({
+    peers,
     recipients,
     replay,
     endpoints: [endpoint],
@@ -88,6 +89,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     log: () => {},
   });
   const relay = createRelay({
+    peers,
     recipients,
     receipts,
     courier,
@@ -144,6 +146,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     close: async () => {
       relay.close();
       await listener?.drain(500);
+      peers?.close();
     },
   };
 }

@@ -5,6 +5,7 @@
  */
 import type { AttemptOutcome, Channel, DeliveryResult } from "../../core/message/delivery.ts";
 import type { Metrics } from "../shell/metrics.ts";
+import type { PeerStats } from "./live.ts";
 
 export type RelayMetrics = {
   readonly result: (result: DeliveryResult) => void;
@@ -15,6 +16,7 @@ export type RelayReadings = {
   readonly inFlight: () => number;
   readonly outbound: () => { readonly active: number; readonly waiting: number };
   readonly sessions: () => number;
+  readonly peers: () => readonly PeerStats[];
 };
 
 export function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
@@ -42,6 +44,13 @@ export function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMe
     () => readings.outbound().waiting,
   );
   metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
+  metrics.gauge({ name: "relay_peer_linked", help: "1 for a peer that is linked.", labels: ["peer"] }, () =>
+    readings.peers().map(({ address, linked }) => [[address], linked ? 1 : 0] as const),
+  );
+  metrics.gauge(
+    { name: "relay_peer_sessions", help: "Live sessions that are known at a peer.", labels: ["peer"] },
+    () => readings.peers().map(({ address, sessions }) => [[address], sessions] as const),
+  );
   return {
     result: (result) => results.add([result.code, String(result.details["deduped"] === true)]),
     attempt: (channel, outcome) => {

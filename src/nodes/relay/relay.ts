@@ -43,6 +43,7 @@ import type { Log } from "../shell/log.ts";
 import type { Metrics } from "../shell/metrics.ts";
 import { type CacheDoor, type Carriers, carry } from "./carry.ts";
 import type { Courier } from "./courier.ts";
+import type { Peers } from "./live.ts";
 import { type RelayMetrics, relayMetrics } from "./metrics.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
 import { createRepeats, type Repeats } from "./repeats.ts";
@@ -80,6 +81,7 @@ export type RelayParts = {
   readonly courier: Courier;
   readonly cacheDoor: CacheDoor | null;
   readonly sessions: LiveSessions | null;
+  readonly peers: Peers | null;
   readonly options: RelayOptions;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;
@@ -114,6 +116,7 @@ export function createRelay(parts: RelayParts): Relay {
     inFlight: () => repeats.inFlight,
     outbound: () => parts.courier.stats(),
     sessions: () => parts.sessions?.stats().sockets ?? 0,
+    peers: () => parts.peers?.stats() ?? [],
   });
   const node: RelayNode = {
     ...parts,

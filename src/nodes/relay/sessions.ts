@@ -6,22 +6,19 @@
  * the welcome misses nothing. Everything is bounded: sessions, frames, bytes under way, time.
  * Source: decisions section 5 "Live sessions" and section 10.
  */
-import type { ServerWebSocket } from "bun";
-import { decodeUtf8 } from "../../core/bytes.ts";
-import type { Did, Uuid } from "../../core/did.ts";
+import type { Did } from "../../core/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/identity/document.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
-import { decideRetrievalProof, proofReplayed, type RetrievalProof, sameEndpoint } from "../../core/message/proof.ts";
-import { type Replay, StoreError } from "../../storage/contract.ts";
-import type { RecipientSource } from "../recipients/recipients.ts";
+import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../core/message/proof.ts";
+import { StoreError } from "../../storage/contract.ts";
 import { clientKey } from "../shell/caller.ts";
 import type { Upgrade, UpgradeContext } from "../shell/listen.ts";
-import type { Log } from "../shell/log.ts";
-import { createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
+import type { Held, Joiner, LiveEnd, PeerService } from "./live.ts";
+import { createRateLimiter } from "./rate.ts";
+import { deliver, deliverHere, enter, firstAcknowledged, relayGrants } from "./sessions-deliver.ts";
 import {
   bearsProof,
-  type ConnectTerms,
   decodeConnectFrame,
   decodeConnectHeaders,
   frameBytesMax,
@@ -31,122 +28,53 @@ import {
   renderWelcome,
   type SessionTarget,
 } from "./sessions-frames.ts";
-
-export type SessionLimits = {
-  /** Sockets at one time, proven or not. */
-  readonly socketsMax: number;
-  /** Sockets that have not proven themselves yet. */
-  readonly unprovenMax: number;
-  readonly sessionsPerDidMax: number;
-  readonly authMs: number;
-  /** How long a welcome, and the deliveries behind it, wait for deliveries that began before. */
-  readonly joinMs: number;
-  /** Envelopes and their bytes that one session has not acknowledged yet. */
-  readonly unackedMax: number;
-  readonly unackedBytesMax: number;
-  /** The same bytes over all sessions; beyond it envelopes go on to the next destination. */
-  readonly unackedBytesTotalMax: number;
-  readonly idleSeconds: number;
-  readonly connects: RateLimit;
-};
-
-export const sessionLimits: SessionLimits = {
-  socketsMax: 10_000,
-  unprovenMax: 1_000,
-  sessionsPerDidMax: 16,
-  authMs: 5_000,
-  joinMs: 3_000,
-  unackedMax: 64,
-  unackedBytesMax: 64 * 1024 ** 2,
-  unackedBytesTotalMax: 256 * 1024 ** 2,
-  idleSeconds: 60,
-  connects: { perSecond: 5, burst: 50, keysMax: 65_536 },
-};
-
-export type SessionParts = {
-  readonly recipients: RecipientSource;
-  readonly replay: Replay;
-  /** The URLs by which recipients publish this Relay; without one no session can be proven. */
-  readonly endpoints: readonly string[];
-  readonly skewMs: number;
-  readonly limits: SessionLimits;
-  readonly now: () => number;
-  readonly log: Log;
-};
-
-export type LiveDelivery = {
-  readonly envelope: Envelope;
-  /** The recipient's document as it is now: a session that it no longer authorizes ends. */
-  readonly document: DidDocument | null;
-  readonly timeoutMs: number;
-};
-
-/** `silent`: sent, and not acknowledged in time. `gone`: nobody is there, or nobody has room. */
-export type LiveEnd = "acknowledged" | "silent" | "gone";
+import {
+  announce,
+  closeCodes,
+  ended,
+  type Hub,
+  join,
+  liveSockets,
+  type SessionParts,
+  type SessionSocket,
+  type SessionWebSocket,
+  settledWithin,
+  settleProof,
+  shut,
+} from "./sessions-hub.ts";
 
 export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;
-  /** Whether anybody listens for the DID. */
+  /** Whether anybody listens for the DID, here or at a peer. */
   listens(did: Did): boolean;
   /**
    * Registers a delivery to a DID, once no session of it is joining; the answer ends the registration.
    * A session joins only after the deliveries that were registered before it have ended.
    */
   enter(did: Did): Promise<() => void>;
-  deliver(delivery: LiveDelivery): Promise<LiveEnd>;
+  /** `document`: the recipient's as it is now. A session that it no longer authorizes ends. */
+  deliver(shipment: {
+    readonly envelope: Envelope;
+    readonly document: DidDocument | null;
+    readonly timeoutMs: number;
+  }): Promise<LiveEnd>;
+  /** Of this process alone. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
 };
 
-/** What the server keeps for each socket. */
-export type SessionSocket = {
-  readonly target: SessionTarget;
-  state: "unproven" | "proving" | "joining" | "live" | "closed";
-  /** What proved the session, in headers or in a frame; the document must go on authorizing it. */
-  proof: RetrievalProof | null;
-  /** Ends the wait for a proof. */
-  timer: ReturnType<typeof setTimeout> | null;
-  readonly unacked: Map<Uuid, (end: LiveEnd) => void>;
-  unackedBytes: number;
-  /** Frames that acknowledged nothing. */
-  strays: number;
-  leave: () => void;
-};
-
-type Socket = ServerWebSocket<SessionSocket>;
-
-type Hub = SessionParts & {
-  readonly terms: ConnectTerms;
-  readonly live: Map<Did, Set<Socket>>;
-  readonly joining: Map<Did, Set<Promise<void>>>;
-  readonly deliveries: Map<Did, Set<Promise<void>>>;
-  readonly sockets: Set<Socket>;
-  /** Upgrades whose proof in headers is being judged. */
-  opening: number;
-  readonly unproven: Set<Socket>;
-  readonly connects: RateLimiter;
-  /** Of all sessions. */
-  unackedBytes: number;
-  closed: boolean;
-};
-
-/** Close codes: 4000 and the status of a refused proof, and these. */
-const closeCodes = {
-  late: 4408,
-  replaced: 4410,
-  tooMany: 4429,
-  strayed: 4400,
-  goingAway: 1001,
-  tryLater: 1013,
-} as const;
 /** A client that keeps sending what nobody asked for is cut off. */
 const straysMax = 256;
+/** A peer's session is live, and told to be, before deliveries that wait for it give up. */
+const holdSlackMs = 500;
 
+/** Throws when peers are configured and their address can't be listened on. */
 export function createSessions(parts: SessionParts): LiveSessions {
   const hub: Hub = {
     ...parts,
     terms: { endpoints: parts.endpoints, skewMs: parts.skewMs },
-    live: new Map(),
+    mark: crypto.getRandomValues(new Uint8Array(8)).toHex(),
+    proven: new Map(),
     joining: new Map(),
     deliveries: new Map(),
     sockets: new Set(),
@@ -156,12 +84,13 @@ export function createSessions(parts: SessionParts): LiveSessions {
     unackedBytes: 0,
     closed: false,
   };
+  parts.peers?.start(servicesOf(hub));
   return {
     upgrade: createUpgrade(hub),
-    listens: (did) => hub.live.has(did),
+    listens: (did) => liveSockets(hub, did).length > 0 || (hub.peers?.sessionsOf(did) ?? 0) > 0,
     enter: (did) => enter(hub, did),
-    deliver: (delivery) => deliver(hub, delivery),
-    stats: () => ({ sockets: hub.sockets.size, unproven: hub.unproven.size, dids: hub.live.size }),
+    deliver: ({ document, ...shipment }) => deliver(hub, { ...shipment, grants: relayGrants(document) }),
+    stats: () => ({ sockets: hub.sockets.size, unproven: hub.unproven.size, dids: hub.proven.size }),
     close: () => {
       hub.closed = true;
       for (const socket of hub.sockets) socket.close(closeCodes.goingAway, "the node is shutting down");
@@ -169,116 +98,18 @@ export function createSessions(parts: SessionParts): LiveSessions {
   };
 }
 
-// --------------------------------------------------------------------------------------------- deliveries
-
-/** Adds to a set in a map, and answers what takes it out again. */
-function join<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
-  const set = map.get(key) ?? new Set<V>();
-  map.set(key, set.add(value));
-  return () => {
-    set.delete(value);
-    if (set.size === 0 && map.get(key) === set) map.delete(key);
+/** What this process does for sessions and deliveries at its peers. */
+function servicesOf(hub: Hub): PeerService {
+  return {
+    claim: (tag, untilMs) => hub.replay.claim(tag, untilMs, hub.now()),
+    hold: (joiner) => hold(hub, joiner),
+    deliver: (delivery) => firstAcknowledged(deliverHere(hub, delivery)),
+    listeners: () =>
+      [...hub.proven.keys()].flatMap((did): [Did, number][] => {
+        const sessions = liveSockets(hub, did).length;
+        return sessions === 0 ? [] : [[did, sessions]];
+      }),
   };
-}
-
-async function enter(hub: Hub, did: Did): Promise<() => void> {
-  // A join that begins while this waits is waited for too; three in a row are a client that plays.
-  for (let round = 0; round < 3; round++) {
-    const joining = hub.joining.get(did);
-    if (joining === undefined) break;
-    await Promise.all(joining);
-  }
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const leave = join(hub.deliveries, did, promise);
-  return () => {
-    leave();
-    resolve();
-  };
-}
-
-/** To every device of the recipient at once; the first acknowledgement delivers the envelope. */
-async function deliver(hub: Hub, delivery: LiveDelivery): Promise<LiveEnd> {
-  const sockets = [...(hub.live.get(delivery.envelope.to) ?? [])];
-  const text = sockets.length === 0 ? null : decodeUtf8(delivery.envelope.bytes);
-  if (text === null) return "gone";
-  const ends = sockets.map((socket) => deliverTo(hub, socket, { ...delivery, text }));
-  return new Promise((resolve) => {
-    let left = ends.length;
-    let silent = false;
-    for (const end of ends) {
-      end.then((result) => {
-        left--;
-        silent ||= result === "silent";
-        if (result === "acknowledged") resolve(result);
-        else if (left === 0) resolve(silent ? "silent" : "gone");
-      });
-    }
-  });
-}
-
-type FrameDelivery = LiveDelivery & { readonly text: string };
-
-function deliverTo(hub: Hub, socket: Socket, delivery: FrameDelivery): Promise<LiveEnd> {
-  const session = socket.data;
-  const { envelope } = delivery;
-  if (!isAuthorized(session, delivery.document)) {
-    shut(socket, 4403, "the document no longer authorizes this session");
-    return Promise.resolve("gone");
-  }
-  if (!hasRoom(hub, session, envelope)) return Promise.resolve("gone");
-  return new Promise((resolve) => {
-    const settle = (end: LiveEnd) => {
-      if (!session.unacked.delete(envelope.messageId)) return;
-      clearTimeout(timer);
-      session.unackedBytes -= envelope.bytes.length;
-      hub.unackedBytes -= envelope.bytes.length;
-      resolve(end);
-      dropUnread(socket);
-    };
-    const timer = setTimeout(() => settle("silent"), delivery.timeoutMs);
-    session.unacked.set(envelope.messageId, settle);
-    session.unackedBytes += envelope.bytes.length;
-    hub.unackedBytes += envelope.bytes.length;
-    // 0 is a frame that was dropped; -1 is one that waits until the client reads.
-    if (socket.sendText(delivery.text) === 0) settle("gone");
-  });
-}
-
-function hasRoom(hub: Hub, session: SessionSocket, envelope: Envelope): boolean {
-  const { limits } = hub;
-  const { unacked, unackedBytes } = session;
-  if (session.state !== "live" || unacked.has(envelope.messageId)) return false;
-  if (hub.unackedBytes > 0 && hub.unackedBytes + envelope.bytes.length > limits.unackedBytesTotalMax) return false;
-  if (unacked.size === 0) return true;
-  return unacked.size < limits.unackedMax && unackedBytes + envelope.bytes.length <= limits.unackedBytesMax;
-}
-
-/** Heads of frames, pings and the welcome. */
-const unreadSlackBytes = 4 * 1024;
-
-/**
- * What waits in a socket is part of what its client has not acknowledged. More than that means a client
- * that does not read, or acknowledges what it has not read: the memory is worth more than its session.
- */
-function dropUnread(socket: Socket): void {
-  const session = socket.data;
-  if (session.state !== "closed" && socket.getBufferedAmount() > session.unackedBytes + unreadSlackBytes)
-    socket.terminate();
-}
-
-/** Says goodbye, but not behind frames that the client does not read. */
-function shut(socket: Socket, code: number, reason: string): void {
-  if (socket.getBufferedAmount() > unreadSlackBytes) socket.terminate();
-  else socket.close(code, reason);
-}
-
-function isAuthorized(session: SessionSocket, document: DidDocument | null): boolean {
-  const claims = session.proof?.claims;
-  const service = document?.service.find((candidate) => candidate.id === claims?.serviceId);
-  if (claims === undefined || service?.type !== "SvcRelayService") return false;
-  if (!service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint))) return false;
-  const stands = document?.verificationMethod.some((method) => method.id === claims.keyId) === true;
-  return stands && service.authorization?.includes(claims.keyId) === true;
 }
 
 // ---------------------------------------------------------------------------------------------- upgrades
@@ -328,6 +159,7 @@ async function admit(hub: Hub, request: Request, context: UpgradeContext): Promi
     target,
     state: "unproven",
     proof,
+    joinKey: "",
     timer: null,
     unacked: new Map(),
     unackedBytes: 0,
@@ -358,12 +190,15 @@ async function proveHeaders(
 async function prove(hub: Hub, proof: RetrievalProof, nowMs: number): Promise<Fault | null> {
   const claim = decideRetrievalProof(proof, await hub.recipients.subject(proof.claims.did));
   if (isFault(claim)) return claim;
-  return (await hub.replay.claim(claim.tag, claim.untilMs, nowMs)) ? null : proofReplayed();
+  const isNew = await hub.replay.claim(claim.tag, claim.untilMs, nowMs);
+  // Of two connects with one nonce at two processes both may be refused, but never both be taken.
+  const isNewBeside = isNew && ((await hub.peers?.claim(claim.tag, claim.untilMs)) ?? true);
+  return isNewBeside ? null : proofReplayed();
 }
 
 // ------------------------------------------------------------------------------------------ life of a socket
 
-function opened(hub: Hub, socket: Socket): void {
+function opened(hub: Hub, socket: SessionWebSocket): void {
   hub.sockets.add(socket);
   // The node began to close while this one was on its way.
   if (hub.closed) {
@@ -379,7 +214,7 @@ function opened(hub: Hub, socket: Socket): void {
 }
 
 /** The first frame. A second one before the first has been judged ends the connection. */
-async function present(hub: Hub, socket: Socket, frame: string | Uint8Array): Promise<void> {
+async function present(hub: Hub, socket: SessionWebSocket, frame: string | Uint8Array): Promise<void> {
   const session = socket.data;
   if (session.state === "joining" || session.state === "closed") return;
   if (session.state === "proving") {
@@ -415,56 +250,88 @@ function closeCodeOf(refusal: Fault): number {
 }
 
 /**
- * From proven to live. An older session of the same device ends first, so that what it has not
- * acknowledged moves on; then the deliveries under way find their place; then, in one turn, the session
- * is live and the client is told so.
+ * From proven to live. An older session of the same device ends first, here and at peers, so that what it
+ * has not acknowledged moves on; then the deliveries under way find their place, everywhere; then, in one
+ * turn, the session is live and the client is told so. Deliveries that begin meanwhile wait for that turn.
  */
-async function joinSession(hub: Hub, socket: Socket): Promise<void> {
+async function joinSession(hub: Hub, socket: SessionWebSocket): Promise<void> {
   const session = socket.data;
-  const { did, deviceId } = session.target;
+  const { did } = session.target;
   settleProof(hub, socket);
   session.state = "joining";
-  for (const other of [...(hub.live.get(did) ?? [])]) {
-    if (other.data.target.deviceId !== deviceId) continue;
-    // Its unacknowledged envelopes move on now, not when a dead connection has noticed.
-    ended(hub, other);
-    shut(other, closeCodes.replaced, "replaced by a newer connection");
-  }
-  if ((hub.live.get(did)?.size ?? 0) >= hub.limits.sessionsPerDidMax) {
-    socket.close(closeCodes.tooMany, "too many sessions of this DID");
+  session.joinKey = `${String(hub.now()).padStart(15, "0")} ${hub.mark}`;
+  for (const other of sameDevice(hub, session.target)) replace(hub, other);
+  if ((hub.proven.get(did)?.size ?? 0) >= hub.limits.sessionsPerDidMax) {
+    refuseJoin(hub, socket);
     return;
   }
+  session.leave = join(hub.proven, did, socket);
   const underWay = [...(hub.deliveries.get(did) ?? [])];
-  if (underWay.length > 0) {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const leave = join(hub.joining, did, promise);
-    await settledWithin(underWay, hub.limits.joinMs);
+  const beside = hub.peers?.join({ ...session.target, key: session.joinKey }) ?? null;
+  if (underWay.length === 0 && beside === null) {
     goLive(hub, socket);
+    return;
+  }
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const leave = join(hub.joining, did, promise);
+  const [welcome] = await Promise.all([beside?.welcome ?? true, settledWithin(underWay, hub.limits.joinMs)]);
+  if (welcome) goLive(hub, socket);
+  else replace(hub, socket);
+  leave();
+  resolve();
+  beside?.done();
+}
+
+/** Sessions of the device at this process; one unless another is joining. */
+function sameDevice(hub: Hub, { did, deviceId }: SessionTarget): SessionWebSocket[] {
+  return [...(hub.proven.get(did) ?? [])].filter((socket) => socket.data.target.deviceId === deviceId);
+}
+
+/** Its unacknowledged envelopes move on now, not when a dead connection has noticed. */
+function replace(hub: Hub, socket: SessionWebSocket): void {
+  if (isClosed(socket.data)) return;
+  ended(hub, socket);
+  shut(socket, closeCodes.replaced, "replaced by a newer connection");
+}
+
+function refuseJoin(hub: Hub, socket: SessionWebSocket): void {
+  ended(hub, socket);
+  shut(socket, closeCodes.tooMany, "too many sessions of this DID");
+}
+
+function goLive(hub: Hub, socket: SessionWebSocket): void {
+  const session = socket.data;
+  const { did } = session.target;
+  if (isClosed(session)) return;
+  const others = liveSockets(hub, did).length + (hub.peers?.sessionsOf(did) ?? 0);
+  if (others >= hub.limits.sessionsPerDidMax) {
+    refuseJoin(hub, socket);
+    return;
+  }
+  session.state = "live";
+  socket.sendText(renderWelcome(session.target));
+  announce(hub, did);
+}
+
+/** The same for a session that joins at a peer: the law is one for all processes. */
+function hold(hub: Hub, joiner: Joiner): Held | null {
+  for (const other of sameDevice(hub, joiner)) {
+    if (other.data.state === "joining" && other.data.joinKey > joiner.key) return null;
+    replace(hub, other);
+  }
+  const underWay = [...(hub.deliveries.get(joiner.did) ?? [])];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const leave = join(hub.joining, joiner.did, promise);
+  const release = (): void => {
+    clearTimeout(timer);
     leave();
     resolve();
-    return;
-  }
-  goLive(hub, socket);
+  };
+  const timer = setTimeout(release, hub.limits.joinMs + holdSlackMs);
+  return { settled: settledWithin(underWay, hub.limits.joinMs), release };
 }
 
-function goLive(hub: Hub, socket: Socket): void {
-  const session = socket.data;
-  if (isClosed(session)) return;
-  session.state = "live";
-  session.leave = join(hub.live, session.target.did, socket);
-  socket.sendText(renderWelcome(session.target));
-}
-
-async function settledWithin(promises: readonly Promise<void>[], ms: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([Promise.all(promises), late]);
-  clearTimeout(timer);
-}
-
-function acknowledge(socket: Socket, frame: string | Uint8Array): void {
+function acknowledge(socket: SessionWebSocket, frame: string | Uint8Array): void {
   const session = socket.data;
   const messageId = parseAck(frame);
   const settle = messageId === null ? undefined : session.unacked.get(messageId);
@@ -474,20 +341,4 @@ function acknowledge(socket: Socket, frame: string | Uint8Array): void {
 
 function isClosed(session: SessionSocket): boolean {
   return session.state === "closed";
-}
-
-function settleProof(hub: Hub, socket: Socket): void {
-  hub.unproven.delete(socket);
-  if (socket.data.timer !== null) clearTimeout(socket.data.timer);
-  socket.data.timer = null;
-}
-
-/** Takes a socket out of everything. Idempotent. */
-function ended(hub: Hub, socket: Socket): void {
-  const session = socket.data;
-  settleProof(hub, socket);
-  session.state = "closed";
-  hub.sockets.delete(socket);
-  session.leave();
-  for (const settle of [...session.unacked.values()]) settle("gone");
 }

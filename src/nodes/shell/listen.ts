@@ -37,6 +37,8 @@ export type ListenOptions<Session> = {
   /** `127.0.0.1:7400`, `[::]:7400`, port 0 for a free one, or `unix:/run/waypost.sock`. */
   readonly address: string;
   readonly now: () => number;
+  /** Whether other processes may listen on the same port. */
+  readonly sharePort?: boolean;
   readonly upgrade?: Upgrade<Session>;
 };
 
@@ -80,7 +82,7 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
       : Bun.serve<Session, string>({
           ...shared,
           // Said because outside development the server would share its port with a second process.
-          reusePort: false,
+          reusePort: options.sharePort ?? false,
           idleTimeout: idleTimeoutSeconds,
           hostname: place.hostname,
           port: place.port,
