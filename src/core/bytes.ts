@@ -69,14 +69,6 @@ export function decodeBase64(text: string): Uint8Array | null {
   return decodeStrictBase64(text, "base64");
 }
 
-/** URL-safe alphabet, with or without padding, canonical trailing bits. */
-export function decodeBase64Url(text: string): Uint8Array | null {
-  const unpadded = text.endsWith("=") ? text.replace(/={1,2}$/, "") : text;
-  if (text !== unpadded && text.length % 4 !== 0) return null;
-  if (unpadded.length % 4 === 1) return null;
-  return decodeStrictBase64(unpadded + "=".repeat((4 - (unpadded.length % 4)) % 4), "base64url");
-}
-
 function decodeStrictBase64(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
   if (text.length % 4 !== 0) return null;
   try {
@@ -89,12 +81,13 @@ function decodeStrictBase64(text: string, alphabet: "base64" | "base64url"): Uin
 }
 
 /**
- * The forms of `canonical_payload` and `doc_blob`: `0x` hex, standard Base64, or URL-safe Base64 with
- * or without padding. `null` when the text is none of them.
+ * The forms of `canonical_payload` and `doc_blob`: `0x` hex, or Base64 of either alphabet with or without
+ * padding (whether a text says which alphabet depends on the bytes). `null` when the text is none of them.
  */
 export function decodePayloadText(text: string): Uint8Array | null {
   if (text.startsWith("0x")) return decodeHex(text);
-  return decodeBase64(text) ?? decodeBase64Url(text);
+  const padded = text.includes("=") ? text : text + "=".repeat(-text.length & 3);
+  return decodeStrictBase64(padded, "base64") ?? decodeStrictBase64(padded, "base64url");
 }
 
 export function encodeBase58(bytes: Uint8Array): string {
