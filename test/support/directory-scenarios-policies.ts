@@ -265,13 +265,31 @@ const rules: readonly Rule[] = [
     { delivery_policy_links: { tag_policies: [..."123456789"] } },
     "invalid_request",
     400,
+    "/delivery_policy_links/tag_policies",
   ],
   [
     "set_delivery_policy_links",
     "a link that is too long",
-    { delivery_policy_links: { tag_policies: ["x".repeat(129)] } },
+    { delivery_policy_links: { tag_policies: ["x", "x".repeat(129)] } },
     "invalid_request",
     400,
+    "/delivery_policy_links/tag_policies/1",
+  ],
+  [
+    "set_delivery_policy_links",
+    "a recipient policy of 130 bytes",
+    { delivery_policy_links: { recipient_policy: "ü".repeat(65) } },
+    "invalid_request",
+    400,
+    "/delivery_policy_links/recipient_policy",
+  ],
+  [
+    "set_delivery_policy_links",
+    "nine personas at the top level",
+    { delivery_policy_links: undefined, persona_policies: [..."123456789"] },
+    "invalid_request",
+    400,
+    "/persona_policies",
   ],
   [
     "set_delivery_policy_links",
@@ -308,9 +326,18 @@ const rules: readonly Rule[] = [
   [
     "set_persona_policy",
     "a relay of more than 128 bytes",
-    { policy: { allowed_relays: ["ä".repeat(65)] } },
+    { policy: { allowed_relays: ["relay-1", "ä".repeat(65)] } },
     "invalid_request",
     400,
+    "/policy/allowed_relays/1",
+  ],
+  [
+    "set_persona_policy",
+    "an asset of more than 32 bytes",
+    { policy: { release_pricing: { asset: "ä".repeat(17), amount: "1" } } },
+    "invalid_request",
+    400,
+    "/policy/release_pricing/asset",
   ],
   ...(["set_delivery_policy", "set_tag_policy"] as const).flatMap((extrinsic) =>
     policyBreaches.map(

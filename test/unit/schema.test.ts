@@ -57,6 +57,21 @@ describe("the checker", () => {
     ]);
   });
 
+  test("tells a value of a union what is wrong inside the variant it is meant as", () => {
+    const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
+    const service = (serviceEndpoint: unknown) => ({ ...examples.exampleService, serviceEndpoint });
+    expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([
+      { pointer: "/serviceEndpoint/1", message: "must be a string" },
+    ]);
+    expect(errorsOf(documents.serviceShape, service(1))).toEqual([
+      { pointer: "/serviceEndpoint", message: "must be a string or an array" },
+    ]);
+    const links = { did: shared.exampleDid, recipient_policy: "" };
+    expect(errorsOf(directory.linksBody, links)).toEqual([
+      { pointer: "/recipient_policy", message: "must have at least 1 characters" },
+    ]);
+  });
+
   test("names each member once", () => {
     const errors = refusal(parseUpdate({})).extra.errors ?? [];
     expect(new Set(errors.map((error) => error.pointer)).size).toBe(errors.length);

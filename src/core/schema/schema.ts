@@ -55,13 +55,40 @@ export function compileShape<S extends TSchema>(schema: S): (value: unknown) => 
 
 function faultOfErrors(found: Iterable<ValueError>): Fault {
   const errors = new Map<string, InputError>();
-  for (const error of found) {
+  for (const error of enterUnions(found)) {
     const pointer = boundedPointer(error.path);
     // The first error of a member says most: "is missing" comes before "must be a string".
     if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
     if (errors.size === inputErrorsMax) break;
   }
   return fault("invalid_request", detailOf([...errors.values()]), { errors: [...errors.values()] });
+}
+
+/** Errors of a value that is of none of the kinds a union takes. */
+const kindErrors: ReadonlySet<ValueErrorType> = new Set([
+  ValueErrorType.Array,
+  ValueErrorType.Integer,
+  ValueErrorType.Literal,
+  ValueErrorType.Null,
+  ValueErrorType.Object,
+  ValueErrorType.String,
+]);
+
+/**
+ * A value that has the kind of one variant of a union is told what that variant misses, at the place
+ * where it does; only a value of no such kind is told the variants.
+ */
+function* enterUnions(found: Iterable<ValueError>): Iterable<ValueError> {
+  for (const error of found) {
+    const variants = error.type === ValueErrorType.Union ? error.errors.map(firstErrors) : [];
+    const meant = variants.find(([first]) => first && !(first.path === error.path && kindErrors.has(first.type)));
+    if (meant === undefined) yield error;
+    else yield* enterUnions(meant);
+  }
+}
+
+function firstErrors(errors: Iterable<ValueError>): ValueError[] {
+  return Iterator.from(errors).take(inputErrorsMax).toArray();
 }
 
 /** The first error in words, for who reads the detail alone, and how many more are listed. */

@@ -1,13 +1,14 @@
 /**
  * What the operator account does on behalf of a DID: primary alias, policy links, and the policies of a
  * recipient, a tag or a persona; and what anybody may read of those policies.
- * Order of checks: shape, path equals body, proof in headers (or the permission to go without), nonce of
- * the proof, then the rules of the ledger.
+ * Order of checks: shape, path equals body, form and time of the proof in headers (or the permission to go
+ * without), the ledger's bounds, who signed, nonce of the proof, then the rules of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", decisions sections 4 and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { type LedgerBounds, longerThan, scaleBounds } from "../../core/ledger/bounds.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
 import { policyLimits } from "../../core/ledger/policy-rules.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
@@ -58,13 +59,16 @@ export type OwnerUpdate = {
   readonly parseShape: (value: unknown) => { readonly did: string } | Fault;
   /** The call of a body that has its shape. */
   readonly parse: (body: never, did: Did) => OwnerCall | Fault;
+  /** What of it breaks a bound of the ledger, where only the ledger knows its bounds. */
+  readonly measure?: (body: never, bounds: LedgerBounds) => Fault | null;
   readonly codes: readonly FaultCode[];
 };
 
 function ownerUpdate<S extends TSchema & { static: { did: string } }>(
   request: S,
-  update: Omit<OwnerUpdate, "request" | "parse" | "parseShape"> & {
+  update: Omit<OwnerUpdate, "request" | "parse" | "measure" | "parseShape"> & {
     readonly parse: (body: Static<S>, did: Did) => OwnerCall | Fault;
+    readonly measure?: (body: Static<S>, bounds: LedgerBounds) => Fault | null;
   },
 ): OwnerUpdate {
   return { ...update, request, parseShape: compileShape(request) };
@@ -91,6 +95,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
       const links = parseLinks(body);
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
     },
+    measure: measureLinks,
     codes: [],
   }),
   ownerUpdate(personaPolicyBody, {
@@ -98,7 +103,10 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     path: "/delivery-policies/personas/:personaDid",
     subject: "personaDid",
     summary: "Set the policy of a persona",
-    parse: (body, did) => ({ name: "set_persona_policy", did, policy: parsePersonaPolicy(body.policy) }),
+    parse: (body, did) => {
+      const policy = parsePersonaPolicy(body.policy);
+      return isFault(policy) ? policy : { name: "set_persona_policy", did, policy };
+    },
     codes: [],
   }),
   ownerUpdate(deliveryPolicyBody, {
@@ -144,11 +152,14 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     codes: [...mutationCodes, ...updateProofCodes, ...codes],
     unstable: extrinsic === "set_alias",
     handle: async (call) => {
-      const owned = decodeOwned(call, update);
-      if (isFault(owned)) return owned;
+      const decoded = decodeOwned(call, update);
+      if (isFault(decoded)) return decoded;
+      const { body, owned } = decoded;
       const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.did }, parts.options);
       if (isFault(proof)) return proof;
       const facts = await gatherFacts(parts.ledger, owned);
+      const beyond = update.measure?.(body, facts.bounds) ?? null;
+      if (beyond !== null) return beyond;
       const claim = decideHeaderProof(proof, facts.account);
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
@@ -160,11 +171,14 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
   });
 }
 
-function decodeOwned(call: Call, update: OwnerUpdate): OwnerCall | Fault {
+/** The body that has the update's shape, and the call it asks for. */
+function decodeOwned(call: Call, update: OwnerUpdate): { readonly body: never; readonly owned: OwnerCall } | Fault {
   const body = decodeBody(call, update.parseShape);
   if (isFault(body)) return body;
   const did = bindDid(call, body.did, update.subject);
-  return isFault(did) ? did : update.parse(body as never, did);
+  if (isFault(did)) return did;
+  const owned = update.parse(body as never, did);
+  return isFault(owned) ? owned : { body: body as never, owned };
 }
 
 /** For the policies of the ledger a deactivated DID does not exist; callers are told which it is. */
@@ -194,9 +208,40 @@ function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault
   };
 }
 
-function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy {
+/** The ledger's bounds of the links, told at the member that breaks them: the ledger names none. */
+function measureLinks(body: Static<typeof linksBody>, bounds: LedgerBounds): Fault | null {
+  const nested = body.delivery_policy_links;
+  const at = nested === undefined ? "" : "/delivery_policy_links";
+  const links: LinkMembers = nested ?? body;
+  for (const name of ["tag_policies", "persona_policies"] as const) {
+    const pointer = `${at}/${name}`;
+    const refs = links[name] ?? [];
+    if (refs.length > bounds.policyRefs) {
+      return badInput("invalid_request", pointer, `must have at most ${bounds.policyRefs} entries`);
+    }
+    const long = findLonger(pointer, refs, bounds.policyRefBytes);
+    if (long !== null) return long;
+  }
+  return longerFault(`${at}/recipient_policy`, links.recipient_policy ?? "", bounds.policyRefBytes);
+}
+
+function findLonger(pointer: string, texts: readonly string[], bytesMax: number): Fault | null {
+  const index = texts.findIndex((text) => longerThan(text, bytesMax));
+  return index < 0 ? null : longerFault(`${pointer}/${index}`, texts[index] ?? "", bytesMax);
+}
+
+function longerFault(pointer: string, text: string, bytesMax: number): Fault | null {
+  const beyond = longerThan(text, bytesMax);
+  return beyond ? badInput("invalid_request", pointer, `must have at most ${bytesMax} bytes of UTF-8`) : null;
+}
+
+function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy | Fault {
   const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
   const retainUntil = expiration?.retain_until;
+  const beyond =
+    longerFault("/policy/release_pricing/asset", pricing?.asset ?? "", scaleBounds.assetBytes) ??
+    findLonger("/policy/allowed_relays", relays ?? [], scaleBounds.allowedRelayBytes);
+  if (beyond !== null) return beyond;
   return {
     releasePricing: pricing === undefined ? null : { asset: pricing.asset, amount: BigInt(pricing.amount) },
     expirationBehavior:

@@ -381,7 +381,7 @@ function ownerPreparation(update: OwnerUpdate): Preparation {
       const body = JSON.stringify(members);
       const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
       const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, body: utf8(body) };
-      return () => ({
+      const plan = {
         did,
         action: extrinsic,
         nonceDomain: null,
@@ -391,7 +391,8 @@ function ownerPreparation(update: OwnerUpdate): Preparation {
         headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce },
         body,
         expiresAtMs: nowMs + skewMs,
-      });
+      };
+      return ({ bounds }) => update.measure?.(members as never, bounds) ?? plan;
     },
   };
 }
