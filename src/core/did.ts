@@ -18,7 +18,7 @@ export const didBytesMax = 128;
 export const didUrlBytesMax = 192;
 export const aliasBytesMax = 64;
 
-const didForm = /^did:svc:[1-9A-HJ-NP-Za-km-z]{16,96}$/;
+export const didForm = /^did:svc:[1-9A-HJ-NP-Za-km-z]{16,96}$/;
 const uuidForm = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const nilUuid = "00000000-0000-0000-0000-000000000000";
 const aliasForm = /^[a-z0-9_.-]+$/;

@@ -127,6 +127,24 @@ describe("the description", () => {
       Object.entries(methods).map(([method, operation]) => ({ path, method, operation })),
     );
 
+  test("every value of a path has an example that the route takes for one", async () => {
+    for (const { path, method, operation } of operations()) {
+      const values = operation.parameters.filter((one) => one.in === "path");
+      const filled = values.reduce((text, { name, schema }) => {
+        const [example = ""] = schema.examples ?? [];
+        expect({ path, name, example }).not.toEqual({ path, name, example: "" });
+        expect(example).toMatch(new RegExp(schema.pattern ?? "."));
+        return text.replace(`{${name}}`, encodeURIComponent(example));
+      }, path);
+      if (method !== "get" || values.length === 0) continue;
+      const { status } = await fetch(nodes.url + filled);
+      expect({ filled, status: [200, 401, 404].includes(status) ? "read" : status }).toEqual({
+        filled,
+        status: "read",
+      });
+    }
+  });
+
   test("operations have names of their own, and an answer", () => {
     const ids = operations().map(({ operation }) => operation.operationId);
     expect(new Set(ids).size).toBe(ids.length);

@@ -4,7 +4,10 @@
  * Source: decisions section 9 ("/openapi.json"); OpenAPI 3.1.
  */
 import type { TSchema } from "@sinclair/typebox";
+import { didForm } from "../../core/did.ts";
 import { describeFault, type FaultCode } from "../../core/fault.ts";
+import { tagForm } from "../../core/message/envelope.ts";
+import { exampleDid, exampleTxHash } from "../../core/schema/schema.ts";
 import type { Route } from "./http.ts";
 
 export type InterfaceDescription = {
@@ -28,7 +31,15 @@ export type DescribedParameter = {
   readonly name: string;
   readonly in: "path" | "query" | "header";
   readonly required: boolean;
-  readonly schema: { readonly type: "string" };
+  readonly schema: DescribedText;
+};
+
+type DescribedText = {
+  readonly type: "string";
+  readonly description?: string;
+  readonly pattern?: string;
+  readonly format?: string;
+  readonly examples?: readonly string[];
 };
 
 export type DescribedResponse = {
@@ -88,11 +99,33 @@ function describeRoute(route: Route): DescribedOperation {
   };
 }
 
+/** What stands in a path, by its name there. */
+const pathValues: Readonly<Record<string, DescribedText>> = {
+  ...nameEach(["did", "personaDid"], { pattern: didForm.source, examples: [exampleDid] }),
+  ...nameEach(["methodId", "keyAgreementId", "serviceId"], {
+    description: "<did>#<fragment>, percent-encoded like any value of a path, or #<fragment>",
+    examples: [`${exampleDid}#k1`],
+  }),
+  ...nameEach(["messageId", "messageGroupId"], {
+    format: "uuid",
+    examples: ["0190b3b4-0000-7000-8000-000000000001"],
+  }),
+  ...nameEach(["alias"], { description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] }),
+  ...nameEach(["tag"], { description: `a tag: ${tagForm}; only a DID has a policy`, examples: [exampleDid] }),
+  ...nameEach(["txHash"], { pattern: "^0x[0-9a-fA-F]{64}$", examples: [exampleTxHash] }),
+  ...nameEach(["deviceId"], { description: "a device of the recipient, by its own name", examples: ["phone"] }),
+  ...nameEach(["code"], { description: "a code of /problems", examples: ["nonce_mismatch"] }),
+};
+
+function nameEach(names: readonly string[], text: Omit<DescribedText, "type">): Record<string, DescribedText> {
+  return Object.fromEntries(names.map((name) => [name, { type: "string", ...text }]));
+}
+
 function describeParameters(route: Route): DescribedParameter[] {
   const string = { type: "string" } as const;
   const inPath = [...route.path.matchAll(/:([A-Za-z]+)/g)].map((m) => m[1] as string);
   return [
-    ...inPath.map((name) => ({ name, in: "path", required: true, schema: string }) as const),
+    ...inPath.map((name) => ({ name, in: "path", required: true, schema: pathValues[name] ?? string }) as const),
     ...(route.operation.query ?? []).map((name) => ({ name, in: "query", required: false, schema: string }) as const),
     ...(route.operation.headers ?? []).map(
       (name) => ({ name, in: "header", required: false, schema: string }) as const,
