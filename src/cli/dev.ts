@@ -12,6 +12,9 @@ import { failed } from "./outcome.ts";
 import { runUntilSignal } from "./serve.ts";
 
 const hostname = "127.0.0.1";
+const usualPort = 7_400;
+/** Where client commands look unless told otherwise. */
+const usualUrl = `http://${hostname}:${usualPort}`;
 
 export type DevOptions = { readonly port: number; readonly folder: string };
 
@@ -42,7 +45,7 @@ export function registerDevCommand(program: Command): void {
   program
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
-    .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), 7_400)
+    .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), usualPort)
     .option("-d, --data <folder>", "where data lie", ".waypost")
     .action(async (options: { port: number; data: string }) => {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
@@ -57,6 +60,7 @@ export function registerDevCommand(program: Command): void {
 
 function welcome(url: string, folder: string): string {
   const waypost = ownCommand();
+  const elsewhere = url === usualUrl ? "" : `  export WAYPOST_URL=${url}\n`;
   return `Waypost runs on ${url}: Directory, Relay and Cache, for development only.
 Data lie in ${folder}. Ctrl-C stops it.
 
@@ -66,7 +70,7 @@ Data lie in ${folder}. Ctrl-C stops it.
 
 Try it in another terminal, in this folder:
 
-  ${waypost} did create --name alice
+${elsewhere}  ${waypost} did create --name alice
   ${waypost} did create --name bob
   echo "Meet me at noon." > note.txt
   ${waypost} send --as alice --to bob --file note.txt

@@ -49,8 +49,8 @@ export function endingOf(error: unknown, json: boolean): Ending {
   if (error instanceof ClientError) return clientEnding(error, json);
   if (error instanceof CommandFailure) {
     if (!json) return { text: error.message, exitCode: error.exitCode };
-    const text = error.isInResult ? null : failureLine("failed", error.message);
-    return { text, exitCode: error.exitCode };
+    const code = error.exitCode === 2 ? "timed_out" : "failed";
+    return { text: error.isInResult ? null : failureLine(code, error.message), exitCode: error.exitCode };
   }
   if (isMachineRefusal(error)) {
     return { text: json ? failureLine("failed", error.message) : error.message, exitCode: 1 };

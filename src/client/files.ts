@@ -4,7 +4,7 @@
  * a file that is there.
  */
 import { constants } from "node:fs";
-import { link, mkdir, open, readFile, rename, stat, unlink } from "node:fs/promises";
+import { link, mkdir, open, readdir, readFile, rename, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 /** Longest file name in bytes that common file systems take, with room for ` (999)`. */
@@ -61,6 +61,22 @@ export async function createDurably(path: string, content: string | Uint8Array):
   return true;
 }
 
+const leftoverForm = /\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/;
+const leftoverAgeMs = 60_000;
+
+/**
+ * Removes what a killed process left of files it was writing: secrets may be among it. What is younger
+ * than a minute may be in work elsewhere.
+ */
+export async function sweepLeftovers(folder: string, nowMs: number): Promise<void> {
+  const names = await readdir(folder).catch(() => []);
+  for (const name of names.filter((one) => leftoverForm.test(one))) {
+    const path = join(folder, name);
+    const facts = await stat(path).catch(() => null);
+    if (facts !== null && facts.mtimeMs < nowMs - leftoverAgeMs) await removeIfThere(path);
+  }
+}
+
 export async function readText(path: string): Promise<string | null> {
   try {
     return await readFile(path, "utf8");
@@ -84,7 +100,7 @@ export function isSystemError(error: unknown, code: string): boolean {
 
 /**
  * A plain file name from a stranger's text: the part behind the last slash or backslash, without control
- * characters, leading dots and what other systems refuse; `message` when nothing is left.
+ * characters, leading dots and dashes, and what other systems refuse; `message` when nothing is left.
  */
 export function safeFileName(text: string): string {
   const last = text.split(/[/\\]/).at(-1) ?? "";
@@ -92,7 +108,7 @@ export function safeFileName(text: string): string {
     .toWellFormed()
     .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}<>:"|?*]/gu, "")
     .trim()
-    .replace(/^[.\s]+|[.\s]+$/g, "");
+    .replace(/^[.\s-]+|[.\s]+$/g, "");
   const reserved = /^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)/i.test(plain);
   return shorten(plain === "" || reserved ? `message${plain === "" ? "" : `-${plain}`}` : plain);
 }

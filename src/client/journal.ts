@@ -4,9 +4,9 @@
  * of JSON per file, appended and synced before the file gets its name; lines are dropped when the
  * messages have expired. One process at a time per identity.
  */
-import { mkdir, open, unlink } from "node:fs/promises";
-import { join } from "node:path";
-import { isPlaced, isSystemError, placeFile, readText, removeIfThere, syncFolder, writeDurably } from "./files.ts";
+import { mkdir, open } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 import { isRecord, localError } from "./http.ts";
 
 export type JournalEntry = {
@@ -28,16 +28,17 @@ export type Journal = {
 /** Opens the journal in a folder of the identity's own, and finishes what a crash left half done. */
 export async function openJournal(folder: string, nowMs: number): Promise<Journal> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  const unlock = await lock(join(folder, "receive.lock"));
+  const unlock = await lock(join(folder, "receiver.lock"));
   try {
     return await openLocked(join(folder, "received.jsonl"), unlock, nowMs);
   } catch (error) {
-    await unlock();
+    unlock();
     throw error;
   }
 }
 
-async function openLocked(file: string, unlock: () => Promise<void>, nowMs: number): Promise<Journal> {
+async function openLocked(file: string, unlock: () => void, nowMs: number): Promise<Journal> {
+  await sweepLeftovers(dirname(file), nowMs);
   const all = parseEntries((await readText(file)) ?? "");
   for (const entry of all) await finish(entry);
   const entries = all.filter((entry) => entry.untilMs > nowMs);
@@ -54,7 +55,7 @@ async function openLocked(file: string, unlock: () => Promise<void>, nowMs: numb
     },
     close: async () => {
       await handle.close();
-      await unlock();
+      unlock();
     },
   };
 }
@@ -94,30 +95,25 @@ function parseLine(line: string): JournalEntry | null {
   return { messageIds: json["messageIds"].map(String), untilMs: json["untilMs"], temporary, folder, name };
 }
 
-/** Claims a lock file with this process's id; one whose process is gone is taken over. */
-async function lock(path: string): Promise<() => Promise<void>> {
-  for (let attempt = 0; attempt < 3; attempt++) {
-    try {
-      const handle = await open(path, "wx", 0o600);
-      await handle.writeFile(String(process.pid));
-      await handle.close();
-      return () => removeIfThere(path);
-    } catch (error) {
-      if (!isSystemError(error, "EEXIST")) throw error;
-    }
-    const owner = Number(await readText(path));
-    if (owner === process.pid || isAlive(owner)) break;
-    await unlink(path).catch(() => undefined);
-  }
-  throw localError("busy", `another process receives for this identity: it holds ${path}`);
-}
+const sqliteBusy = 5;
 
-function isAlive(pid: number): boolean {
-  if (!Number.isInteger(pid) || pid <= 0) return false;
+/**
+ * A lock that the kernel takes back when the process dies, however it dies: SQLite's exclusive lock on an
+ * empty file. A process id would lie: in a container the next process has the same one.
+ */
+async function lock(path: string): Promise<() => void> {
+  const { DatabaseSync } = await import("node:sqlite");
+  let held: InstanceType<typeof DatabaseSync> | null = null;
   try {
-    process.kill(pid, 0);
-    return true;
+    held = new DatabaseSync(path);
+    for (const sql of ["PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = OFF", "BEGIN EXCLUSIVE"])
+      held.exec(sql);
+    const taken = held;
+    return () => taken.close();
   } catch (error) {
-    return isSystemError(error, "EPERM");
+    held?.close();
+    if (error instanceof Error && "errcode" in error && error.errcode === sqliteBusy)
+      throw localError("busy", `another process receives for this identity: it holds ${path}`);
+    throw localError("unusable", `${path} can't be used: ${error instanceof Error ? error.message : String(error)}`);
   }
 }

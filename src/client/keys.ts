@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { encodeBase58, equalBytes } from "../core/bytes.ts";
 import { type Did, isDid } from "../core/did.ts";
-import { createDurably, isSystemError, readText, removeIfThere, writeDurably } from "./files.ts";
+import { createDurably, isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 import { isRecord, localError } from "./http.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
@@ -113,11 +113,13 @@ export async function saveNewIdentity(folder: string, identity: Identity): Promi
 }
 
 export async function saveIdentity(folder: string, identity: Identity): Promise<void> {
+  await sweepLeftovers(folder, Date.now());
   await writeDurably(identityPath(folder, identity.name), render(identity));
 }
 
 export async function forgetIdentity(folder: string, name: string): Promise<void> {
   await removeIfThere(identityPath(folder, name));
+  await sweepLeftovers(folder, Date.now());
 }
 
 export async function loadIdentity(folder: string, name: string): Promise<Identity> {

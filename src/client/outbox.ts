@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { equalBytes } from "../core/bytes.ts";
 import { type Did, isDid } from "../core/did.ts";
 import { parseDuration, parseTimestamp } from "../core/time.ts";
-import { isSystemError, readText, removeIfThere, writeDurably } from "./files.ts";
+import { isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 import { isRecord } from "./http.ts";
 import { groupIdOf, type SendPlan } from "./send.ts";
 
@@ -56,6 +56,7 @@ export async function saveProgress(folder: string, plan: SendPlan, delivered: nu
  * Sets whose time is over are removed on the way.
  */
 export async function findUnfinished(folder: string, wanted: SendPlan, nowMs: number): Promise<Unfinished | null> {
+  await sweepLeftovers(folder, nowMs);
   let found: Unfinished | null = null;
   for (const path of await stateFiles(folder)) {
     const state = parseState((await readText(path)) ?? "", path);

@@ -5,7 +5,7 @@
  */
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { readText, removeIfThere, writeDurably } from "./files.ts";
+import { readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 import { isRecord } from "./http.ts";
 import { chunkOf, type Held } from "./retrieve.ts";
 
@@ -26,6 +26,7 @@ export type Pieces = {
 
 export async function openPieces(folder: string, nowMs: number): Promise<Pieces> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
+  await sweepLeftovers(folder, nowMs);
   const index = new Map<string, Held>();
   for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
     const path = join(folder, file);

@@ -5,6 +5,7 @@
 import { open, stat } from "node:fs/promises";
 import { basename } from "node:path";
 import { sha256 } from "@noble/hashes/sha2.js";
+import { isSystemError } from "./files.ts";
 import { localError } from "./http.ts";
 import type { Source } from "./send.ts";
 
@@ -12,8 +13,11 @@ const readBytes = 1_048_576;
 
 /** Reads the file once to hash it. Throws `local` errors `no_file` and, later, `file_changed`. */
 export async function fileSource(path: string, mediaType: string): Promise<Source> {
-  const facts = await stat(path).catch(() => null);
-  if (facts === null || !facts.isFile()) throw localError("no_file", `${path} is not a file`);
+  const facts = await stat(path).catch((error: unknown) => {
+    if (isSystemError(error, "ENOENT")) throw localError("no_file", `there is no file ${path}`);
+    throw error;
+  });
+  if (!facts.isFile()) throw localError("no_file", `${path} is not a file`);
   const hash = sha256.create();
   for (let from = 0; from < facts.size; from += readBytes) {
     hash.update(await readRange(path, from, Math.min(from + readBytes, facts.size)));

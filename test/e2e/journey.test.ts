@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   executable,
@@ -97,16 +97,20 @@ test("Ctrl-C stops it cleanly, and starting again finds everything", async () =>
 
 test("what it prints at the start can be pasted", async () => {
   await node.kill("SIGINT");
-  const output = await node.output();
-  const program = await executable();
-  for (const line of [
-    "did create --name alice",
-    "send --as alice --to bob --file note.txt",
-    "receive --as bob --out inbox",
-  ]) {
-    expect(output).toContain(`${program} ${line}`);
-  }
+  const [, pasted = ""] = (await node.output()).split("in this folder:\n");
   await start();
+  const folder = join(cwd, "pasted");
+  mkdirSync(folder);
+  const lines = pasted.slice(0, pasted.indexOf("Stopped."));
+  const shell = Bun.spawn(["sh", "-e", "-c", lines], {
+    cwd: folder,
+    env: { PATH: "/usr/bin:/bin", HOME: folder },
+    stdout: "pipe",
+  });
+  expect([await shell.exited, await new Response(shell.stdout).text()]).toEqual([
+    0,
+    expect.stringContaining(join(folder, "inbox", "note.txt")),
+  ]);
 });
 
 test("bench measures the node and leaves nothing behind", async () => {

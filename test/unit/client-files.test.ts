@@ -5,22 +5,24 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import {
   chmodSync,
-  existsSync,
   linkSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   statSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createDurably, placeFile, safeFileName, writeDurably } from "../../src/client/files.ts";
+import { createDurably, placeFile, safeFileName, sweepLeftovers, writeDurably } from "../../src/client/files.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { openJournal } from "../../src/client/journal.ts";
 import {
   createIdentity,
+  forgetIdentity,
   heldSeed,
   identityPath,
   listIdentities,
@@ -62,6 +64,11 @@ describe("names from strangers", () => {
     ["///", "message"],
     [".bashrc", "bashrc"],
     ["...hidden", "hidden"],
+    ["-rf", "rf"],
+    ["--help", "help"],
+    ["-.profile", "profile"],
+    ["a-b-.txt", "a-b-.txt"],
+    ["-", "message"],
     ["a\u0000b\n.txt", "ab.txt"],
     ["\u202Egpj.exe", "gpj.exe"],
     ["trailing. . ", "trailing"],
@@ -110,6 +117,34 @@ describe("placing files", () => {
     expect(await createDurably(file, "a")).toBe(true);
     expect(await createDurably(file, "b")).toBe(false);
     expect(readFileSync(file, "utf8")).toBe("a");
+  });
+});
+
+describe("what a killed process left while it was writing", () => {
+  const leftover = (name: string) => `${name}.${crypto.randomUUID()}.tmp`;
+
+  test("goes once it can't be in work any more, and nothing else does", async () => {
+    const folder = freshFolder();
+    const names = [leftover("alice.json"), leftover("old.json"), "note.tmp", "alice.json"];
+    for (const name of names) await writeDurably(join(folder, name), "secret");
+    const longAgo = new Date(Date.now() - 120_000);
+    for (const name of names.slice(1)) utimesSync(join(folder, name), longAgo, longAgo);
+    await sweepLeftovers(folder, Date.now());
+    expect(readdirSync(folder).sort()).toEqual([names[0] as string, "alice.json", "note.tmp"].sort());
+    await sweepLeftovers(folder, Date.now() + 120_000);
+    expect(readdirSync(folder).sort()).toEqual(["alice.json", "note.tmp"]);
+    await sweepLeftovers(join(folder, "nowhere"), Date.now());
+  });
+
+  test("goes with the identity that it was a copy of", async () => {
+    const folder = freshFolder();
+    await saveNewIdentity(folder, createIdentity("alice"));
+    const copy = join(folder, leftover("alice.json"));
+    writeFileSync(copy, readFileSync(identityPath(folder, "alice")));
+    const longAgo = new Date(Date.now() - 120_000);
+    utimesSync(copy, longAgo, longAgo);
+    await forgetIdentity(folder, "alice");
+    expect(readdirSync(folder)).toEqual([]);
   });
 });
 
@@ -210,8 +245,24 @@ describe("the journal of what was received", () => {
     const first = await openJournal(state, Date.now());
     expect(await codeOf(openJournal(state, Date.now()))).toBe("busy");
     await first.close();
-    expect(existsSync(join(state, "receive.lock"))).toBe(false);
-    writeFileSync(join(state, "receive.lock"), "4194303");
     await (await openJournal(state, Date.now())).close();
+    const script = `
+      import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/client/journal.ts"))};
+      await openJournal(${JSON.stringify(state)}, Date.now());
+      console.log("open");
+      await new Promise(() => setInterval(() => {}, 1_000));`;
+    const other = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe" });
+    const { value } = await other.stdout.getReader().read();
+    expect(new TextDecoder().decode(value)).toContain("open");
+    expect(await codeOf(openJournal(state, Date.now()))).toBe("busy");
+    other.kill("SIGKILL");
+    await other.exited;
+    await (await openJournal(state, Date.now())).close();
+  });
+
+  test("in a folder that can't be used says so", async () => {
+    const state = freshFolder();
+    mkdirSync(join(state, "receiver.lock"), { recursive: true });
+    expect(await codeOf(openJournal(state, Date.now()))).toBe("unusable");
   });
 });
