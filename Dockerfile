@@ -24,7 +24,8 @@ COPY --from=smoke /smoke-passed /usr/share/doc/waypost/smoke-passed
 COPY --from=build /build/dist/waypost /usr/local/bin/waypost
 COPY LICENSE /usr/share/doc/waypost/LICENSE
 COPY examples/container.toml /etc/waypost/waypost.toml
-RUN useradd --system --uid 7400 --home-dir /data --shell /usr/sbin/nologin waypost \
+RUN groupadd --gid 7400 waypost \
+  && useradd --uid 7400 --gid 7400 --no-create-home --home-dir /data --shell /usr/sbin/nologin waypost \
   && mkdir /data && chown 7400:7400 /data
 USER 7400:7400
 WORKDIR /data

@@ -64,10 +64,10 @@ async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryRep
   }
 }
 
-/** What the Relay says, and beneath it what a Cache said to the Relay. */
+/** What the Relay says, and beneath it what came of the Cache. */
 function reasonOf({ message, cache_result: cacheResult }: DeliveryReport): string {
   const said = isRecord(cacheResult) && typeof cacheResult["code"] === "string" ? cacheResult["code"] : null;
-  return said === null ? message : `${message}; the Cache answered ${said}`;
+  return said === null ? message : `${message}; Cache: ${said}`;
 }
 
 function parseReport(json: unknown): DeliveryReport | null {

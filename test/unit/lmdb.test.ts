@@ -59,6 +59,13 @@ describe("the directory of a store", () => {
     expect(existsSync(join(path, "data.mdb"))).toBe(false);
   });
 
+  test("that is a fresh file system of its own is taken", async () => {
+    const path = folder();
+    mkdirSync(join(path, "lost+found"), { recursive: true });
+    await (await openLmdb(options(path), testEnvironment())).close();
+    expect(existsSync(join(path, "data.mdb"))).toBe(true);
+  });
+
   test("can be open once, in this process and in others, and is free again afterwards", async () => {
     const path = folder();
     const store = await openLmdb(options(path), testEnvironment());

@@ -35,7 +35,8 @@ export async function loadNative<T>(load: () => Promise<T>): Promise<T> {
 export function prepareDirectory(path: string): void {
   try {
     mkdirSync(path, { recursive: true, mode: 0o700 });
-    const names = readdirSync(path);
+    // A file system of its own begins with a folder of this name.
+    const names = readdirSync(path).filter((name) => name !== "lost+found");
     if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
       throw new StoreError("unavailable", `${path} is not empty and holds no store`);
     }
