@@ -27,7 +27,7 @@ import type { Log } from "../nodes/shell/log.ts";
 import type { Metrics } from "../nodes/shell/metrics.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { ledgerOfRecipients } from "./compose-stores.ts";
-import { failed } from "./outcome.ts";
+import { failed, isMachineRefusal } from "./outcome.ts";
 import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 
 /** What differs between running for real and running in a test. */
@@ -173,7 +173,7 @@ async function composeSessions(config: Config, parts: NodeParts & { peers: Peers
   const { relay } = config;
   const { peers, stores, now, log } = parts;
   if (relay.peer_listen !== null) await removeStaleSocket(relay.peer_listen);
-  const sessions = createSessions({
+  const sessionParts = {
     recipients: parts.recipients("relay"),
     replay: stores.capability("relay.store", "replay"),
     endpoints: relay.public_endpoints,
@@ -182,9 +182,14 @@ async function composeSessions(config: Config, parts: NodeParts & { peers: Peers
     peers,
     now,
     log,
-  });
-  await peers?.linked(linkedMs);
-  return sessions;
+  };
+  try {
+    const sessions = createSessions(sessionParts);
+    await peers?.linked(linkedMs);
+    return sessions;
+  } catch (error) {
+    throw isMachineRefusal(error) ? failed(`relay.peer_listen: ${error.message}`) : error;
+  }
 }
 
 type RelayNeighbours = {

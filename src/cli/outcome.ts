@@ -92,6 +92,6 @@ function failureLine(code: string, message: string, extra: Readonly<Record<strin
  * What the machine refused: a folder that may not be written, a full disk. Such an error is no bug, and
  * its stack would say nothing to the person who runs the command.
  */
-function isMachineRefusal(error: unknown): error is Error {
+export function isMachineRefusal(error: unknown): error is Error {
   return error instanceof Error && "syscall" in error && "code" in error;
 }

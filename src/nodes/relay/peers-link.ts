@@ -102,7 +102,6 @@ export function createLink(socket: Socket<LinkSocket>, limits: LinkLimits, event
       queue.push(part);
       queuedBytes += part.length;
     }
-    // What already waits is written when the socket drains.
     if (queuedBytes > limits.queuedBytesMax) end("it does not read");
     else flush();
     return true;

@@ -260,7 +260,8 @@ function dial(mesh: Mesh, peer: Peer): void {
   peer.timer = null;
   const socket = linkSocketEvents((socket) => meet(mesh, socket, peer));
   Bun.connect<LinkSocket>({ unix: pathOf(peer.address), socket }).catch((error: unknown) => {
-    complain(mesh, peer.address, error instanceof Error ? error.message : String(error));
+    const code = error instanceof Error && "code" in error ? ` (${error.code})` : "";
+    complain(mesh, peer.address, `it can't be reached${code}`);
     redial(mesh, peer);
   });
 }

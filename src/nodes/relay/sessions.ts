@@ -65,7 +65,7 @@ export type LiveSessions = {
 
 /** A client that keeps sending what nobody asked for is cut off. */
 const straysMax = 256;
-/** A peer's session is live, and told to be, before deliveries that wait for it give up. */
+/** How much longer than a join itself deliveries wait for one at a peer: the word that it is over has a way to go. */
 const holdSlackMs = 500;
 
 /** Throws when peers are configured and their address can't be listened on. */
