@@ -1,6 +1,6 @@
 /** Live sessions: proof, acknowledgement, falling through, and no gap between connecting and listening. */
 import { afterEach, describe, expect, test } from "bun:test";
-import type { Service } from "../../src/core/identity/document.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/identity/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
 import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
@@ -128,24 +128,26 @@ describe("a live session", () => {
     expect(relay.sessions.stats()).toEqual({ sockets: 1, unproven: 0, dids: 1 });
   });
 
-  const withdrawn: [string, Service[]][] = [
-    ["the service", bob.document.service.slice(1) as Service[]],
+  const changed = (change: Partial<Service>): Partial<DidDocument> => ({
+    service: bob.document.service.map((one) => (one.type === "SvcRelayService" ? { ...one, ...change } : one)),
+  });
+  const { publicKeyMultibase } = createPerson(7).document.verificationMethod[0] as VerificationMethod;
+  const withdrawn: [string, Partial<DidDocument>][] = [
+    ["the service", { service: bob.document.service.filter((one) => one.type !== "SvcRelayService") }],
+    ["the endpoint", changed({ serviceEndpoint: ["https://moved.example"] })],
+    ["the key in the service", changed({ authorization: [] })],
+    ["the key", { verificationMethod: [] }],
     [
-      "the endpoint",
-      bob.document.service.map((service) => ({ ...service, serviceEndpoint: ["https://moved.example"] })) as Service[],
+      "this key under its id",
+      { verificationMethod: bob.document.verificationMethod.map((one) => ({ ...one, publicKeyMultibase })) },
     ],
-    ["the key", bob.document.service.map((service) => ({ ...service, authorization: [] }))],
   ];
   test.each(withdrawn)(
     "ends when the document no longer has %s, before it gets another envelope",
-    async (_name, service) => {
+    async (_name, change) => {
       const { relay, url } = await world();
       const client = await live(url);
-      const cache = { ...(bob.document.service[1] as Service), authorization: [] };
-      relay.recipients.add({
-        ...bob,
-        document: { ...bob.document, service: [...service.filter((one) => one.type !== cache.type), cache] },
-      });
+      relay.recipients.add({ ...bob, document: { ...bob.document, ...change } });
       expect((await relay.send(envelopeTo(bob, 1))).code).toBe("cached");
       expect(await client.closed).toBe(4403);
       expect(client.frames.length).toBe(1);

@@ -27,7 +27,7 @@ const frame: fc.Arbitrary<PeerFrame> = fc.oneof(
     to: fc.constant(did),
     messageId: fc.constant(uuidOf(7) as never),
     timeoutMs: count,
-    grants: fc.array(fc.record({ serviceId: text, endpoints: texts, keyIds: texts }), { maxLength: 3 }),
+    grants: fc.array(fc.record({ serviceId: text, endpoints: texts, keys: texts }), { maxLength: 3 }),
     bytes: fc.uint8Array({ minLength: 1, maxLength: 3_000 }),
   }),
   fc.record({

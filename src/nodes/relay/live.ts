@@ -19,8 +19,11 @@ export type LiveDelivery = {
 export type RelayGrant = {
   readonly serviceId: string;
   readonly endpoints: readonly string[];
-  readonly keyIds: readonly string[];
+  readonly keys: readonly KeyText[];
 };
+
+/** A key's id and its public part as the document has them: another key under an old id is another key. */
+export type KeyText = string;
 
 /** `silent`: sent, and not acknowledged in time. `gone`: nobody is there, or nobody has room. */
 export type LiveEnd = "acknowledged" | "silent" | "gone";

@@ -162,10 +162,8 @@ function decodeGrants(value: JsonValue | undefined): RelayGrant[] | null {
   if (!Array.isArray(value) || value.length > grantsMax) return null;
   const grants = value.flatMap((entry): RelayGrant[] => {
     if (!isJsonObject(entry) || !has(entry, 3)) return [];
-    const { serviceId, endpoints, keyIds } = entry;
-    return typeof serviceId === "string" && isTexts(endpoints) && isTexts(keyIds)
-      ? [{ serviceId, endpoints, keyIds }]
-      : [];
+    const { serviceId, endpoints, keys } = entry;
+    return typeof serviceId === "string" && isTexts(endpoints) && isTexts(keys) ? [{ serviceId, endpoints, keys }] : [];
   });
   return grants.length === value.length ? grants : null;
 }

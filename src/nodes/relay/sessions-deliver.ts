@@ -8,7 +8,7 @@ import { decodeUtf8 } from "../../core/bytes.ts";
 import type { Did } from "../../core/did.ts";
 import type { DidDocument } from "../../core/identity/document.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
-import type { LiveDelivery, LiveEnd, RelayGrant } from "./live.ts";
+import type { KeyText, LiveDelivery, LiveEnd, RelayGrant } from "./live.ts";
 import {
   type Hub,
   join,
@@ -42,13 +42,18 @@ export async function enter(hub: Hub, did: Did): Promise<() => void> {
 
 /** What a document allows listeners: keys that stand in it and that a Relay service lists. */
 export function relayGrants(document: DidDocument | null): RelayGrant[] {
-  const standing = new Set(document?.verificationMethod.map((method) => method.id));
   const services = document?.service.filter((service) => service.type === "SvcRelayService") ?? [];
   return services.map((service) => ({
     serviceId: service.id,
     endpoints: service.serviceEndpoint,
-    keyIds: service.authorization?.filter((keyId) => standing.has(keyId)) ?? [],
+    keys: service.authorization?.flatMap((keyId) => keyText(document, keyId) ?? []) ?? [],
   }));
+}
+
+/** The key that stands under an id. */
+export function keyText(document: DidDocument | null, keyId: string): KeyText | null {
+  const method = document?.verificationMethod.find((candidate) => candidate.id === keyId);
+  return method === undefined ? null : `${keyId} ${method.publicKeyMultibase}`;
 }
 
 /** To every device of the recipient at once, here and at peers. */
@@ -119,13 +124,12 @@ function dropUnread(socket: SessionWebSocket): void {
     socket.terminate();
 }
 
-function isAuthorized(session: SessionSocket, grants: readonly RelayGrant[]): boolean {
-  const claims = session.proof?.claims;
-  if (claims === undefined) return false;
+function isAuthorized({ permit }: SessionSocket, grants: readonly RelayGrant[]): boolean {
+  if (permit === null) return false;
   return grants.some(
-    ({ serviceId, endpoints, keyIds }) =>
-      serviceId === claims.serviceId &&
-      endpoints.some((endpoint) => sameEndpoint(endpoint, claims.endpoint)) &&
-      keyIds.includes(claims.keyId),
+    ({ serviceId, endpoints, keys }) =>
+      serviceId === permit.serviceId &&
+      endpoints.some((endpoint) => sameEndpoint(endpoint, permit.endpoint)) &&
+      keys.includes(permit.key),
   );
 }

@@ -6,11 +6,10 @@
  */
 import type { ServerWebSocket } from "bun";
 import type { Did, Uuid } from "../../core/did.ts";
-import type { RetrievalProof } from "../../core/message/proof.ts";
 import type { Replay } from "../../storage/contract.ts";
 import type { RecipientSource } from "../recipients/recipients.ts";
 import type { Log } from "../shell/log.ts";
-import type { LiveEnd, Peers } from "./live.ts";
+import type { KeyText, LiveEnd, Peers } from "./live.ts";
 import type { RateLimit, RateLimiter } from "./rate.ts";
 import type { ConnectTerms, SessionTarget } from "./sessions-frames.ts";
 
@@ -58,12 +57,14 @@ export type SessionParts = {
   readonly log: Log;
 };
 
+export type SessionPermit = { readonly serviceId: string; readonly endpoint: string; readonly key: KeyText };
+
 /** What the server keeps for each socket. */
 export type SessionSocket = {
   readonly target: SessionTarget;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
-  /** What proved the session, in headers or in a frame; the document must go on authorizing it. */
-  proof: RetrievalProof | null;
+  /** What the proof rested on, once it was judged; the document must go on allowing it. */
+  permit: SessionPermit | null;
   /** Of two sessions of one device that join at the same time, the one with the greater key stays. */
   joinKey: string;
   /** Ends the wait for a proof. */

@@ -16,7 +16,7 @@ import { clientKey } from "../shell/caller.ts";
 import type { Upgrade, UpgradeContext } from "../shell/listen.ts";
 import type { Held, Joiner, LiveEnd, PeerService } from "./live.ts";
 import { createRateLimiter } from "./rate.ts";
-import { deliver, deliverHere, enter, firstAcknowledged, relayGrants } from "./sessions-deliver.ts";
+import { deliver, deliverHere, enter, firstAcknowledged, keyText, relayGrants } from "./sessions-deliver.ts";
 import {
   bearsProof,
   decodeConnectFrame,
@@ -36,6 +36,7 @@ import {
   join,
   liveSockets,
   type SessionParts,
+  type SessionPermit,
   type SessionSocket,
   type SessionWebSocket,
   settledWithin,
@@ -153,12 +154,12 @@ async function admit(hub: Hub, request: Request, context: UpgradeContext): Promi
   if (full || (!proven && hub.unproven.size >= hub.limits.unprovenMax)) {
     return fault("service_unavailable", "the node has as many sessions as it can take");
   }
-  const proof = proven ? await proveHeaders(hub, target, { request, nowMs: context.nowMs }) : null;
-  if (isFault(proof)) return proof;
+  const permit = proven ? await proveHeaders(hub, target, { request, nowMs: context.nowMs }) : null;
+  if (isFault(permit)) return permit;
   return {
     target,
     state: "unproven",
-    proof,
+    permit,
     joinKey: "",
     timer: null,
     unacked: new Map(),
@@ -172,12 +173,12 @@ async function proveHeaders(
   hub: Hub,
   target: SessionTarget,
   arrival: { readonly request: Request; readonly nowMs: number },
-): Promise<RetrievalProof | Fault> {
+): Promise<SessionPermit | Fault> {
   const proof = decodeConnectHeaders(arrival.request.headers, { target, terms: hub.terms }, arrival.nowMs);
   if (isFault(proof)) return proof;
   hub.opening++;
   try {
-    return (await prove(hub, proof, arrival.nowMs)) ?? proof;
+    return await prove(hub, proof, arrival.nowMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
     return fault("service_unavailable", "the proof can't be judged at the moment");
@@ -186,14 +187,17 @@ async function proveHeaders(
   }
 }
 
-/** Whether the document authorizes the proof and its nonce is new; the refusal when not. */
-async function prove(hub: Hub, proof: RetrievalProof, nowMs: number): Promise<Fault | null> {
-  const claim = decideRetrievalProof(proof, await hub.recipients.subject(proof.claims.did));
+/** What the document authorizes, when it does and the nonce is new; the refusal when not. */
+async function prove(hub: Hub, proof: RetrievalProof, nowMs: number): Promise<SessionPermit | Fault> {
+  const { did, serviceId, endpoint, keyId } = proof.claims;
+  const subject = await hub.recipients.subject(did);
+  const claim = decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   const isNew = await hub.replay.claim(claim.tag, claim.untilMs, nowMs);
   // Of two connects with one nonce at two processes both may be refused, but never both be taken.
   const isNewBeside = isNew && ((await hub.peers?.claim(claim.tag, claim.untilMs)) ?? true);
-  return isNewBeside ? null : proofReplayed();
+  if (!isNewBeside) return proofReplayed();
+  return { serviceId, endpoint, key: keyText(subject?.document ?? null, keyId) ?? "" };
 }
 
 // ------------------------------------------------------------------------------------------ life of a socket
@@ -205,7 +209,7 @@ function opened(hub: Hub, socket: SessionWebSocket): void {
     socket.close(closeCodes.goingAway, "the node is shutting down");
     return;
   }
-  if (socket.data.proof !== null) {
+  if (socket.data.permit !== null) {
     joinSession(hub, socket);
     return;
   }
@@ -224,17 +228,17 @@ async function present(hub: Hub, socket: SessionWebSocket, frame: string | Uint8
   session.state = "proving";
   const nowMs = hub.now();
   const proof = decodeConnectFrame(frame, { target: session.target, terms: hub.terms }, nowMs);
-  const refusal = isFault(proof) ? proof : await proveFrame(hub, proof, nowMs);
+  const permit = isFault(proof) ? proof : await proveFrame(hub, proof, nowMs);
   if (isClosed(session)) return;
-  if (refusal !== null) {
-    socket.close(closeCodeOf(refusal), refusal.code);
+  if (isFault(permit)) {
+    socket.close(closeCodeOf(permit), permit.code);
     return;
   }
-  session.proof = proof as RetrievalProof;
+  session.permit = permit;
   joinSession(hub, socket);
 }
 
-async function proveFrame(hub: Hub, proof: RetrievalProof, nowMs: number): Promise<Fault | null> {
+async function proveFrame(hub: Hub, proof: RetrievalProof, nowMs: number): Promise<SessionPermit | Fault> {
   try {
     return await prove(hub, proof, nowMs);
   } catch (error) {
