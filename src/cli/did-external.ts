@@ -15,7 +15,7 @@ import { failed } from "./outcome.ts";
 const actionsText =
   "register, replace_document, Add-, Update- or Remove- before VerificationMethod, KeyAgreement or Service, " +
   "AddAuthentication, RemoveAuthentication, UpdateRootPubkey, add_alias, update_alias, remove_alias, " +
-  "deactivate_did, delete_did, set_alias, set_delivery_policy_links, set_delivery_policy, set_persona_policy";
+  "deactivate_did, delete_did, set_alias, set_delivery_policy_links, set_delivery_policy, set_tag_policy, set_persona_policy";
 
 export function registerExternalCommands(did: Command): void {
   const prepare = did

@@ -8,6 +8,7 @@ import type { OwnerUpdate } from "../client/change.ts";
 import { changeAsOwner } from "../client/client.ts";
 import { orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
+import type { DeliveryPolicyMembers, PersonaPolicyMembers } from "../core/schema/directory.ts";
 import { parseAmount, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -19,8 +20,9 @@ import {
   waitingOf,
 } from "./connection.ts";
 import { addChangeFlags, type ChangeFlags, signerOf, tell } from "./did-change.ts";
+import { failed } from "./outcome.ts";
 
-const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"];
+const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
 
 export function registerPolicyCommand(did: Command): void {
   const policy = did.command("policy").description("what may be delivered, how large, for how long");
@@ -78,7 +80,8 @@ type PolicyFlags = ChangeFlags & {
   readonly preview?: number;
   readonly baseFee?: string;
   readonly perKibFee?: string;
-  readonly expiration?: string;
+  readonly expiration?: (typeof behaviours)[number];
+  readonly asTag?: boolean;
 };
 
 function registerRecipientPolicy(policy: Command): void {
@@ -92,20 +95,28 @@ function registerRecipientPolicy(policy: Command): void {
     .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
     .option("--base-fee <amount>", "in the smallest unit", parseAmount)
     .option("--per-kib-fee <amount>", "in the smallest unit", parseAmount)
-    .addOption(new Option("--expiration <behaviour>", "what is left after expiry").choices(behaviours));
-  ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => {
-    const fees = { base_fee: flags.baseFee ?? "0", per_kib_fee: flags.perKibFee ?? "0" };
-    const members = {
-      effective_ttl: flags.ttlBlocks,
-      max_message_bytes: flags.maxBytes,
-      cache_eligible: flags.cacheEligible,
-      replication: flags.replication,
-      encrypted_header_preview_bytes: flags.preview,
-      release_pricing: flags.baseFee === undefined && flags.perKibFee === undefined ? undefined : fees,
-      expiration_behavior: flags.expiration,
-    };
-    return { extrinsic: "set_delivery_policy", did, policy: members };
-  });
+    .addOption(new Option("--expiration <behaviour>", "what is left after expiry").choices(behaviours))
+    .option("--as-tag", "for envelopes that carry this DID as their tag, instead of those to it");
+  ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => ({
+    extrinsic: flags.asTag === true ? "set_tag_policy" : "set_delivery_policy",
+    did,
+    policy: policyOf(flags),
+  }));
+}
+
+/** What was not said is not sent: the Directory has a default for it. */
+function policyOf(flags: PolicyFlags): DeliveryPolicyMembers {
+  const fees = { base_fee: flags.baseFee ?? "0", per_kib_fee: flags.perKibFee ?? "0" };
+  const priced = flags.baseFee !== undefined || flags.perKibFee !== undefined;
+  return {
+    effective_ttl: flags.ttlBlocks,
+    max_message_bytes: flags.maxBytes,
+    cache_eligible: flags.cacheEligible,
+    ...(flags.replication === undefined ? {} : { replication: flags.replication }),
+    ...(flags.preview === undefined ? {} : { encrypted_header_preview_bytes: flags.preview }),
+    ...(priced ? { release_pricing: fees } : {}),
+    ...(flags.expiration === undefined ? {} : { expiration_behavior: flags.expiration }),
+  };
 }
 
 type LinkFlags = ChangeFlags & { readonly recipient?: string; readonly tag?: string[]; readonly persona?: string[] };
@@ -121,7 +132,7 @@ function registerLinks(policy: Command): void {
     extrinsic: "set_delivery_policy_links",
     did,
     links: {
-      recipient_policy: flags.recipient,
+      ...(flags.recipient === undefined ? {} : { recipient_policy: flags.recipient }),
       tag_policies: flags.tag ?? [],
       persona_policies: flags.persona ?? [],
     },
@@ -132,7 +143,7 @@ type PersonaFlags = ChangeFlags & {
   readonly allowRelay?: string[];
   readonly asset?: string;
   readonly amount?: string;
-  readonly mode?: string;
+  readonly mode?: (typeof behaviours)[number];
   readonly retainUntil?: string;
 };
 
@@ -146,12 +157,16 @@ function registerPersonaPolicy(policy: Command): void {
     .addOption(new Option("--mode <behaviour>", "what is left after expiry").choices(behaviours))
     .option("--retain-until <ms>", "epoch milliseconds", parseAmount);
   ownerCommand(command, "the persona policy is set", ({ did }, flags: PersonaFlags) => {
-    const pricing = { asset: flags.asset ?? "", amount: flags.amount ?? "0" };
-    const members = {
-      release_pricing: flags.asset === undefined && flags.amount === undefined ? undefined : pricing,
-      expiration_behavior: flags.mode === undefined ? undefined : { mode: flags.mode, retain_until: flags.retainUntil },
-      allowed_relays: flags.allowRelay,
+    const { asset, amount, mode, retainUntil, allowRelay } = flags;
+    if (mode === undefined && retainUntil !== undefined) throw failed("--retain-until belongs to a --mode");
+    const priced = asset !== undefined || amount !== undefined;
+    const policy: PersonaPolicyMembers = {
+      ...(priced ? { release_pricing: { asset: asset ?? "", amount: amount ?? "0" } } : {}),
+      ...(mode === undefined
+        ? {}
+        : { expiration_behavior: { mode, ...(retainUntil === undefined ? {} : { retain_until: retainUntil }) } }),
+      ...(allowRelay === undefined ? {} : { allowed_relays: allowRelay }),
     };
-    return { extrinsic: "set_persona_policy", did, policy: members };
+    return { extrinsic: "set_persona_policy", did, policy };
   });
 }

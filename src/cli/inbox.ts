@@ -1,38 +1,13 @@
 /**
- * One round of receiving, shared by `receive` and `listen`: everything that is complete is stored, then
- * acknowledged; one message that fails does not hold up the others.
+ * What `receive` and `listen` share: an inbox that is opened for the work and closed after it, and how a
+ * round of receiving is told.
  * Source: docs/ledger.md 3.2 and 3.3, decisions section 6.
  */
-import { join, resolve } from "node:path";
-import type { CacheClient } from "../client/cache.ts";
-import { cachesOf, recipientOf } from "../client/client.ts";
-import { ClientError } from "../client/http.ts";
-import { type Journal, openJournal } from "../client/journal.ts";
+import { type Inbox, openInbox, type Round, type Trouble } from "../client/inbox.ts";
 import { type Identity, stateFolder } from "../client/keys.ts";
-import { openPieces, type Pieces } from "../client/pieces.ts";
-import {
-  acknowledge,
-  isComplete,
-  listParcels,
-  type Parcel,
-  type Received,
-  type Recipient,
-  storeParcel,
-  sweepTemporaries,
-  wasReceived,
-} from "../client/retrieve.ts";
+import type { Received } from "../client/retrieve.ts";
 import type { Session } from "./connection.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
-
-export type Inbox = {
-  readonly identity: Identity;
-  readonly caches: readonly CacheClient[];
-  readonly recipient: Recipient;
-  readonly folder: string;
-  readonly journal: Journal;
-  readonly pieces: Pieces;
-  readonly temporaryPrefix: string;
-};
 
 export type InboxPlace = { readonly folder: string; readonly device: string };
 
@@ -42,73 +17,18 @@ export async function withInbox(
   identity: Identity,
   { place, work }: { readonly place: InboxPlace; readonly work: (inbox: Inbox) => Promise<void> },
 ): Promise<void> {
-  const state = stateFolder(session.keysFolder, identity.name);
-  const journal = await openJournal(state, Date.now());
+  const inbox = await openInbox(session.client, identity, {
+    folder: place.folder,
+    state: stateFolder(session.keysFolder, identity.name),
+    deviceId: place.device,
+    onPart: (done, total) => session.report.progress(`receiving ${renderBar(done, total)}`),
+  });
   try {
-    const folder = resolve(place.folder);
-    const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
-    await sweepTemporaries(folder, temporaryPrefix);
-    await work({
-      identity,
-      caches: await cachesOf(session.client, identity, place.device),
-      recipient: recipientOf(session.client, identity),
-      folder,
-      journal,
-      pieces: await openPieces(join(state, "pieces"), Date.now()),
-      temporaryPrefix,
-    });
+    await work(inbox);
   } finally {
-    await journal.close();
+    await inbox.close();
   }
 }
-
-type Trouble = { readonly what: string; readonly code: string; readonly message: string };
-
-export type Round = {
-  readonly received: Received[];
-  /** Chunk sets of which pieces are missing so far. */
-  readonly incomplete: { readonly message_group_id: string | null; readonly held: number; readonly total: number }[];
-  /** Messages that can't be opened: they stay where they are until they expire or are purged. */
-  readonly failed: Trouble[];
-  /** Caches that could not be read, or not be told. */
-  readonly unreachable: Trouble[];
-};
-
-/** Everything that is complete in `caches` and on this machine. */
-export async function receiveRound(session: Session, inbox: Inbox, caches: readonly CacheClient[]): Promise<Round> {
-  const round: Round = { received: [], incomplete: [], failed: [], unreachable: [] };
-  const { parcels, unreachable } = await listParcels(caches, inbox.pieces.held());
-  for (const { endpoint, error } of unreachable) round.unreachable.push(trouble(endpoint, error));
-  for (const parcel of parcels) {
-    const known = wasReceived(parcel, inbox.journal);
-    if (!known && !isComplete(parcel)) {
-      round.incomplete.push({ message_group_id: parcel.groupId, held: parcel.parts.length, total: parcel.total });
-    } else if (known || (await receiveParcel(session, inbox, { parcel, round }))) {
-      await inbox.pieces.remove(parcel.held.map(({ messageId }) => messageId));
-      for (const { endpoint, error } of await acknowledge([parcel])) round.unreachable.push(trouble(endpoint, error));
-    }
-  }
-  return round;
-}
-
-async function receiveParcel(
-  session: Session,
-  inbox: Inbox,
-  { parcel, round }: { readonly parcel: Parcel; readonly round: Round },
-): Promise<boolean> {
-  const { recipient, folder, journal, temporaryPrefix } = inbox;
-  const onPart = (done: number, total: number) => session.report.progress(`receiving ${renderBar(done, total)}`);
-  try {
-    round.received.push(await storeParcel(parcel, recipient, { folder, journal, temporaryPrefix, onPart }));
-    return true;
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    round.failed.push(trouble(parcel.groupId ?? parcel.parts[0]?.messageId ?? "?", error));
-    return false;
-  }
-}
-
-const trouble = (what: string, error: ClientError): Trouble => ({ what, code: error.code, message: error.message });
 
 export function renderRound(round: Round): Record<string, unknown> {
   const received = round.received.map((one) => ({
@@ -121,8 +41,9 @@ export function renderRound(round: Round): Record<string, unknown> {
     from: one.from?.did ?? null,
     from_verified: one.from?.verified ?? null,
   }));
-  const { incomplete, unreachable } = round;
-  return { ok: round.failed.length === 0, received, incomplete, failed: round.failed, unreachable };
+  const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
+  const { failed, unreachable } = round;
+  return { ok: failed.length === 0, received, incomplete, failed, unreachable };
 }
 
 export function describeRound(round: Round): string[] {

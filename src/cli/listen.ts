@@ -7,6 +7,7 @@ import type { Command } from "commander";
 import type { Reader } from "../client/cache.ts";
 import { listeningPosts } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
+import type { Inbox } from "../client/inbox.ts";
 import { type LiveEars, listenLive } from "../client/live.ts";
 import {
   addConnectionFlags,
@@ -16,7 +17,7 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
-import { createTeller, type Inbox, pause, receiveRound, untilInterrupted, withInbox } from "./inbox.ts";
+import { createTeller, pause, untilInterrupted, withInbox } from "./inbox.ts";
 
 type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };
 
@@ -55,8 +56,7 @@ async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]):
         rounds.request("everywhere");
       },
       onPiece: async (piece) => {
-        const kept =
-          inbox.journal.has(piece.messageId) || inbox.pieces.has(piece.messageId) || (await inbox.pieces.put(piece));
+        const kept = await inbox.keep(piece);
         if (kept) rounds.request("here");
         return kept;
       },
@@ -86,7 +86,7 @@ function createRounds(session: Session, inbox: Inbox) {
       const caches = wanted === "everywhere" ? inbox.caches : [];
       wanted = null;
       try {
-        tell(await receiveRound(session, inbox, caches));
+        tell(await inbox.receive(caches));
       } catch (error) {
         if (!(error instanceof ClientError)) throw error;
         session.report.note(`${error.message} (${error.code})`);

@@ -6,6 +6,7 @@
 import type { Command } from "commander";
 import type { CacheClient } from "../client/cache.ts";
 import { ClientError } from "../client/http.ts";
+import type { Inbox } from "../client/inbox.ts";
 import { parseWait } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -15,16 +16,7 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
-import {
-  createTeller,
-  describeRound,
-  type Inbox,
-  pause,
-  receiveRound,
-  renderRound,
-  untilInterrupted,
-  withInbox,
-} from "./inbox.ts";
+import { createTeller, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
 import { failedAsShown, timedOut } from "./outcome.ts";
 import { countOf } from "./report.ts";
 
@@ -61,11 +53,11 @@ export function registerReceiveCommand(program: Command): void {
 
 async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): Promise<void> {
   const begunMs = performance.now();
-  let round = await receiveRound(session, inbox, inbox.caches);
+  let round = await inbox.receive(inbox.caches);
   while (round.received.length === 0 && performance.now() - begunMs < waitMs) {
     session.report.progress("nothing yet");
     await Bun.sleep(Math.min(pollMs, waitMs));
-    round = await receiveRound(session, inbox, inbox.caches);
+    round = await inbox.receive(inbox.caches);
   }
   if (waitMs > 0 && round.received.length === 0 && round.failed.length === 0) throw timedOut("nothing arrived");
   session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
@@ -80,7 +72,7 @@ async function follow(session: Session, inbox: Inbox): Promise<void> {
   while (!signal.aborted) {
     const quiet = bell.next(followPollMs);
     try {
-      tell(await receiveRound(session, inbox, inbox.caches));
+      tell(await inbox.receive(inbox.caches));
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       session.report.note(`${error.message} (${error.code})`);

@@ -5,26 +5,12 @@
  */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
-import { activeDocument, senderOf } from "../client/client.ts";
-import { directoryClient } from "../client/directory.ts";
+import { planSend, senderOf } from "../client/client.ts";
 import { removeIfThere } from "../client/files.ts";
-import { ClientError, orNull } from "../client/http.ts";
 import { findUnfinished, outboxFolder, saveProgress } from "../client/outbox.ts";
 import { retryingDefault } from "../client/relay.ts";
-import {
-  pieceBytesDefault,
-  pieceCount,
-  recipientKey,
-  type SendPlan,
-  type SendProgress,
-  type Sent,
-  type Source,
-  sealedBytesMargin,
-  sendPlan,
-} from "../client/send.ts";
+import { pieceCount, type SendPlan, type SendProgress, type Sent, type Source, sendPlan } from "../client/send.ts";
 import { fileSource } from "../client/source.ts";
-import type { Did } from "../core/did.ts";
-import { renderTimestamp } from "../core/time.ts";
 import { parseBetween, parseCount, parseTtl } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -72,22 +58,16 @@ export function registerSendCommand(program: Command): void {
 async function sendFile(session: Session, flags: SendFlags): Promise<void> {
   const { client, report } = session;
   const to = await targetDid(session, flags.to);
-  const document = await activeDocument(client, to);
   const sender = flags.anonymous === true ? null : await senderOf(client, await chooseIdentity(session, flags.as));
   report.progress(`reading ${flags.file}`);
   const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
-  const plan: SendPlan = {
-    seed: crypto.getRandomValues(new Uint8Array(32)),
-    to,
-    recipient: recipientKey(document),
-    file: source.file,
-    pieceBytes: await decidePieceBytes(session, to, flags.pieceBytes),
-    timestamp: renderTimestamp(Date.now()),
+  const plan = await planSend(client, to, source.file, {
     ttl: flags.ttl,
     tag: flags.tag ?? null,
     hint: flags.hint ?? null,
     sender,
-  };
+    ...(flags.pieceBytes === undefined ? {} : { pieceBytes: flags.pieceBytes }),
+  });
   if (plan.hint !== null && pieceCount(plan) > 1) throw failed("--hint is for files of one piece");
   const sent = await sendResumably(session, plan, source, flags.retries);
   const { file } = plan;
@@ -115,30 +95,6 @@ const outcomes: Readonly<Record<string, string>> = {
   forwarded: "was forwarded towards",
   cache: "waits in the Cache of",
 };
-
-/** As much as node and recipient allow, at most 1 MiB: above that a file goes out in pieces. */
-async function decidePieceBytes(session: Session, to: Did, asked: number | undefined): Promise<number> {
-  const { directory } = session.client;
-  const [limits, policy] = await Promise.all([
-    relayLimits(session),
-    orNull(directory.recipientPolicy(to), "policy_not_found"),
-  ]);
-  const allowed = [limits?.max_chunk_bytes, limits?.max_unchunked_bytes, policy?.policy.max_message_bytes];
-  const sealedMax = Math.min(...allowed.filter((bytes) => bytes !== undefined));
-  const pieceBytes = Math.min(asked ?? pieceBytesDefault, sealedMax - sealedBytesMargin);
-  if (pieceBytes < 1) throw failed(`the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
-  return pieceBytes;
-}
-
-/** The Relay's own limits. One that tells none, or can't be reached yet, gets pieces of the usual size. */
-async function relayLimits(session: Session) {
-  try {
-    return await directoryClient(session.client.relay).limits();
-  } catch (error) {
-    if (error instanceof ClientError) return null;
-    throw error;
-  }
-}
 
 async function sendResumably(session: Session, fresh: SendPlan, source: Source, retries: number): Promise<Sent> {
   const { report, keysFolder, client } = session;

@@ -14,6 +14,7 @@ import { encodeAuthorization, type Intent } from "../core/identity/intent.ts";
 import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/identity/proof-message.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import { encodeDidDocument } from "../core/scale/scale.ts";
+import type { DeliveryPolicyMembers, PersonaPolicyMembers, PolicyLinks } from "../core/schema/directory.ts";
 import { minuteMs, renderTimestamp } from "../core/time.ts";
 import type { Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
@@ -156,16 +157,14 @@ export function signDocument(document: DidDocument, rootSeed: Uint8Array, { nonc
 /** The updates that the operator account of the Directory makes for the DID. */
 export type OwnerUpdate =
   | { readonly extrinsic: "set_alias"; readonly did: Did; readonly alias: string }
+  | { readonly extrinsic: "set_delivery_policy_links"; readonly did: Did; readonly links: PolicyLinks }
+  /** Of the DID as a recipient, or as a tag that envelopes carry. */
   | {
-      readonly extrinsic: "set_delivery_policy_links";
+      readonly extrinsic: "set_delivery_policy" | "set_tag_policy";
       readonly did: Did;
-      readonly links: Readonly<Record<string, unknown>>;
+      readonly policy: DeliveryPolicyMembers;
     }
-  | {
-      readonly extrinsic: "set_delivery_policy" | "set_persona_policy";
-      readonly did: Did;
-      readonly policy: Readonly<Record<string, unknown>>;
-    };
+  | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
 
 export function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Submission {
   const { route, members } = ownerRequest(update);
@@ -199,6 +198,8 @@ function ownerRequest(update: OwnerUpdate): { route: string; members: Record<str
       };
     case "set_delivery_policy":
       return { route: path`/delivery-policies/recipients/${did}`, members: { policy: update.policy } };
+    case "set_tag_policy":
+      return { route: path`/delivery-policies/tags/${did}`, members: { policy: update.policy } };
     case "set_persona_policy":
       return { route: path`/delivery-policies/personas/${did}`, members: { policy: update.policy } };
   }

@@ -1,6 +1,6 @@
 /**
  * The SDK: what a person does with identities and messages, over the typed routes of `directory.ts`,
- * `relay.ts` and `cache.ts`. Secrets are used here and sent nowhere. Every function throws `ClientError`.
+ * `relay.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
  * Source: interface "What the service does", decisions sections 4 and 6.
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
@@ -10,6 +10,7 @@ import { isFault } from "../core/fault.ts";
 import { type DidDocument, methodKey, parseDocument, type Service } from "../core/identity/document.ts";
 import type { Intent } from "../core/identity/intent.ts";
 import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/message/envelope.ts";
+import { renderTimestamp } from "../core/time.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
 import {
   nonceDomainOf,
@@ -27,10 +28,28 @@ import {
   confirmRegistration,
   type Waiting,
 } from "./confirm.ts";
-import { type Accepted, type DirectoryClient, directoryClient, type Registered, type Resolved } from "./directory.ts";
+import {
+  type Accepted,
+  type DirectoryClient,
+  directoryClient,
+  type NodeLimits,
+  type Registered,
+  type Resolved,
+} from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
+import { retryingDefault } from "./relay.ts";
 import type { Recipient, Sender } from "./retrieve.ts";
+import type { FileFacts } from "./seal.ts";
+import {
+  pieceBytesDefault,
+  recipientKey,
+  type SendPlan,
+  type Sent,
+  type Source,
+  sealedBytesMargin,
+  sendPlan,
+} from "./send.ts";
 import { recordShows } from "./settled.ts";
 
 export type ClientOptions = {
@@ -169,6 +188,75 @@ export async function changeAsOwner(
   if (options.waiting === null) return { accepted, record: null };
   const expected = { did: update.did, txHash: accepted.tx_hash, counter: null, holds: () => true };
   return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
+}
+
+// ---------------------------------------------------------------------------------------------------- sending
+
+/** What may be said about a message besides who it is for. */
+export type SendChoices = {
+  /** A duration such as `24h` (default) or `1d12h`. */
+  readonly ttl?: string;
+  /** Public: the recipient's policies are chosen by it. */
+  readonly tag?: string | null;
+  /** Only directly, or straight to a Cache; for messages of one piece. */
+  readonly hint?: "direct" | "cache" | null;
+  /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient take. */
+  readonly pieceBytes?: number;
+  /** Signs as this identity (`senderOf`); `null` signs nothing. */
+  readonly sender: SendPlan["sender"];
+};
+
+/**
+ * Everything that the envelopes of a message are made of, the recipient's key of now and fresh randomness
+ * included; `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
+ * `too_small` when the recipient takes too little for any message.
+ */
+export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
+  const recipient = recipientKey(await activeDocument(client, to));
+  return {
+    seed: crypto.getRandomValues(new Uint8Array(32)),
+    to,
+    recipient,
+    file,
+    pieceBytes: await decidePieceBytes(client, to, choices.pieceBytes),
+    timestamp: renderTimestamp(Date.now()),
+    ttl: choices.ttl ?? "24h",
+    tag: choices.tag ?? null,
+    hint: choices.hint ?? null,
+    sender: choices.sender,
+  };
+}
+
+/**
+ * Sends bytes or a file to a recipient in one go. Who wants to go on after a crash keeps the plan
+ * (`outbox.ts`) and sends it with `sendPlan`.
+ */
+export async function send(client: Client, to: Did, source: Source, choices: SendChoices): Promise<Sent> {
+  const plan = await planSend(client, to, source.file, choices);
+  return sendPlan(plan, source, { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => {} });
+}
+
+/** As much as node and recipient allow, at most 1 MiB: above that a file goes out in pieces. */
+async function decidePieceBytes(client: Client, to: Did, asked = pieceBytesDefault): Promise<number> {
+  const [limits, policy] = await Promise.all([
+    relayLimits(client),
+    orNull(client.directory.recipientPolicy(to), "policy_not_found"),
+  ]);
+  const allowed = [limits?.max_chunk_bytes, limits?.max_unchunked_bytes, policy?.policy.max_message_bytes];
+  const sealedMax = Math.min(...allowed.filter((bytes) => bytes !== undefined));
+  const pieceBytes = Math.min(asked, sealedMax - sealedBytesMargin);
+  if (pieceBytes >= 1) return pieceBytes;
+  throw localError("too_small", `the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
+}
+
+/** The Relay's own limits. One that tells none, or can't be reached yet, gets pieces of the usual size. */
+async function relayLimits(client: Client): Promise<NodeLimits | null> {
+  try {
+    return await directoryClient(client.relay).limits();
+  } catch (error) {
+    if (error instanceof ClientError) return null;
+    throw error;
+  }
 }
 
 // -------------------------------------------------------------------------------------------------- receiving

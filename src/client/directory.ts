@@ -55,8 +55,6 @@ export type Accepted = Checked<"update"> | Checked<"aliasUpdate"> | Checked<"ext
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
 export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> & Pick<Exchange, "headers">;
 
-export type PolicyBody = Readonly<Record<string, unknown>>;
-
 const get = (where: string): Exchange => ({ method: "GET", path: where });
 const post = (where: string, body: unknown): Exchange => ({ method: "POST", path: where, body: jsonBody(body) });
 

@@ -4,7 +4,7 @@
  * stays where it is and is reported.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
-import { type FileHandle, mkdir, open, readdir } from "node:fs/promises";
+import { mkdir, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { equalBytes } from "../core/bytes.ts";
@@ -174,7 +174,8 @@ async function writeTemporary(
 ): Promise<Written> {
   const handle = await open(path, "wx", 0o600);
   try {
-    const written = await writeParts(handle, parcel, recipient, onPart);
+    const write = (data: Uint8Array) => handle.appendFile(data);
+    const written = await readParts(parcel, recipient, { write, ...(onPart === undefined ? {} : { onPart }) });
     await handle.sync();
     await handle.close();
     return written;
@@ -196,15 +197,22 @@ export async function sweepTemporaries(folder: string, prefix: string): Promise<
   }
 }
 
-type Written = { readonly file: FileFacts; readonly from: Sender | null };
+export type Written = { readonly file: FileFacts; readonly from: Sender | null };
 
-/** Fetches, opens and writes part after part; size and SHA-256 are those of the whole file. */
-async function writeParts(
-  handle: FileHandle,
-  parcel: Parcel,
-  recipient: Recipient,
-  onPart: ReceiveOptions["onPart"],
-): Promise<Written> {
+/**
+ * A complete parcel in memory, for who keeps messages otherwise than in files. Nothing is written and
+ * nothing acknowledged: `acknowledge` comes when the data are safe.
+ */
+export async function readParcel(parcel: Parcel, recipient: Recipient): Promise<Written & { data: Uint8Array }> {
+  const parts: Uint8Array[] = [];
+  const written = await readParts(parcel, recipient, { write: async (data) => void parts.push(data) });
+  return { ...written, data: Buffer.concat(parts) };
+}
+
+type Sink = { readonly write: (data: Uint8Array) => Promise<void>; readonly onPart?: ReceiveOptions["onPart"] };
+
+/** Fetches, opens and hands on part after part; size and SHA-256 are those of the whole file. */
+async function readParts(parcel: Parcel, recipient: Recipient, { write, onPart }: Sink): Promise<Written> {
   const hash = sha256.create();
   let whole: Written | null = null;
   let length = 0;
@@ -217,7 +225,7 @@ async function writeParts(
     whole = { file: before.file, from: weaker(before.from, from) };
     hash.update(opened.data);
     length += opened.data.length;
-    await handle.appendFile(opened.data);
+    await write(opened.data);
     onPart?.(i + 1, parcel.parts.length);
   }
   if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256)) {
@@ -249,7 +257,21 @@ async function fetchPart(part: Held, recipient: Recipient): Promise<{ opened: Op
     chunk?.sequence === part.chunk?.sequence &&
     chunk?.total === part.chunk?.total;
   if (!expected) throw localError("not_authentic", "the Cache answered with another message");
-  const binding: Binding = { messageId, to: recipient.did, chunk };
+  return openEnvelope(envelope, recipient);
+}
+
+/**
+ * One envelope to this recipient, decrypted: a whole message, or one piece of a file (`message_group_id`).
+ * Throws a `local` ClientError: `unknown_profile`, `unknown_key` or `not_authentic`.
+ */
+export async function openEnvelope(
+  envelope: Readonly<Record<string, unknown>>,
+  recipient: Recipient,
+): Promise<{ readonly opened: Opened; readonly from: Sender | null }> {
+  const messageId = envelope["message_id"];
+  if (typeof messageId !== "string" || envelope["to"] !== recipient.did)
+    throw localError("not_authentic", "the envelope is for somebody else");
+  const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const opened = openPayload(envelope["payload"], binding, recipient.secretsOf);
   return { opened, from: await recipient.senderOf(envelope) };
 }

@@ -170,6 +170,27 @@ test("an input error of a node says which member is wrong", async () => {
   expect(JSON.parse(stderr)).toMatchObject({ code: "invalid_request", message: expect.stringContaining("/service") });
 });
 
+test("policies are set and shown: of a recipient, of a tag, of a persona, and which of them count", async () => {
+  const did = JSON.parse((await waypost("did", "list", "--json")).stdout).identities[0].did as string;
+  const policy = (...args: string[]): Promise<Ran> => waypost("did", "policy", ...args, "--as", "alice");
+  const bounds = ["--ttl-blocks", "100", "--max-bytes", "5000"];
+  expect(await policy("set", ...bounds, "--replication", "2", "--no-cache-eligible")).toMatchObject({ code: 0 });
+  expect(await policy("set", ...bounds, "--as-tag", "--base-fee", "7")).toMatchObject({ code: 0 });
+  expect(
+    await policy("persona", "--allow-relay", "r1", "--mode", "DeleteOnExpiry", "--retain-until", "5"),
+  ).toMatchObject({ code: 0 });
+  expect(await policy("links", "--tag", did, "--persona", did)).toMatchObject({ code: 0 });
+  const shown = JSON.parse((await policy("show", "--json")).stdout);
+  expect(shown.policy).toMatchObject({ effective_ttl: 100, replication: 2, cache_eligible: false });
+  expect(shown.delivery_policy_links).toEqual({ recipient_policy: null, tag_policies: [did], persona_policies: [did] });
+  const read = async (path: string) =>
+    (await fetch(`${url}/delivery-policies/${path}/${encodeURIComponent(did)}`)).json();
+  expect(await read("tags")).toMatchObject({ policy: { release_pricing: { base_fee: "7", per_kib_fee: "0" } } });
+  expect(await read("personas")).toMatchObject({
+    policy: { allowed_relays: ["r1"], expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "5" } },
+  });
+});
+
 test("a key held elsewhere adds a service: prepared here, signed by a file, submitted", async () => {
   const key = (await waypost("key", "new", "external.key")).stdout.trim();
   expect((await waypost("did", "add-key", "#ext", "--as", "alice", "--auth", "--public", key)).code).toBe(0);

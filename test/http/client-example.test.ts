@@ -1,0 +1,47 @@
+/** The program of docs/client.md, run against nodes as it stands: what it prints is what the page says. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const root = join(import.meta.dir, "..", "..");
+let nodes: TestNodes;
+
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(() => nodes.stop());
+
+const plain = (text: string): string =>
+  text.replace(/did:svc:[1-9A-HJ-NP-Za-km-z]+/g, "<did>").replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>");
+
+test("the example of the SDK runs and prints what docs/client.md says", async () => {
+  const page = await Bun.file(join(root, "docs", "client.md")).text();
+  const [, expected = ""] = /```console\n\$ bun examples\/client\.ts\n([\s\S]*?)```/.exec(page) ?? [];
+  const child = Bun.spawn([process.execPath, "examples/client.ts"], {
+    cwd: root,
+    env: { ...process.env, WAYPOST_URL: nodes.url },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [code, stdout, stderr] = await Promise.all([
+    child.exited,
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
+  expect([code, stderr, plain(stdout)]).toEqual([0, "", plain(expected)]);
+}, 30_000);
+
+test("docs/client.md names functions that are there", async () => {
+  const page = await Bun.file(join(root, "docs", "client.md")).text();
+  const rows = [...page.matchAll(/^\| `(waypost\/client|…\/[^|]+?)`? \| (.+) \|$/gm)];
+  expect(rows.length).toBeGreaterThan(7);
+  for (const [, parts = "", text = ""] of rows) {
+    const names = parts.replaceAll("`", "").split(", ");
+    const modules = await Promise.all(
+      names.map((name) => import(name === "waypost/client" ? "waypost/client" : name.replace("…", "waypost/client"))),
+    );
+    const exported = new Set(modules.flatMap((module: object) => Object.keys(module)));
+    for (const [, name] of text.matchAll(/`(\w+)`/g))
+      expect([parts, name, exported.has(name as string)]).toEqual([parts, name, true]);
+  }
+});
