@@ -5,16 +5,16 @@
 import { concatBytes } from "../../src/core/bytes.ts";
 import type { Service } from "../../src/core/identity/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
-import type { Peers } from "../../src/nodes/relay/live.ts";
-import { createPeers, type PeerLimits, peerLimits } from "../../src/nodes/relay/peers.ts";
+import { sessionLimits } from "../../src/nodes/relay/live/hub.ts";
+import type { Peers } from "../../src/nodes/relay/live/live.ts";
 import {
   createPeerReader,
   encodePeerFrame,
   frameSlackBytes,
   type PeerFrame,
   peerVersion,
-} from "../../src/nodes/relay/peers-frames.ts";
-import { sessionLimits } from "../../src/nodes/relay/sessions-hub.ts";
+} from "../../src/nodes/relay/live/peer-frames.ts";
+import { createPeers, type PeerLimits, peerLimits } from "../../src/nodes/relay/live/peers.ts";
 import { createPerson, type Person } from "./cache-node.ts";
 import { scratchFolder } from "./executable.ts";
 import { goLive, LiveClient, sessionUrl } from "./live-client.ts";

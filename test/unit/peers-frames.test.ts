@@ -9,7 +9,7 @@ import {
   headBytesMax,
   type PeerFrame,
   peerVersion,
-} from "../../src/nodes/relay/peers-frames.ts";
+} from "../../src/nodes/relay/live/peer-frames.ts";
 import { createPerson, uuidOf } from "../support/cache-node.ts";
 
 const { did } = createPerson(1);

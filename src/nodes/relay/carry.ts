@@ -20,7 +20,7 @@ import { withoutTrailingSlashes } from "../../core/message/proof.ts";
 import { parseForwardResult, parseRefusal, parseStoreReceipt } from "../../core/message/upstream.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Courier, CourierAnswer } from "./courier.ts";
-import type { LiveSessions } from "./sessions.ts";
+import type { LiveSessions } from "./live/sessions.ts";
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type CacheDoor = {

@@ -5,7 +5,7 @@
  */
 import type { AttemptOutcome, Channel, DeliveryResult } from "../../core/message/delivery.ts";
 import type { Metrics } from "../shell/metrics.ts";
-import type { PeerStats } from "./live.ts";
+import type { PeerStats } from "./live/live.ts";
 
 export type RelayMetrics = {
   readonly result: (result: DeliveryResult) => void;

@@ -43,11 +43,11 @@ import type { Log } from "../shell/log.ts";
 import type { Metrics } from "../shell/metrics.ts";
 import { type CacheDoor, type Carriers, carry } from "./carry.ts";
 import type { Courier } from "./courier.ts";
-import type { Peers } from "./live.ts";
+import type { Peers } from "./live/live.ts";
+import type { LiveSessions } from "./live/sessions.ts";
 import { type RelayMetrics, relayMetrics } from "./metrics.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
 import { createRepeats, type Repeats } from "./repeats.ts";
-import type { LiveSessions } from "./sessions.ts";
 
 export type RelayOptions = {
   /** Name of this Relay in `allowed_relays`; `null` stands in no list. */

@@ -6,28 +6,16 @@
  * the welcome misses nothing. Everything is bounded: sessions, frames, bytes under way, time.
  * Source: decisions section 5 "Live sessions" and section 10.
  */
-import type { Did } from "../../core/did.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/identity/document.ts";
-import type { Envelope } from "../../core/message/envelope.ts";
-import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../core/message/proof.ts";
-import { StoreError } from "../../storage/contract.ts";
-import { clientKey } from "../shell/caller.ts";
-import type { Upgrade, UpgradeContext } from "../shell/listen.ts";
-import type { Held, Joiner, LiveEnd, PeerService } from "./live.ts";
-import { createRateLimiter } from "./rate.ts";
-import { deliver, deliverHere, enter, firstAcknowledged, keyText, relayGrants } from "./sessions-deliver.ts";
-import {
-  bearsProof,
-  decodeConnectFrame,
-  decodeConnectHeaders,
-  frameBytesMax,
-  isSessionPath,
-  parseAck,
-  parseSessionTarget,
-  renderWelcome,
-  type SessionTarget,
-} from "./sessions-frames.ts";
+import type { Did } from "../../../core/did.ts";
+import { type Fault, fault, isFault } from "../../../core/fault.ts";
+import type { DidDocument } from "../../../core/identity/document.ts";
+import type { Envelope } from "../../../core/message/envelope.ts";
+import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
+import { StoreError } from "../../../storage/contract.ts";
+import { clientKey } from "../../shell/caller.ts";
+import type { Upgrade, UpgradeContext } from "../../shell/listen.ts";
+import { createRateLimiter } from "../rate.ts";
+import { deliver, deliverHere, enter, firstAcknowledged, keyText, relayGrants } from "./deliver.ts";
 import {
   announce,
   closeCodes,
@@ -42,7 +30,19 @@ import {
   settledWithin,
   settleProof,
   shut,
-} from "./sessions-hub.ts";
+} from "./hub.ts";
+import type { Held, Joiner, LiveEnd, PeerService } from "./live.ts";
+import {
+  bearsProof,
+  decodeConnectFrame,
+  decodeConnectHeaders,
+  frameBytesMax,
+  isSessionPath,
+  parseAck,
+  parseSessionTarget,
+  renderWelcome,
+  type SessionTarget,
+} from "./session-frames.ts";
 
 export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;

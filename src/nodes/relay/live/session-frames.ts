@@ -3,10 +3,10 @@
  * acknowledgements. Decoding only; nothing is looked up.
  * Source: decisions section 5 "Live sessions" and section 10.
  */
-import { utf8 } from "../../core/bytes.ts";
-import { type Did, parseDid, parseUuid, type Uuid } from "../../core/did.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { type JsonObject, parseJsonObject } from "../../core/json.ts";
+import { utf8 } from "../../../core/bytes.ts";
+import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/did.ts";
+import { type Fault, fault, isFault } from "../../../core/fault.ts";
+import { type JsonObject, parseJsonObject } from "../../../core/json.ts";
 import {
   decodeRetrievalProof,
   deviceIdCharsMax,
@@ -16,8 +16,8 @@ import {
   type RetrievalProof,
   type RetrievalRule,
   retrievalHeaders,
-} from "../../core/message/proof.ts";
-import { pathOf } from "../shell/http.ts";
+} from "../../../core/message/proof.ts";
+import { pathOf } from "../../shell/http.ts";
 
 /** Longest frame that a client may send. */
 export const frameBytesMax = 16 * 1024;

@@ -4,9 +4,9 @@
  * not linked counts as one that is not there.
  * Source: decisions section 5 "Live sessions".
  */
-import type { Did } from "../../core/did.ts";
-import type { Envelope } from "../../core/message/envelope.ts";
-import type { SessionTarget } from "./sessions-frames.ts";
+import type { Did } from "../../../core/did.ts";
+import type { Envelope } from "../../../core/message/envelope.ts";
+import type { SessionTarget } from "./session-frames.ts";
 
 export type LiveDelivery = {
   readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;

@@ -5,13 +5,13 @@
  * Source: decisions section 5 "Live sessions" and section 10.
  */
 import type { ServerWebSocket } from "bun";
-import type { Did, Uuid } from "../../core/did.ts";
-import type { Replay } from "../../storage/contract.ts";
-import type { RecipientSource } from "../recipients/recipients.ts";
-import type { Log } from "../shell/log.ts";
+import type { Did, Uuid } from "../../../core/did.ts";
+import type { Replay } from "../../../storage/contract.ts";
+import type { RecipientSource } from "../../recipients/recipients.ts";
+import type { Log } from "../../shell/log.ts";
+import type { RateLimit, RateLimiter } from "../rate.ts";
 import type { KeyText, LiveEnd, Peers } from "./live.ts";
-import type { RateLimit, RateLimiter } from "./rate.ts";
-import type { ConnectTerms, SessionTarget } from "./sessions-frames.ts";
+import type { ConnectTerms, SessionTarget } from "./session-frames.ts";
 
 export type SessionLimits = {
   /** Sockets at one time, proven or not. */

@@ -6,7 +6,7 @@
  * Source: decisions section 5 "One process or several".
  */
 import type { Socket, SocketHandler } from "bun";
-import { createPeerReader, encodePeerFrame, type PeerEnd, type PeerFrame, type PeerQuestion } from "./peers-frames.ts";
+import { createPeerReader, encodePeerFrame, type PeerEnd, type PeerFrame, type PeerQuestion } from "./peer-frames.ts";
 
 export type LinkLimits = {
   /** Longest frame that is read. */

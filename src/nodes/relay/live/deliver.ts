@@ -4,11 +4,10 @@
  * the first acknowledgement wins; else it goes on to the next destination. What waits is bounded.
  * Source: decisions section 5 "Live sessions" and "Devices", and section 10.
  */
-import { decodeUtf8 } from "../../core/bytes.ts";
-import type { Did } from "../../core/did.ts";
-import type { DidDocument } from "../../core/identity/document.ts";
-import { sameEndpoint } from "../../core/message/proof.ts";
-import type { KeyText, LiveDelivery, LiveEnd, RelayGrant } from "./live.ts";
+import { decodeUtf8 } from "../../../core/bytes.ts";
+import type { Did } from "../../../core/did.ts";
+import type { DidDocument } from "../../../core/identity/document.ts";
+import { sameEndpoint } from "../../../core/message/proof.ts";
 import {
   type Hub,
   join,
@@ -18,7 +17,8 @@ import {
   settledWithin,
   shut,
   unreadSlackBytes,
-} from "./sessions-hub.ts";
+} from "./hub.ts";
+import type { KeyText, LiveDelivery, LiveEnd, RelayGrant } from "./live.ts";
 
 /** Joins that one delivery waits for, one after the other. More in a row are a client that plays. */
 const roundsMax = 3;
