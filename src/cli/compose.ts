@@ -4,10 +4,11 @@
  * Source: decisions section 9.
  */
 import type { Config } from "../config.ts";
-import { type App, createApp, type Route, shellMetrics } from "../nodes/shell/http.ts";
+import { type App, createApp, shellMetrics } from "../nodes/shell/http.ts";
 import { type Listener, listen, removeStaleSocket } from "../nodes/shell/listen.ts";
 import type { Log } from "../nodes/shell/log.ts";
 import { createMetrics, type Metrics } from "../nodes/shell/metrics.ts";
+import type { Route } from "../nodes/shell/route.ts";
 import { statusRoutes } from "../nodes/shell/status.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";

@@ -12,7 +12,8 @@ import { forgetIdentity, heldSeed, type Identity, rootSignerId, saveIdentity, si
 import { parseAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/did.ts";
-import { keyOfMethod, parsePublicKey, renderPublicKey } from "../core/ed25519.ts";
+import { parsePublicKey, renderPublicKey } from "../core/ed25519.ts";
+import { keyOfMethod } from "../core/identity/document.ts";
 import type { Intent } from "../core/identity/intent.ts";
 import { collectUrls, parseCount } from "./arguments.ts";
 import {

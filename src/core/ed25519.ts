@@ -7,7 +7,6 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase58, decodeHex, encodeBase58 } from "./bytes.ts";
-import type { VerificationMethod } from "./identity/document.ts";
 
 export const publicKeyBytes = 32;
 export const signatureBytes = 64;
@@ -102,7 +101,8 @@ export function parsePublicKey(text: string): Uint8Array | null {
 /** Longest base58btc text of 34 bytes, with its `z`. Base58 is quadratic, so length is looked at first. */
 const multibaseCharactersMax = 49;
 
-function parseMultibaseKey(text: string): Uint8Array | null {
+/** The key of a multibase text, of either form; `null` for anything else. */
+export function parseMultibaseKey(text: string): Uint8Array | null {
   if (!text.startsWith("z") || text.length > multibaseCharactersMax) return null;
   const bytes = decodeBase58(text.slice(1));
   if (bytes === null) return null;
@@ -116,14 +116,4 @@ export function renderPublicKey(publicKey: Uint8Array): string {
   bytes.set([0xed, 0x01]);
   bytes.set(publicKey, 2);
   return `z${encodeBase58(bytes)}`;
-}
-
-/** The method types that name Ed25519 keys (decisions section 1). */
-export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
-
-/** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */
-export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
-  if (!keyTypes.includes(method.type)) return null;
-  const key = parseMultibaseKey(method.publicKeyMultibase);
-  return key !== null && isAdmissibleKey(key) ? key : null;
 }

@@ -5,8 +5,8 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { parseDid } from "../../src/core/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { Route } from "../../src/nodes/shell/http.ts";
 import { isLoopbackListener, listen, parseListenAddress } from "../../src/nodes/shell/listen.ts";
+import type { Route } from "../../src/nodes/shell/route.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 import { sendOnce, sendRaw } from "../support/raw.ts";
 

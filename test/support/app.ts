@@ -2,9 +2,10 @@
  * Apps for tests: a shell around a list of routes with small limits, asked with `respond` and no socket,
  * or bound to a free port of the loopback interface.
  */
-import { type App, type AppOptions, createApp, type Route, shellMetrics } from "../../src/nodes/shell/http.ts";
+import { type App, type AppOptions, createApp, shellMetrics } from "../../src/nodes/shell/http.ts";
 import { listen } from "../../src/nodes/shell/listen.ts";
 import { createMetrics, type Metrics } from "../../src/nodes/shell/metrics.ts";
+import type { Route } from "../../src/nodes/shell/route.ts";
 
 export type LoggedLine = { level: string; message: string; fields: Record<string, unknown> };
 

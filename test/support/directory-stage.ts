@@ -10,8 +10,8 @@ import { type FaultCode, fault, isFault } from "../../src/core/fault.ts";
 import type { ActionName } from "../../src/core/identity/authorization.ts";
 import { compileShape, problemShape } from "../../src/core/schema/schema.ts";
 import type { DirectoryOptions } from "../../src/nodes/directory/directory.ts";
-import type { Route } from "../../src/nodes/shell/http.ts";
 import { codesOf } from "../../src/nodes/shell/openapi.ts";
+import type { Route } from "../../src/nodes/shell/route.ts";
 import { type Ledger, StoreError } from "../../src/storage/contract.ts";
 import {
   type Json,

@@ -17,7 +17,7 @@ import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory/directory.ts";
 import { directoryDefaults } from "../../src/nodes/directory/parts.ts";
 import { parseIntent } from "../../src/nodes/directory/updates.ts";
-import type { Route } from "../../src/nodes/shell/http.ts";
+import type { Route } from "../../src/nodes/shell/route.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
 import { testApp } from "./app.ts";

@@ -5,9 +5,9 @@
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
 import { clientAddress, isProxyNetwork } from "../../src/nodes/shell/caller.ts";
-import type { Route } from "../../src/nodes/shell/http.ts";
 import { createLog, maskAddress } from "../../src/nodes/shell/log.ts";
 import { createMetrics } from "../../src/nodes/shell/metrics.ts";
+import type { Route } from "../../src/nodes/shell/route.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { testApp, testLimits, testRoute } from "../support/app.ts";
 

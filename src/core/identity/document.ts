@@ -6,7 +6,7 @@
  */
 
 import { type Did, parseDidUrl } from "../did.ts";
-import { keyOfMethod, keyTypes } from "../ed25519.ts";
+import { isAdmissibleKey, parseMultibaseKey } from "../ed25519.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
 import { type LedgerBounds, longerThan } from "../ledger/bounds.ts";
 import { type LedgerRefusal, refuse } from "../ledger/refusal.ts";
@@ -17,6 +17,16 @@ export type VerificationMethod = {
   readonly controller: string;
   readonly publicKeyMultibase: string;
 };
+
+/** The method types that name Ed25519 keys (decisions section 1). */
+const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
+
+/** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */
+export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
+  if (!keyTypes.includes(method.type)) return null;
+  const key = parseMultibaseKey(method.publicKeyMultibase);
+  return key !== null && isAdmissibleKey(key) ? key : null;
+}
 
 export type KeyAgreement = VerificationMethod;
 

@@ -6,9 +6,9 @@
  */
 import { decodeBase64, utf8 } from "../bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../did.ts";
-import { keyOfMethod, signatureBytes, verifyEd25519 } from "../ed25519.ts";
+import { signatureBytes, verifyEd25519 } from "../ed25519.ts";
 import { badInput, type Fault, fault, type InputError, isFault } from "../fault.ts";
-import type { DidDocument } from "../identity/document.ts";
+import { type DidDocument, keyOfMethod } from "../identity/document.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../json.ts";
 import { dayMs, hourMs, minuteMs, parseDuration, parseTimestamp, renderDuration } from "../time.ts";
 import { encodeSenderText } from "./envelope-signature.ts";

@@ -8,10 +8,10 @@
  */
 import { decodeBase64, utf8 } from "../bytes.ts";
 import type { Did } from "../did.ts";
-import { keyOfMethod, signatureBytes, verifyEd25519 } from "../ed25519.ts";
+import { signatureBytes, verifyEd25519 } from "../ed25519.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
 import { sha256 } from "../hash.ts";
-import type { DidDocument, VerificationMethod } from "../identity/document.ts";
+import { type DidDocument, keyOfMethod, type VerificationMethod } from "../identity/document.ts";
 import { parseTimestamp, secondMs } from "../time.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";

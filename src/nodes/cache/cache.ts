@@ -28,7 +28,7 @@ import {
 import { minuteMs } from "../../core/time.ts";
 import type { Mailbox, MailboxQuota, PageRequest, Replay } from "../../storage/contract.ts";
 import type { RecipientSource } from "../recipients/recipients.ts";
-import type { Answer, Call, Operation, Route } from "../shell/http.ts";
+import type { Answer, Call, Operation, Route } from "../shell/route.ts";
 import { claimed, decodeAck, decodePathUuid, decodeRead, proofHeaderNames } from "./proof.ts";
 import {
   type AnswerContext,

@@ -22,7 +22,7 @@ import {
 import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Replay } from "../../storage/contract.ts";
-import type { Call } from "../shell/http.ts";
+import type { Call } from "../shell/route.ts";
 
 /** What all proofs to one Cache have in common. */
 export type ProofTerms = {

@@ -8,7 +8,7 @@ import type { Did, Uuid } from "../../core/did.ts";
 import { encodeEventProof } from "../../core/message/proof.ts";
 import { renderDuration, renderTimestamp } from "../../core/time.ts";
 import type { Chunk, GroupPage, HeldMessage, MessageState, MessageSummary, Page } from "../../storage/contract.ts";
-import type { Answer } from "../shell/http.ts";
+import type { Answer } from "../shell/route.ts";
 
 /** How this Cache signs its events; without a key, signatures are `null`. */
 export type EventSigner = {

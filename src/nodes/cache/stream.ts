@@ -12,7 +12,7 @@ import type { Did } from "../../core/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { minuteMs, secondMs } from "../../core/time.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
-import type { Answer } from "../shell/http.ts";
+import type { Answer } from "../shell/route.ts";
 import { summaryMembers } from "./render.ts";
 
 export type StreamLimits = {

@@ -4,7 +4,7 @@
  * Source: interface "Directory", decisions section 4.
  */
 import { proofLifeMsMax } from "../../core/identity/proof-message.ts";
-import type { Route } from "../shell/http.ts";
+import type { Route } from "../shell/route.ts";
 import { documentRoute } from "./document.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";
 import { ownerRoutes, policyReadRoutes } from "./policies.ts";

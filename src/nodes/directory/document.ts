@@ -14,7 +14,7 @@ import type { LedgerCall } from "../../core/ledger/call.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../core/scale/scale.ts";
 import { replaceDocumentAnswer, replaceDocumentBody } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Call, Route } from "../shell/http.ts";
+import type { Call, Route } from "../shell/route.ts";
 import {
   bindDid,
   type DirectoryOptions,

@@ -8,7 +8,7 @@ import { type Did, parseDid, parseDidUrl } from "../../core/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { parseJson } from "../../core/json.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import type { Answer, Call, Operation, Route } from "../shell/http.ts";
+import type { Answer, Call, Operation, Route } from "../shell/route.ts";
 
 export type DirectoryOptions = {
   /** Versions of the registration proof that are accepted. Version 1 leaves the document unsigned. */

@@ -23,7 +23,7 @@ import {
   primaryAliasBody,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Call, Route } from "../shell/http.ts";
+import type { Call, Route } from "../shell/route.ts";
 import {
   bindDid,
   type DirectoryParts,

@@ -36,7 +36,7 @@ import {
 import { exampleMembers } from "../../core/schema/examples.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { renderTimestamp } from "../../core/time.ts";
-import type { Call, Route } from "../shell/http.ts";
+import type { Call, Route } from "../shell/route.ts";
 import { documentPath, parseDocumentMember } from "./document.ts";
 import { bindDid, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./parts.ts";
 import { type OwnerUpdate, ownerUpdates } from "./policies.ts";

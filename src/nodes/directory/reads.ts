@@ -16,7 +16,7 @@ import type { DeliveryPolicyLinks } from "../../core/message/policy.ts";
 import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
 import { renderTimestamp } from "../../core/time.ts";
 import type { Submission } from "../../storage/contract.ts";
-import type { Route } from "../shell/http.ts";
+import type { Route } from "../shell/route.ts";
 import { type DirectoryParts, directoryRoute, pathCodes, pathValue, stateRoute } from "./parts.ts";
 
 export function readRoutes(parts: DirectoryParts): Route[] {

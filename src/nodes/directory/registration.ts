@@ -9,10 +9,16 @@
 import type { Static } from "@sinclair/typebox";
 import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/did.ts";
-import { isAdmissibleKey, keyOfMethod, parsePublicKey } from "../../core/ed25519.ts";
+import { isAdmissibleKey, parsePublicKey } from "../../core/ed25519.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import { blake2b256 } from "../../core/hash.ts";
-import { checkDocument, type DidDocument, parseDocument, renderDocument } from "../../core/identity/document.ts";
+import {
+  checkDocument,
+  type DidDocument,
+  keyOfMethod,
+  parseDocument,
+  renderDocument,
+} from "../../core/identity/document.ts";
 import { parseProofTimestamp, proofLifeMsMax } from "../../core/identity/proof-message.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
@@ -26,7 +32,7 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Submission } from "../../storage/contract.ts";
-import type { Answer, Call, Route } from "../shell/http.ts";
+import type { Answer, Call, Route } from "../shell/route.ts";
 import {
   type DirectoryOptions,
   type DirectoryParts,

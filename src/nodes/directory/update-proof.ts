@@ -15,7 +15,7 @@ import {
   updateHeaders,
 } from "../../core/message/proof.ts";
 import type { Replay } from "../../storage/contract.ts";
-import type { Call } from "../shell/http.ts";
+import type { Call } from "../shell/route.ts";
 import type { DirectoryOptions } from "./parts.ts";
 
 export const updateProofHeaders = Object.values(updateHeaders);

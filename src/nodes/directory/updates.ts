@@ -33,7 +33,7 @@ import type { UpdateAction } from "../../core/schema/examples.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { parseTimestamp } from "../../core/time.ts";
 import { parseU64 } from "../../core/u64.ts";
-import type { Call, Route } from "../shell/http.ts";
+import type { Call, Route } from "../shell/route.ts";
 import {
   bindDid,
   type DirectoryOptions,

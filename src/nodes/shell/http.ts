@@ -4,9 +4,8 @@
  * Nodes never see the framework: they give `Route`s and answer `Answer | Fault`; elysia only routes.
  * Source: interface "Errors", decisions sections 3 and 9.
  */
-import type { TSchema } from "@sinclair/typebox";
 import { Elysia } from "elysia";
-import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { type ClientAddress, clientAddress, clientKey, requestIdOf } from "./caller.ts";
 import { type Capacity, createCapacity, type Hold, type IntakeLimits, overCapacity, readBody } from "./intake.ts";
@@ -14,68 +13,7 @@ import { type Log, maskAddress } from "./log.ts";
 import type { Counter, Histogram, Metrics } from "./metrics.ts";
 import { createOutgoing, type Outgoing, shortAnswerBytesMax } from "./outgoing.ts";
 import { renderResponse } from "./render.ts";
-
-/** One request as a handler sees it. */
-export type Call = {
-  /** Percent-decoded path values, not yet parsed. */
-  readonly params: Readonly<Record<string, string>>;
-  readonly query: URLSearchParams;
-  readonly headers: Headers;
-  /** The body as sent, at most the route's `bodyBytesMax`; empty when the route takes none. */
-  readonly body: Uint8Array;
-  readonly requestId: string;
-  /** Address of the client after trusted proxies. */
-  readonly client: string;
-  readonly nowMs: number;
-  /** Aborted when the client has gone. */
-  readonly signal: AbortSignal;
-};
-
-export type Answer = {
-  readonly status: number;
-  readonly headers?: Readonly<Record<string, string>>;
-  /** Exactly one of the three: a JSON value, ready JSON bytes, or another body with its type. */
-  readonly json?: unknown;
-  readonly jsonBytes?: Uint8Array;
-  readonly body?: { readonly contentType: string; readonly content: BodyInit };
-  /**
-   * For answers that stream: the connection may be silent this long before it is cut, at most 255.
-   * Without it, the listener's 30 s hold.
-   */
-  readonly idleSeconds?: number;
-};
-
-/** What documentation needs to know of a route; `/openapi.json` is made of these. */
-export type Operation = {
-  readonly id: string;
-  readonly summary: string;
-  readonly tag: "Directory" | "Relay" | "Cache" | "Node";
-  readonly request?: TSchema;
-  readonly headers?: readonly string[];
-  readonly query?: readonly string[];
-  readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
-  readonly codes: readonly FaultCode[];
-};
-
-export type Route = {
-  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** `/dids/:did/nonces`. Path values arrive percent-decoded. */
-  readonly path: string;
-  readonly operation: Operation;
-  /** `null`: the route takes no body. */
-  readonly bodyBytesMax: number | null;
-  /** Acknowledgements and health are served even when the node is over capacity. */
-  readonly lane: "normal" | "reserved";
-  /** How a `Fault` (also of the shell itself) is rendered. */
-  readonly faults: "problem" | "delivery";
-  /** What an `unavailable` store means here; routes that read the ledger say `chain_unavailable`. */
-  readonly unavailable?: "chain_unavailable" | "service_unavailable";
-  /** Headers of every answer of the route, refusals too. */
-  readonly headers?: Readonly<Record<string, string>>;
-  /** The pace of a client, judged before its body is read: who is too fast gets nothing read. */
-  readonly pace?: (arrival: Pick<Call, "client" | "nowMs">) => Fault | null;
-  readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
-};
+import type { Answer, Call, Route } from "./route.ts";
 
 export type AppOptions = {
   readonly routes: readonly Route[];

@@ -8,7 +8,7 @@ import { didForm } from "../../core/did.ts";
 import { describeFault, type FaultCode } from "../../core/fault.ts";
 import { tagForm } from "../../core/message/envelope.ts";
 import { exampleDid, exampleTxHash } from "../../core/schema/schema.ts";
-import type { Route } from "./http.ts";
+import type { Route } from "./route.ts";
 
 export type InterfaceDescription = {
   readonly openapi: "3.1.0";

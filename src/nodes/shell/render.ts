@@ -4,7 +4,7 @@
  * Source: interface "DeliveryResult" and "Errors", decisions section 3.
  */
 import { type Fault, isFault } from "../../core/fault.ts";
-import type { Answer } from "./http.ts";
+import type { Answer } from "./route.ts";
 
 export type RenderOptions = {
   readonly requestId: string;

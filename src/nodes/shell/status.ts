@@ -13,9 +13,9 @@ import {
   ReadyAnswer,
 } from "../../core/schema/node.ts";
 import { renderDocumentation } from "./documentation.ts";
-import type { Answer, Operation, Route } from "./http.ts";
 import type { Metrics } from "./metrics.ts";
 import { describeInterface, type InterfaceDescription } from "./openapi.ts";
+import type { Answer, Operation, Route } from "./route.ts";
 
 export type StatusOptions = {
   readonly version: string;

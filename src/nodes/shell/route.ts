@@ -1,0 +1,69 @@
+/**
+ * What a node gives the shell: its routes, each with what documentation needs to know of it, and the form
+ * of requests and answers that handlers see. Nothing of HTTP's framework is in it.
+ * Source: interface "Endpoints", decisions section 9.
+ */
+import type { TSchema } from "@sinclair/typebox";
+import type { Fault, FaultCode } from "../../core/fault.ts";
+
+/** One request as a handler sees it. */
+export type Call = {
+  /** Percent-decoded path values, not yet parsed. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: URLSearchParams;
+  readonly headers: Headers;
+  /** The body as sent, at most the route's `bodyBytesMax`; empty when the route takes none. */
+  readonly body: Uint8Array;
+  readonly requestId: string;
+  /** Address of the client after trusted proxies. */
+  readonly client: string;
+  readonly nowMs: number;
+  /** Aborted when the client has gone. */
+  readonly signal: AbortSignal;
+};
+
+export type Answer = {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Exactly one of the three: a JSON value, ready JSON bytes, or another body with its type. */
+  readonly json?: unknown;
+  readonly jsonBytes?: Uint8Array;
+  readonly body?: { readonly contentType: string; readonly content: BodyInit };
+  /**
+   * For answers that stream: the connection may be silent this long before it is cut, at most 255.
+   * Without it, the listener's 30 s hold.
+   */
+  readonly idleSeconds?: number;
+};
+
+/** What documentation needs to know of a route; `/openapi.json` is made of these. */
+export type Operation = {
+  readonly id: string;
+  readonly summary: string;
+  readonly tag: "Directory" | "Relay" | "Cache" | "Node";
+  readonly request?: TSchema;
+  readonly headers?: readonly string[];
+  readonly query?: readonly string[];
+  readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
+  readonly codes: readonly FaultCode[];
+};
+
+export type Route = {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** `/dids/:did/nonces`. Path values arrive percent-decoded. */
+  readonly path: string;
+  readonly operation: Operation;
+  /** `null`: the route takes no body. */
+  readonly bodyBytesMax: number | null;
+  /** Acknowledgements and health are served even when the node is over capacity. */
+  readonly lane: "normal" | "reserved";
+  /** How a `Fault` (also of the shell itself) is rendered. */
+  readonly faults: "problem" | "delivery";
+  /** What an `unavailable` store means here; routes that read the ledger say `chain_unavailable`. */
+  readonly unavailable?: "chain_unavailable" | "service_unavailable";
+  /** Headers of every answer of the route, refusals too. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The pace of a client, judged before its body is read: who is too fast gets nothing read. */
+  readonly pace?: (arrival: Pick<Call, "client" | "nowMs">) => Fault | null;
+  readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
+};
