@@ -178,7 +178,12 @@ async function composeSessions(config: Config, parts: NodeParts & { peers: Peers
     replay: stores.capability("relay.store", "replay"),
     endpoints: relay.public_endpoints,
     skewMs: relay.clock_skew,
-    limits: { ...sessionLimits, socketsMax: relay.sessions_max, sessionsPerDidMax: relay.recipient_sessions_max },
+    limits: {
+      ...sessionLimits,
+      socketsMax: relay.sessions_max,
+      sessionsPerDidMax: relay.recipient_sessions_max,
+      exemptLoopback: !relay.rate_limit_loopback,
+    },
     peers,
     now,
     log,

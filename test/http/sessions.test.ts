@@ -343,6 +343,15 @@ describe("bounds", () => {
     expect(statuses).toEqual([400, 400, 429]);
   });
 
+  test("hold for connections of this machine unless it is exempt", async () => {
+    const connects = { perSecond: 1, burst: 2, keysMax: 10 };
+    const { url } = await world({ sessions: { connects, exemptLoopback: true } });
+    const path = `${url}/ws/${encodeURIComponent(bob.did)}/phone`;
+    const statuses: number[] = [];
+    for (let i = 0; i < 4; i++) statuses.push((await fetch(path)).status);
+    expect(statuses).toEqual([400, 400, 400, 400]);
+  });
+
   test("hold for sockets that have proven nothing", async () => {
     const { url } = await world({ sessions: { unprovenMax: 2 } });
     const clients = [0, 1, 2].map(() => dial(sessionUrl(url, bob, "phone")));

@@ -29,6 +29,8 @@ export type SessionLimits = {
   readonly unackedBytesTotalMax: number;
   readonly idleSeconds: number;
   readonly connects: RateLimit;
+  /** Connections from this machine are not counted. */
+  readonly exemptLoopback: boolean;
 };
 
 export const sessionLimits: SessionLimits = {
@@ -42,6 +44,7 @@ export const sessionLimits: SessionLimits = {
   unackedBytesTotalMax: 256 * 1024 ** 2,
   idleSeconds: 60,
   connects: { perSecond: 5, burst: 50, keysMax: 65_536 },
+  exemptLoopback: false,
 };
 
 export type SessionParts = {

@@ -9,6 +9,7 @@
 import type { Did } from "../../../core/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/identity/document.ts";
+import { isLoopbackAddress } from "../../../core/message/address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
@@ -142,12 +143,8 @@ function createUpgrade(hub: Hub): Upgrade<SessionSocket> {
 async function admit(hub: Hub, request: Request, context: UpgradeContext): Promise<SessionSocket | Fault> {
   const target = parseSessionTarget(request.url);
   if (isFault(target)) return target;
-  const waitMs = hub.connects.take(clientKey(context.client), context.nowMs);
-  if (waitMs > 0) {
-    return fault("rate_limited", "too many connections from this address", {
-      retryAfterSeconds: Math.ceil(waitMs / 1_000),
-    });
-  }
+  const paced = paceClient(hub, context);
+  if (paced !== null) return paced;
   if (hub.closed) return fault("shutting_down", "the node is shutting down");
   const proven = bearsProof(request.headers);
   const full = hub.sockets.size + hub.opening >= hub.limits.socketsMax;
@@ -167,6 +164,15 @@ async function admit(hub: Hub, request: Request, context: UpgradeContext): Promi
     strays: 0,
     leave: () => undefined,
   };
+}
+
+function paceClient(hub: Hub, { client, nowMs }: UpgradeContext): Fault | null {
+  if (hub.limits.exemptLoopback && isLoopbackAddress(client)) return null;
+  const waitMs = hub.connects.take(clientKey(client), nowMs);
+  if (waitMs === 0) return null;
+  return fault("rate_limited", "too many connections from this address", {
+    retryAfterSeconds: Math.ceil(waitMs / 1_000),
+  });
 }
 
 async function proveHeaders(
