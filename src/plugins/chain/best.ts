@@ -18,7 +18,8 @@ export type BestOptions = {
 };
 
 export class BestBlocks {
-  private readonly known = new Map<string, Contents>();
+  /** The blocks of the last look. */
+  private known = new Map<string, Contents>();
   private wanted: string | null = null;
   private work: Promise<void> | null = null;
   private closing = false;
@@ -51,17 +52,18 @@ export class BestBlocks {
   private async look(hash: string): Promise<Map<string, Block>> {
     const session = this.options.link.session();
     const { head } = session;
-    for (const [known, { number }] of this.known) if (number <= head.number) this.known.delete(known);
+    const seen = new Map<string, Contents>();
     const marked = new Map<string, Block>();
     for (let at = hash, steps = 0; at !== head.hash && steps < blocksMax; steps++) {
       const contents = this.known.get(at) ?? (await readContents(session, at, head.surface));
       if (contents === null || contents.number <= head.number) break;
-      this.known.set(at, contents);
+      seen.set(at, contents);
       // The time of a block that may go again is not asked for: the finalized one's stands in.
       const block: Block = { number: contents.number, hash: at, timeMs: head.timeMs };
       for (const mark of contents.marks.keys()) marked.set(mark, block);
       at = contents.parentHash;
     }
+    this.known = seen;
     return marked;
   }
 

@@ -3,17 +3,11 @@
  * became of them.
  */
 import { type Block, StoreError } from "../../storage/contract.ts";
+import type { Header } from "./answers.ts";
 import { marksOf } from "./extrinsic.ts";
 import { storageKeys, u64Of } from "./keys.ts";
-import type { Header, Session } from "./session.ts";
+import type { Session } from "./session.ts";
 import type { DispatchFailure, Surface } from "./surface.ts";
-
-type SignedBlock = {
-  readonly block: {
-    readonly header: { readonly number: string; readonly parentHash: string };
-    readonly extrinsics: readonly string[];
-  };
-};
 
 export type Contents = Header & {
   /** Index of an extrinsic by each of its marks. */
@@ -22,17 +16,16 @@ export type Contents = Header & {
 
 /** `null` when the node has let go of the block's body. */
 export async function readContents(session: Session, hash: string, surface: Surface): Promise<Contents | null> {
-  const found = await session.ask<SignedBlock | null>("chain_getBlock", [hash]);
-  if (found === null) return null;
-  const { header, extrinsics } = found.block;
+  const block = await session.block(hash);
+  if (block === null) return null;
   const marks = new Map<string, number>();
-  for (const [index, text] of extrinsics.entries()) {
-    for (const mark of marksOf(Uint8Array.fromHex(text.slice(2)), surface.frame)) {
+  for (const [index, extrinsic] of block.extrinsics.entries()) {
+    for (const mark of marksOf(extrinsic, surface.frame)) {
       // Of several carriers of one call the first has the effect.
       if (!marks.has(mark)) marks.set(mark, index);
     }
   }
-  return { number: BigInt(header.number), parentHash: header.parentHash, marks };
+  return { ...block.header, marks };
 }
 
 export type Outcomes = {

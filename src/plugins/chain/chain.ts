@@ -14,8 +14,8 @@ const mebibyte = 1024 * 1024;
 const endpoint = z
   .string()
   .refine(
-    (text) => /^wss?:\/\/[^\s@]+$/.test(text) && URL.canParse(text),
-    "must be a ws:// or wss:// URL without credentials",
+    (text) => /^wss?:\/\/[^\s@#]+$/.test(text) && URL.canParse(text),
+    "must be a ws:// or wss:// URL without credentials and fragment",
   );
 const pallet = z.string().regex(/^[A-Z][A-Za-z0-9]{0,63}$/, "must be the name of a pallet, such as DidRegistry");
 const milliseconds = (min: number, max: number) => z.int().min(min).max(max);

@@ -25,7 +25,8 @@ import { faultOfFailure, lifeOver, lostSight, poolCodes, renewedTooOften } from 
 import type { Link } from "./link.ts";
 import type { Ended, Outbox, Pending, Wire } from "./outbox.ts";
 import type { Facts, Reader } from "./reader.ts";
-import { type Head, NodeRefusal, type Session } from "./session.ts";
+import type { Head, Session } from "./session.ts";
+import { NodeRefusal } from "./wire.ts";
 
 export type LaneLimits = {
   readonly pendingMax: number;
@@ -74,6 +75,9 @@ export class Lane {
   private nextSequence = 0n;
   /** Every finalized block up to this one was looked through for what is pending. */
   private scanned: bigint | null = null;
+  /** The head that is to be followed next, and the hash of the one that was followed to the end. */
+  private wanted: Head | null = null;
+  private followed = "";
   /** The last block that no node could show any more: what lies before it may have been missed. */
   private missed = -1n;
   private work: Promise<void> = Promise.resolve();
@@ -247,7 +251,7 @@ export class Lane {
     const session = this.sessionOrNull();
     if (session === null) return;
     // What was left for want of an answer is gone through again, also when no newer head comes.
-    if (this.scanned === null || this.scanned < session.head.number) this.onHead(session.head);
+    if (session.head.hash !== this.followed) this.onHead(session.head);
     const dueMs = performance.now() - this.options.limits.resendMs;
     this.sendWhere((entry) => (entry.sentAtMs ?? 0) < dueMs);
   }
@@ -302,7 +306,7 @@ export class Lane {
         ...(head.free === 0n && { hint: "the operator account has no funds" }),
       });
       if (refusal.code !== poolCodes.taken || entry.mayBeOut) return;
-      const next = Number(await link.session().ask<number>("system_accountNextIndex", [key.address]));
+      const next = await link.session().nextNonce(key.address);
       await this.renew(entry, head, this.freeNonce(head, Math.max(next, wire.nonce + 1)));
       return;
     }
@@ -337,8 +341,16 @@ export class Lane {
 
   // ----------------------------------------------------------------------------------------------- following
 
+  /** Of heads that come faster than they can be followed the newest counts. */
   onHead(head: Head): void {
-    void this.queued(() => this.follow(head));
+    const isAwaited = this.wanted !== null;
+    this.wanted = head;
+    if (isAwaited) return;
+    void this.queued(async () => {
+      const newest = this.wanted ?? head;
+      this.wanted = null;
+      if (newest.hash !== this.followed) await this.follow(newest);
+    });
   }
 
   /** One thing after another; what fails for want of an answer is done again with the next head. */
@@ -359,6 +371,7 @@ export class Lane {
   private async follow(head: Head): Promise<void> {
     if (this.entries.size === 0) {
       this.scanned = head.number;
+      this.followed = head.hash;
       return;
     }
     let oldest = head.number + 1n;
@@ -374,20 +387,21 @@ export class Lane {
     }
     if (this.scanned === null || this.scanned < head.number) this.scanned = head.number;
     await this.reconsider(head);
+    this.followed = head.hash;
     this.pump();
   }
 
   private async look(number: bigint, head: Head): Promise<void> {
     const session = this.options.link.session();
-    const hash = number === head.number ? head.hash : await session.ask<string>("chain_getBlockHash", [Number(number)]);
+    const hash = number === head.number ? head.hash : await session.hashAt(number);
     // A block's events are encoded by the runtime that its parent left.
-    const surface = await session.surfaceAt(await session.ask<string>("chain_getBlockHash", [Number(number) - 1]));
+    const surface = await session.surfaceAt(await session.hashAt(number - 1n));
     const contents = await readContents(session, hash, surface);
     if (contents === null) {
+      const isFirst = this.missed !== number - 1n;
       this.missed = number;
-      this.options.environment.log("warn", "the node no longer has a block that pending calls may lie in", {
-        block: String(number),
-      });
+      const text = "the node no longer has blocks that pending calls may lie in";
+      if (isFirst) this.options.environment.log("warn", text, { from: String(number) });
       return;
     }
     const found = [...contents.marks].flatMap(([mark, index]) => {

@@ -6,8 +6,9 @@
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type Head, Session, type SessionOptions, Unusable } from "./session.ts";
 import type { Surface } from "./surface.ts";
+import { nameOf } from "./wire.ts";
 
-export type LinkOptions = Omit<SessionOptions, "endpoint" | "genesis" | "surfaces" | "last"> & {
+export type LinkOptions = Omit<SessionOptions, "endpoint" | "genesis" | "surfaces" | "last" | "signal"> & {
   readonly endpoints: readonly string[];
   readonly genesis: string | null;
   readonly reconnectMsMax: number;
@@ -23,8 +24,8 @@ export type LinkEvents = {
 
 const firstPauseMs = 200;
 
-/** What may stand in a log: paths of endpoints can hold a provider's key. */
-const nameOf = (endpoint: string): string => new URL(endpoint).origin;
+/** How the use of an endpoint ended; `stoodMs` is `null` when it never began. */
+type Used = { readonly stoodMs: number | null; readonly reason: Unusable };
 
 export class Link {
   private current: Session | null = null;
@@ -32,7 +33,8 @@ export class Link {
   private shown: Head | null = null;
   private genesisHash: string | null;
   private readonly surfaces = new Map<string, Surface>();
-  private closing = false;
+  /** Aborted when the store closes. */
+  private readonly stop = new AbortController();
   private wake: () => void = () => {};
   private readonly firstRound = Promise.withResolvers<void>();
   private running: Promise<void> = Promise.resolve();
@@ -58,12 +60,12 @@ export class Link {
   }
 
   get closed(): boolean {
-    return this.closing;
+    return this.stop.signal.aborted;
   }
 
   /** The connection, or why there is none. */
   session(): Session & { readonly head: Head } {
-    if (this.closing) throw new StoreError("closed", "the store is closed");
+    if (this.closed) throw new StoreError("closed", "the store is closed");
     if (this.current?.head) return this.current as Session & { readonly head: Head };
     throw new StoreError("unavailable", this.trouble());
   }
@@ -85,21 +87,17 @@ export class Link {
   private async run(): Promise<void> {
     const { endpoints, log, reconnectMsMax } = this.options;
     let pauseMs = firstPauseMs;
-    while (!this.closing) {
+    while (!this.closed) {
       const reasons: Unusable[] = [];
       for (const endpoint of endpoints) {
-        if (this.closing) return;
-        const lost = await this.use(endpoint);
-        reasons.push(new Unusable(lost.reason.kind, `${nameOf(endpoint)}: ${lost.reason.message}`));
-        if (this.closing) return;
-        if (lost.stood) {
-          log("warn", "the connection to the chain is over", {
-            endpoint: nameOf(endpoint),
-            reason: lost.reason.message,
-          });
-          pauseMs = firstPauseMs;
-          this.reasons = reasons.slice(-1);
-        }
+        const { stoodMs, reason } = await this.use(endpoint);
+        if (this.closed) return;
+        reasons.push(new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`));
+        if (stoodMs === null) continue;
+        log("warn", "the connection to the chain is over", { endpoint: nameOf(endpoint), reason: reason.message });
+        this.reasons = reasons.slice(-1);
+        // A node that lets everybody in and throws them out again is asked as rarely as one that is gone.
+        if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
       }
       this.reasons = reasons;
       this.firstRound.resolve();
@@ -109,16 +107,27 @@ export class Link {
     }
   }
 
-  /** Uses one endpoint for as long as it lasts. */
-  private async use(endpoint: string): Promise<{ readonly stood: boolean; readonly reason: Unusable }> {
+  /** Uses one endpoint for as long as it lasts. Never throws: without this loop there is no connection ever again. */
+  private async use(endpoint: string): Promise<Used> {
     const { genesisHash: genesis, surfaces } = this;
-    let session: Session;
+    const { signal } = this.stop;
+    let session: Session | null = null;
     try {
-      session = await Session.open({ ...this.options, endpoint, genesis, surfaces, last: () => this.shown });
+      session = await Session.open({ ...this.options, endpoint, genesis, surfaces, signal, last: () => this.shown });
+      const beganMs = performance.now();
+      this.begin(session, endpoint);
+      const reason = await session.over.promise;
+      return { stoodMs: performance.now() - beganMs, reason };
     } catch (error) {
-      return { stood: false, reason: error instanceof Unusable ? error : new Unusable("gone", String(error)) };
+      const reason = error instanceof Unusable ? error : new Unusable("gone", String(error));
+      session?.end(reason);
+      return { stoodMs: null, reason };
+    } finally {
+      this.current = null;
     }
-    if (this.closing) session.end(new Unusable("gone", "the store is closing"));
+  }
+
+  private begin(session: Session, endpoint: string): void {
     this.genesisHash = session.genesis;
     session.onHead = (head) => this.show(head);
     session.onBest = (hash) => this.events.onBest(hash);
@@ -131,9 +140,6 @@ export class Link {
       block: String(session.head?.number),
     });
     this.events.onSession(session);
-    const reason = await session.over.promise;
-    this.current = null;
-    return { stood: true, reason };
   }
 
   private show(head: Head): void {
@@ -152,10 +158,8 @@ export class Link {
   }
 
   async close(): Promise<void> {
-    this.closing = true;
+    this.stop.abort();
     this.wake();
-    this.current?.end(new Unusable("gone", "the store is closing"));
-    this.current = null;
     this.firstRound.resolve();
     await this.running;
   }

@@ -142,14 +142,24 @@ export class Outbox {
   }
 
   private decode(sequence: bigint, bytes: Uint8Array): Pending {
-    const plain = JSON.parse(decodeUtf8(bytes) ?? "") as PlainPending;
+    const unreadable = new StoreError("corrupt", "the outbox holds an unreadable call");
+    const plain = parsePending(bytes);
+    if (plain === null) throw unreadable;
     const call = decodeLedgerCall(Uint8Array.fromHex(plain.call.slice(2)));
     const submission = this.submission(plain.txHash);
-    if (call === null || submission === null) throw new StoreError("corrupt", "the outbox holds an unreadable call");
+    if (call === null || submission === null) throw unreadable;
     const { mark, nonce, birth, specVersion, renewals } = plain;
     const extrinsic = Uint8Array.fromHex(plain.extrinsic.slice(2));
     const wire = { extrinsic, mark, nonce, birth: BigInt(birth), specVersion };
     return { sequence, call, submission, wire, renewals };
+  }
+}
+
+function parsePending(bytes: Uint8Array): PlainPending | null {
+  try {
+    return JSON.parse(decodeUtf8(bytes) ?? "") as PlainPending;
+  } catch {
+    return null;
   }
 }
 

@@ -96,11 +96,6 @@ export class Reader {
     });
     return answer;
   }
-
-  /** Nothing that was remembered may be answered any more. */
-  forget(): void {
-    this.memo.clear();
-  }
 }
 
 async function readFacts(

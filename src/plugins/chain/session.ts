@@ -3,11 +3,22 @@
  * the program needs; then it follows the heads. Every question has a limit of time; a node that leaves
  * one unanswered, or goes back behind a finalized block, is left.
  */
-import { WsProvider } from "@polkadot/api";
 import { encodeHex0x } from "../../core/bytes.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
+import {
+  blockOf,
+  countOf,
+  hashOf,
+  headerOf,
+  hexOf,
+  isSyncing,
+  type SignedBlock,
+  storageOf,
+  versionOf,
+} from "./answers.ts";
 import { readAccountState, storageKeys, u64Of } from "./keys.ts";
 import { type PalletNames, type RuntimeVersion, readSurface, type Surface } from "./surface.ts";
+import { NodeRefusal, Wire } from "./wire.ts";
 
 export type Finality = "finalized" | "best";
 
@@ -17,6 +28,8 @@ export type SessionOptions = {
   readonly names: PalletNames;
   readonly operator: Uint8Array;
   readonly requestMs: number;
+  /** Ends the connection, also while it is being opened. */
+  readonly signal: AbortSignal;
   readonly pollMs: number;
   /** The genesis that this store belongs to, once it is known. */
   readonly genesis: string | null;
@@ -34,16 +47,6 @@ export type Head = Block & {
   readonly free: bigint;
 };
 
-/** What a node answered instead of a result. */
-export class NodeRefusal extends Error {
-  constructor(
-    readonly code: number,
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
 /** Why a node can't be used: it differs from what is wanted, it is catching up, or it does not answer. */
 export class Unusable extends Error {
   constructor(
@@ -57,12 +60,13 @@ export class Unusable extends Error {
 /** A node that checks many extrinsics one after another answers late, and is no less alive for it. */
 const submitPatience = 6;
 
-export type Header = { readonly number: bigint; readonly parentHash: string };
+/** Runtimes that are remembered: blocks of more than two at a time are hardly ever looked at. */
+const surfacesMax = 8;
 
 export class Session {
   private constructor(
     private readonly options: SessionOptions,
-    private readonly provider: WsProvider,
+    private readonly wire: Wire,
     readonly genesis: string,
   ) {}
 
@@ -72,55 +76,62 @@ export class Session {
   /** Settles with the reason when the connection is over. */
   readonly over = Promise.withResolvers<Unusable>();
   private timer: ReturnType<typeof setInterval> | null = null;
-  private following: Promise<void> | null = null;
-  private again = false;
   private ended = false;
+  /** Reads the newest head. */
+  private readonly refresh = singly(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
+  private readonly best = singly(() => this.askBest());
 
   static async open(options: SessionOptions): Promise<Session> {
-    const { endpoint, requestMs } = options;
-    // No reconnecting and no cache of answers by the library: both are decided here.
-    const provider = new WsProvider(endpoint, false, {}, submitPatience * requestMs, 1);
+    const { endpoint, requestMs, signal } = options;
+    let wire: Wire | null = null;
     try {
-      await limited(connected(provider), requestMs, "no connection");
-      const genesis = String(await ask(provider, requestMs, ["chain_getBlockHash", [0]]));
+      wire = await Wire.open(endpoint, { waitMs: requestMs, signal });
+      const genesis = hashOf(await wire.ask("chain_getBlockHash", [0], requestMs));
       if (options.genesis !== null && genesis !== options.genesis) {
         throw new Unusable(
           "differs",
           `its chain begins with block ${genesis}, this store belongs to ${options.genesis}`,
         );
       }
-      const health = (await ask(provider, requestMs, ["system_health", []])) as { isSyncing?: boolean };
-      if (health.isSyncing === true) throw new Unusable("syncing", "the node is catching up with its chain");
-      const session = new Session(options, provider, genesis);
+      if (isSyncing(await wire.ask("system_health", [], requestMs)))
+        throw new Unusable("syncing", "the node is catching up with its chain");
+      const session = new Session(options, wire, genesis);
       await session.follow();
       await session.subscribe();
       return session;
     } catch (error) {
-      void provider.disconnect().catch(() => {});
-      throw error instanceof Unusable ? error : new Unusable("gone", messageOf(error));
+      wire?.close();
+      throw unusable(error);
     }
   }
 
-  get endpoint(): string {
-    return this.options.endpoint;
-  }
-
-  /** Asks the node. What it refuses to answer is `unavailable`; when it does not answer, the connection ends. */
-  async ask<T>(method: string, params: readonly unknown[]): Promise<T> {
+  /**
+   * Asks the node. What it refuses to answer is `unavailable`; when it does not answer, or says what `read`
+   * can't read, the connection ends.
+   */
+  private async ask<T>(method: string, params: readonly unknown[], read: (answer: unknown) => T): Promise<T> {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain is over");
+    let answer: unknown;
     try {
-      return (await ask(this.provider, this.options.requestMs, [method, params])) as T;
+      answer = await this.wire.ask(method, params, this.options.requestMs);
     } catch (error) {
       if (!(error instanceof NodeRefusal)) this.end(new Unusable("gone", messageOf(error)));
       throw new StoreError("unavailable", `the chain did not answer: ${messageOf(error)}`, { cause: error });
+    }
+    try {
+      return read(answer);
+    } catch (error) {
+      const reason = `its answer to ${method} can't be read: ${messageOf(error)}`;
+      this.end(new Unusable("gone", reason));
+      throw new StoreError("unavailable", reason, { cause: error });
     }
   }
 
   /** Hands in an extrinsic. An answer that does not come is no word about the connection; heads tell of that. */
   async submit(extrinsic: Uint8Array): Promise<void> {
-    const question = ["author_submitExtrinsic", [encodeHex0x(extrinsic)]] as const;
     try {
-      await ask(this.provider, submitPatience * this.options.requestMs, question);
+      const waitMs = submitPatience * this.options.requestMs;
+      await this.wire.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
     } catch (error) {
       if (error instanceof NodeRefusal) throw error;
       throw new StoreError("unavailable", `no word about an extrinsic: ${messageOf(error)}`, { cause: error });
@@ -130,70 +141,52 @@ export class Session {
   /** The values of several storage keys at one block, in one question; absent ones are `null`. */
   async values(keys: readonly Uint8Array[], block: string): Promise<(Uint8Array | null)[]> {
     const names = keys.map(encodeHex0x);
-    const sets = await this.ask<{ changes: [string, string | null][] }[]>("state_queryStorageAt", [names, block]);
-    if (sets.length === 0) throw new StoreError("unavailable", "the node does not know the block that was asked for");
-    const found = new Map(sets.flatMap(({ changes }) => changes));
-    return names.map((name) => {
-      const value = found.get(name);
-      return value === undefined || value === null ? null : Uint8Array.fromHex(value.slice(2));
-    });
+    const found = await this.ask("state_queryStorageAt", [names, block], storageOf);
+    if (found === null) throw new StoreError("unavailable", "the node does not know the block that was asked for");
+    return names.map((name) => found.get(name) ?? null);
   }
 
-  async header(hash: string): Promise<Header> {
-    const header = await this.ask<{ number: string; parentHash: string } | null>("chain_getHeader", [hash]);
-    if (header === null) throw new StoreError("unavailable", "the node does not know a block that it named");
-    return { number: BigInt(header.number), parentHash: header.parentHash };
+  /** The block of the present chain at a number. */
+  hashAt(number: bigint): Promise<string> {
+    return this.ask("chain_getBlockHash", [Number(number)], hashOf);
+  }
+
+  /** `null` when the node has let go of the block's body. */
+  block(hash: string): Promise<SignedBlock | null> {
+    return this.ask("chain_getBlock", [hash], blockOf);
+  }
+
+  /** The nonce after those of all calls that the node knows, in blocks or not. */
+  nextNonce(address: string): Promise<number> {
+    return this.ask("system_accountNextIndex", [address], countOf);
   }
 
   private async subscribe(): Promise<void> {
-    const heads = this.options.finality === "best" ? "NewHeads" : "FinalizedHeads";
-    const name = this.options.finality === "best" ? "newHead" : "finalizedHead";
-    await this.listen([`chain_${name}`, `chain_subscribe${heads}`], () => this.refresh());
-    await this.listen(["chain_newHead", "chain_subscribeNewHeads"], () => void this.best());
-    this.provider.on("disconnected", () => this.end(new Unusable("gone", "the connection was lost")));
+    const { finality, requestMs } = this.options;
+    const heads = finality === "best" ? "NewHeads" : "FinalizedHeads";
+    await this.wire.subscribe(`chain_subscribe${heads}`, this.refresh, requestMs);
+    await this.wire.subscribe("chain_subscribeNewHeads", this.best, requestMs);
+    void this.wire.over.then((reason) => this.end(new Unusable("gone", reason)));
     // The question itself tells that the node still answers; heads that were missed are found by it.
-    this.timer = setInterval(() => this.refresh(), this.options.pollMs);
+    if (!this.ended) this.timer = setInterval(this.refresh, this.options.pollMs);
   }
 
-  private listen([type, method]: readonly [string, string], heard: () => void): Promise<unknown> {
-    const subscribed = this.provider.subscribe(type, method, [], (error) => {
-      if (error === null) heard();
-    });
-    return limited(subscribed, this.options.requestMs, `no answer to ${method}`);
-  }
-
-  private async best(): Promise<void> {
+  private async askBest(): Promise<void> {
     try {
-      this.onBest(await this.ask<string>("chain_getBlockHash", []));
+      this.onBest(await this.ask("chain_getBlockHash", [], hashOf));
     } catch {
-      // The question has ended the connection; the loop that follows heads tells.
+      // The question has ended the connection, or the node would not answer; the finalized head tells.
     }
-  }
-
-  /** Reads the newest head; while it reads, further calls make it read once more. */
-  private refresh(): void {
-    if (this.following !== null) {
-      this.again = true;
-      return;
-    }
-    this.following = this.follow()
-      .catch((error: unknown) => this.end(error instanceof Unusable ? error : new Unusable("gone", messageOf(error))))
-      .finally(() => {
-        this.following = null;
-        if (!this.again) return;
-        this.again = false;
-        this.refresh();
-      });
   }
 
   private async follow(): Promise<void> {
     const { finality } = this.options;
     const asked = finality === "best" ? "chain_getBlockHash" : "chain_getFinalizedHead";
-    const hash = await this.ask<string>(asked, []);
+    const hash = await this.ask(asked, [], hashOf);
     if (this.ended || hash === this.head?.hash) return;
     const [header, version] = await Promise.all([
-      this.header(hash),
-      this.ask<RuntimeVersion>("state_getRuntimeVersion", [hash]),
+      this.ask("chain_getHeader", [hash], headerOf),
+      this.ask("state_getRuntimeVersion", [hash], versionOf),
     ]);
     const last = this.options.last();
     if (finality === "finalized" && last !== null && header.number < last.number) {
@@ -211,7 +204,7 @@ export class Session {
 
   /** What the runtime offers that stands after a block. */
   async surfaceAt(hash: string): Promise<Surface> {
-    return this.surfaceOf(await this.ask<RuntimeVersion>("state_getRuntimeVersion", [hash]), hash);
+    return this.surfaceOf(await this.ask("state_getRuntimeVersion", [hash], versionOf), hash);
   }
 
   private async surfaceOf(version: RuntimeVersion, hash: string): Promise<Surface> {
@@ -219,7 +212,7 @@ export class Session {
     const name = `${this.genesis}/${specVersion}/${transactionVersion}`;
     const known = this.options.surfaces.get(name);
     if (known !== undefined) return known;
-    const metadata = await this.ask<`0x${string}`>("state_getMetadata", [hash]);
+    const metadata = await this.ask("state_getMetadata", [hash], hexOf);
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
     const surface = readSurface(metadata, {
       version: { specVersion, transactionVersion },
@@ -229,7 +222,10 @@ export class Session {
     if (Array.isArray(surface)) {
       throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${surface.join("; ")}`);
     }
-    this.options.surfaces.set(name, surface);
+    const { surfaces } = this.options;
+    const [oldest] = surfaces.keys();
+    if (oldest !== undefined && surfaces.size >= surfacesMax) surfaces.delete(oldest);
+    surfaces.set(name, surface);
     return surface;
   }
 
@@ -237,42 +233,31 @@ export class Session {
     if (this.ended) return;
     this.ended = true;
     if (this.timer !== null) clearInterval(this.timer);
-    void this.provider.disconnect().catch(() => {});
+    this.wire.close();
     this.over.resolve(reason);
   }
 }
 
-function connected(provider: WsProvider): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  provider.on("connected", () => resolve());
-  provider.on("error", (error: unknown) => reject(error instanceof Error ? error : new Error("the connection failed")));
-  provider.on("disconnected", () => reject(new Error("the connection was refused")));
-  provider.connect().catch(reject);
-  return promise;
+/** Runs `work`, which never throws, one at a time; calls that come meanwhile make it run once more. */
+function singly(work: () => Promise<void>): () => void {
+  let isRunning = false;
+  let again = false;
+  const run = async (): Promise<void> => {
+    isRunning = true;
+    do {
+      again = false;
+      await work();
+    } while (again);
+    isRunning = false;
+  };
+  return () => {
+    if (isRunning) again = true;
+    else void run();
+  };
 }
 
-async function ask(
-  provider: WsProvider,
-  requestMs: number,
-  [method, params]: readonly [string, readonly unknown[]],
-): Promise<unknown> {
-  try {
-    return await limited(provider.send(method, [...params], false), requestMs, `no answer to ${method}`);
-  } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
-    throw typeof code === "number" ? new NodeRefusal(code, messageOf(error)) : error;
-  }
-}
-
-async function limited<T>(work: Promise<T>, ms: number, late: string): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`${late} within ${ms} ms`)), ms);
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
+const unusable = (error: unknown): Unusable =>
+  error instanceof Unusable ? error : new Unusable("gone", messageOf(error));
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

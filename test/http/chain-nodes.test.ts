@@ -1,0 +1,300 @@
+/**
+ * The chain driver's connection with nodes that misbehave: none of them ends the process, fills memory or
+ * the log, holds up the end of the program, or makes it tell what stands behind the host of an endpoint.
+ */
+import { afterEach, describe, expect, test } from "bun:test";
+import { createServer, type Socket } from "node:net";
+import { Lane } from "../../src/plugins/chain/lane.ts";
+import { Link, type LinkEvents } from "../../src/plugins/chain/link.ts";
+import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { Reader } from "../../src/plugins/chain/reader.ts";
+import { Session } from "../../src/plugins/chain/session.ts";
+import { NodeRefusal, Wire, withoutSecrets } from "../../src/plugins/chain/wire.ts";
+import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { StoreError } from "../../src/storage/contract.ts";
+import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "../support/chain-node.ts";
+import { identityOf, keyOf, setDocumentOf } from "../support/identity.ts";
+
+const opened: { readonly close: () => unknown }[] = [];
+afterEach(async () => {
+  for (const one of opened.splice(0).reverse()) await one.close();
+});
+
+function fakeNode(): FakeNode {
+  const node = openFakeNode();
+  opened.push(node);
+  return node;
+}
+
+async function wireTo(endpoint: string, waitMs = 1_000): Promise<Wire> {
+  const wire = await Wire.open(endpoint, { waitMs, signal: new AbortController().signal });
+  opened.push(wire);
+  return wire;
+}
+
+const textOf = (work: Promise<unknown>): Promise<string> => work.then(() => "answered", String);
+
+async function until(what: string, isSo: () => boolean): Promise<void> {
+  for (const end = Date.now() + 5_000; Date.now() < end; await Bun.sleep(5)) if (isSo()) return;
+  throw new Error(`waited too long for ${what}`);
+}
+
+function expectNoSecrets(text: string): void {
+  for (const secret of [...endpointSecrets, "apikey", "/v1"]) expect(text).not.toContain(secret);
+}
+
+const operator = new Uint8Array(32).fill(1);
+const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+
+function linkTo(endpoints: readonly string[], events: Partial<LinkEvents> = {}, requestMs = 1_000) {
+  const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
+  const link = new Link(
+    {
+      endpoints,
+      finality: "finalized",
+      names,
+      operator,
+      requestMs,
+      pollMs: 60_000,
+      reconnectMsMax: 10_000,
+      genesis: null,
+      log: (_, message, fields = {}) => logged.push({ message, fields }),
+    },
+    { onSession: () => {}, onHead: () => {}, onBest: () => {}, ...events },
+  );
+  opened.push(link);
+  return { link, logged };
+}
+
+describe("a connection to a node", () => {
+  const frames: readonly (readonly [string, string | Uint8Array])[] = [
+    ["no JSON", "certainly not"],
+    ["a list", "[]"],
+    ["nothing", "null"],
+    ["a number", "7"],
+    ["bytes", Uint8Array.of(0x7b, 0x7d)],
+  ];
+  test.each(frames)("is ended by a frame that is %s, which throws nowhere else", async (_, frame) => {
+    const node = fakeNode();
+    node.answer = () => ({ frame });
+    const wire = await wireTo(node.endpoint);
+    expect(await textOf(wire.ask("system_health", [], 1_000))).toContain("no JSON-RPC");
+    expect(await wire.over).toContain("no JSON-RPC");
+    await until("the node to lose it", () => node.standing === 0);
+  });
+
+  test("passes over news of nothing and answers to nobody", async () => {
+    const node = fakeNode();
+    const strays = [
+      '{"method":"x"}',
+      '{"method":"x","params":null}',
+      '{"method":"x","params":{"subscription":[]}}',
+      '{"id":99}',
+      "{}",
+    ];
+    const wire = await wireTo(node.endpoint);
+    for (const frame of strays) {
+      node.answer = () => ({ frame });
+      expect(await textOf(wire.ask("lost", [], 30))).toContain("no answer to lost");
+    }
+    node.answer = () => null;
+    expect(await wire.ask("chain_getFinalizedHead", [], 1_000)).toBe(blockHash(6));
+  });
+
+  test("tells a refusal by its code, and an answer with neither result nor error is no result", async () => {
+    const node = fakeNode();
+    const wire = await wireTo(node.endpoint);
+    node.answer = ({ id }) => ({
+      frame: JSON.stringify({ id, error: { code: 1010, message: "Invalid", data: { custom: 4 } } }),
+    });
+    const refusal = await wire.ask("author_submitExtrinsic", [], 1_000).catch((error: unknown) => error);
+    expect(refusal).toBeInstanceOf(NodeRefusal);
+    expect(refusal).toMatchObject({ code: 1010, message: 'Invalid: {"custom":4}' });
+    node.answer = ({ id }) => ({ frame: JSON.stringify({ id }) });
+    expect(await wire.ask("anything", [], 1_000)).toBeUndefined();
+  });
+
+  test("is dropped at once when the node has fallen silent, and opening one ends in time or on command", async () => {
+    const sockets = new Set<Socket>();
+    const silent = createServer((socket) => {
+      sockets.add(socket);
+      socket.on("close", () => sockets.delete(socket)).on("error", () => {});
+      socket.resume();
+    });
+    await new Promise<void>((done) => silent.listen(0, "127.0.0.1", done));
+    opened.push({ close: () => new Promise((done) => silent.close(done)) });
+    const address = silent.address();
+    const endpoint = `ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
+    expect(await textOf(wireTo(endpoint, 50))).toContain("no connection within 50 ms");
+    await until("the socket to be gone", () => sockets.size === 0);
+    const { link } = linkTo([endpoint], {}, 60_000);
+    link.start();
+    await until("the opening", () => sockets.size === 1);
+    await link.close();
+    await until("the socket to be gone", () => sockets.size === 0);
+  });
+});
+
+describe("what stands behind the host of an endpoint", () => {
+  test("is in no error of a connection", async () => {
+    const node = fakeNode();
+    const [path, key] = endpointSecrets;
+    const plain = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("no", { status: 401 }) });
+    opened.push({ close: () => plain.stop(true) });
+    const other = (scheme: string, port: number | undefined) =>
+      `${scheme}://127.0.0.1:${port}/v1/${path}?apikey=${key}`;
+    for (const endpoint of [other("ws", 1), other("ws", plain.port), other("wss", plain.port)]) {
+      const text = await textOf(wireTo(endpoint));
+      expect(text).toContain("Error");
+      expectNoSecrets(text);
+    }
+    const wire = await wireTo(node.endpoint);
+    node.answer = ({ id }) => ({
+      frame: JSON.stringify({
+        id,
+        error: { code: 7, message: `not for ${key} at /v1/${path}?apikey=${key}`, data: node.endpoint },
+      }),
+    });
+    const refusal = await textOf(wire.ask("system_health", [], 1_000));
+    expect(refusal).toContain("not for");
+    expectNoSecrets(refusal);
+    node.answer = () => "cut";
+    expectNoSecrets(await textOf(wire.ask("system_health", [], 1_000)));
+    expectNoSecrets(await wire.over);
+  });
+
+  test("is taken out of a text whole, in parts and decoded, and words around it stay", () => {
+    const clean = withoutSecrets("wss://node.example/rpc/p%40ssword?k=abcdefgh&x=1");
+    expect(clean("p@ssword p%40ssword abcdefgh k=abcdefgh /rpc/p%40ssword?k=abcdefgh&x=1 rpc 1")).not.toMatch(
+      /ssword|abcd/,
+    );
+    expect(clean("failed: wss://node.example/rpc/p%40ssword?k=abcdefgh&x=1")).toBe("failed: wss://node.example");
+    expect(clean("x".repeat(1_000)).length).toBeLessThan(400);
+    expect(withoutSecrets("ws://127.0.0.1:9944")("no answer from ws://127.0.0.1:9944/")).toBe(
+      "no answer from ws://127.0.0.1:9944",
+    );
+  });
+
+  test("is neither in the log nor in the reason that answers give", async () => {
+    const node = fakeNode();
+    const { link, logged } = linkTo([node.endpoint, "ws://127.0.0.1:1/v1/0123456789abcdef?apikey=fedcba98"]);
+    link.start();
+    await link.tried();
+    node.answer = () => "cut";
+    expect(await textOf(link.session().hashAt(1n))).toContain("did not answer");
+    await until("the next round", () => logged.some(({ message }) => message === "the chain can't be reached"));
+    expect(link.trouble()).toContain(new URL(node.endpoint).origin);
+    expectNoSecrets(link.trouble() + JSON.stringify(logged));
+  });
+});
+
+describe("the way to the chain", () => {
+  test("leaves a node whose answer can't be read, and calls that unavailable", async () => {
+    const wrong: readonly (readonly [string, unknown])[] = [
+      ["state_queryStorageAt", {}],
+      ["state_queryStorageAt", [{ changes: [["0x00", "0x0"]] }]],
+      ["state_queryStorageAt", [{ changes: 7 }]],
+    ];
+    for (const [method, result] of wrong) {
+      const node = fakeNode();
+      const { signal } = new AbortController();
+      const session = await Session.open({
+        endpoint: node.endpoint,
+        finality: "finalized",
+        names,
+        operator,
+        requestMs: 1_000,
+        pollMs: 60_000,
+        signal,
+        genesis: null,
+        surfaces: new Map(),
+        last: () => null,
+      });
+      node.answer = (asked) => (asked.method === method ? { frame: JSON.stringify({ id: asked.id, result }) } : null);
+      const error = await session.values([operator], blockHash(6)).catch((thrown: unknown) => thrown);
+      expect(error).toBeInstanceOf(StoreError);
+      expect(error).toMatchObject({ code: "unavailable" });
+      expect((await session.over.promise).message).toContain(`its answer to ${method} can't be read`);
+      await until("the end of the connection", () => node.standing === 0);
+    }
+  });
+
+  test("asks a node that lets everybody in and throws them out again less and less often", async () => {
+    const node = fakeNode();
+    const { link, logged } = linkTo([node.endpoint], {
+      onSession: () => {
+        node.answer = () => "cut";
+        void link
+          .session()
+          .hashAt(1n)
+          .catch(() => {
+            node.answer = () => null;
+          });
+      },
+    });
+    link.start();
+    const pauses = () => logged.flatMap(({ fields }) => ("pauseMs" in fields ? [fields["pauseMs"]] : []));
+    await until("three rounds", () => pauses().length >= 3);
+    expect(pauses().slice(0, 3)).toEqual([200, 400, 800]);
+  });
+
+  test("goes on when whoever is told of a connection fails", async () => {
+    const node = fakeNode();
+    let told = 0;
+    const { link } = linkTo([node.endpoint], {
+      onSession: () => {
+        if (told++ === 0) throw new Error("a bug");
+      },
+    });
+    link.start();
+    await until("another connection", () => told === 2);
+    expect(await link.session().hashAt(6n)).toBe(blockHash(6));
+    expect(node.standing).toBe(1);
+  });
+});
+
+test("a lane looks every block through once, however slowly a node shows them", async () => {
+  const node = fakeNode();
+  node.answer = async ({ method }) => {
+    if (method === "chain_getBlock") await Bun.sleep(60);
+    return null;
+  };
+  const person = identityOf("slow");
+  const call = setDocumentOf(person, { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
+  const table = openMemoryTable({ bytesMax: 1 << 20 });
+  const outbox = new Outbox(table, table, { retainedMs: 1_000, retainedMax: 10 });
+  await outbox.keep({
+    sequence: 0n,
+    call,
+    submission: {
+      txHash: blockHash(99),
+      did: person.did,
+      call: call.name,
+      label: "x",
+      state: "pending",
+      reason: null,
+      block: null,
+      submittedAtMs: 0,
+    },
+    wire: { extrinsic: new Uint8Array(3), mark: "none", nonce: null, birth: 0n, specVersion: 1 },
+    renewals: 0,
+  });
+  const { link } = linkTo([node.endpoint], { onSession: () => lane.resume(), onHead: (head) => lane.onHead(head) });
+  const key = { publicKey: operator, scheme: 1, sign: keyOf("operator").sign, address: "x" } as const;
+  const lane = new Lane({
+    link,
+    reader: new Reader(link),
+    outbox,
+    key,
+    limits: { pendingMax: 10, inFlightMax: 10, resendMs: 50, lifetimeBlocks: 64 },
+    environment: { now: Date.now, log: () => {} },
+    watchBest: false,
+  });
+  lane.start();
+  link.start();
+  opened.push({ close: () => link.close().then(() => lane.close()) });
+  await until("all blocks", () => node.seen.get("chain_getBlock") === 6);
+  await Bun.sleep(400);
+  expect(node.seen.get("chain_getBlock")).toBe(6);
+  expect(lane.submission(blockHash(99))?.state).toBe("pending");
+});
