@@ -137,6 +137,21 @@ describe("text formats", () => {
     });
   }
 
+  test("numbers in texts show a pattern too, which takes what the format takes", () => {
+    for (const [schema, most] of [
+      [shared.u64Text, 2n ** 64n - 1n],
+      [shared.u128Text, 2n ** 128n - 1n],
+    ] as const) {
+      const pattern = new RegExp(schema.pattern ?? "^$");
+      for (const text of ["0", "10", String(most)]) {
+        expect(text).toMatch(pattern);
+        expect(compileShape(schema)(text)).toBe(text);
+      }
+      for (const text of ["", "01", "-1", "1e3", "0x1"]) expect(text).not.toMatch(pattern);
+      expect(pointersOf(compileShape(schema)(String(most + 1n)))).toEqual([""]);
+    }
+  });
+
   test("valid_until is text or a safe integer", () => {
     for (const value of ["1893456000000", 1_893_456_000_000, 0])
       expect(isFault(parseUpdate({ ...updateExample(), valid_until: value }))).toBe(false);

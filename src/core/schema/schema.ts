@@ -164,9 +164,17 @@ export const didText = Type.String({
   examples: [exampleDid],
 });
 export const didUrlText = Type.String({ description: "<did>#<fragment>", examples: [`${exampleDid}#k1`] });
-export const u64Text = Type.String({ format: "u64", description: "unsigned 64-bit number as text", examples: ["0"] });
+/** What other tools understand of the formats `u64` and `u128`, which are our own. */
+const unsignedPattern = "^(0|[1-9][0-9]*)$";
+export const u64Text = Type.String({
+  format: "u64",
+  pattern: unsignedPattern,
+  description: "unsigned 64-bit number as text",
+  examples: ["0"],
+});
 export const u128Text = Type.String({
   format: "u128",
+  pattern: unsignedPattern,
   description: "unsigned 128-bit number as text",
   examples: ["0"],
 });
