@@ -4,7 +4,7 @@
  */
 import type { Command } from "commander";
 import { firstDocument, register, settleRegistration } from "../client/client.ts";
-import { orNull } from "../client/http.ts";
+import { ClientError, orNull } from "../client/http.ts";
 import { createIdentity, type Identity, listIdentities, loadIdentity, saveNewIdentity } from "../client/keys.ts";
 import { isDid } from "../core/did.ts";
 import {
@@ -146,11 +146,15 @@ async function showStatus(session: Session, target: string | undefined, flags: R
 }
 
 async function listNames(session: Session): Promise<void> {
-  const identities = [];
+  const identities: { name: string; did: string | null; problem?: string }[] = [];
   for (const name of await listIdentities(session.keysFolder)) {
-    const { did } = await loadIdentity(session.keysFolder, name);
-    identities.push({ name, did });
+    try {
+      identities.push({ name, did: (await loadIdentity(session.keysFolder, name)).did });
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      identities.push({ name, did: null, problem: error.message });
+    }
   }
-  const lines = identities.map(({ name, did }) => `${name} ${did}`);
+  const lines = identities.map(({ name, did, problem }) => `${name} ${did ?? problem}`);
   session.report.result({ identities }, lines.join("\n") || `no identity in ${session.keysFolder}`);
 }

@@ -33,7 +33,9 @@ async function askReadiness(url: string): Promise<{ readonly ready: boolean; rea
       signal: AbortSignal.timeout(askTimeoutMs),
       proxy: false,
     });
-    return { ready: response.ok, text: (await response.text()).slice(0, 4_096) };
+    const text = (await response.text()).slice(0, 4_096).trim();
+    if (text.startsWith("{")) return { ready: response.ok, text };
+    return { ready: false, text: `${url} answered ${response.status} without JSON: is that the address of a node?` };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     return { ready: false, text: `${url}: ${reason}` };

@@ -137,7 +137,7 @@ async function readJson(response: Response): Promise<unknown> {
     throw new ClientError(
       "unreadable",
       "unreadable",
-      `${response.url} answered ${response.status} without JSON`,
+      `${response.url} answered ${response.status} without JSON: is that the address of a node?`,
       extra,
     );
   }

@@ -401,7 +401,7 @@ class Chain implements EmbeddedLedger {
     } catch (error) {
       if (error instanceof StoreError && error.code !== "corrupt") throw error;
       const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-      this.options.log("error", "a call could not be applied", { txHash: entry.txHash, error: text });
+      this.options.log("error", "a call could not be applied", { tx_hash: entry.txHash, error: text });
       return fault("internal_error", "the call could not be applied");
     }
   }

@@ -151,6 +151,31 @@ describe("a number or a duration that is none is refused before anything is done
   });
 });
 
+test("an address where something else answers is told as such", async () => {
+  const page = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response("<p>Welcome</p>") });
+  const elsewhere = `http://127.0.0.1:${page.port}`;
+  const health = await waypost("health", elsewhere);
+  const show = await waypost("did", "show", "did:svc:1111111111111111", "--url", elsewhere);
+  await page.stop(true);
+  for (const { code, stderr } of [health, show]) {
+    expect([code, stderr.includes("is that the address of a node?")]).toEqual([1, true]);
+  }
+});
+
+test("one key file that can't be read hides no other", async () => {
+  const keys = join(cwd, "some-keys");
+  expect((await waypost("did", "create", "--name", "dora", "--no-wait", "--keys", keys)).code).toBe(0);
+  writeFileSync(join(keys, "broken.json"), "{", { mode: 0o600 });
+  const { code, stdout } = await waypost("did", "list", "--keys", keys, "--json");
+  expect([code, JSON.parse(stdout).identities]).toEqual([
+    0,
+    [
+      { name: "broken", did: null, problem: expect.stringContaining("broken.json") },
+      { name: "dora", did: expect.stringMatching(/^did:svc:/) },
+    ],
+  ]);
+});
+
 test("looking at a store that is not there says so and makes none", async () => {
   const { code, stdout, stderr } = await waypost("storage", "stats", "--config", "taken.toml");
   expect([code, stdout, stderr.includes("holds no store yet")]).toEqual([1, "", true]);

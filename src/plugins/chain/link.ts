@@ -101,7 +101,7 @@ export class Link {
       }
       this.reasons = reasons;
       this.firstRound.resolve();
-      log("warn", "the chain can't be reached", { reason: this.trouble(), pauseMs });
+      log("warn", "the chain can't be reached", { reason: this.trouble(), pause_ms: pauseMs });
       await this.pause(pauseMs * (0.75 + Math.random() / 2));
       pauseMs = Math.min(pauseMs * 2, reconnectMsMax);
     }
