@@ -23,6 +23,7 @@ import {
 import { faultOfFailure } from "../../src/plugins/chain/faults.ts";
 import { readAccountState, storageKeys } from "../../src/plugins/chain/keys.ts";
 import { Outbox, type Pending } from "../../src/plugins/chain/outbox.ts";
+import { singly } from "../../src/plugins/chain/singly.ts";
 import { readSurface, type Surface } from "../../src/plugins/chain/surface.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
@@ -56,6 +57,25 @@ const removal: LedgerCall = {
   signerKeyId: "root",
 };
 
+test("work that is called for at any moment of a run is done once more, one at a time", async () => {
+  for (let moment = 0; moment < 16; moment++) {
+    let [news, seen, running, most] = [1, 0, 0, 0];
+    const call = singly(async () => {
+      most = Math.max(most, ++running);
+      await null;
+      seen = news;
+      running--;
+    });
+    call();
+    for (let tick = 0; tick < moment; tick++) await null;
+    news = 2;
+    call();
+    call();
+    await Bun.sleep(0);
+    expect([moment, seen, most]).toEqual([moment, 2, 1]);
+  }
+});
+
 describe("options", () => {
   const least = { endpoints: ["ws://127.0.0.1:9944"], operator_key_file: "key", outbox: "outbox" };
 
@@ -72,6 +92,7 @@ describe("options", () => {
     ["no endpoint", { endpoints: [] }, "endpoints"],
     ["an endpoint of another protocol", { endpoints: ["http://node"] }, "endpoints.0"],
     ["credentials in an endpoint", { endpoints: ["ws://a:b@node"] }, "endpoints.0"],
+    ["a fragment in an endpoint", { endpoints: ["ws://node/#key"] }, "endpoints.0"],
     ["a key in the configuration", { operator_seed: "//Alice" }, "operator_seed"],
     ["a life that is no power of two", { lifetime_blocks: 60 }, "lifetime_blocks"],
     ["more calls in flight than a pool takes of one account", { in_flight_max: 257 }, "in_flight_max"],

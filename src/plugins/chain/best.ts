@@ -5,6 +5,7 @@
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type Contents, readContents } from "./blocks.ts";
 import type { Link } from "./link.ts";
+import { singly } from "./singly.ts";
 
 const blocksMax = 32;
 
@@ -20,31 +21,25 @@ export type BestOptions = {
 export class BestBlocks {
   /** The blocks of the last look. */
   private known = new Map<string, Contents>();
-  private wanted: string | null = null;
-  private work: Promise<void> | null = null;
+  private best = "";
   private closing = false;
+  private readonly follow = singly(() => this.lookAtBest());
 
   constructor(private readonly options: BestOptions) {}
 
   onBest(hash: string): void {
-    if (this.closing) return;
-    this.wanted = hash;
-    this.work ??= this.follow().finally(() => {
-      this.work = null;
-    });
+    this.best = hash;
+    if (!this.closing) this.follow();
   }
 
-  private async follow(): Promise<void> {
-    while (this.wanted !== null && !this.closing) {
-      const hash = this.wanted;
-      this.wanted = null;
-      if (!this.options.isWanted()) continue;
-      try {
-        this.options.onMarks(await this.look(hash));
-      } catch (error) {
-        if (error instanceof StoreError) continue;
-        this.options.log("warn", "a best block can't be read", { error: String(error) });
-      }
+  private async lookAtBest(): Promise<void> {
+    if (this.closing || !this.options.isWanted()) return;
+    try {
+      const marks = await this.look(this.best);
+      if (!this.closing) this.options.onMarks(marks);
+    } catch (error) {
+      if (error instanceof StoreError) return;
+      this.options.log("warn", "a best block can't be read", { error: String(error) });
     }
   }
 
@@ -67,8 +62,7 @@ export class BestBlocks {
     return marked;
   }
 
-  async close(): Promise<void> {
+  close(): void {
     this.closing = true;
-    await this.work;
   }
 }

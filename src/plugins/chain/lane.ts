@@ -470,7 +470,8 @@ export class Lane {
   async close(): Promise<void> {
     this.closing = true;
     if (this.timer !== null) clearInterval(this.timer);
-    await Promise.allSettled([...this.taking, this.work, this.best.close()]);
+    this.best.close();
+    await Promise.allSettled([...this.taking, this.work]);
   }
 }
 

@@ -17,6 +17,7 @@ import {
   versionOf,
 } from "./answers.ts";
 import { readAccountState, storageKeys, u64Of } from "./keys.ts";
+import { singly } from "./singly.ts";
 import { type PalletNames, type RuntimeVersion, readSurface, type Surface } from "./surface.ts";
 import { NodeRefusal, Wire } from "./wire.ts";
 
@@ -236,24 +237,6 @@ export class Session {
     this.wire.close();
     this.over.resolve(reason);
   }
-}
-
-/** Runs `work`, which never throws, one at a time; calls that come meanwhile make it run once more. */
-function singly(work: () => Promise<void>): () => void {
-  let isRunning = false;
-  let again = false;
-  const run = async (): Promise<void> => {
-    isRunning = true;
-    do {
-      again = false;
-      await work();
-    } while (again);
-    isRunning = false;
-  };
-  return () => {
-    if (isRunning) again = true;
-    else void run();
-  };
 }
 
 const unusable = (error: unknown): Unusable =>

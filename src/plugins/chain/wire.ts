@@ -69,7 +69,7 @@ export class Wire {
   /** Throws when there is no connection within `waitMs`. An aborted `signal` ends it at any time. */
   static async open(endpoint: string, { waitMs, signal }: { waitMs: number; signal: AbortSignal }): Promise<Wire> {
     signal.throwIfAborted();
-    const wire = new Wire(new WebSocket(endpoint), endpoint);
+    const wire = new Wire(socketTo(endpoint), endpoint);
     const abort = () => wire.close();
     signal.addEventListener("abort", abort);
     void wire.over.then(() => signal.removeEventListener("abort", abort));
@@ -151,6 +151,15 @@ export class Wire {
     this.subscriptions.clear();
     drop(this.socket);
     this.ended.resolve(reason);
+  }
+}
+
+function socketTo(endpoint: string): WebSocket {
+  try {
+    return new WebSocket(endpoint);
+  } catch {
+    // What is thrown holds the whole address.
+    throw new Error("the endpoint is no address of a WebSocket");
   }
 }
 
