@@ -233,7 +233,7 @@ describe("the way to the chain", () => {
       },
     });
     link.start();
-    const pauses = () => logged.flatMap(({ fields }) => ("pauseMs" in fields ? [fields["pauseMs"]] : []));
+    const pauses = () => logged.flatMap(({ fields }) => ("pause_ms" in fields ? [fields["pause_ms"]] : []));
     await until("three rounds", () => pauses().length >= 3);
     expect(pauses().slice(0, 3)).toEqual([200, 400, 800]);
   });
