@@ -24,14 +24,6 @@ export function parseTtl(text: string): string {
   return text;
 }
 
-const countMax = 2 ** 32 - 1;
-
-export function parseCount(text: string): number {
-  const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (!(value <= countMax)) throw new InvalidArgumentError("a whole number");
-  return value;
-}
-
 export function parseBetween(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
@@ -39,6 +31,9 @@ export function parseBetween(min: number, max: number): (text: string) => number
     return value;
   };
 }
+
+/** As large as any number of the wire: a u32. */
+export const parseCount = parseBetween(0, 2 ** 32 - 1);
 
 /** An unsigned integer that may be larger than a number holds exactly: kept as text. */
 export function parseAmount(text: string): string {
