@@ -132,7 +132,8 @@ describe("relations", () => {
     expect(with_(`[limits]\nchunk_bytes_max = "17MiB"`)).toEqual(["limits.chunk_bytes_max"]);
     expect(with_(`[limits]\nunchunked_bytes_max = "26MiB"`)).toEqual(["limits.unchunked_bytes_max"]);
     expect(with_(`[limits]\nttl_default = "72h"`)).toEqual(["limits.ttl_default"]);
-    expect(with_(`[server]\nbody_bytes_in_flight = "20MiB"`)).toEqual(["server.body_bytes_in_flight"]);
+    expect(with_(`[server]\nbody_bytes_in_flight = "49MiB"`)).toEqual(["server.body_bytes_in_flight"]);
+    expect(with_(`[server]\nbody_bytes_in_flight = "50MiB"`)).toEqual([]);
   });
 
   test("unsigned updates need listeners that only this machine reaches", () => {
