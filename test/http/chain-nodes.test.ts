@@ -6,12 +6,12 @@ import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Socket } from "node:net";
 import { Lane } from "../../src/plugins/chain/lane.ts";
 import { Link, type LinkEvents } from "../../src/plugins/chain/link.ts";
-import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { Outbox, type Wire } from "../../src/plugins/chain/outbox.ts";
 import { Reader } from "../../src/plugins/chain/reader.ts";
+import { NodeRefusal, Rpc, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
 import { Session } from "../../src/plugins/chain/session.ts";
-import { NodeRefusal, Wire, withoutSecrets } from "../../src/plugins/chain/wire.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
-import { StoreError } from "../../src/storage/contract.ts";
+import { StoreError, type Submission } from "../../src/storage/contract.ts";
 import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "../support/chain-node.ts";
 import { identityOf, keyOf, setDocumentOf } from "../support/identity.ts";
 
@@ -26,10 +26,10 @@ function fakeNode(): FakeNode {
   return node;
 }
 
-async function wireTo(endpoint: string, waitMs = 1_000): Promise<Wire> {
-  const wire = await Wire.open(endpoint, { waitMs, signal: new AbortController().signal });
-  opened.push(wire);
-  return wire;
+async function rpcTo(endpoint: string, waitMs = 1_000): Promise<Rpc> {
+  const rpc = await Rpc.open(endpoint, { waitMs, signal: new AbortController().signal });
+  opened.push(rpc);
+  return rpc;
 }
 
 const textOf = (work: Promise<unknown>): Promise<string> => work.then(() => "answered", String);
@@ -73,13 +73,15 @@ describe("a connection to a node", () => {
     ["nothing", "null"],
     ["a number", "7"],
     ["bytes", Uint8Array.of(0x7b, 0x7d)],
+    ["news under a name that is no text", '{"method":"x","params":{"subscription":{"toString":1,"valueOf":1}}}'],
+    ["a refusal without a text", '{"id":1,"error":{"code":1,"message":{"toString":1,"valueOf":1}}}'],
   ];
   test.each(frames)("is ended by a frame that is %s, which throws nowhere else", async (_, frame) => {
     const node = fakeNode();
     node.answer = () => ({ frame });
-    const wire = await wireTo(node.endpoint);
-    expect(await textOf(wire.ask("system_health", [], 1_000))).toContain("no JSON-RPC");
-    expect(await wire.over).toContain("no JSON-RPC");
+    const rpc = await rpcTo(node.endpoint);
+    expect(await textOf(rpc.ask("system_health", [], 1_000))).toContain("no JSON-RPC");
+    expect(await rpc.over).toContain("no JSON-RPC");
     await until("the node to lose it", () => node.standing === 0);
   });
 
@@ -92,26 +94,26 @@ describe("a connection to a node", () => {
       '{"id":99}',
       "{}",
     ];
-    const wire = await wireTo(node.endpoint);
+    const rpc = await rpcTo(node.endpoint);
     for (const frame of strays) {
       node.answer = () => ({ frame });
-      expect(await textOf(wire.ask("lost", [], 30))).toContain("no answer to lost");
+      expect(await textOf(rpc.ask("lost", [], 30))).toContain("no answer to lost");
     }
     node.answer = () => null;
-    expect(await wire.ask("chain_getFinalizedHead", [], 1_000)).toBe(blockHash(6));
+    expect(await rpc.ask("chain_getFinalizedHead", [], 1_000)).toBe(blockHash(6));
   });
 
   test("tells a refusal by its code, and an answer with neither result nor error is no result", async () => {
     const node = fakeNode();
-    const wire = await wireTo(node.endpoint);
+    const rpc = await rpcTo(node.endpoint);
     node.answer = ({ id }) => ({
       frame: JSON.stringify({ id, error: { code: 1010, message: "Invalid", data: { custom: 4 } } }),
     });
-    const refusal = await wire.ask("author_submitExtrinsic", [], 1_000).catch((error: unknown) => error);
+    const refusal = await rpc.ask("author_submitExtrinsic", [], 1_000).catch((error: unknown) => error);
     expect(refusal).toBeInstanceOf(NodeRefusal);
     expect(refusal).toMatchObject({ code: 1010, message: 'Invalid: {"custom":4}' });
     node.answer = ({ id }) => ({ frame: JSON.stringify({ id }) });
-    expect(await wire.ask("anything", [], 1_000)).toBeUndefined();
+    expect(await rpc.ask("anything", [], 1_000)).toBeUndefined();
   });
 
   test("is dropped at once when the node has fallen silent, and opening one ends in time or on command", async () => {
@@ -125,7 +127,7 @@ describe("a connection to a node", () => {
     opened.push({ close: () => new Promise((done) => silent.close(done)) });
     const address = silent.address();
     const endpoint = `ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
-    expect(await textOf(wireTo(endpoint, 50))).toContain("no connection within 50 ms");
+    expect(await textOf(rpcTo(endpoint, 50))).toContain("no connection within 50 ms");
     await until("the socket to be gone", () => sockets.size === 0);
     const { link } = linkTo([endpoint], {}, 60_000);
     link.start();
@@ -144,23 +146,23 @@ describe("what stands behind the host of an endpoint", () => {
     const other = (scheme: string, port: number | undefined) =>
       `${scheme}://127.0.0.1:${port}/v1/${path}?apikey=${key}`;
     for (const endpoint of [other("ws", 1), other("ws", plain.port), other("wss", plain.port)]) {
-      const text = await textOf(wireTo(endpoint));
+      const text = await textOf(rpcTo(endpoint));
       expect(text).toContain("Error");
       expectNoSecrets(text);
     }
-    const wire = await wireTo(node.endpoint);
+    const rpc = await rpcTo(node.endpoint);
     node.answer = ({ id }) => ({
       frame: JSON.stringify({
         id,
         error: { code: 7, message: `not for ${key} at /v1/${path}?apikey=${key}`, data: node.endpoint },
       }),
     });
-    const refusal = await textOf(wire.ask("system_health", [], 1_000));
+    const refusal = await textOf(rpc.ask("system_health", [], 1_000));
     expect(refusal).toContain("not for");
     expectNoSecrets(refusal);
     node.answer = () => "cut";
-    expectNoSecrets(await textOf(wire.ask("system_health", [], 1_000)));
-    expectNoSecrets(await wire.over);
+    expectNoSecrets(await textOf(rpc.ask("system_health", [], 1_000)));
+    expectNoSecrets(await rpc.over);
   });
 
   test("is taken out of a text whole, in parts and decoded, and words around it stay", () => {
@@ -253,20 +255,14 @@ describe("the way to the chain", () => {
   });
 });
 
-test("a lane looks every block through once, however slowly a node shows them", async () => {
-  const node = fakeNode();
-  node.answer = async ({ method }) => {
-    if (method === "chain_getBlock") await Bun.sleep(60);
-    return null;
-  };
-  const person = identityOf("slow");
-  const call = setDocumentOf(person, { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
-  const table = openMemoryTable({ bytesMax: 1 << 20 });
-  const outbox = new Outbox(table, table, { retainedMs: 1_000, retainedMax: 10 });
-  await outbox.keep({
-    sequence: 0n,
-    call,
-    submission: {
+describe("a lane", () => {
+  /** With one call in its outbox, which no block holds. */
+  async function laneTo(node: FakeNode, wire: Partial<Wire> = {}) {
+    const person = identityOf("slow");
+    const call = setDocumentOf(person, { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
+    const table = openMemoryTable({ bytesMax: 1 << 20 });
+    const outbox = new Outbox(table, table, { retainedMs: 1_000, retainedMax: 10 });
+    const submission: Submission = {
       txHash: blockHash(99),
       did: person.did,
       call: call.name,
@@ -275,26 +271,47 @@ test("a lane looks every block through once, however slowly a node shows them", 
       reason: null,
       block: null,
       submittedAtMs: 0,
-    },
-    wire: { extrinsic: new Uint8Array(3), mark: "none", nonce: null, birth: 0n, specVersion: 1 },
-    renewals: 0,
+    };
+    const whole = { extrinsic: new Uint8Array(3), mark: "none", nonce: null, birth: 0n, specVersion: 1, ...wire };
+    await outbox.keep({ sequence: 0n, call, submission, wire: whole, renewals: 0 });
+    const { link } = linkTo([node.endpoint], { onSession: () => lane.resume(), onHead: (head) => lane.onHead(head) });
+    const told: string[] = [];
+    const lane = new Lane({
+      link,
+      reader: new Reader(link),
+      outbox,
+      key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign, address: "x" },
+      limits: { pendingMax: 10, inFlightMax: 10, resendMs: 50, lifetimeBlocks: 64 },
+      environment: { now: Date.now, log: (_, message) => told.push(message) },
+      watchBest: false,
+    });
+    lane.start();
+    link.start();
+    opened.push({ close: () => link.close().then(() => lane.close()) });
+    return { stateOf: () => lane.submission(blockHash(99))?.state, told };
+  }
+
+  test("looks every block through once, however slowly a node shows them", async () => {
+    const node = fakeNode();
+    node.answer = async ({ method }) => {
+      if (method === "chain_getBlock") await Bun.sleep(60);
+      return null;
+    };
+    const { stateOf } = await laneTo(node);
+    await until("all blocks", () => node.seen.get("chain_getBlock") === 6);
+    await Bun.sleep(400);
+    expect(node.seen.get("chain_getBlock")).toBe(6);
+    expect(stateOf()).toBe("pending");
   });
-  const { link } = linkTo([node.endpoint], { onSession: () => lane.resume(), onHead: (head) => lane.onHead(head) });
-  const key = { publicKey: operator, scheme: 1, sign: keyOf("operator").sign, address: "x" } as const;
-  const lane = new Lane({
-    link,
-    reader: new Reader(link),
-    outbox,
-    key,
-    limits: { pendingMax: 10, inFlightMax: 10, resendMs: 50, lifetimeBlocks: 64 },
-    environment: { now: Date.now, log: () => {} },
-    watchBest: false,
+
+  test("tells once why a node takes no calls of the operator, however often it tries", async () => {
+    const node = fakeNode();
+    const error = { code: 1010, message: "Invalid Transaction", data: "Inability to pay some fees" };
+    node.answer = ({ id, method }) =>
+      method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
+    const { stateOf, told } = await laneTo(node, { nonce: 0 });
+    await until("some attempts", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 4);
+    expect(told.filter((message) => message.includes("does not take"))).toHaveLength(1);
+    expect(stateOf()).toBe("pending");
   });
-  lane.start();
-  link.start();
-  opened.push({ close: () => link.close().then(() => lane.close()) });
-  await until("all blocks", () => node.seen.get("chain_getBlock") === 6);
-  await Bun.sleep(400);
-  expect(node.seen.get("chain_getBlock")).toBe(6);
-  expect(lane.submission(blockHash(99))?.state).toBe("pending");
 });

@@ -20,13 +20,14 @@ import { type Block, type StoreEnvironment, StoreError, type Submission } from "
 import { claimKey } from "../../storage/embedded-records.ts";
 import { BestBlocks } from "./best.ts";
 import { readContents, readOutcomes } from "./blocks.ts";
+import { type End, type Entry, fresh, isOwned, stateOf } from "./entry.ts";
 import { callMark, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
 import { faultOfFailure, lifeOver, lostSight, poolCodes, renewedTooOften } from "./faults.ts";
 import type { Link } from "./link.ts";
 import type { Ended, Outbox, Pending, Wire } from "./outbox.ts";
 import type { Facts, Reader } from "./reader.ts";
+import { NodeRefusal } from "./rpc.ts";
 import type { Head, Session } from "./session.ts";
-import { NodeRefusal } from "./wire.ts";
 
 export type LaneLimits = {
   readonly pendingMax: number;
@@ -45,22 +46,6 @@ export type LaneOptions = {
   readonly environment: Pick<StoreEnvironment, "now" | "log">;
   /** Heads that are only best are looked through as well, to tell `in_block`. */
   readonly watchBest: boolean;
-};
-
-type Entry = {
-  pending: Pending;
-  readonly claims: readonly string[];
-  /** Settles when it stands in the outbox. */
-  readonly durable: Promise<void>;
-  /** Whether it stands in the outbox; before that it is not sent. */
-  stands: boolean;
-  /** When the node of the present connection last answered about it, or `null`. */
-  sentAtMs: number | null;
-  /** The connection over which an answer is awaited. */
-  awaiting: Session | null;
-  /** Whether a node has taken the present extrinsic, or may have without our learning of it. */
-  mayBeOut: boolean;
-  inBlock: Block | null;
 };
 
 const renewalsMax = 32;
@@ -84,6 +69,8 @@ export class Lane {
   private readonly taking = new Set<Promise<unknown>>();
   private timer: ReturnType<typeof setInterval> | null = null;
   private closing = false;
+  /** The last refusal of a call of the operator that the log tells of. */
+  private told = "";
 
   constructor(private readonly options: LaneOptions) {
     this.best = new BestBlocks({
@@ -283,6 +270,7 @@ export class Lane {
     try {
       await session.submit(wire.extrinsic);
       entry.mayBeOut = true;
+      if (wire.nonce !== null) this.told = "";
     } catch (error) {
       if (!(error instanceof NodeRefusal) || error.code === poolCodes.alreadyKnown) entry.mayBeOut = true;
       else await this.queued(() => this.refused(entry, wire, error));
@@ -300,11 +288,11 @@ export class Lane {
     if (entry.pending.wire !== wire || !this.entries.has(entry.pending.submission.txHash)) return;
     if (wire.nonce !== null) {
       const { head } = link.session();
-      environment.log("warn", "the node does not take a call of the operator", {
-        nonce: wire.nonce,
-        reason: refusal.message,
-        ...(head.free === 0n && { hint: "the operator account has no funds" }),
-      });
+      const hint = head.free === 0n ? { hint: "the operator account has no funds" } : {};
+      // Whatever keeps one call out keeps out all of them, again and again: it is told once.
+      if (refusal.message !== this.told)
+        environment.log("warn", "the node does not take calls of the operator", { reason: refusal.message, ...hint });
+      this.told = refusal.message;
       if (refusal.code !== poolCodes.taken || entry.mayBeOut) return;
       const next = await link.session().nextNonce(key.address);
       await this.renew(entry, head, this.freeNonce(head, Math.max(next, wire.nonce + 1)));
@@ -473,28 +461,4 @@ export class Lane {
     this.best.close();
     await Promise.allSettled([...this.taking, this.work]);
   }
-}
-
-type End = Pick<Submission, "state" | "reason" | "block">;
-
-function fresh(pending: Pending, durable: Promise<void>): Entry {
-  return {
-    pending,
-    claims: claimsOf(pending.call).map(claimKey),
-    durable,
-    stands: true,
-    sentAtMs: null,
-    awaiting: null,
-    mayBeOut: false,
-    inBlock: null,
-  };
-}
-
-function stateOf({ pending, inBlock }: Entry): Submission {
-  return inBlock === null ? pending.submission : { ...pending.submission, state: "in_block", block: inBlock };
-}
-
-/** Whether the operator signs the call; every other call carries a proof of its own. */
-export function isOwned(call: LedgerCall): boolean {
-  return !("signedPayload" in call) && call.name !== "set_document_with_proof";
 }

@@ -4,9 +4,9 @@
  * the reason: a chain that can't be asked is never taken for one that holds nothing.
  */
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { nameOf } from "./rpc.ts";
 import { type Head, Session, type SessionOptions, Unusable } from "./session.ts";
 import type { Surface } from "./surface.ts";
-import { nameOf } from "./wire.ts";
 
 export type LinkOptions = Omit<SessionOptions, "endpoint" | "genesis" | "surfaces" | "last" | "signal"> & {
   readonly endpoints: readonly string[];

@@ -17,9 +17,9 @@ import {
   versionOf,
 } from "./answers.ts";
 import { readAccountState, storageKeys, u64Of } from "./keys.ts";
+import { NodeRefusal, Rpc } from "./rpc.ts";
 import { singly } from "./singly.ts";
 import { type PalletNames, type RuntimeVersion, readSurface, type Surface } from "./surface.ts";
-import { NodeRefusal, Wire } from "./wire.ts";
 
 export type Finality = "finalized" | "best";
 
@@ -67,7 +67,7 @@ const surfacesMax = 8;
 export class Session {
   private constructor(
     private readonly options: SessionOptions,
-    private readonly wire: Wire,
+    private readonly rpc: Rpc,
     readonly genesis: string,
   ) {}
 
@@ -84,24 +84,24 @@ export class Session {
 
   static async open(options: SessionOptions): Promise<Session> {
     const { endpoint, requestMs, signal } = options;
-    let wire: Wire | null = null;
+    let rpc: Rpc | null = null;
     try {
-      wire = await Wire.open(endpoint, { waitMs: requestMs, signal });
-      const genesis = hashOf(await wire.ask("chain_getBlockHash", [0], requestMs));
+      rpc = await Rpc.open(endpoint, { waitMs: requestMs, signal });
+      const genesis = hashOf(await rpc.ask("chain_getBlockHash", [0], requestMs));
       if (options.genesis !== null && genesis !== options.genesis) {
         throw new Unusable(
           "differs",
           `its chain begins with block ${genesis}, this store belongs to ${options.genesis}`,
         );
       }
-      if (isSyncing(await wire.ask("system_health", [], requestMs)))
+      if (isSyncing(await rpc.ask("system_health", [], requestMs)))
         throw new Unusable("syncing", "the node is catching up with its chain");
-      const session = new Session(options, wire, genesis);
+      const session = new Session(options, rpc, genesis);
       await session.follow();
       await session.subscribe();
       return session;
     } catch (error) {
-      wire?.close();
+      rpc?.close();
       throw unusable(error);
     }
   }
@@ -114,7 +114,7 @@ export class Session {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain is over");
     let answer: unknown;
     try {
-      answer = await this.wire.ask(method, params, this.options.requestMs);
+      answer = await this.rpc.ask(method, params, this.options.requestMs);
     } catch (error) {
       if (!(error instanceof NodeRefusal)) this.end(new Unusable("gone", messageOf(error)));
       throw new StoreError("unavailable", `the chain did not answer: ${messageOf(error)}`, { cause: error });
@@ -132,7 +132,7 @@ export class Session {
   async submit(extrinsic: Uint8Array): Promise<void> {
     try {
       const waitMs = submitPatience * this.options.requestMs;
-      await this.wire.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
+      await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
     } catch (error) {
       if (error instanceof NodeRefusal) throw error;
       throw new StoreError("unavailable", `no word about an extrinsic: ${messageOf(error)}`, { cause: error });
@@ -165,9 +165,9 @@ export class Session {
   private async subscribe(): Promise<void> {
     const { finality, requestMs } = this.options;
     const heads = finality === "best" ? "NewHeads" : "FinalizedHeads";
-    await this.wire.subscribe(`chain_subscribe${heads}`, this.refresh, requestMs);
-    await this.wire.subscribe("chain_subscribeNewHeads", this.best, requestMs);
-    void this.wire.over.then((reason) => this.end(new Unusable("gone", reason)));
+    await this.rpc.subscribe(`chain_subscribe${heads}`, this.refresh, requestMs);
+    await this.rpc.subscribe("chain_subscribeNewHeads", this.best, requestMs);
+    void this.rpc.over.then((reason) => this.end(new Unusable("gone", reason)));
     // The question itself tells that the node still answers; heads that were missed are found by it.
     if (!this.ended) this.timer = setInterval(this.refresh, this.options.pollMs);
   }
@@ -234,7 +234,7 @@ export class Session {
     if (this.ended) return;
     this.ended = true;
     if (this.timer !== null) clearInterval(this.timer);
-    this.wire.close();
+    this.rpc.close();
     this.over.resolve(reason);
   }
 }

@@ -25,6 +25,7 @@ export const nameOf = (endpoint: string): string => new URL(endpoint).origin;
 const frameCharsMax = 64 * 1024 * 1024;
 /** What a node says is shown this far. */
 const wordsMax = 300;
+const notRpc = "the node sent what is no JSON-RPC";
 /** What is shorter is no key, and may well be a word of the text around it. */
 const secretCharsMin = 4;
 
@@ -43,7 +44,7 @@ type Frame = {
   readonly error?: { readonly code?: unknown; readonly message?: unknown; readonly data?: unknown } | null;
 };
 
-export class Wire {
+export class Rpc {
   private readonly questions = new Map<number, Question>();
   private readonly subscriptions = new Map<string, () => void>();
   private readonly opened = Promise.withResolvers<void>();
@@ -60,24 +61,24 @@ export class Wire {
     // Whoever waits for the opening hears of it; nobody else has to.
     this.opened.promise.catch(() => {});
     socket.onopen = () => this.opened.resolve();
-    socket.onmessage = ({ data }) => this.receive(data);
+    socket.onmessage = ({ data }) => this.hear(data);
     socket.onerror = (event) =>
       this.end(this.clean("message" in event ? String(event.message) : "the connection failed"));
     socket.onclose = ({ code }) => this.end(`the connection was lost (${code})`);
   }
 
   /** Throws when there is no connection within `waitMs`. An aborted `signal` ends it at any time. */
-  static async open(endpoint: string, { waitMs, signal }: { waitMs: number; signal: AbortSignal }): Promise<Wire> {
+  static async open(endpoint: string, { waitMs, signal }: { waitMs: number; signal: AbortSignal }): Promise<Rpc> {
     signal.throwIfAborted();
-    const wire = new Wire(socketTo(endpoint), endpoint);
-    const abort = () => wire.close();
+    const rpc = new Rpc(socketTo(endpoint), endpoint);
+    const abort = () => rpc.close();
     signal.addEventListener("abort", abort);
-    void wire.over.then(() => signal.removeEventListener("abort", abort));
+    void rpc.over.then(() => signal.removeEventListener("abort", abort));
     try {
-      await limited(wire.opened.promise, waitMs, "no connection");
-      return wire;
+      await limited(rpc.opened.promise, waitMs, "no connection");
+      return rpc;
     } catch (error) {
-      wire.close();
+      rpc.close();
       throw error;
     }
   }
@@ -117,12 +118,18 @@ export class Wire {
     }
   }
 
-  private receive(text: unknown): void {
-    const frame = parseFrame(text);
-    if (frame === null) {
-      this.end("the node sent what is no JSON-RPC");
-      return;
+  /** Nobody could catch what is thrown here: even turning a member into text can throw. */
+  private hear(text: unknown): void {
+    try {
+      const frame = parseFrame(text);
+      if (frame !== null) this.receive(frame);
+      else this.end(notRpc);
+    } catch {
+      this.end(notRpc);
     }
+  }
+
+  private receive(frame: Frame): void {
     if (frame.method !== undefined) {
       this.subscriptions.get(String(frame.params?.subscription))?.();
       return;
