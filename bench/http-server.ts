@@ -34,7 +34,7 @@ async function startNode(): Promise<Running> {
   // Another checkout of the same program: its modules are loaded by path.
   const source = join(resolve(checkout), "src");
   const compose: typeof import("../src/cli/compose.ts") = await import(join(source, "cli/compose.ts"));
-  const config: typeof import("../src/config.ts") = await import(join(source, "config.ts"));
+  const config: typeof import("../src/config/config.ts") = await import(join(source, "config/config.ts"));
   const checked = config.checkConfig(settings(`127.0.0.1:${await freePort()}`));
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
   return compose.startNodes(checked.config, {
@@ -53,7 +53,7 @@ async function logOf(source: string): Promise<import("../src/nodes/shell/log.ts"
   return logging.createLog({ level, now: Date.now, write }).log;
 }
 
-function settings(address: string): import("../src/config.ts").ConfigInput {
+function settings(address: string): import("../src/config/schema.ts").ConfigInput {
   const url = `http://${address}`;
   const wide = 1_000_000;
   const store = driver === "memory" ? { plugin: driver } : { plugin: driver, path: folder };

@@ -3,7 +3,7 @@
  * Directory, the Relay and the Cache, and where they are given their stores and their recipients.
  */
 
-import type { Config } from "../config.ts";
+import type { Config } from "../config/schema.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import type { AdmissionRules } from "../core/message/admission.ts";
 import { deliveryLimits } from "../core/message/delivery.ts";

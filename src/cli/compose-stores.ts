@@ -2,7 +2,7 @@
  * From the configuration to what `storage/bind.ts` binds: the stores with their plugins, and the needs of
  * the nodes that are enabled, each under the setting that names its store.
  */
-import type { Config } from "../config.ts";
+import type { Config } from "../config/schema.ts";
 import { builtInPlugins } from "../plugins/index.ts";
 import { loadPlugins } from "../plugins/load.ts";
 import {

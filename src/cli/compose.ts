@@ -3,7 +3,7 @@
  * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
  * Source: decisions section 9.
  */
-import type { Config } from "../config.ts";
+import type { Config } from "../config/schema.ts";
 import { type App, createApp, shellMetrics } from "../nodes/shell/http.ts";
 import { type Listener, listen, removeStaleSocket } from "../nodes/shell/listen.ts";
 import type { Log } from "../nodes/shell/log.ts";

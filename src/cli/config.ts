@@ -4,9 +4,10 @@
  */
 import type { Command } from "commander";
 import { readText } from "../client/files.ts";
-import { type Config, parseConfig } from "../config.ts";
-import { renderEffective, renderReference } from "../config-reference.ts";
-import { isTold } from "../config-rest.ts";
+import { parseConfig } from "../config/config.ts";
+import { renderEffective, renderReference } from "../config/reference.ts";
+import { isTold } from "../config/rest.ts";
+import type { Config } from "../config/schema.ts";
 import { checkStores } from "./compose-stores.ts";
 import { failed } from "./outcome.ts";
 import { countOf } from "./report.ts";

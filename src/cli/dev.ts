@@ -4,7 +4,8 @@
  */
 import { delimiter, resolve } from "node:path";
 import type { Command } from "commander";
-import { type Config, type ConfigInput, checkConfig } from "../config.ts";
+import { checkConfig } from "../config/config.ts";
+import type { Config, ConfigInput } from "../config/schema.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
 import { createLog } from "../nodes/shell/log.ts";
 import { parseBetween } from "./arguments.ts";

@@ -6,7 +6,7 @@ import { accessSync, constants, existsSync, statfsSync, statSync } from "node:fs
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
-import type { Config } from "../config.ts";
+import type { Config } from "../config/schema.ts";
 import { minuteMs } from "../core/time.ts";
 import { parseListenAddress } from "../nodes/shell/listen.ts";
 import type { OpenStep } from "../storage/bind.ts";

@@ -5,7 +5,7 @@
  * Source: decisions section 9.
  */
 import type { Command } from "commander";
-import type { Config } from "../config.ts";
+import type { Config } from "../config/schema.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
 import { createLog, type LogSink } from "../nodes/shell/log.ts";
 import { version } from "../version.ts";

@@ -3,7 +3,8 @@
  * memory driver with fast blocks unless the test says otherwise.
  */
 import { type RunningNodes, startNodes } from "../../src/cli/compose.ts";
-import { type ConfigInput, checkConfig } from "../../src/config.ts";
+import { checkConfig } from "../../src/config/config.ts";
+import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort } from "./executable.ts";
 
 export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };

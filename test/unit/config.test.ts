@@ -3,9 +3,9 @@
  * that the reference in the documentation is the one the schema gives.
  */
 import { describe, expect, test } from "bun:test";
-import { checkConfig, parseConfig } from "../../src/config.ts";
-import { parseDurationSetting, parseSizeSetting } from "../../src/config-forms.ts";
-import { listSettings, renderEffective, renderReference } from "../../src/config-reference.ts";
+import { checkConfig, parseConfig } from "../../src/config/config.ts";
+import { parseDurationSetting, parseSizeSetting } from "../../src/config/forms.ts";
+import { listSettings, renderEffective, renderReference } from "../../src/config/reference.ts";
 
 const allInOne = `
 [stores.main]

@@ -4,72 +4,15 @@
  * Source: decisions sections 1, 4 and 10.
  */
 import { resolve } from "node:path";
-import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { loadNative, storeAbsence } from "../lmdb/folder.ts";
 import { parseWith } from "../options.ts";
-
-const mebibyte = 1024 * 1024;
-
-const endpoint = z
-  .string()
-  .refine(
-    (text) => /^wss?:\/\/[^\s@#]+$/.test(text) && URL.canParse(text),
-    "must be a ws:// or wss:// URL without credentials and fragment",
-  );
-const pallet = z.string().regex(/^[A-Z][A-Za-z0-9]{0,63}$/, "must be the name of a pallet, such as DidRegistry");
-const milliseconds = (min: number, max: number) => z.int().min(min).max(max);
-
-const optionsSchema = z.strictObject({
-  endpoints: z
-    .array(endpoint)
-    .min(1)
-    .max(16)
-    .describe("Nodes of the chain, ws:// or wss://; the first that can be used is used"),
-  finality: z
-    .enum(["finalized", "best"])
-    .default("finalized")
-    .describe("Which blocks count; best only on chains of one node"),
-  operator_key_file: z.string().min(1).describe("File with the seed or secret phrase of the operator account"),
-  operator_key_type: z.enum(["sr25519", "ed25519"]).default("sr25519").describe("Kind of the operator's key"),
-  outbox: z.string().min(1).describe("Directory of what was handed in, on a local disk; created with mode 0700"),
-  did_registry_pallet: pallet.default("DidRegistry").describe("Name of the pallet of DIDs"),
-  delivery_policy_pallet: pallet.default("DeliveryPolicy").describe("Name of the pallet of policies"),
-  block_time_ms: milliseconds(10, 3_600_000)
-    .optional()
-    .describe("Milliseconds between two blocks, instead of what the chain says"),
-  request_timeout_ms: milliseconds(100, 600_000).default(10_000).describe("How long a node may take for one answer"),
-  reconnect_max_ms: milliseconds(100, 600_000)
-    .default(10_000)
-    .describe("Longest pause between two rounds through the endpoints"),
-  start_wait_ms: milliseconds(0, 600_000).default(10_000).describe("How long the start waits for the chain"),
-  resend_ms: milliseconds(50, 3_600_000)
-    .optional()
-    .describe("After how long a call that no block holds is sent again; default two blocks"),
-  lifetime_blocks: z
-    .int()
-    .min(4)
-    .max(4_096)
-    .refine((blocks) => Number.isInteger(Math.log2(blocks)), "must be a power of two")
-    .default(64)
-    .describe("Blocks within which a call is in a block or dropped; a power of two"),
-  in_flight_max: z.int().min(1).max(256).default(256).describe("Calls with the node at a time"),
-  pending_max: z.int().min(1).max(1_000_000).default(10_000).describe("Calls that wait for their end; over it, 503"),
-  retention_days: z.int().min(1).max(3_650).default(7).describe("How long ended submissions can be asked for"),
-  retention_entries: z.int().min(1).max(100_000_000).default(200_000).describe("How many ended submissions are kept"),
-  free_space_floor_bytes: z
-    .int()
-    .min(0)
-    .default(256 * mebibyte)
-    .describe("Below this much free space on the file system, calls are refused"),
-});
-
-export type ChainOptions = z.output<typeof optionsSchema>;
+import { type ChainOptions, chainOptions } from "./options.ts";
 
 export const chainPlugin: StoragePlugin<ChainOptions> = {
   name: "chain",
   provides: ["ledger"],
-  parseOptions: (input) => parseWith(optionsSchema, input),
+  parseOptions: (input) => parseWith(chainOptions, input),
   async open(options, environment) {
     const { openChain } = await loadNative(() => import("./store.ts"));
     return openChain(options, environment);

@@ -14,10 +14,10 @@ import { dayMs } from "../../core/time.ts";
 import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/table.ts";
-import type { ChainOptions } from "./chain.ts";
 import type { OperatorKey } from "./extrinsic.ts";
 import { Lane } from "./lane.ts";
 import { Link } from "./link.ts";
+import type { ChainOptions } from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { Reader } from "./reader.ts";
 

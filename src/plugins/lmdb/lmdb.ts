@@ -3,40 +3,15 @@
  * it survives the death of the machine. One process at a time; a failed commit ends the program.
  */
 import { resolve } from "node:path";
-import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../options.ts";
 import { loadNative, storeAbsence } from "./folder.ts";
-
-const mebibyte = 1024 * 1024;
-
-const optionsSchema = z.strictObject({
-  path: z.string().min(1).describe("Directory of the store, on a local disk; created with mode 0700"),
-  block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
-  message_ids_max: z
-    .int()
-    .min(1)
-    .max(100_000_000)
-    .default(10_000_000)
-    .describe("Message ids that are held, remembered or kept at a time; about 130 bytes of memory each"),
-  free_space_floor_bytes: z
-    .int()
-    .min(0)
-    .default(128 * mebibyte)
-    .describe("Below this much free space on the file system, stores are refused with 507"),
-  reserve_bytes: z
-    .int()
-    .min(mebibyte)
-    .default(32 * mebibyte)
-    .describe("Disk space set aside, so that pulls and acknowledgements go on when stores are refused"),
-});
-
-export type LmdbOptions = z.output<typeof optionsSchema>;
+import { type LmdbOptions, lmdbOptions } from "./options.ts";
 
 export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
   provides: ["mailbox", "replay", "receipts", "ledger"],
-  parseOptions: (input) => parseWith(optionsSchema, input),
+  parseOptions: (input) => parseWith(lmdbOptions, input),
   async open(options, environment) {
     const { openLmdb } = await loadNative(() => import("./store.ts"));
     return openLmdb(options, environment);

@@ -1,19 +1,13 @@
 /**
- * The configuration: one strict schema in which every setting has its text, its unit and its default.
- * A file is read whole: unknown settings are refused, and every problem is reported at once under the
- * name of its setting. Options of a storage plugin are the plugin's own; here only its name is read.
- * `docs/operating.md` lists the settings from this schema.
+ * The settings: one strict schema in which every one has its text, its unit and its default. Options of a
+ * storage plugin are the plugin's own; here only its name is read. `docs/operating.md` lists the settings
+ * from this schema.
  */
-import { parse as parseToml, TomlError } from "smol-toml";
 import { z } from "zod";
-import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./config-forms.ts";
-import { relationProblems } from "./config-relations.ts";
-import { withoutWrong } from "./config-rest.ts";
-import { parseNetwork } from "./core/message/address.ts";
-import { isProxyNetwork } from "./nodes/shell/caller.ts";
-import { parseListenAddress } from "./nodes/shell/listen.ts";
-import type { InputProblem } from "./storage/contract.ts";
-import { describeFinding, problemsOfIssue } from "./storage/setting-problem.ts";
+import { parseNetwork } from "../core/message/address.ts";
+import { isProxyNetwork } from "../nodes/shell/caller.ts";
+import { parseListenAddress } from "../nodes/shell/listen.ts";
+import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./forms.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
 
@@ -322,49 +316,3 @@ export const configSchema = z.strictObject({
 export type Config = z.output<typeof configSchema>;
 /** A configuration as a file would say it, before defaults. */
 export type ConfigInput = z.input<typeof configSchema>;
-
-// ------------------------------------------------------------------------------------------------ reading
-
-export type ConfigResult =
-  | { readonly ok: true; readonly config: Config }
-  | {
-      readonly ok: false;
-      readonly problems: readonly InputProblem[];
-      /** The configuration as it is without the wrong settings, for who looks for more problems in it. */
-      readonly rest: Config | null;
-    };
-
-/** Reads the text of a TOML file. */
-export function parseConfig(text: string): ConfigResult {
-  let input: unknown;
-  try {
-    input = parseToml(text);
-  } catch (error) {
-    if (!(error instanceof TomlError)) throw error;
-    const [what = ""] = error.message.replace("Invalid TOML document: ", "").split("\n");
-    const hint = what.includes("numeric literal") ? "; texts, durations and addresses stand in quotes" : "";
-    const message = `line ${error.line}, column ${error.column}: ${what}${hint}`;
-    return { ok: false, problems: [{ setting: "(file)", message }], rest: null };
-  }
-  return checkConfig(input);
-}
-
-const wording = { error: describeFinding };
-
-/** Checks a value of the shape of the file, its relations included. */
-export function checkConfig(input: unknown): ConfigResult {
-  const parsed = configSchema.safeParse(input, wording);
-  if (!parsed.success) return checkRest(input, parsed.error.issues);
-  const problems = relationProblems(parsed.data, []);
-  return problems.length === 0 ? { ok: true, config: parsed.data } : { ok: false, problems, rest: parsed.data };
-}
-
-function checkRest(input: unknown, issues: readonly z.core.$ZodIssue[]): ConfigResult {
-  const problems = issues.flatMap(problemsOfIssue);
-  const wrong = issues.flatMap((issue) =>
-    issue.code === "unrecognized_keys" ? issue.keys.map((key) => [...issue.path, key]) : [issue.path],
-  );
-  const rest = configSchema.safeParse(withoutWrong(input, wrong), wording);
-  if (!rest.success) return { ok: false, problems, rest: null };
-  return { ok: false, problems: [...problems, ...relationProblems(rest.data, problems)], rest: rest.data };
-}

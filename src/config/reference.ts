@@ -2,8 +2,9 @@
  * The settings as text: the reference in `docs/operating.md` and the effective values of `config show`,
  * both made from the schema, so that they can't say anything else.
  */
-import { type Config, configSchema } from "./config.ts";
-import { renderDurationSetting, renderSizeSetting } from "./config-forms.ts";
+
+import { renderDurationSetting, renderSizeSetting } from "./forms.ts";
+import { type Config, configSchema } from "./schema.ts";
 
 export type Setting = {
   readonly section: string;

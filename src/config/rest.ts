@@ -3,7 +3,7 @@
  * well, so that one run tells everything that is wrong; what would only be found because of a setting
  * that was taken out is not told.
  */
-import type { InputProblem } from "./storage/contract.ts";
+import type { InputProblem } from "../storage/contract.ts";
 
 type Path = readonly PropertyKey[];
 

@@ -2,10 +2,11 @@
  * What settings must hold between each other, checked where each by itself is right.
  * Source: decisions sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
-import type { Config } from "./config.ts";
-import { isTold } from "./config-rest.ts";
-import { isLoopbackListener } from "./nodes/shell/listen.ts";
-import type { InputProblem } from "./storage/contract.ts";
+
+import { isLoopbackListener } from "../nodes/shell/listen.ts";
+import type { InputProblem } from "../storage/contract.ts";
+import { isTold } from "./rest.ts";
+import type { Config } from "./schema.ts";
 
 /** `told` is what was wrong with single settings, which have their defaults here: those prove nothing. */
 export function relationProblems(config: Config, told: readonly InputProblem[]): InputProblem[] {
