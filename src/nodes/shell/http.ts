@@ -281,7 +281,7 @@ async function admit(shell: Shell, passage: Passage): Promise<Outcome> {
   const paced = route.pace?.({ client: passage.client, nowMs: shell.now() }) ?? null;
   if (paced !== null) return { result: paced, close: true };
   if (!capacity.hasRoom(route.lane)) return refuseLate(shell, route.bodyBytesMax !== null);
-  const hold = capacity.hold(route.lane, clientKey(passage.client));
+  const hold = capacity.hold(route.lane, passage.client);
   try {
     const body = await receive(shell, passage, hold);
     if (body === null) return await refuseLate(shell, true);

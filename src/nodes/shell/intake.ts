@@ -5,6 +5,7 @@
  * Source: decisions section 9, interface "Limits".
  */
 import { type Fault, fault } from "../../core/fault.ts";
+import { clientKey } from "./caller.ts";
 import { createShares } from "./shares.ts";
 
 export type IntakeLimits = {
@@ -81,13 +82,17 @@ export function createCapacity(limits: IntakeLimits): Capacity {
     },
     hold: (lane, client) => {
       let taken = 0;
+      let key = "";
       return {
         take: (bytes) => {
-          if (!bodies[lane].take(client, bytes)) return false;
+          if (taken === 0) key = clientKey(client);
+          if (!bodies[lane].take(key, bytes)) return false;
           taken += bytes;
           return true;
         },
-        release: once(() => bodies[lane].give(client, taken)),
+        release: once(() => {
+          if (taken > 0) bodies[lane].give(key, taken);
+        }),
       };
     },
     park: async () => {
