@@ -145,6 +145,19 @@ describe("the description", () => {
     }
   });
 
+  test("reads of the Cache need the six headers of the proof, and may send others", () => {
+    const headersOf = (path: string, required: boolean): string[] =>
+      (description.paths[path]?.get?.parameters ?? [])
+        .filter((one) => one.in === "header" && one.required === required)
+        .map((one) => one.name);
+    const proof = ["X-Service-Id", "X-Cache-Endpoint", "X-Key-Id", "X-Timestamp", "X-Nonce", "X-Signature"];
+    const paths = Object.keys(description.paths).filter((path) => /^\/cache\/\w+\/\{did\}/.test(path));
+    expect(paths.length).toBe(6);
+    for (const path of paths) expect(headersOf(path, true)).toEqual(proof);
+    expect(headersOf("/cache/messages/{did}", false)).toEqual(["X-Device-Id"]);
+    expect(headersOf("/cache/stream/{did}", false)).toEqual(["X-Device-Id", "Last-Event-ID"]);
+  });
+
   test("operations have names of their own, and an answer", () => {
     const ids = operations().map(({ operation }) => operation.operationId);
     expect(new Set(ids).size).toBe(ids.length);

@@ -288,6 +288,7 @@ type ReadPlan = {
   readonly summary: string;
   readonly answer: readonly [description: string, schema?: TSchema];
   readonly paged: boolean;
+  readonly headers?: readonly string[];
   readonly codes?: readonly FaultCode[];
   readonly handle: (node: CacheNode, call: Call) => Promise<Answer | Fault>;
 };
@@ -339,6 +340,7 @@ const reads: readonly ReadPlan[] = [
     summary: "Follow the ids of new envelopes as server-sent events",
     answer: ["An event `message` per stored envelope; its id continues as ?cursor= or Last-Event-ID"],
     paged: true,
+    headers: ["Last-Event-ID"],
     codes: ["rate_limited"],
     handle: stream,
   },
@@ -354,7 +356,8 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
     id: plan.id,
     summary: plan.summary,
     tag: "Cache",
-    headers: proofHeaderNames,
+    requiredHeaders: proofHeaderNames,
+    headers: ["X-Device-Id", ...(plan.headers ?? [])],
     ...(plan.paged ? { query: ["cursor"] } : {}),
     responses: { 200: schema === undefined ? { description } : { description, schema } },
     codes: [...proofCodes, ...(plan.codes ?? [])],

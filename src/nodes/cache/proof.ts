@@ -31,7 +31,7 @@ export type ProofTerms = {
 };
 
 /** The headers of a read, for the description of the routes. */
-export const proofHeaderNames = [...Object.values(retrievalHeaders), "X-Device-Id"];
+export const proofHeaderNames = Object.values(retrievalHeaders);
 
 export type ProvenRead = { readonly did: Did; readonly proof: RetrievalProof };
 

@@ -127,10 +127,13 @@ function describeParameters(route: Route): DescribedParameter[] {
   return [
     ...inPath.map((name) => ({ name, in: "path", required: true, schema: pathValues[name] ?? string }) as const),
     ...(route.operation.query ?? []).map((name) => ({ name, in: "query", required: false, schema: string }) as const),
-    ...(route.operation.headers ?? []).map(
-      (name) => ({ name, in: "header", required: false, schema: string }) as const,
-    ),
+    ...describeHeaders(route.operation.requiredHeaders, true),
+    ...describeHeaders(route.operation.headers, false),
   ];
+}
+
+function describeHeaders(names: readonly string[] = [], required: boolean): DescribedParameter[] {
+  return names.map((name) => ({ name, in: "header", required, schema: { type: "string" } }));
 }
 
 function jsonContent(schema: TSchema): DescribedContent {

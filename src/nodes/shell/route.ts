@@ -42,6 +42,8 @@ export type Operation = {
   readonly summary: string;
   readonly tag: "Directory" | "Relay" | "Cache" | "Node";
   readonly request?: TSchema;
+  /** Headers that every request needs, and those that the route reads besides. */
+  readonly requiredHeaders?: readonly string[];
   readonly headers?: readonly string[];
   readonly query?: readonly string[];
   readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
