@@ -68,6 +68,9 @@ export type FaultCode = keyof typeof catalogue;
 /** One thing wrong with an input: where (RFC 6901 JSON pointer into the body) and what. */
 export type InputError = { readonly pointer: string; readonly message: string };
 
+/** A longer name is not repeated: its pointer stops at the parent, so that an answer stays small. */
+export const pointerNameCharsMax = 128;
+
 export type FaultExtra = {
   /** Input errors, for 400 answers. */
   readonly errors?: readonly InputError[];

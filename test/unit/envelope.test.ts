@@ -92,6 +92,15 @@ describe("decodeEnvelope", () => {
     expect(isFault(outcome) && JSON.stringify(outcome).length).toBeLessThan(8_000);
   });
 
+  test("points at the parent of an unknown name that is too long to repeat", () => {
+    const pointerOf = (name: string) => {
+      const outcome = decode({ name: "", envelope: { ...base, [name]: 1 } });
+      return isFault(outcome) ? outcome.extra.errors?.map((error) => error.pointer) : [];
+    };
+    expect(pointerOf(`${"x".repeat(126)}😀`)).toEqual([`/${"x".repeat(126)}😀`]);
+    expect(pointerOf(`${"x".repeat(127)}😀`)).toEqual([""]);
+  });
+
   test("keeps the bytes of the sender without a copy when the names are already normal", () => {
     const body = utf8(` ${JSON.stringify(base, null, 2)}\n`);
     expect(accepted(decodeEnvelope(body, envelopeLimitsDefault)).bytes).toBe(body);

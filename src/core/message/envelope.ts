@@ -7,7 +7,7 @@
 import { decodeBase64, utf8 } from "../bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../did.ts";
 import { signatureBytes, verifyEd25519 } from "../ed25519.ts";
-import { badInput, type Fault, fault, type InputError, isFault } from "../fault.ts";
+import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
 import { type DidDocument, keyOfMethod } from "../identity/document.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../json.ts";
 import { dayMs, hourMs, minuteMs, parseDuration, parseTimestamp, renderDuration } from "../time.ts";
@@ -186,9 +186,10 @@ function refuseUnknownMembers(members: JsonObject, errors: InputError[]): void {
     if (!memberNames.has(name)) errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
 }
 
-/** RFC 6901, cut so that an answer stays small whatever was sent. */
+/** RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character. */
 function pointerTo(name: string): string {
-  return `/${name.slice(0, 64).replaceAll("~", "~0").replaceAll("/", "~1")}`;
+  if (name.length > pointerNameCharsMax) return "";
+  return `/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`;
 }
 
 /** Which of the two names of a member was sent; both together are refused. */

@@ -8,15 +8,13 @@
 import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../bytes.ts";
-import { type Fault, fault, faultCodes, type InputError } from "../fault.ts";
+import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
 import { parseProofTimestamp } from "../identity/proof-message.ts";
 import { parseTimestamp } from "../time.ts";
 import { parseU64, parseU128 } from "../u64.ts";
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
 export const inputErrorsMax = 32;
-/** Name of an unknown member beyond which the pointer stops at its parent. */
-const memberNameCharsMax = 128;
 
 // -------------------------------------------------------------------------------------------- formats
 
@@ -101,7 +99,7 @@ function detailOf([first, ...others]: readonly InputError[]): string {
 /** A pointer whose last step is too long to repeat ends at the parent. */
 function boundedPointer(pointer: string): string {
   const lastStep = pointer.lastIndexOf("/");
-  return pointer.length - lastStep > memberNameCharsMax ? pointer.slice(0, lastStep) : pointer;
+  return pointer.length - lastStep > pointerNameCharsMax ? pointer.slice(0, lastStep) : pointer;
 }
 
 function messageOf(error: ValueError): string {
