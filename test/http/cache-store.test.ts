@@ -296,12 +296,17 @@ describe("admission", () => {
 });
 
 describe("repeats", () => {
-  test("answer deduped with the first entry's expiry", async () => {
+  test("answer deduped with the first entry's expiry and life", async () => {
     const node = await cacheFor();
     await node.store(envelopeTo(bob, 1, { ttl: "1h" }));
     const again = await node.store(envelopeTo(bob, 1, { ttl: "2h" }));
     expect(again.status).toBe(202);
-    expect(await again.json()).toMatchObject({ accepted: true, deduped: true, expires_at: "2026-07-16T13:00:00.000Z" });
+    expect(await again.json()).toMatchObject({
+      accepted: true,
+      deduped: true,
+      expires_at: "2026-07-16T13:00:00.000Z",
+      applied_ttl: "PT1H",
+    });
     expect((await node.mailbox.stats(testNowMs)).entries).toBe(1);
   });
 

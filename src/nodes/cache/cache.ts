@@ -151,11 +151,12 @@ async function storeEnvelope(node: CacheNode, envelope: Envelope, nowMs: number)
     const streamed = node.streams.wake(envelope.to);
     node.onStored?.(envelope.to, streamed);
   }
-  const { messageId, expiresAtMs } = admitted.entry;
-  const { appliedTtlMs, maxTtlMs } = admitted;
   const deduped = outcome.kind === "duplicate";
-  const first = outcome.kind === "duplicate" ? outcome.expiresAtMs : expiresAtMs;
-  const receipt = { messageId, deduped, expiresAtMs: first, maxTtlMs, appliedTtlMs, chunked: envelope.chunk !== null };
+  const expiresAtMs = deduped ? outcome.expiresAtMs : admitted.entry.expiresAtMs;
+  // The life of the entry that is held, which a repeat with another `ttl` does not change.
+  const appliedTtlMs = Math.max(0, expiresAtMs - envelope.timestampMs);
+  const life = { expiresAtMs, appliedTtlMs, maxTtlMs: admitted.maxTtlMs };
+  const receipt = { messageId: envelope.messageId, deduped, ...life, chunked: envelope.chunk !== null };
   return renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: node.signer });
 }
 

@@ -46,7 +46,6 @@ export type StoreRules = {
 /** An entry ready for the mailbox, and the longest life that recipient and node together allow. */
 export type Admitted = {
   readonly entry: MailboxEntry;
-  readonly appliedTtlMs: number;
   readonly maxTtlMs: number;
 };
 
@@ -76,7 +75,7 @@ export function decideStore(
   if (expiry !== null) return expiry;
   if (envelope.hint === "direct") return fault("not_deliverable", "the sender asked for no Cache");
   const entry = entryOf(envelope, policy, { ttlMs, nowMs: rules.nowMs });
-  return { entry, appliedTtlMs: ttlMs, maxTtlMs: longestTtlMs(rules.limits, policy.ttlMs) };
+  return { entry, maxTtlMs: longestTtlMs(rules.limits, policy.ttlMs) };
 }
 
 function unreachable(recipient: Subject | null): Fault {
