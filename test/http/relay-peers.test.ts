@@ -89,6 +89,17 @@ describe("an envelope at one process for a client at another", () => {
     expect(client.frames.length).toBe(1);
   });
 
+  test("goes on, and the link stays, when the recipient's document has more services than a frame holds", async () => {
+    const [a, b] = await pair();
+    await live(a);
+    const [relayService, cacheService] = bob.document.service as [Service, Service];
+    const more = Array.from({ length: 100 }, (_, at) => ({ ...relayService, id: `${bob.did}#relay${at}` }));
+    a.recipients.add({ ...bob, document: { ...bob.document, service: [relayService, cacheService, ...more] } });
+    expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
+    expect(b.known()).toBe(1);
+    expect([...a.said, ...b.said].map(({ message }) => message)).not.toContain("a peer is gone");
+  });
+
   test("goes on when so many bytes are at the peer already", async () => {
     const [a, b] = await pair({ liveAckMs: 30_000, limits: { bytesOutMax: 10_000 } });
     const client = await live(a);

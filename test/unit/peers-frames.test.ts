@@ -115,6 +115,24 @@ describe("frames between Relay processes", () => {
     expect(encodePeerFrame({ kind: "refuse", reason: "x".repeat(headBytesMax) })).toBeNull();
   });
 
+  test.each([
+    ["grants", 100, 0],
+    ["endpoints", 1, 4_500],
+  ])("with more %s than a reader takes are not made, so that they can't end the link", (_name, grants, endpoints) => {
+    const grant = { serviceId: "s", endpoints: Array.from({ length: endpoints }, () => "e"), keys: [] };
+    const delivery = { kind: "deliver", id: 1, to: did, messageId: uuidOf(1) as never, timeoutMs: 1 } as const;
+    const given = (count: number) => ({ ...delivery, grants: Array(count).fill(grant), bytes: utf8("x") });
+    expect(encodePeerFrame(given(grants))).toBeNull();
+    expect(encodePeerFrame(given(0))).not.toBeNull();
+  });
+
+  test("with as many grants as there may be are read", () => {
+    const grant = { serviceId: "s", endpoints: Array(8).fill("e"), keys: Array(8).fill("k") };
+    const to = { kind: "deliver", id: 1, to: did, messageId: uuidOf(1) as never, timeoutMs: 1 } as const;
+    const full: PeerFrame = { ...to, grants: Array(64).fill(grant), bytes: utf8("x") };
+    expect(read(encode(full))).toEqual([full]);
+  });
+
   test("whose head would reach beyond them are refused", () => {
     const bytes = raw('{"kind":"ping"}');
     new DataView(bytes.buffer).setUint32(4, 100);

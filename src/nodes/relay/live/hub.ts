@@ -1,7 +1,7 @@
 /**
  * The state of live sessions and what every part of them does to it: who is proven, what is under way,
- * how a socket leaves. The laws stand in `sessions.ts` (how a session begins) and `sessions-deliver.ts`
- * (how an envelope reaches one).
+ * how a socket leaves. The laws stand in `sessions.ts` (how a session begins) and `deliver.ts` (how
+ * an envelope reaches one).
  * Source: decisions section 5 "Live sessions" and section 10.
  */
 import type { ServerWebSocket } from "bun";

@@ -47,9 +47,15 @@ const prefixBytes = 4;
 export const frameSlackBytes = 2 * prefixBytes + headBytesMax;
 const textCharsMax = 1_024;
 const grantsMax = 64;
+/** Endpoints and keys of all grants. More than the JSON of a head may hold would end the link at its reader. */
+const grantTextsMax = 1_024;
 
-/** A frame as it goes over the link, the envelope not copied; `null` when its head is too long for a frame. */
+/**
+ * A frame as it goes over the link, the envelope not copied; `null` when its head is too long for a frame, or
+ * has more grants than a reader takes: documents of a foreign Directory may be of any length.
+ */
 export function encodePeerFrame(frame: PeerFrame): readonly Uint8Array[] | null {
+  if (frame.kind === "deliver" && hasTooMany(frame.grants)) return null;
   const { bytes, ...members } = frame.kind === "deliver" ? frame : { ...frame, bytes: null };
   const head = utf8(JSON.stringify(members));
   if (head.length > headBytesMax) return null;
@@ -58,6 +64,11 @@ export function encodePeerFrame(frame: PeerFrame): readonly Uint8Array[] | null 
   lengths.setUint32(prefixBytes, head.length);
   const front = concatBytes(new Uint8Array(lengths.buffer), head);
   return bytes === null ? [front] : [front, bytes];
+}
+
+function hasTooMany(grants: readonly RelayGrant[]): boolean {
+  const texts = grants.reduce((sum, { endpoints, keys }) => sum + endpoints.length + keys.length, 0);
+  return grants.length > grantsMax || texts > grantTextsMax;
 }
 
 // ----------------------------------------------------------------------------------------------- decoding
