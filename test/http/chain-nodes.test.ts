@@ -4,16 +4,22 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Socket } from "node:net";
+import { encodeHex0x } from "../../src/core/bytes.ts";
+import { isFault } from "../../src/core/fault.ts";
+import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { encodeDidRecord } from "../../src/core/scale/scale.ts";
+import { extrinsicHash } from "../../src/plugins/chain/extrinsic.ts";
 import { Lane } from "../../src/plugins/chain/lane.ts";
-import { Link, type LinkEvents } from "../../src/plugins/chain/link.ts";
+import { Link, type LinkEvents, type LinkOptions } from "../../src/plugins/chain/link.ts";
 import { Outbox, type Wire } from "../../src/plugins/chain/outbox.ts";
 import { Reader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
-import { Session } from "../../src/plugins/chain/session.ts";
+import { type Head, Session } from "../../src/plugins/chain/session.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
 import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "../support/chain-node.ts";
-import { identityOf, keyOf, setDocumentOf } from "../support/identity.ts";
+import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
+import { World } from "../support/world.ts";
 
 const opened: { readonly close: () => unknown }[] = [];
 afterEach(async () => {
@@ -46,7 +52,7 @@ function expectNoSecrets(text: string): void {
 const operator = new Uint8Array(32).fill(1);
 const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
 
-function linkTo(endpoints: readonly string[], events: Partial<LinkEvents> = {}, requestMs = 1_000) {
+function linkTo(endpoints: readonly string[], events: Partial<LinkEvents> = {}, times: Partial<LinkOptions> = {}) {
   const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
   const link = new Link(
     {
@@ -54,10 +60,11 @@ function linkTo(endpoints: readonly string[], events: Partial<LinkEvents> = {}, 
       finality: "finalized",
       names,
       operator,
-      requestMs,
+      requestMs: 1_000,
       pollMs: 60_000,
       reconnectMsMax: 10_000,
       genesis: null,
+      ...times,
       log: (_, message, fields = {}) => logged.push({ message, fields }),
     },
     { onSession: () => {}, onHead: () => {}, onBest: () => {}, ...events },
@@ -129,7 +136,7 @@ describe("a connection to a node", () => {
     const endpoint = `ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
     expect(await textOf(rpcTo(endpoint, 50))).toContain("no connection within 50 ms");
     await until("the socket to be gone", () => sockets.size === 0);
-    const { link } = linkTo([endpoint], {}, 60_000);
+    const { link } = linkTo([endpoint], {}, { requestMs: 60_000 });
     link.start();
     await until("the opening", () => sockets.size === 1);
     await link.close();
@@ -256,15 +263,15 @@ describe("the way to the chain", () => {
 });
 
 describe("a lane", () => {
+  const documentCall = setDocumentOf(identityOf("slow"), { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
+
   /** With one call in its outbox, which no block holds. */
-  async function laneTo(node: FakeNode, wire: Partial<Wire> = {}) {
-    const person = identityOf("slow");
-    const call = setDocumentOf(person, { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
+  async function laneTo(node: FakeNode, wire: Partial<Wire> = {}, call: LedgerCall = documentCall) {
     const table = openMemoryTable({ bytesMax: 1 << 20 });
     const outbox = new Outbox(table, table, { retainedMs: 1_000, retainedMax: 10 });
     const submission: Submission = {
       txHash: blockHash(99),
-      did: person.did,
+      did: call.did,
       call: call.name,
       label: "x",
       state: "pending",
@@ -274,7 +281,8 @@ describe("a lane", () => {
     };
     const whole = { extrinsic: new Uint8Array(3), mark: "none", nonce: null, birth: 0n, specVersion: 1, ...wire };
     await outbox.keep({ sequence: 0n, call, submission, wire: whole, renewals: 0 });
-    const { link } = linkTo([node.endpoint], { onSession: () => lane.resume(), onHead: (head) => lane.onHead(head) });
+    const events = { onSession: () => lane.resume(), onHead: (head: Head) => lane.onHead(head) };
+    const { link } = linkTo([node.endpoint], events, { pollMs: 10 });
     const told: string[] = [];
     const lane = new Lane({
       link,
@@ -288,7 +296,7 @@ describe("a lane", () => {
     lane.start();
     link.start();
     opened.push({ close: () => link.close().then(() => lane.close()) });
-    return { stateOf: () => lane.submission(blockHash(99))?.state, told };
+    return { link, lane, stateOf: () => lane.submission(blockHash(99))?.state, told };
   }
 
   test("looks every block through once, however slowly a node shows them", async () => {
@@ -313,5 +321,36 @@ describe("a lane", () => {
     await until("some attempts", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 4);
     expect(told.filter((message) => message.includes("does not take"))).toHaveLength(1);
     expect(stateOf()).toBe("pending");
+  });
+
+  /** How many times the state was read before, each time of a head that was no longer the newest. */
+  test.each([0, 1, 8])("takes no call again that ended while its state was read, after %d reads", async (before) => {
+    const node = fakeNode();
+    const world = new World(1_800_000_000_000);
+    const person = identityOf("twice");
+    const call = registrationOf(person, { timestamp: "1800000000000" });
+    world.apply(call);
+    const record = encodeHex0x(encodeDidRecord(world.record(person.did)));
+    const extrinsic = new Uint8Array([3, 0, 0]);
+    const { link, lane, stateOf } = await laneTo(node, { extrinsic, mark: extrinsicHash(extrinsic), nonce: 0 }, call);
+    await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);
+    let reads = 0;
+    node.answer = async ({ id, method, params }) => {
+      const keys = params[0] as readonly string[];
+      // The account is read with all its counters, and other questions are shorter.
+      if (method !== "state_queryStorageAt" || keys.length < 7) return null;
+      const isThere = reads > before;
+      node.head++;
+      if (reads++ === before) {
+        node.blocks.set(node.head, [encodeHex0x(extrinsic)]);
+        await until("the end of the first", () => stateOf() === "finalized");
+      } else await until("the new head", () => link.session().head.number === BigInt(node.head));
+      const changes = keys.map((key, index) => [key, isThere && index === 0 ? record : null]);
+      return { frame: JSON.stringify({ id, result: [{ changes }] }) };
+    };
+    const again = await lane.submit(call, "x");
+    if (isFault(again)) expect(again.code).toBe("did_already_registered");
+    else expect(again.txHash).toBe(blockHash(99));
+    expect(reads).toBeGreaterThan(0);
   });
 });

@@ -1,6 +1,7 @@
 /**
- * A node of a chain that stands still, as far as the chain driver asks for one: finalized blocks without
- * extrinsics, the kept metadata of the reference runtime, empty storage. A test may answer in its place.
+ * A node of a chain, as far as the chain driver asks for one: finalized blocks that are empty until a test
+ * fills them, the kept metadata of the reference runtime, empty storage. It makes no blocks by itself, and
+ * a test may answer in its place.
  */
 import { encodeHex0x } from "../../src/core/bytes.ts";
 import { blake2b256 } from "../../src/core/hash.ts";
@@ -20,6 +21,10 @@ export type FakeNode = {
   /** Has a path and a query, as those of providers have. */
   readonly endpoint: string;
   answer: (asked: Asked) => InItsPlace | Promise<InItsPlace>;
+  /** Number of the last block, all of which are final. */
+  head: number;
+  /** Extrinsics in hex, by the number of their block; each succeeds. */
+  readonly blocks: Map<number, readonly string[]>;
   /** Questions so far, by method. */
   readonly seen: Map<string, number>;
   /** Connections so far, and those that stand. */
@@ -31,7 +36,7 @@ export type FakeNode = {
 /** Behind the host of every endpoint, and nowhere to be seen. */
 export const endpointSecrets = ["0123456789abcdef", "fedcba98"] as const;
 
-export function openFakeNode(headNumber = 6): FakeNode {
+export function openFakeNode(): FakeNode {
   const server = Bun.serve({
     hostname: "127.0.0.1",
     port: 0,
@@ -50,7 +55,7 @@ export function openFakeNode(headNumber = 6): FakeNode {
         const instead = await node.answer(asked);
         if (instead === "cut") socket.terminate();
         else if (instead === null)
-          socket.send(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result: resultOf(asked, headNumber) }));
+          socket.send(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result: resultOf(asked, node) }));
         else if (instead !== "silence") socket.send(instead.frame);
       },
     },
@@ -59,6 +64,8 @@ export function openFakeNode(headNumber = 6): FakeNode {
   const node: FakeNode = {
     endpoint: `ws://127.0.0.1:${server.port}/v1/${path}?apikey=${key}`,
     answer: () => null,
+    head: 6,
+    blocks: new Map(),
     seen: new Map(),
     opened: 0,
     standing: 0,
@@ -67,25 +74,37 @@ export function openFakeNode(headNumber = 6): FakeNode {
   return node;
 }
 
-function resultOf({ method, params }: Asked, headNumber: number): unknown {
+/** twox128 of `System` and of `Events`. */
+const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc8461851072c9d7";
+
+/** One `System.ExtrinsicSuccess` for each extrinsic of a block. */
+function eventsOf(count: number): string {
+  const record = (index: number) => `00${index.toString(16).padStart(2, "0")}0000000000000000000000`;
+  return `0x${(count << 2).toString(16).padStart(2, "0")}${Array.from({ length: count }, (_, n) => record(n)).join("")}`;
+}
+
+function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknown {
   const numberOf = (hash: unknown) =>
-    Array.from({ length: headNumber + 1 }, (_, n) => n).find((n) => blockHash(n) === hash);
+    Array.from({ length: head + 1 }, (_, n) => n).find((n) => blockHash(n) === hash) ?? head;
   const header = (number: number) => ({ number: `0x${number.toString(16)}`, parentHash: blockHash(number - 1) });
   switch (method) {
     case "chain_getBlockHash":
-      return blockHash(typeof params[0] === "number" ? params[0] : headNumber);
+      return blockHash(typeof params[0] === "number" ? params[0] : head);
     case "chain_getFinalizedHead":
-      return blockHash(headNumber);
+      return blockHash(head);
     case "chain_getHeader":
-      return header(numberOf(params[0]) ?? headNumber);
+      return header(numberOf(params[0]));
     case "chain_getBlock":
-      return { block: { header: header(numberOf(params[0]) ?? headNumber), extrinsics: [] } };
+      return { block: { header: header(numberOf(params[0])), extrinsics: blocks.get(numberOf(params[0])) ?? [] } };
     case "state_getRuntimeVersion":
       return { specVersion: 1, transactionVersion: 1 };
     case "state_getMetadata":
       return metadata;
-    case "state_queryStorageAt":
-      return [{ changes: (params[0] as string[]).map((key) => [key, null]) }];
+    case "state_queryStorageAt": {
+      const extrinsics = blocks.get(numberOf(params[1])) ?? [];
+      const events = eventsOf(extrinsics.length);
+      return [{ changes: (params[0] as string[]).map((key) => [key, key === eventsKey ? events : storedAt(key)]) }];
+    }
     case "system_health":
       return { isSyncing: false, peers: 1, shouldHavePeers: true };
     case "author_submitExtrinsic":
@@ -94,3 +113,9 @@ function resultOf({ method, params }: Asked, headNumber: number): unknown {
       return `subscription of ${method}`;
   }
 }
+
+/** twox128 of `Timestamp` and of `Now`. */
+const nowKey = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfcbb";
+
+/** The time of every block is 0, and nothing else has a value. */
+const storedAt = (key: string): string | null => (key === nowKey ? `0x${"00".repeat(8)}` : null);

@@ -3,6 +3,7 @@
  * has come with the node of the present connection.
  */
 import type { LedgerCall } from "../../core/ledger/call.ts";
+import { aliasesNamed } from "../../core/ledger/ledger.ts";
 import { claimsOf } from "../../core/ledger/pending.ts";
 import type { Block, Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
@@ -49,3 +50,6 @@ export function stateOf({ pending, inBlock }: Entry): Submission {
 export function isOwned(call: LedgerCall): boolean {
   return !("signedPayload" in call) && call.name !== "set_document_with_proof";
 }
+
+/** The DID and the aliases that a call is about. No alias looks like a DID. */
+export const subjectsOf = (call: LedgerCall): string[] => [call.did, ...aliasesNamed(call)];

@@ -20,7 +20,7 @@ import { type Block, type StoreEnvironment, StoreError, type Submission } from "
 import { claimKey } from "../../storage/embedded-records.ts";
 import { BestBlocks } from "./best.ts";
 import { readContents, readOutcomes } from "./blocks.ts";
-import { type End, type Entry, fresh, isOwned, stateOf } from "./entry.ts";
+import { type End, type Entry, fresh, isOwned, stateOf, subjectsOf } from "./entry.ts";
 import { callMark, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
 import { faultOfFailure, lifeOver, lostSight, poolCodes, renewedTooOften } from "./faults.ts";
 import type { Link } from "./link.ts";
@@ -49,7 +49,9 @@ export type LaneOptions = {
 };
 
 const renewalsMax = 32;
-const rereadsMax = 8;
+const readsMax = 8;
+/** Far more than can end while one state is read. */
+const endsMax = 10_000;
 
 export class Lane {
   private readonly entries = new Map<string, Entry>();
@@ -57,6 +59,8 @@ export class Lane {
   private readonly claims = new Map<string, Entry>();
   private readonly nonces = new Map<number, Entry>();
   private readonly best: BestBlocks;
+  /** The block in which a call about a DID or an alias ended last. */
+  private readonly ends = new Map<string, bigint>();
   private nextSequence = 0n;
   /** Every finalized block up to this one was looked through for what is pending. */
   private scanned: bigint | null = null;
@@ -102,15 +106,21 @@ export class Lane {
     if (decodeLedgerCall(encodeLedgerCall(call)) === null) {
       return fault("chain_submission_rejected", "the call exceeds a bound");
     }
-    const { link } = this.options;
-    for (let rereads = 0; ; rereads++) {
+    for (let reads = 0; reads < readsMax; reads++) {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
       const refused = this.dryRun(call, facts);
       if (refused !== null) return refused;
-      // A newer head may hold what was pending when the question went out: then it is asked again.
-      if (link.session().head.hash === facts.head.hash || rereads >= rereadsMax)
-        return this.take(call, label, facts.head);
+      if (!this.isOutdated(call, facts.head)) return this.take(call, label, this.options.link.session().head);
     }
+    throw new StoreError("unavailable", "the chain moves faster than it can be read");
+  }
+
+  /**
+   * What is pending stands in the way of a call, and what has ended stands in the state: a call that ended
+   * while the state was read is in neither, and would be taken a second time.
+   */
+  private isOutdated(call: LedgerCall, head: Head): boolean {
+    return subjectsOf(call).some((subject) => (this.ends.get(subject) ?? 0n) > head.number);
   }
 
   private dryRun(call: LedgerCall, facts: Facts): Fault | null {
@@ -437,8 +447,22 @@ export class Lane {
     }));
     await Promise.allSettled(ends.map(([entry]) => entry.durable));
     await this.options.outbox.end(ended, this.options.environment.now());
-    for (const [entry] of ends) this.leave(entry);
+    for (const [entry, { block }] of ends) {
+      if (block !== null) this.remember(entry.pending.call, block);
+      this.leave(entry);
+    }
     this.pump();
+  }
+
+  private remember(call: LedgerCall, { number }: Block): void {
+    for (const subject of subjectsOf(call)) {
+      this.ends.delete(subject);
+      this.ends.set(subject, number);
+    }
+    for (const subject of this.ends.keys()) {
+      if (this.ends.size <= endsMax) return;
+      this.ends.delete(subject);
+    }
   }
 
   /** A best head: what lies in a block that is not final yet is shown as such, until it is or is taken back. */
