@@ -43,7 +43,7 @@ describe("the runtime and the model", () => {
   let contest: Contest;
   beforeAll(async () => {
     contest = await openContest(await startNode({ manual: true }));
-  }, 60_000);
+  }, 120_000);
   afterAll(() => contest.close());
 
   test(
@@ -55,7 +55,7 @@ describe("the runtime and the model", () => {
       expect(run.taken).toBeGreaterThan(30);
       expect(run.refusals.size).toBeGreaterThan(10);
     },
-    seriesMs + 40_000,
+    seriesMs + 90_000,
   );
 
   test("agree where lists are full", async () => {
@@ -74,7 +74,7 @@ describe("the runtime and the model", () => {
     ];
     expect([...run.refusals].sort()).toEqual(refusals);
     expect([run.calls, run.taken]).toEqual([steps.length, steps.length - 8]);
-  }, 90_000);
+  }, 120_000);
 
   test("agree on every form of an alias, whose length counts in bytes", async () => {
     const person = identityOf(`forms ${seriesSeed}`);
@@ -108,7 +108,7 @@ describe("the runtime and the model", () => {
     expect(run.differences).toEqual([]);
     expect([...run.refusals].sort()).toEqual(["AliasAlreadyExists", "AliasTooLong", "InvalidAlias"]);
     expect(run.taken).toBe(5);
-  }, 60_000);
+  }, 120_000);
 
   /** One rule changed on the model's side, and the difference that comes first. */
   const canaries: readonly (readonly [rule: string, apply: Apply, difference: RegExp])[] = [
@@ -157,7 +157,7 @@ describe("the model and a runtime that breaks rules on command", () => {
   beforeAll(async () => {
     node = await startNode({ manual: true, runtime: canaryRuntime });
     contest = await openContest(node);
-  }, 60_000);
+  }, 120_000);
   afterAll(async () => {
     await contest.close();
     await node.kill();

@@ -52,7 +52,7 @@ for (const { name, scenarios, options } of directoryAreas) {
     let stage: Stage;
     beforeAll(async () => {
       stage = await openStage(options, { open: openOnChain });
-    }, 60_000);
+    }, 120_000);
     afterAll(() => stage.close());
     playScenarios(scenarios, () => stage);
   });

@@ -26,7 +26,7 @@ import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until 
 let node: Node;
 beforeAll(async () => {
   node = await startNode({ manual: true });
-}, 60_000);
+}, 120_000);
 afterAll(endStand);
 
 const logged: string[] = [];
@@ -64,7 +64,7 @@ async function settle(ledger: Ledger, submissions: readonly Submission[], build 
         ? (now as Submission[])
         : null;
     },
-    40_000,
+    90_000,
   );
 }
 
@@ -249,7 +249,7 @@ describe("a node", () => {
       },
       [mortal.endpoint],
     );
-  }, 60_000);
+  }, 120_000);
 });
 
 describe("calls", () => {
@@ -271,7 +271,7 @@ describe("calls", () => {
         expect(new Set(ends.map(({ state }) => state))).toEqual(new Set(["finalized"]));
         await eachOnce(ledger, identities);
       }),
-    60_000,
+    150_000,
   );
 
   test("wait while blocks are withheld, and are neither failed nor dropped by that", () =>
@@ -402,7 +402,7 @@ describe("calls", () => {
           await eachOnce(one, identities);
         }),
       ),
-    90_000,
+    200_000,
   );
 });
 

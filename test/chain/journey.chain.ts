@@ -57,7 +57,7 @@ test("two identities are registered on the chain, and a file goes from one to th
   expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(0);
   expect((await waypost("receive", "--as", "bob", "--out", "inbox")).code).toBe(0);
   expect(readFileSync(join(cwd, "inbox", "note.txt"), "utf8")).toBe("Meet me at noon.\n");
-}, 60_000);
+}, 120_000);
 
 /** The account of the development chain that the key file names. */
 const operatorAddress = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY";
@@ -91,13 +91,13 @@ test(`${registrations} registrations all end confirmed, each once, though the pr
   await sent;
   await start();
   expect((await waiting()).length).toBeGreaterThan(registrations / 4);
-  await until("a half", async () => (await waiting()).length < registrations / 2, 60_000);
+  await until("a half", async () => (await waiting()).length < registrations / 2, 90_000);
   await node.kill("SIGKILL");
   await start();
-  await until("all of them", async () => (await waiting()).length === 0, 60_000);
+  await until("all of them", async () => (await waiting()).length === 0, 90_000);
   // Each took one extrinsic of the operator, so none was handed in twice.
   expect((await used()) - usedBefore).toBe(registrations);
-}, 150_000);
+}, 250_000);
 
 /** The status of a registration. A confirmed one is the DID's first record. */
 async function stateOf({ did }: Identity): Promise<string> {
@@ -123,7 +123,7 @@ test("without the chain reads answer 502 and never that something is missing, un
   proxy.mend();
   await until("the chain", async () => (await statusOf("/readyz")) === 200);
   expect(await statusOf(`/resolve/${did}`)).toBe(404);
-}, 60_000);
+}, 120_000);
 
 test("it ends by itself when it is told to", async () => {
   expect(await node.kill("SIGTERM")).toBe(0);

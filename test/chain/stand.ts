@@ -113,7 +113,7 @@ export async function openStore(environment: StoreEnvironment, settings: ChainSe
   return chainPlugin.open(parsed.options, environment);
 }
 
-export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = 20_000): Promise<T> {
+export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = 60_000): Promise<T> {
   for (const end = Date.now() + patienceMs; Date.now() < end; await Bun.sleep(10)) {
     const answer = await ask();
     if (answer !== null && answer !== false) return answer;
