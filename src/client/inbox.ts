@@ -109,7 +109,7 @@ async function receiveRound(caches: readonly CacheClient[], steps: Steps): Promi
       continue;
     }
     if (stored !== null) received.push(stored);
-    await steps.forget(parcel.held.map(({ messageId }) => messageId));
+    await steps.forget(parcel.held.filter(({ local }) => local !== null).map(({ messageId }) => messageId));
     for (const { endpoint, error } of await acknowledge([parcel])) untold.push(trouble(endpoint, error));
   }
   const incomplete = parcels

@@ -57,13 +57,15 @@ type Piece = { readonly messageId: string; readonly expiresAtMs: number; readonl
 /** Keeps what places the piece in memory, and leaves its payload on disk. */
 function heldPiece(path: string, piece: Piece): Held {
   const { messageId, expiresAtMs, envelope } = piece;
-  const local = async () => (await readPiece(path))?.envelope ?? null;
+  const local = async () => (await readPiece(path).catch(() => null))?.envelope ?? null;
   return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
 }
 
+/** `null` when it is no piece. Throws when it can't be read: nobody else may have it, so it must not be taken for none. */
 async function readPiece(path: string): Promise<Piece | null> {
+  const text = await readText(path);
   try {
-    const json: unknown = JSON.parse((await readText(path)) ?? "");
+    const json: unknown = JSON.parse(text ?? "");
     if (!isRecord(json) || !isRecord(json["envelope"]) || typeof json["expires_at_ms"] !== "number") return null;
     const { envelope, expires_at_ms: expiresAtMs } = json;
     return { messageId: String(envelope["message_id"]).toLowerCase(), expiresAtMs, envelope };

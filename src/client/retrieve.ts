@@ -45,7 +45,7 @@ const listedMax = 100_000;
  * no Cache at all could be asked.
  */
 export async function listParcels(caches: readonly CacheClient[], local: readonly Held[] = []): Promise<Listing> {
-  const found = new Map(local.map((held) => [held.messageId, held]));
+  const found = new Map(local.map((held) => [nameOf(held), held]));
   const unreachable: Unreachable[] = [];
   for (const cache of caches) {
     try {
@@ -65,12 +65,12 @@ async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<voi
   do {
     const page = await cache.summary(cursor);
     for (const message of page.messages) {
-      const known = found.get(message.message_id);
+      const told = { messageId: message.message_id, chunk: chunkOf(message) };
+      const known = found.get(nameOf(told));
       if (known === undefined && found.size >= listedMax) return;
-      found.set(message.message_id, {
-        messageId: message.message_id,
+      found.set(nameOf(told), {
+        ...told,
         expiresAtMs: Date.parse(message.expires_at),
-        chunk: chunkOf(message),
         at: [...(known?.at ?? []), cache],
         local: known?.local ?? null,
       });
@@ -78,6 +78,16 @@ async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<voi
     cursor = page.messages.length === 0 ? undefined : page.next_cursor;
   } while (cursor !== undefined);
 }
+
+/**
+ * What the same message is told from others by: its place in its file included, so that a Cache which tells
+ * of another place can't have the copies of others acknowledged along with its own.
+ */
+function nameOf({ messageId, chunk }: Pick<Held, "messageId" | "chunk">): string {
+  return chunk === null ? messageId : `${messageId} ${groupOf(chunk)} ${chunk.sequence} ${chunk.total}`;
+}
+
+const groupOf = (chunk: NonNullable<Held["chunk"]>): string => chunk.groupId.toLowerCase();
 
 type FlatChunk = {
   readonly message_group_id?: unknown;
@@ -92,7 +102,7 @@ export function chunkOf(message: FlatChunk): Binding["chunk"] {
 }
 
 function parcelsOf(held: readonly Held[]): Parcel[] {
-  const groups = Map.groupBy(held, (one) => (one.chunk === null ? one.messageId : `group ${one.chunk.groupId}`));
+  const groups = Map.groupBy(held, (one) => (one.chunk === null ? one.messageId : `group ${groupOf(one.chunk)}`));
   return [...groups.values()].map((members) => {
     const bySequence = new Map<number, Held>();
     for (const one of members) {
@@ -245,8 +255,31 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
   return same && equalBytes(a.sha256, b.sha256);
 }
 
+/** From the first copy that opens: a Cache that answers with anything else does not keep the others from being asked. */
 async function fetchPart(part: Held, recipient: Recipient): Promise<{ opened: Opened; from: Sender | null }> {
-  const envelope = await fetchEnvelope(part);
+  let last: ClientError | null = null;
+  for (const read of copiesOf(part)) {
+    try {
+      const envelope = await read();
+      if (envelope !== null) return await openPart(envelope, part, recipient);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      last = error;
+    }
+  }
+  throw last ?? localError("gone", `no Cache holds ${part.messageId} any more`);
+}
+
+/** On this machine first, then at each Cache; `null` where it is gone. */
+function copiesOf({ messageId, at, local }: Held): (() => Promise<Record<string, unknown> | null>)[] {
+  const elsewhere = at.map((cache) => async () => {
+    const { state, message } = await cache.message(messageId);
+    return state === "active" && isRecord(message?.envelope) ? message.envelope : null;
+  });
+  return local === null ? elsewhere : [local, ...elsewhere];
+}
+
+function openPart(envelope: Record<string, unknown>, part: Held, recipient: Recipient) {
   const messageId = envelope["message_id"];
   const chunk = chunkOf(envelope);
   const expected =
@@ -274,23 +307,6 @@ export async function openEnvelope(
   const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const opened = openPayload(envelope["payload"], binding, recipient.secretsOf);
   return { opened, from: await recipient.senderOf(envelope) };
-}
-
-/** From this machine, or else from the first Cache that still has it. */
-async function fetchEnvelope(part: Held): Promise<Record<string, unknown>> {
-  const kept = await part.local?.();
-  if (kept !== null && kept !== undefined) return kept;
-  let last: ClientError | null = null;
-  for (const cache of part.at) {
-    try {
-      const { state, message } = await cache.message(part.messageId);
-      if (state === "active" && isRecord(message?.envelope)) return message.envelope;
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      last = error;
-    }
-  }
-  throw last ?? localError("gone", `no Cache holds ${part.messageId} any more`);
 }
 
 /** Acknowledges every copy everywhere. Answers the Caches where that failed: they will offer it again. */

@@ -7,6 +7,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import type { CacheClient } from "../../src/client/cache.ts";
 import { type Signer, signIntent } from "../../src/client/change.ts";
 import {
   activeDocument,
@@ -257,6 +258,53 @@ describe("several Caches", () => {
     await receive(carol, folder);
     expect(readdirSync(folder)).toEqual(["twice.txt"]);
     for (const cache of await cachesOf(client, carol, "")) expect((await cache.summary()).count).toBe(0);
+  });
+
+  test("one that tells of another place in another file gets its own copy acknowledged, and no other", async () => {
+    const dave = await enrol("dave.told");
+    await send(writeFile("true.txt", "true"), dave);
+    const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
+    const place = { message_group_id: crypto.randomUUID(), sequence_number: 1, total_chunks: 1 };
+    const summary: CacheClient["summary"] = async (cursor) => {
+      const page = await honest.summary(cursor);
+      return { ...page, messages: page.messages.map((message) => ({ ...message, ...place })) };
+    };
+    const told: (readonly string[])[] = [];
+    const ack: CacheClient["ack"] = async (ids) => {
+      told.push(ids);
+      return { acked: ids.length, message_ids: [...ids] };
+    };
+    const liar = { ...honest, summary, ack };
+    for (const caches of [[liar, honest] as const, [honest, liar] as const]) {
+      const { parcels } = await listParcels(caches);
+      expect(parcels.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1], [1]]);
+      await acknowledge(parcels.filter(({ groupId }) => groupId !== null));
+    }
+    expect(told.length).toBe(2);
+    const folder = freshFolder();
+    await receive(dave, folder);
+    expect(readdirSync(folder)).toEqual(["true.txt"]);
+  });
+
+  test("one that answers with what can't be opened does not keep the others from being asked", async () => {
+    const dave = await enrol("dave.kept");
+    await send(writeFile("kept.txt", "kept"), dave);
+    const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
+    const message: CacheClient["message"] = async (id) => {
+      const answer = await honest.message(id);
+      const spoiled = { ...answer.message?.envelope, payload: { ciphertext_b64: "AAAA" } };
+      return { ...answer, message: { ...answer.message, envelope: spoiled } } as typeof answer;
+    };
+    const journal = await openJournal(join(scratch, "state", dave.name), Date.now());
+    const folder = freshFolder();
+    const { parcels } = await listParcels([{ ...honest, message }, honest]);
+    const options = { folder, journal, temporaryPrefix: ".t-" };
+    try {
+      for (const parcel of parcels) await storeParcel(parcel, recipientOf(client, dave), options);
+    } finally {
+      await journal.close();
+    }
+    expect(readdirSync(folder)).toEqual(["kept.txt"]);
   });
 });
 

@@ -3,7 +3,7 @@
  * the streams of a Cache. Over running nodes, with the SDK that `listen` and `receive --follow` use.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
@@ -135,6 +135,17 @@ test("pieces that have expired are dropped when the folder is opened", async () 
   expect((await openPieces(folder, Date.now())).has(messageId)).toBe(true);
   expect((await openPieces(folder, Date.now() + 1_001)).has(messageId)).toBe(false);
   expect(readdirSync(folder)).toEqual([]);
+});
+
+test("a piece that can't be read is left where it is: nobody else has it", async () => {
+  const folder = join(scratch, "unreadable");
+  const pieces = await openPieces(folder, Date.now());
+  const messageId = crypto.randomUUID();
+  await pieces.put({ messageId, expiresAtMs: Date.now() + 60_000, envelope: { message_id: messageId } });
+  // A link to itself fails every read, whoever reads.
+  symlinkSync("again.json", join(folder, "again.json"));
+  expect(await openPieces(folder, Date.now()).catch((error: NodeJS.ErrnoException) => error.code)).toBe("ELOOP");
+  expect(readdirSync(folder).sort()).toEqual([`${messageId}.json`, "again.json"].sort());
 });
 
 test("a proof by a key that the document does not authorize ends the session with its code", async () => {
