@@ -60,22 +60,28 @@ export async function listParcels(caches: readonly CacheClient[], local: readonl
   return { parcels: parcelsOf([...found.values()]), unreachable };
 }
 
+/** A Cache that tells the same again and again is left: a page must bring something new. */
 async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<void> {
+  const seen = new Set<string>();
   let cursor: string | undefined;
   do {
     const page = await cache.summary(cursor);
+    const before = seen.size;
     for (const message of page.messages) {
       const told = { messageId: message.message_id, chunk: chunkOf(message) };
-      const known = found.get(nameOf(told));
+      const name = nameOf(told);
+      const known = found.get(name);
+      if (seen.has(name)) continue;
       if (known === undefined && found.size >= listedMax) return;
-      found.set(nameOf(told), {
+      seen.add(name);
+      found.set(name, {
         ...told,
         expiresAtMs: Date.parse(message.expires_at),
         at: [...(known?.at ?? []), cache],
         local: known?.local ?? null,
       });
     }
-    cursor = page.messages.length === 0 ? undefined : page.next_cursor;
+    cursor = seen.size === before ? undefined : page.next_cursor;
   } while (cursor !== undefined);
 }
 

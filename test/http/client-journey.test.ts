@@ -286,6 +286,20 @@ describe("several Caches", () => {
     expect(readdirSync(folder)).toEqual(["true.txt"]);
   });
 
+  test("one that tells the same page for ever is left after the second", async () => {
+    const dave = await enrol("dave.round");
+    await send(writeFile("round.txt", "round"), dave);
+    const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
+    let pages = 0;
+    const summary: CacheClient["summary"] = async () => {
+      if (++pages > 5) throw new Error("it is still listening");
+      return { ...(await honest.summary()), next_cursor: `page-${pages}` };
+    };
+    const { parcels } = await listParcels([{ ...honest, summary }]);
+    expect(pages).toBe(2);
+    expect(parcels.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1]]);
+  });
+
   test("one that answers with what can't be opened does not keep the others from being asked", async () => {
     const dave = await enrol("dave.kept");
     await send(writeFile("kept.txt", "kept"), dave);
