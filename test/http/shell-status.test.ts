@@ -158,6 +158,15 @@ describe("the description", () => {
     expect(headersOf("/cache/stream/{did}", false)).toEqual(["X-Device-Id", "Last-Event-ID"]);
   });
 
+  test("a DeliveryResult names the copies that are kept and all that its details may hold", () => {
+    type Shape = { readonly properties?: Record<string, Shape>; readonly anyOf?: readonly Shape[] };
+    const { schema } = description.paths["/relay"]?.post?.responses["202"]?.content?.["application/json"] ?? {};
+    const { cache_result, details } = (schema as Shape | undefined)?.properties ?? {};
+    const receipts = cache_result?.anyOf?.flatMap((one) => Object.keys(one.properties ?? {}));
+    expect(receipts).toContain("copies");
+    expect(Object.keys(details?.properties ?? {}).sort()).toEqual(["channel", "deduped", "downstream"]);
+  });
+
   test("operations have names of their own, and an answer", () => {
     const ids = operations().map(({ operation }) => operation.operationId);
     expect(new Set(ids).size).toBe(ids.length);

@@ -105,17 +105,27 @@ const exampleReceipt = {
 };
 
 /** `202` of `POST /cache/store`. */
-export const storeReceiptShape = open(
+const receiptMembers = {
+  accepted: Type.Boolean(),
+  deduped: Type.Boolean({ description: "this Cache already held the message id" }),
+  message_id: uuidText,
+  recipient: didText,
+  expires_at: isoText,
+  max_ttl: durationText,
+  applied_ttl: durationText,
+  chunked: Type.Boolean(),
+  proof: eventProof,
+};
+
+export const storeReceiptShape = open(receiptMembers, exampleReceipt);
+
+/** The same in a DeliveryResult. */
+const keptShape = open(
   {
-    accepted: Type.Boolean(),
-    deduped: Type.Boolean({ description: "this Cache already held the message id" }),
-    message_id: uuidText,
-    recipient: didText,
-    expires_at: isoText,
-    max_ttl: durationText,
-    applied_ttl: durationText,
-    chunked: Type.Boolean(),
-    proof: eventProof,
+    ...receiptMembers,
+    copies: Type.Optional(
+      Type.Integer({ minimum: 1, description: "Caches that keep it, when the policy wants more than one" }),
+    ),
   },
   exampleReceipt,
 );
@@ -154,9 +164,18 @@ export const deliveryResultShape = open(
     message: Type.String(),
     retry_count: Type.Integer({ minimum: 0 }),
     cache_attempted: Type.Boolean(),
-    cache_result: Type.Union([storeReceiptShape, failedCacheResult, Type.Null()]),
+    cache_result: Type.Union([keptShape, failedCacheResult, Type.Null()]),
     ndr: nullable(nonDeliveryReport),
-    details: Type.Object({}),
+    details: Type.Object({
+      channel: Type.Optional(Type.String({ enum: ["live", "inbox"] })),
+      downstream: Type.Optional(
+        Type.Object(
+          { delivery_mode: Type.String(), code: Type.String() },
+          { description: "what the other Relay told of a forward" },
+        ),
+      ),
+      deduped: Type.Optional(Type.Boolean({ description: "a repeat of what was delivered before" })),
+    }),
   },
   {
     success: true,

@@ -345,7 +345,7 @@ function relayRoutes(node: RelayNode): Route[] {
   ): Route => ({
     method: "POST",
     path,
-    operation: { id, tag: "Relay", request: envelopeShape, headers: ["Svc-Hops"], responses, ...more },
+    operation: { id, tag: "Relay", request: envelopeShape, headers: ["Svc-Hops", "Svc-Via"], responses, ...more },
     bodyBytesMax: node.options.envelope.bodyBytesMax,
     lane: "normal",
     faults: "delivery",
