@@ -68,6 +68,10 @@ const capabilityNames: readonly CapabilityName[] = ["mailbox", "replay", "receip
 
 function shapeProblem(exported: unknown): string | null {
   if (typeof exported !== "object" || exported === null) return "has no default export that is a storage plugin";
+  if (exported instanceof Promise) {
+    exported.catch(() => {});
+    return "exports a function that answers a promise; it must answer the plugin at once";
+  }
   const { name, provides, parseOptions, open } = exported as Partial<Record<keyof StoragePlugin, unknown>>;
   if (typeof name !== "string" || name === "") return "exports a plugin without a name";
   if (!Array.isArray(provides) || provides.length === 0) return "exports a plugin that provides nothing";

@@ -13,6 +13,7 @@ import {
   type StoreEnvironment,
   StoreError,
 } from "./contract.ts";
+import { parsedOptions, storeShapeProblem } from "./shape.ts";
 
 /** A plugin whose option type is hidden: options are parsed and opened in two steps. */
 export type ConfigurablePlugin = {
@@ -32,9 +33,9 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
     name: plugin.name,
     provides: plugin.provides,
     configure(input) {
-      const parsed = plugin.parseOptions(input);
+      const parsed = parsedOptions(() => plugin.parseOptions(input));
       if (!parsed.ok) return parsed;
-      const { options } = parsed;
+      const options = parsed.options as Options;
       return {
         ok: true,
         open: (environment) => plugin.open(options, environment),
@@ -180,7 +181,7 @@ function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreCon
         problems.push({ setting: setting === "" ? `stores.${name}` : `stores.${name}.${setting}`, message });
       }
     } else if (needs.some((need) => need.store === name)) {
-      const open = (environment: StoreEnvironment) => openNamed(name, () => configured.open(named(environment, name)));
+      const open = (environment: StoreEnvironment) => openNamed(name, configured.open, named(environment, name));
       steps.push({ name, open, absence: configured.absence });
     }
   }
@@ -230,13 +231,25 @@ function named(environment: StoreEnvironment, name: string): StoreEnvironment {
   };
 }
 
-/** What goes wrong while a store opens is told with its name. */
-async function openNamed(name: string, open: () => Promise<Store>): Promise<Store> {
+const openingPatienceMs = 10_000;
+
+/** What goes wrong while a store opens is told with its name, and so is that it takes long. */
+async function openNamed(
+  name: string,
+  open: (environment: StoreEnvironment) => Promise<Store>,
+  environment: StoreEnvironment,
+): Promise<Store> {
+  const slow = setInterval(() => environment.log("warn", "the store is still being opened"), openingPatienceMs);
   try {
-    return await open();
+    const store = await open(environment);
+    const problem = storeShapeProblem(store);
+    if (problem !== null) throw new Error(`its plugin breaks the contract: ${problem}`);
+    return store;
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
     const reason = error instanceof Error ? error.message : String(error);
     throw new StoreError(code, `store "${name}" can't be opened: ${reason}`, { cause: error });
+  } finally {
+    clearInterval(slow);
   }
 }

@@ -73,11 +73,11 @@ export type StoreOutcome =
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" };
 
-/** Opaque, printable, at most 64 characters of `A-Za-z0-9_-`. */
+/** Opaque, given out and read by the driver; it outlives a restart. Printable, at most 64 characters of `A-Za-z0-9_-`. */
 export type Cursor = string;
 
 export type PageRequest = {
-  /** Answer what arrived after this cursor; `null` starts with the oldest. An unreadable cursor is a `Fault`. */
+  /** Answer what arrived after this cursor; `null` starts with the oldest. An unreadable cursor is a `Fault` (`invalid_request`). */
   readonly after: Cursor | null;
   readonly entriesMax: number;
   /** Sum of envelope bytes; the first entry is answered however large it is. */
@@ -127,11 +127,15 @@ export interface Mailbox {
   message(recipient: Did, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
    * Removes the named entries in one write and answers the ids it removed, sorted. Their ids stay
-   * known until their expiry, so that a late store is a `duplicate`. Expired entries are not removed
-   * by this; an acknowledged chunk no longer belongs to its group.
+   * known until their expiry, so that a late store is a `duplicate`; then they are absent, whatever
+   * `onExpiry` says. Expired entries are not removed by this; an acknowledged chunk no longer belongs to its group.
    */
   remove(recipient: Did, messageIds: readonly Uuid[], nowMs: number): Promise<Uuid[]>;
-  /** Frees what is due at `nowMs`, at most `limit` records in one write; answers how many it freed. */
+  /**
+   * Frees what is due at `nowMs`, at most `limit` records in one write; answers how many it freed. An
+   * entry that keeps something is due twice: for its envelope, and at `keptUntilMs`. An answer below
+   * `limit` says that nothing else is due now: the caller comes again at once until it gets one.
+   */
   expire(nowMs: number, limit: number): Promise<number>;
   /**
    * What is neither acknowledged nor expired at `nowMs`, exactly: quotas count the same. Bytes are
@@ -145,7 +149,8 @@ export interface Mailbox {
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. `true` for exactly one caller; `false` while an earlier claim still
-   * lasts (`untilMs > nowMs`). A tag is at most 512 characters.
+   * lasts (`untilMs > nowMs`), whose end it does not move. A tag is at most 512 characters of any kind,
+   * U+0000 among them, and told apart exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
   /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; answers how many. */
@@ -156,7 +161,7 @@ export interface Replay {
 
 /** Small records that must survive a restart: pending registrations, relay results. */
 export interface Receipts {
-  /** Sets or replaces. A key is at most 512 characters, a value at most 64 KiB. */
+  /** Sets or replaces. A key is a text like a tag, at most 512 characters; a value has at most 64 KiB. */
   put(key: string, value: Uint8Array, untilMs: number): Promise<void>;
   /** Sets when nothing lives under the key at `nowMs`: `null` when set, else the value that stands. */
   putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null>;
@@ -257,7 +262,7 @@ export interface StoragePlugin<Options = unknown> {
   /** Name in the configuration. */
   readonly name: string;
   readonly provides: readonly CapabilityName[];
-  /** Turns the configured table into options, or answers every problem with its setting's name. */
+  /** Turns the configured table into options, or answers every problem with its setting's name; at once. */
   parseOptions(input: unknown): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
   /**

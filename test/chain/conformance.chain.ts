@@ -20,6 +20,7 @@ async function openAt(outbox: string, environment: StoreEnvironment): Promise<St
 
 runConformance({
   name: "chain",
+  provides: ["ledger"],
   open: (environment) => openAt(freshPath("outbox"), environment),
   reopen: (store, environment) => openAt(paths.get(store)!, environment),
 });

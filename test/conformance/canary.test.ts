@@ -76,6 +76,23 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
+  "tells what was acknowledged as expired": {
+    mailbox: (real) => {
+      const acked = new Set<string>();
+      return {
+        remove: async (recipient, ids, nowMs) => {
+          const removed = await real.remove(recipient, ids, nowMs);
+          for (const one of removed) acked.add(`${recipient} ${one}`);
+          return removed;
+        },
+        message: async (recipient, messageId, nowMs) => {
+          const found = await real.message(recipient, messageId, nowMs);
+          const kept = found.state === "absent" && acked.has(`${recipient} ${messageId}`);
+          return kept ? { state: "expired", expiresAtMs: nowMs, headerPreview: null } : found;
+        },
+      };
+    },
+  },
   "counts absent ids as acknowledged": {
     mailbox: (real) => ({
       remove: async (recipient, ids, nowMs) => {
@@ -106,6 +123,20 @@ const bugs: Readonly<Record<string, Bugs>> = {
       };
     },
   },
+  "lets several callers claim a tag whose claim has ended": {
+    replay: (real) => {
+      const known = new Set<string>();
+      const again = new Map<string, number>();
+      return {
+        claim: async (tag, untilMs, nowMs) => {
+          const won = await real.claim(tag, untilMs, nowMs);
+          if (won && known.has(tag)) again.set(tag, untilMs);
+          known.add(tag);
+          return won || again.get(tag) === untilMs;
+        },
+      };
+    },
+  },
   "keeps a claim for ever": {
     replay: (real) => ({ claim: (tag, _untilMs, nowMs) => real.claim(tag, Number.MAX_SAFE_INTEGER, nowMs) }),
   },
@@ -120,6 +151,22 @@ const bugs: Readonly<Record<string, Bugs>> = {
         return standing;
       },
     }),
+  },
+  "lets several callers set a receipt whose time is over": {
+    receipts: (real) => {
+      const known = new Set<string>();
+      return {
+        putIfAbsent: async (key, value, untilMs, nowMs) => {
+          const standing = known.has(key) ? await real.get(key, nowMs) : null;
+          const first = !known.has(key);
+          known.add(key);
+          if (first) return real.putIfAbsent(key, value, untilMs, nowMs);
+          if (standing !== null) return standing;
+          await real.put(key, value, untilMs);
+          return null;
+        },
+      };
+    },
   },
   "shares the bytes of receipts": {
     receipts: (real) => {
@@ -155,6 +202,7 @@ describe("the kit catches a driver that", () => {
     test(bug, async () => {
       const target = {
         name: bug,
+        provides: memoryPlugin.provides,
         open: async (environment: Parameters<typeof memoryPlugin.open>[1]) => {
           const store = await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment);
           return { ...store, capabilities: planted(store.capabilities, of) };

@@ -5,8 +5,15 @@
  */
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
-import type { PluginKit } from "../../src/plugins/load.ts";
-import { type CapabilityName, type Store, type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
+import type { PluginKit, PluginModule } from "../../src/plugins/load.ts";
+import {
+  type CapabilityName,
+  type StoragePlugin,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "../../src/storage/contract.ts";
+import { storeShapeProblem } from "../../src/storage/shape.ts";
 import { ledgerCases } from "./ledger.ts";
 import { mailboxCases } from "./mailbox.ts";
 import { modelCases } from "./model.ts";
@@ -31,6 +38,8 @@ export type ConformanceCase = {
 
 export type ConformanceTarget = {
   readonly name: string;
+  /** What the plugin provides. Only cases of these run, and a store that lacks one of them fails. */
+  readonly provides: readonly CapabilityName[];
   /** A store that is empty and shares nothing with the others. */
   readonly open: (environment: StoreEnvironment) => Promise<Store>;
   /** Opens what `store`, already closed, held. Required of every driver that is not `volatile`. */
@@ -57,12 +66,18 @@ export function testEnvironment(): StoreEnvironment & { readonly fatals: string[
   return { now: Date.now, log: () => {}, fatal: (reason) => fatals.push(reason), fatals };
 }
 
-/** Registers every case as a test. */
+/** The plugin of a module, made as the program makes it. */
+export function pluginOf(module: PluginModule): StoragePlugin {
+  return typeof module === "function" ? module(pluginKit) : module;
+}
+
+/** Registers every case that concerns the target as a test. */
 export function runConformance(target: ConformanceTarget): void {
   const waivers = target.waivers ?? {};
   describe(`conformance of ${target.name}`, () => {
     for (const one of conformanceCases) {
       if (one.lasting && target.reopen === undefined) continue;
+      if (one.capability !== null && !target.provides.includes(one.capability)) continue;
       const reason = waivers[one.name];
       if (reason === undefined) test(one.name, () => runCase(target, one), 30_000);
       else test(`${one.name} (waived: ${reason})`, () => expectFailure(target, one), 30_000);
@@ -83,7 +98,9 @@ export async function runCase(target: ConformanceTarget, one: ConformanceCase): 
   const environment = testEnvironment();
   let store = await target.open(environment);
   try {
-    if (one.capability !== null && store.capabilities[one.capability] === undefined) return;
+    expect(storeShapeProblem(store)).toBeNull();
+    expect(Object.keys(store.capabilities)).toEqual(expect.arrayContaining([...target.provides]));
+    if (one.capability !== null && !target.provides.includes(one.capability)) return;
     const reopenStore = target.reopen;
     if (store.durability !== "volatile" && reopenStore === undefined) {
       throw new Error("a store that is not volatile needs `reopen`");

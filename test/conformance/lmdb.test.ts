@@ -25,6 +25,7 @@ async function openAt(path: string, environment: StoreEnvironment): Promise<Stor
 
 runConformance({
   name: "lmdb",
+  provides: lmdbPlugin.provides,
   open: (environment) => openAt(join(base, String(stores++)), environment),
   reopen: (store, environment) => openAt(paths.get(store)!, environment),
 });

@@ -154,6 +154,21 @@ export const lifeCases: readonly ConformanceCase[] = [
     expect(await mailbox.expire(90_000, 100)).toBe(0);
     for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 18_999)).toEqual({ state: "absent" });
   }),
+  mailboxCase("nothing is kept after expiry of what was acknowledged, swept or not", async (mailbox) => {
+    const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
+    for (const [n, onExpiry] of behaviors.entries()) {
+      await mailbox.store(entry(n, { onExpiry, headerPreview: bytesOf(77, 40) }), quota());
+    }
+    await mailbox.remove(alice, [id(0), id(1), id(2)], 5_000);
+    for (const n of behaviors.keys()) expect(await mailbox.message(alice, id(n), 9_999)).toEqual({ state: "acked" });
+    for (const sweep of [false, true]) {
+      if (sweep) expect(await mailbox.expire(10_000, 100)).toBe(3);
+      for (const n of behaviors.keys()) {
+        expect(await mailbox.message(alice, id(n), 10_000)).toEqual({ state: "absent" });
+      }
+    }
+    expect(await mailbox.expire(90_000, 100)).toBe(0);
+  }),
   mailboxCase("what is kept after expiry gives way to a new life of the same id", async (mailbox) => {
     await mailbox.store(entry(1, { onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(1, 10) }), quota());
     await mailbox.expire(11_000, 10);

@@ -33,6 +33,19 @@ export const replayCases: readonly ConformanceCase[] = [
     },
   },
   {
+    name: "of 100 concurrent claims of a tag whose claim has ended exactly one wins, swept or not",
+    capability: "replay",
+    async run({ store }) {
+      const replay = store.capabilities.replay!;
+      for (const [at, tag] of ["one", "two", "three", "four"].entries()) {
+        await replay.claim(tag, 5_000, 1_000);
+        const claims = Array.from({ length: 100 }, () => replay.claim(tag, 9_000, 5_000));
+        if (at % 2 === 1) await replay.expire(5_000, 100);
+        expect((await Promise.all(claims)).filter(Boolean).length).toBe(1);
+      }
+    },
+  },
+  {
     name: "tags of 512 characters in any script are told apart",
     capability: "replay",
     async run({ store }) {
@@ -146,6 +159,23 @@ export const receiptsCases: readonly ConformanceCase[] = [
       expect(await receipts.putIfAbsent("key", bytesOf(7, 5), 9_000, 4_999)).toEqual(standing);
       expect(await receipts.putIfAbsent("key", bytesOf(7, 5), 9_000, 5_000)).toBeNull();
       expect(await receipts.get("key", 8_999)).toEqual(bytesOf(7, 5));
+    },
+  },
+  {
+    name: "of 100 concurrent putIfAbsent on a receipt whose time is over exactly one sets",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      for (const key of ["one", "two", "three"]) {
+        await receipts.putIfAbsent(key, bytesOf(200, 20), 5_000, 1_000);
+        const answers = await Promise.all(
+          Array.from({ length: 100 }, (_, i) => receipts.putIfAbsent(key, bytesOf(i, 20), 9_000, 5_000)),
+        );
+        expect(answers.filter((answer) => answer === null).length).toBe(1);
+        const standing = bytesOf(answers.indexOf(null), 20);
+        for (const answer of answers) if (answer !== null) expect(answer).toEqual(standing);
+        expect(await receipts.get(key, 5_000)).toEqual(standing);
+      }
     },
   },
   {

@@ -7,7 +7,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { builtInPlugins } from "../../src/plugins/index.ts";
 import { isModulePath, loadPlugins } from "../../src/plugins/load.ts";
 import { openStores, storeProblems } from "../../src/storage/bind.ts";
-import { StoreError } from "../../src/storage/contract.ts";
+import { type Store, StoreError } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { alice, failureOf, pageOf } from "../conformance/samples.ts";
 
@@ -66,7 +66,9 @@ describe("an external plugin", () => {
       parseOptions: () => ({ ok: true, options: null }),
       async open() {
         const list = async () => fault("invalid_request", "no such cursor");
-        const mailbox = { list, stats: async () => { throw new StoreError("unavailable", "gone"); } };
+        const stats = async () => { throw new StoreError("unavailable", "gone"); };
+        const mailbox = { list, stats };
+        for (const one of ["store", "summary", "group", "message", "remove", "expire"]) mailbox[one] = stats;
         return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
       },
     });`;
@@ -89,6 +91,7 @@ describe("an external plugin", () => {
     "nameless.ts": "export default { provides: ['replay'], parseOptions() {}, open() {} };",
     "useless.ts": "export default { name: 'u', provides: [], parseOptions() {}, open() {} };",
     "unknown.ts": "export default { name: 'u', provides: ['teleport'], parseOptions() {}, open() {} };",
+    "promised.ts": "export default async () => ({ name: 'u', provides: ['replay'], parseOptions() {}, open() {} });",
     "closed.ts": "export default { name: 'u', provides: ['replay'], parseOptions() {} };",
   };
   for (const [name, text] of Object.entries(broken)) {
@@ -100,6 +103,56 @@ describe("an external plugin", () => {
       const told = storeProblems({ stores, plugins: builtInPlugins, needs: [need("main")], pluginProblems: problems });
       expect(told.map(({ setting }) => setting)).toEqual(["stores.main.plugin"]);
       expect(told[0]!.message).toContain(name);
+    });
+  }
+
+  const parsers = {
+    throws: "() => { throw new Error('at once'); }",
+    "answers nothing": "() => {}",
+    "answers a promise": "async () => ({ ok: true, options: null })",
+    "refuses without a problem": "() => ({ ok: false })",
+    "refuses with garbage": "() => ({ ok: false, problems: ['no'] })",
+  };
+  for (const [what, parser] of Object.entries(parsers)) {
+    test(`whose parseOptions ${what} is told as a problem of its store`, async () => {
+      const text = `export default { name: "p", provides: ["replay"], parseOptions: ${parser}, open: async () => null };`;
+      const stores = { main: { plugin: module(`parse ${what}.ts`, text), options: {} } };
+      const { plugins } = await loadPlugins(stores, base);
+      const told = storeProblems({ stores, plugins, needs: [need("main")] });
+      expect(told.map(({ setting }) => setting)).toEqual(["stores.main"]);
+      expect(told[0]!.message).toContain("parseOptions");
+    });
+  }
+
+  const whole = { plugin: "w", durability: "flushed", capabilities: {}, probe() {}, close() {} };
+  const incomplete: Readonly<Record<string, [opened: unknown, told: string]>> = {
+    nothing: [null, "no store"],
+    "a store without close": [{ ...whole, close: undefined }, "close()"],
+    "a store without a probe": [{ ...whole, probe: undefined }, "probe()"],
+    "a store without a name": [{ ...whole, plugin: undefined }, "plugin"],
+    "a durability of its own": [{ ...whole, durability: "fsync" }, "fsync"],
+    "no capabilities": [{ ...whole, capabilities: undefined }, "capabilities"],
+    "a capability that is none": [{ ...whole, capabilities: { replay: null } }, "replay"],
+    "a mailbox of an older contract": [
+      { ...whole, capabilities: { mailbox: { store() {} } } },
+      "mailbox has no list()",
+    ],
+    "a capability of an older contract": [{ ...whole, capabilities: { replay: { claim() {} } } }, "expire()"],
+  };
+  for (const [what, [opened, told]] of Object.entries(incomplete)) {
+    test(`that opens ${what} is told before anything relies on it`, async () => {
+      const stores = { main: { plugin: "w", options: {} } };
+      const plugin = {
+        name: "w",
+        provides: ["replay"] as const,
+        configure: () => ({ ok: true as const, open: async () => opened as Store, absence: () => null }),
+      };
+      const failure = await failureOf(() =>
+        openStores({ stores, plugins: [plugin], needs: [need("main")] }, testEnvironment()),
+      );
+      expect(failure).toBeInstanceOf(StoreError);
+      expect((failure as StoreError).message).toContain('store "main"');
+      expect((failure as StoreError).message).toContain(told);
     });
   }
 });
