@@ -42,13 +42,19 @@ export async function runUntilSignal(
   logStrays(sink);
   const giveConsoleBack = logPrinted(sink);
   try {
-    const running = await startNodes(config, {
+    const starting = startNodes(config, {
       log: sink.log,
       onFatal: (reason) => {
         sink.log("error", "the node must stop", { reason });
         endAtOnce(sink);
       },
     });
+    // A start can wait for a store. Nothing has been answered yet, so it may be left as it is.
+    const running = await Promise.race([starting, signals.first]);
+    if (typeof running === "string") {
+      sink.log("info", "stopped before the start", { signal: running });
+      return;
+    }
     onReady(running);
     const signal = await signals.first;
     sink.log("info", "stopping", { signal });

@@ -120,7 +120,7 @@ export async function openStores(
   const weak = configuration.needs.flatMap((need) => unmet(need, stores.get(need.store)!));
   if (weak.length > 0) {
     await closeAll(stores.values()).catch(() => {});
-    return weak;
+    return onlyOnce(weak);
   }
   return bound(configuration.needs, stores);
 }
@@ -216,10 +216,24 @@ function bound(needs: readonly Need[], stores: ReadonlyMap<string, Store>): Open
   };
 }
 
+/** A store that does not come to its end must not keep the process for ever: what was answered is kept. */
+const closingMsMax = 30_000;
+
 async function closeAll(stores: Iterable<Store>): Promise<void> {
-  const closed = await Promise.allSettled([...stores].map((store) => store.close()));
+  const closed = await Promise.allSettled([...stores].map(closeInTime));
   const failed = closed.find((one) => one.status === "rejected");
   if (failed !== undefined) throw failed.reason;
+}
+
+async function closeInTime(store: Store): Promise<void> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const error = new StoreError("unavailable", `a store of "${store.plugin}" did not close in time`);
+  const timer = setTimeout(() => reject(error), closingMsMax);
+  try {
+    await Promise.race([store.close(), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** The environment of one store: its log lines and its fatal reason carry its name. */

@@ -237,6 +237,26 @@ test("a second signal ends it at once", async () => {
   await stuck;
 });
 
+test("a signal ends a start that waits for a store", async () => {
+  const folder = join(cwd, "waiting");
+  placeExample("cache.toml", folder);
+  const path = join(folder, "waypost.toml");
+  writeFileSync(
+    path,
+    readFileSync(path, "utf8")
+      .replace('plugin = "lmdb"', 'plugin = "./waits.ts"')
+      .replace(/^path = .*$/m, ""),
+  );
+  const opening = `require("node:fs").writeFileSync("opening", ""); return new Promise(() => {});`;
+  const plugin = `{ name: "waits", provides: ["mailbox", "replay"], parseOptions: () => ({ ok: true, options: null }), open() { ${opening} } }`;
+  writeFileSync(join(folder, "waits.ts"), `export default ${plugin};\n`);
+  const child = Bun.spawn([await executable(), "serve"], { cwd: folder, stdout: "pipe", stderr: "pipe" });
+  while (!existsSync(join(folder, "opening")) && child.exitCode === null) await Bun.sleep(10);
+  child.kill("SIGTERM");
+  expect(await child.exited).toBe(0);
+  expect(await new Response(child.stdout).text()).toContain("stopped before the start");
+});
+
 test("a storage plugin from a file is loaded and serves", async () => {
   const folder = join(cwd, "plugin");
   const { url } = placeExample("all-in-one.toml", folder);
