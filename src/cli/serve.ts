@@ -8,6 +8,7 @@ import type { Command } from "commander";
 import type { Config } from "../config/schema.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
 import { createLog, type LogSink } from "../nodes/shell/log.ts";
+import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { type RunningNodes, startNodes } from "./compose.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
@@ -58,7 +59,9 @@ export async function runUntilSignal(
     onReady(running);
     const signal = await signals.first;
     sink.log("info", "stopping", { signal });
-    await running.stop();
+    await running.stop().catch((error: unknown) => {
+      throw error instanceof StoreError ? failed(error.message) : error;
+    });
     sink.log("info", "stopped");
   } finally {
     await sink.flush();
