@@ -1,5 +1,5 @@
 /** How configured stores are matched to what the nodes need. */
-import { describe, expect, test } from "bun:test";
+import { describe, expect, jest, test } from "bun:test";
 import { builtInPlugins } from "../../src/plugins/index.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { configurable, type Need, openStores, storeProblems } from "../../src/storage/bind.ts";
@@ -20,7 +20,10 @@ function settings(problems: InputProblem[]): string[] {
 }
 
 /** A driver that says what it is told to say, and counts how often it is closed. */
-function sampleDriver(name: string, says: { durability: Durability; fails?: boolean; closed?: string[] }) {
+function sampleDriver(
+  name: string,
+  says: { durability: Durability; fails?: boolean; hangs?: boolean; closed?: string[] },
+) {
   const plugin: StoragePlugin<null> = {
     name,
     provides: ["replay"],
@@ -30,6 +33,7 @@ function sampleDriver(name: string, says: { durability: Durability; fails?: bool
       const replay = { claim: async () => true, expire: async () => 0 };
       const close = async () => {
         says.closed?.push(name);
+        if (says.hangs) await new Promise(() => {});
       };
       return { plugin: name, durability: says.durability, capabilities: { replay }, probe: async () => {}, close };
     },
@@ -111,5 +115,33 @@ describe("binding", () => {
     expect(error).toBeInstanceOf(StoreError);
     expect((error as StoreError).message).toContain('"b"');
     expect(closed).toEqual(["good"]);
+  });
+
+  test("a store that does not close is given up after 30 s, and the others are closed", async () => {
+    const closed: string[] = [];
+    const plugins = [
+      sampleDriver("hanging", { durability: "flushed", hangs: true, closed }),
+      sampleDriver("good", { durability: "flushed", closed }),
+    ];
+    const stores = { a: { plugin: "hanging", options: {} }, b: { plugin: "good", options: {} } };
+    const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
+    const opened = await openStores({ stores, plugins, needs }, testEnvironment());
+    if (Array.isArray(opened)) throw new Error(JSON.stringify(opened));
+    jest.useFakeTimers();
+    try {
+      let end: unknown = "waiting";
+      const closing = opened.close().catch((error: unknown) => {
+        end = error;
+      });
+      jest.advanceTimersByTime(29_999);
+      await Promise.resolve();
+      expect(end).toBe("waiting");
+      jest.advanceTimersByTime(1);
+      await closing;
+      expect(end).toMatchObject({ code: "unavailable", message: 'a store of "hanging" did not close in time' });
+    } finally {
+      jest.useRealTimers();
+    }
+    expect(closed).toEqual(["hanging", "good"]);
   });
 });
