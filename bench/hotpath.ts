@@ -5,11 +5,11 @@
  */
 import { createPublicKey, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { verifyEd25519 } from "../src/core/ed25519.ts";
+import { verifyEd25519 } from "../src/core/codec/ed25519.ts";
 import { isFault } from "../src/core/fault.ts";
-import type { DocumentPayload } from "../src/core/identity/authorization.ts";
+import type { DocumentPayload } from "../src/core/ledger/authorization.ts";
+import { decodeDocumentPayload, encodeDocumentPayload } from "../src/core/ledger/structures.ts";
 import { decodeEnvelope, type EnvelopeLimits } from "../src/core/message/envelope.ts";
-import { decodeDocumentPayload, encodeDocumentPayload } from "../src/core/scale/scale.ts";
 import { judge, judgeEncode, judgeReencode } from "../test/support/scale-judge.ts";
 
 export type Contender = { readonly name: string; readonly run: () => unknown };

@@ -33,7 +33,7 @@ function startBare(): Running {
 async function startNode(): Promise<Running> {
   // Another checkout of the same program: its modules are loaded by path.
   const source = join(resolve(checkout), "src");
-  const compose: typeof import("../src/cli/compose.ts") = await import(join(source, "cli/compose.ts"));
+  const compose: typeof import("../src/app/compose.ts") = await import(join(source, "app/compose.ts"));
   const config: typeof import("../src/config/config.ts") = await import(join(source, "config/config.ts"));
   const checked = config.checkConfig(settings(`127.0.0.1:${await freePort()}`));
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
@@ -46,8 +46,8 @@ async function startNode(): Promise<Running> {
   });
 }
 
-async function logOf(source: string): Promise<import("../src/nodes/shell/log.ts").Log> {
-  const logging: typeof import("../src/nodes/shell/log.ts") = await import(join(source, "nodes/shell/log.ts"));
+async function logOf(source: string): Promise<import("../src/nodes/http/log.ts").Log> {
+  const logging: typeof import("../src/nodes/http/log.ts") = await import(join(source, "nodes/http/log.ts"));
   const level = process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn";
   const write = (text: string) => new Promise<void>((done) => process.stderr.write(text, () => done()));
   return logging.createLog({ level, now: Date.now, write }).log;

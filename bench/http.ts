@@ -13,7 +13,7 @@ import type { Reader } from "../src/client/cache.ts";
 import { cachesOf, connect, firstDocument, register, settleRegistration } from "../src/client/client.ts";
 import { waitingDefault } from "../src/client/confirm.ts";
 import { createIdentity } from "../src/client/keys.ts";
-import { createSigner } from "../src/core/ed25519.ts";
+import { createSigner } from "../src/core/codec/ed25519.ts";
 import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
 import { measureLoad } from "./http-load.ts";
 

@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { open } from "lmdb";
-import type { Did, Uuid } from "../src/core/did.ts";
+import type { Did, Uuid } from "../src/core/codec/did.ts";
 import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../src/plugins/memory/memory.ts";

@@ -4,7 +4,7 @@
  * take less and says so itself.
  */
 import { InvalidArgumentError } from "commander";
-import { parseDuration, secondMs } from "../core/time.ts";
+import { parseDuration, secondMs } from "../core/codec/time.ts";
 
 /** Milliseconds of a duration such as `30s` or `5m`. */
 export function parseWait(text: string): number {

@@ -8,7 +8,7 @@ import { cachesOf, firstDocument, register, settleRegistration } from "../client
 import { waitingDefault } from "../client/confirm.ts";
 import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
 import { createIdentity } from "../client/keys.ts";
-import type { Did } from "../core/did.ts";
+import type { Did } from "../core/codec/did.ts";
 import { parseBetween } from "./arguments.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session } from "./connection.ts";
 import { failed } from "./outcome.ts";

@@ -10,11 +10,11 @@ import { renderAgreementKey, type Signer } from "../client/change.ts";
 import { activeDocument, type Changed, change, changeAsOwner } from "../client/client.ts";
 import { forgetIdentity, heldSeed, type Identity, rootSignerId, saveIdentity, signingSeed } from "../client/keys.ts";
 import { parseAgreementKey } from "../client/seal.ts";
-import { equalBytes } from "../core/bytes.ts";
-import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/did.ts";
-import { parsePublicKey, renderPublicKey } from "../core/ed25519.ts";
-import { keyOfMethod } from "../core/identity/document.ts";
-import type { Intent } from "../core/identity/intent.ts";
+import { equalBytes } from "../core/codec/bytes.ts";
+import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
+import { parsePublicKey, renderPublicKey } from "../core/codec/ed25519.ts";
+import { keyOfMethod } from "../core/ledger/document.ts";
+import type { Intent } from "../core/ledger/intent.ts";
 import { collectUrls, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,

@@ -7,8 +7,8 @@
 import type { Command } from "commander";
 import type { Submission } from "../client/directory.ts";
 import { isRecord, jsonBody } from "../client/http.ts";
-import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/bytes.ts";
-import { parseDidUrl } from "../core/did.ts";
+import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { parseDidUrl } from "../core/codec/did.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";
 import { failed } from "./outcome.ts";
 

@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { firstDocument, register, settleRegistration } from "../client/client.ts";
 import { ClientError, orNull } from "../client/http.ts";
 import { createIdentity, type Identity, listIdentities, loadIdentity, saveNewIdentity } from "../client/keys.ts";
-import { isDid } from "../core/did.ts";
+import { isDid } from "../core/codec/did.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,

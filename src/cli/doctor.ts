@@ -6,18 +6,18 @@ import { accessSync, constants, existsSync, statfsSync, statSync } from "node:fs
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
+import { exposedText, isExposed, readSigner } from "../app/signing-key.ts";
+import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
-import { minuteMs } from "../core/time.ts";
-import { parseListenAddress } from "../nodes/shell/listen.ts";
+import { minuteMs } from "../core/codec/time.ts";
+import { parseListenAddress } from "../nodes/http/server.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { storesOf } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { failedAsShown } from "./outcome.ts";
 import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
-import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 
 type Finding = { readonly name: string; readonly ok: boolean; readonly detail: string };
 

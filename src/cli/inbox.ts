@@ -3,10 +3,11 @@
  * round of receiving is told.
  * Source: docs/ledger.md 3.2 and 3.3, decisions section 6.
  */
-import { type Inbox, openInbox, type Round, type Trouble } from "../client/inbox.ts";
+
 import { type Identity, stateFolder } from "../client/keys.ts";
 import type { Received } from "../client/retrieve.ts";
 import type { Session } from "./connection.ts";
+import { type Inbox, openInbox, type Round, type Trouble } from "./files/inbox.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
 
 export type InboxPlace = { readonly folder: string; readonly device: string };

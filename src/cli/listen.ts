@@ -7,7 +7,6 @@ import type { Command } from "commander";
 import type { Reader } from "../client/cache.ts";
 import { listeningPosts } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
-import type { Inbox } from "../client/inbox.ts";
 import { type LiveEars, listenLive } from "../client/live.ts";
 import {
   addConnectionFlags,
@@ -17,6 +16,7 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
+import type { Inbox } from "./files/inbox.ts";
 import { createTeller, pause, untilInterrupted, withInbox } from "./inbox.ts";
 
 type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };

@@ -6,7 +6,6 @@
 import type { Command } from "commander";
 import type { CacheClient } from "../client/cache.ts";
 import { ClientError } from "../client/http.ts";
-import type { Inbox } from "../client/inbox.ts";
 import { parseWait } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -16,6 +15,7 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
+import type { Inbox } from "./files/inbox.ts";
 import { createTeller, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
 import { failedAsShown, timedOut } from "./outcome.ts";
 import { countOf } from "./report.ts";

@@ -6,8 +6,6 @@
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
 import { planSend, senderOf } from "../client/client.ts";
-import { removeIfThere } from "../client/files.ts";
-import { findUnfinished, outboxFolder, saveProgress } from "../client/outbox.ts";
 import { retryingDefault } from "../client/relay.ts";
 import { pieceCount, type SendPlan, type SendProgress, type Sent, type Source, sendPlan } from "../client/send.ts";
 import { fileSource } from "../client/source.ts";
@@ -21,6 +19,8 @@ import {
   type Session,
   targetDid,
 } from "./connection.ts";
+import { removeIfThere } from "./files/files.ts";
+import { findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
 import { failed } from "./outcome.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
 

@@ -5,15 +5,15 @@
  * Source: decisions section 9.
  */
 import type { Command } from "commander";
+import { type RunningNodes, startNodes } from "../app/compose.ts";
+import { endAtOnce, logPrinted, logStrays } from "../app/uncaught.ts";
 import type { Config } from "../config/schema.ts";
-import { checkOutboundEnvironment } from "../nodes/relay/courier.ts";
-import { createLog, type LogSink } from "../nodes/shell/log.ts";
+import { createLog, type LogSink } from "../nodes/http/log.ts";
+import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { type RunningNodes, startNodes } from "./compose.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { failed } from "./outcome.ts";
-import { endAtOnce, logPrinted, logStrays } from "./strays.ts";
 
 export function registerServeCommand(program: Command): void {
   program

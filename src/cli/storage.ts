@@ -3,9 +3,9 @@
  * run beside the nodes themselves; running nodes tell the same at `/metrics`.
  */
 import type { Command } from "commander";
+import { storesOf, toFailure } from "../app/stores.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
-import { storesOf, toFailure } from "./compose-stores.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { failed } from "./outcome.ts";
 import { createReport } from "./report.ts";

@@ -4,10 +4,11 @@
  * Source: interface "Signed Cache proof", decisions section 6, docs/ledger.md 3.3.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase64 } from "../core/bytes.ts";
-import type { Did } from "../core/did.ts";
+import { encodeBase64 } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
+import { renderTimestamp } from "../core/codec/time.ts";
 import type { Fault } from "../core/fault.ts";
-import type { DidDocument } from "../core/identity/document.ts";
+import type { DidDocument } from "../core/ledger/document.ts";
 import {
   ackSubject,
   encodeRetrievalProof,
@@ -17,7 +18,6 @@ import {
 } from "../core/message/proof.ts";
 import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "../core/schema/messages.ts";
 import { compileShape } from "../core/schema/schema.ts";
-import { renderTimestamp } from "../core/time.ts";
 import type { Signer } from "./change.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
 

@@ -5,17 +5,17 @@
  * Source: interface "Signed DID-document updates", decisions section 4.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase58, encodeBase64, encodeHex0x } from "../core/bytes.ts";
-import type { Did } from "../core/did.ts";
-import { renderPublicKey } from "../core/ed25519.ts";
-import { counters, type NonceDomain, operations } from "../core/identity/authorization.ts";
-import { type DidDocument, renderDocument, renderService } from "../core/identity/document.ts";
-import { encodeAuthorization, type Intent } from "../core/identity/intent.ts";
-import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/identity/proof-message.ts";
+import { encodeBase58, encodeBase64, encodeHex0x } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
+import { renderPublicKey } from "../core/codec/ed25519.ts";
+import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
+import { counters, type NonceDomain, operations } from "../core/ledger/authorization.ts";
+import { type DidDocument, renderDocument, renderService } from "../core/ledger/document.ts";
+import { encodeAuthorization, type Intent } from "../core/ledger/intent.ts";
+import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/ledger/proof-message.ts";
+import { encodeDidDocument } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
-import { encodeDidDocument } from "../core/scale/scale.ts";
 import type { DeliveryPolicyMembers, PersonaPolicyMembers, PolicyLinks } from "../core/schema/directory.ts";
-import { minuteMs, renderTimestamp } from "../core/time.ts";
 import type { Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
 

@@ -4,13 +4,13 @@
  * Source: interface "What the service does", decisions sections 4 and 6.
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
-import { type Did, isDid, normalizeAlias } from "../core/did.ts";
-import { renderPublicKey } from "../core/ed25519.ts";
+import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
+import { renderPublicKey } from "../core/codec/ed25519.ts";
+import { renderTimestamp } from "../core/codec/time.ts";
 import { isFault } from "../core/fault.ts";
-import { type DidDocument, methodKey, parseDocument, type Service } from "../core/identity/document.ts";
-import type { Intent } from "../core/identity/intent.ts";
+import { type DidDocument, methodKey, parseDocument, type Service } from "../core/ledger/document.ts";
+import type { Intent } from "../core/ledger/intent.ts";
 import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/message/envelope.ts";
-import { renderTimestamp } from "../core/time.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
 import {
   nonceDomainOf,

@@ -8,9 +8,16 @@ import { readdir, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
-import { encodeBase58, equalBytes } from "../core/bytes.ts";
-import { type Did, isDid } from "../core/did.ts";
-import { createDurably, isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
+import {
+  createDurably,
+  isSystemError,
+  readText,
+  removeIfThere,
+  sweepLeftovers,
+  writeDurably,
+} from "../cli/files/files.ts";
+import { encodeBase58, equalBytes } from "../core/codec/bytes.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
 import { isRecord, localError } from "./http.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */

@@ -4,9 +4,9 @@
  * Source: decisions section 5 ("Live sessions"), section 10.
  */
 
+import { dayMs } from "../core/codec/time.ts";
 import { isFault } from "../core/fault.ts";
 import { decodeEnvelope, type Envelope } from "../core/message/envelope.ts";
-import { dayMs } from "../core/time.ts";
 import { prove, type Reader } from "./cache.ts";
 import { anySize } from "./client.ts";
 import { ClientError, isRecord, localError, path } from "./http.ts";

@@ -5,7 +5,7 @@
  */
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
+import { readText, removeIfThere, sweepLeftovers, writeDurably } from "../cli/files/files.ts";
 import { isRecord } from "./http.ts";
 import { chunkOf, type Held } from "./retrieve.ts";
 

@@ -7,12 +7,12 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { equalBytes } from "../core/bytes.ts";
-import type { Did } from "../core/did.ts";
+import { removeIfThere, safeFileName } from "../cli/files/files.ts";
+import type { Journal } from "../cli/files/journal.ts";
+import { equalBytes } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
 import { ackIdsMax, type CacheClient } from "./cache.ts";
-import { removeIfThere, safeFileName } from "./files.ts";
 import { ClientError, isRecord, localError } from "./http.ts";
-import type { Journal } from "./journal.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
 
 /** One message as a summary tells, with every Cache that holds it. */

@@ -9,7 +9,7 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { decodeBase58, decodeBase64, encodeBase64, utf8 } from "../core/bytes.ts";
+import { decodeBase58, decodeBase64, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isRecord, localError } from "./http.ts";
 
 export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";

@@ -8,10 +8,10 @@
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { encodeBase64, utf8 } from "../core/bytes.ts";
-import type { Did } from "../core/did.ts";
-import type { DidDocument } from "../core/identity/document.ts";
-import type { JsonObject } from "../core/json.ts";
+import { encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
+import type { JsonObject } from "../core/codec/json.ts";
+import type { DidDocument } from "../core/ledger/document.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/envelope-signature.ts";
 import type { Signer } from "./change.ts";

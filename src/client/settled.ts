@@ -2,10 +2,10 @@
  * Whether a resolved record shows a change: what `confirm.ts` waits for besides the counter.
  * Source: docs/ledger.md 3.1 ("Confirmation after 202").
  */
-import { equalBytes } from "../core/bytes.ts";
-import { parsePublicKey } from "../core/ed25519.ts";
-import { renderService } from "../core/identity/document.ts";
-import type { Intent } from "../core/identity/intent.ts";
+import { equalBytes } from "../core/codec/bytes.ts";
+import { parsePublicKey } from "../core/codec/ed25519.ts";
+import { renderService } from "../core/ledger/document.ts";
+import type { Intent } from "../core/ledger/intent.ts";
 import type { Resolved } from "./directory.ts";
 
 type Component = { readonly id: string };

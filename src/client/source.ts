@@ -5,7 +5,7 @@
 import { open, stat } from "node:fs/promises";
 import { basename } from "node:path";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { isSystemError } from "./files.ts";
+import { isSystemError } from "../cli/files/files.ts";
 import { localError } from "./http.ts";
 import type { Source } from "./send.ts";
 

@@ -5,8 +5,8 @@
  */
 import { z } from "zod";
 import { parseNetwork } from "../core/message/address.ts";
-import { isProxyNetwork } from "../nodes/shell/caller.ts";
-import { parseListenAddress } from "../nodes/shell/listen.ts";
+import { isProxyNetwork } from "../nodes/http/client-address.ts";
+import { parseListenAddress } from "../nodes/http/server.ts";
 import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./forms.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings

@@ -12,7 +12,7 @@
  * The conformance kit in `test/conformance` checks these laws over every driver.
  */
 
-import type { Did, Uuid } from "../core/did.ts";
+import type { Did, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
 import type { Account } from "../core/ledger/account.ts";
 import type { LedgerBounds } from "../core/ledger/bounds.ts";

@@ -13,21 +13,21 @@
  *
  * Sequences and numbers are 16 hex digits, so that their order is the order of keys.
  */
-import { decodeUtf8, utf8 } from "../core/bytes.ts";
-import { type Did, isDid } from "../core/did.ts";
+import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
 import { type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
 import { type Account, emptyAccount } from "../core/ledger/account.ts";
 import type { LedgerCall } from "../core/ledger/call.ts";
+import { decodeLedgerCall } from "../core/ledger/call-codec.ts";
 import type { Claim } from "../core/ledger/pending.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
-import { decodeLedgerCall } from "../core/scale/calls.ts";
 import {
   decodeAccount,
   decodeDeliveryPolicy,
   decodePersonaPolicy,
   encodeDeliveryPolicy,
   encodePersonaPolicy,
-} from "../core/scale/scale.ts";
+} from "../core/ledger/structures.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
 import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";
 
 export const headKey = "head";

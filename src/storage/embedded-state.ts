@@ -2,15 +2,15 @@
  * How the embedded ledger reads and writes its table: block numbers by time, what a verdict rested on,
  * which pending calls exclude each other, and the writes that follow from a call.
  */
-import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/bytes.ts";
-import type { Did } from "../core/did.ts";
+import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
+import { blake2b256 } from "../core/codec/hash.ts";
 import type { Fault } from "../core/fault.ts";
-import { blake2b256 } from "../core/hash.ts";
+import { aliasesNamed } from "../core/ledger/apply.ts";
 import type { LedgerCall } from "../core/ledger/call.ts";
 import type { Applied } from "../core/ledger/change.ts";
-import { aliasesNamed } from "../core/ledger/ledger.ts";
 import { claimsOf, decideClash } from "../core/ledger/pending.ts";
-import { encodeAccount } from "../core/scale/scale.ts";
+import { encodeAccount } from "../core/ledger/structures.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import * as records from "./embedded-records.ts";
 import type { TableChange, TableView } from "./table.ts";

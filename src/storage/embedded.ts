@@ -1,5 +1,5 @@
 /**
- * The embedded ledger: `core/ledger/ledger.ts` with blocks on a timer, over the table of a driver. A call that
+ * The embedded ledger: `core/ledger/apply.ts` with blocks on a timer, over the table of a driver. A call that
  * was taken lies in the table until a block holds it or its life is over, so a crash loses none; a block
  * is one commit of the table. Nothing is written while no call is pending; block numbers go on by time.
  *
@@ -9,19 +9,19 @@
  * Source: decisions section 4 ("Idempotence", "Status").
  */
 
-import { concatBytes, encodeHex0x, utf8 } from "../core/bytes.ts";
-import { type Did, didBytesMax, normalizeAlias } from "../core/did.ts";
+import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
+import { type Did, didBytesMax, normalizeAlias } from "../core/codec/did.ts";
+import { blake2b256 } from "../core/codec/hash.ts";
+import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
-import { blake2b256 } from "../core/hash.ts";
 import { type Account, type AccountId, emptyAccount } from "../core/ledger/account.ts";
+import { applyCall } from "../core/ledger/apply.ts";
 import { embeddedBounds, longerThan } from "../core/ledger/bounds.ts";
 import type { LedgerCall } from "../core/ledger/call.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../core/ledger/call-codec.ts";
 import type { Applied } from "../core/ledger/change.ts";
-import { applyCall } from "../core/ledger/ledger.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusal.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../core/scale/calls.ts";
-import { dayMs, minuteMs, secondMs } from "../core/time.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
 import { rememberDecoded } from "./decoded.ts";
 import * as records from "./embedded-records.ts";

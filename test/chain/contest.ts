@@ -1,13 +1,13 @@
 /**
- * The runtime against the model, `core/ledger/ledger.ts`: both are given the same calls, one of each person
+ * The runtime against the model, `core/ledger/apply.ts`: both are given the same calls, one of each person
  * in each block. A call that the model refuses goes to the node's validation, one that it takes goes into a
  * block, and a call of the operator goes into a block in any case; what ends otherwise is a difference.
  */
 import { Metadata, TypeRegistry } from "@polkadot/types";
-import { encodeHex0x } from "../../src/core/bytes.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { aliasesNamed, applyCall } from "../../src/core/ledger/apply.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
 import type { Applied } from "../../src/core/ledger/change.ts";
-import { aliasesNamed, applyCall } from "../../src/core/ledger/ledger.ts";
 import { isRefusal } from "../../src/core/ledger/refusal.ts";
 import { isOwned } from "../../src/plugins/chain/entry.ts";
 import { generalExtrinsic, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";

@@ -4,12 +4,12 @@
  * runtime's side that is a build of the same sources which breaks a rule on command (runtime/README.md).
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { operations } from "../../src/core/identity/authorization.ts";
-import { emptyDocument } from "../../src/core/identity/document.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
-import { applyCall } from "../../src/core/ledger/ledger.ts";
+import { applyCall } from "../../src/core/ledger/apply.ts";
+import { operations } from "../../src/core/ledger/authorization.ts";
+import { emptyDocument } from "../../src/core/ledger/document.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
 import { isRefusal } from "../../src/core/ledger/refusal.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
 import { type Apply, type Contest, openContest, type Script } from "./contest.ts";
 import { canaryRuntime, endStand, type Node, startNode } from "./stand.ts";

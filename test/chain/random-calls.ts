@@ -2,13 +2,14 @@
  * Random calls for the differential test: mostly valid ones for what stands, with every kind of damage
  * now and then. Times lie a minute or more from any limit, because a call is looked at in two blocks.
  */
-import { operations } from "../../src/core/identity/authorization.ts";
-import type { DidDocument } from "../../src/core/identity/document.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
+
 import type { Account } from "../../src/core/ledger/account.ts";
+import { operations } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { DidDocument } from "../../src/core/ledger/document.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import type { DeliveryPolicy } from "../../src/core/message/policy.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 
 export type Chance = {

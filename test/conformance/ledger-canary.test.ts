@@ -3,7 +3,7 @@
  * least one case must catch it.
  */
 import { describe, expect, test } from "bun:test";
-import type { Did } from "../../src/core/did.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { emptyAccount } from "../../src/core/ledger/account.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";

@@ -4,10 +4,10 @@
  */
 import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import { operations } from "../../src/core/identity/authorization.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
 import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
+import { operations } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, documentOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";

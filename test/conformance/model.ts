@@ -3,7 +3,7 @@
  * same. Time moves forward, stores are closed and opened now and then, and a failure names its seed.
  */
 import { expect } from "bun:test";
-import type { Did, Uuid } from "../../src/core/did.ts";
+import type { Did, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { Cursor, Mailbox, MailboxEntry, MailboxQuota } from "../../src/storage/contract.ts";
 import type { ConformanceCase } from "./kit.ts";

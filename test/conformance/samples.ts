@@ -1,7 +1,7 @@
 /**
  * Entries and ids for the cases. Time in the cases is small numbers that the case chooses.
  */
-import type { Did, Uuid } from "../../src/core/did.ts";
+import type { Did, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {
   type Chunk,

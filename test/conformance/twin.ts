@@ -2,7 +2,7 @@
  * The naive twin: a mailbox in the simplest words there are, one list that every operation walks
  * through. Slow on purpose; it decides what the drivers must answer.
  */
-import type { Did, Uuid } from "../../src/core/did.ts";
+import type { Did, Uuid } from "../../src/core/codec/did.ts";
 import type {
   HeldMessage,
   MailboxEntry,

@@ -3,7 +3,7 @@ import { afterAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Did } from "../../src/core/did.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { optionsOf } from "../conformance/options.ts";
 

@@ -7,7 +7,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Uuid } from "../../src/core/did.ts";
+import type { Uuid } from "../../src/core/codec/did.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import type { Store } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";

@@ -1,7 +1,7 @@
 /** Every failure of a proof on every route that needs one, and that a nonce works exactly once. */
 import { describe, expect, test } from "bun:test";
-import type { JsonObject } from "../../src/core/json.ts";
-import { minuteMs } from "../../src/core/time.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import { minuteMs } from "../../src/core/codec/time.ts";
 import {
   ackBody,
   createPerson,

@@ -1,11 +1,11 @@
 /** What the Cache gives back: messages, chunks, summaries, states, acknowledgements and event proofs. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { decodeBase64 } from "../../src/core/bytes.ts";
-import { createSigner } from "../../src/core/ed25519.ts";
-import type { JsonObject } from "../../src/core/json.ts";
+import { decodeBase64 } from "../../src/core/codec/bytes.ts";
+import { createSigner } from "../../src/core/codec/ed25519.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import { hourMs } from "../../src/core/codec/time.ts";
 import { encodeEventProof } from "../../src/core/message/proof.ts";
-import { hourMs } from "../../src/core/time.ts";
 import {
   ackBody,
   cacheEndpoint,

@@ -1,11 +1,11 @@
 /** POST /cache/store: the receipt, every refusal in its order, repeats, chunks, quotas and policies. */
 import { describe, expect, test } from "bun:test";
-import { utf8 } from "../../src/core/bytes.ts";
+import { utf8 } from "../../src/core/codec/bytes.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { JsonObject } from "../../src/core/json.ts";
 import { admitEveryone } from "../../src/core/message/admission.ts";
 import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
-import { hourMs, minuteMs } from "../../src/core/time.ts";
 import { cacheDefaults } from "../../src/nodes/cache/cache.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {

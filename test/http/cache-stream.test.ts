@@ -1,7 +1,7 @@
 /** GET /cache/stream/{did}: no gap and no repeat from a cursor, and every bound of a stream. */
 import { describe, expect, test } from "bun:test";
-import type { Service, VerificationMethod } from "../../src/core/identity/document.ts";
-import { hourMs, minuteMs } from "../../src/core/time.ts";
+import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
+import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import { cacheDefaults } from "../../src/nodes/cache/cache.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";

@@ -4,10 +4,10 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Socket } from "node:net";
-import { encodeHex0x } from "../../src/core/bytes.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { encodeDidRecord } from "../../src/core/scale/scale.ts";
+import { encodeDidRecord } from "../../src/core/ledger/structures.ts";
 import { extrinsicHash } from "../../src/plugins/chain/extrinsic.ts";
 import { Lane } from "../../src/plugins/chain/lane.ts";
 import { Link, type LinkEvents, type LinkOptions } from "../../src/plugins/chain/link.ts";

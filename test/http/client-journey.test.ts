@@ -7,6 +7,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { openJournal } from "../../src/cli/files/journal.ts";
 import type { CacheClient } from "../../src/client/cache.ts";
 import { type Signer, signIntent } from "../../src/client/change.ts";
 import {
@@ -24,7 +25,6 @@ import {
 } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
-import { openJournal } from "../../src/client/journal.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { retryingDefault } from "../../src/client/relay.ts";
 import {
@@ -37,7 +37,7 @@ import {
 } from "../../src/client/retrieve.ts";
 import { buildPiece, pieceCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { fileSource } from "../../src/client/source.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

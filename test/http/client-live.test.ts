@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { openJournal } from "../../src/cli/files/journal.ts";
 import {
   activeDocument,
   cachesOf,
@@ -18,7 +19,6 @@ import {
 } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
-import { openJournal } from "../../src/client/journal.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { type LivePiece, listenLive } from "../../src/client/live.ts";
 import { openPieces } from "../../src/client/pieces.ts";

@@ -4,8 +4,8 @@
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { directoryBodyBytesMax } from "../../src/nodes/directory/parts.ts";
-import { codesOf } from "../../src/nodes/shell/openapi.ts";
-import type { Route } from "../../src/nodes/shell/route.ts";
+import { codesOf } from "../../src/nodes/http/openapi.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
 import { directoryAreas } from "../support/directory-areas.ts";
 import { nameOf, noRoute, openStage, type Scenario, type Stage } from "../support/directory-stage.ts";
 

@@ -8,8 +8,8 @@ import type { TSchema } from "@sinclair/typebox";
 import { exampleMembers, exampleStanding, exampleTime, exampleValidUntil } from "../../src/core/schema/examples.ts";
 import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
 import { updates } from "../../src/nodes/directory/updates.ts";
-import { exampleOf } from "../../src/nodes/shell/openapi.ts";
-import type { Route } from "../../src/nodes/shell/route.ts";
+import { exampleOf } from "../../src/nodes/http/openapi.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
 import {
   type Json,
   type Reply,

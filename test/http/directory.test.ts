@@ -7,7 +7,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { encodeHex0x } from "../../src/core/bytes.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
 import { directoryLimitsShape } from "../../src/core/schema/directory.ts";

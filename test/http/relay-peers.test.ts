@@ -3,7 +3,7 @@
  * and the client at another.
  */
 import { afterEach, describe, expect, test } from "bun:test";
-import type { Service } from "../../src/core/identity/document.ts";
+import type { Service } from "../../src/core/ledger/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import { envelopeTo, uuidOf } from "../support/cache-node.ts";
 import { authFrame, authHeaders, LiveClient, sessionUrl } from "../support/live-client.ts";

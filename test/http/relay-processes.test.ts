@@ -6,9 +6,9 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Subprocess } from "bun";
-import { utf8 } from "../../src/core/bytes.ts";
-import { sha256 } from "../../src/core/hash.ts";
-import { emptyDocument } from "../../src/core/identity/document.ts";
+import { utf8 } from "../../src/core/codec/bytes.ts";
+import { sha256 } from "../../src/core/codec/hash.ts";
+import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { envelopeTo, type Person } from "../support/cache-node.ts";
 import { registerBodyOf, simpleDocument } from "../support/directory.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";

@@ -1,7 +1,7 @@
 /** POST /relay and /relay/{did}: every refusal in its order, every failure, the rate limits. */
 import { afterEach, describe, expect, test } from "bun:test";
-import type { Service } from "../../src/core/identity/document.ts";
-import type { JsonObject } from "../../src/core/json.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import type { Service } from "../../src/core/ledger/document.ts";
 import { admitEveryone } from "../../src/core/message/admission.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";

@@ -1,6 +1,6 @@
 /** Live sessions: proof, acknowledgement, falling through, and no gap between connecting and listening. */
 import { afterEach, describe, expect, test } from "bun:test";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/identity/document.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
 import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";

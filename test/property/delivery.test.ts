@@ -1,7 +1,7 @@
 /** The delivery plan under every sequence of outcomes: it ends, within its bounds, in a valid result. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import type { Did, Uuid } from "../../src/core/did.ts";
+import type { Did, Uuid } from "../../src/core/codec/did.ts";
 import {
   type AttemptOutcome,
   attemptsMax,

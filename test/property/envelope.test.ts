@@ -1,8 +1,8 @@
 /** Whatever the bytes, decodeEnvelope answers or refuses; one flipped bit of what is signed is refused. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { decodeBase64, decodeHex, equalBytes, utf8 } from "../../src/core/bytes.ts";
-import { renderPublicKey, verifyEd25519 } from "../../src/core/ed25519.ts";
+import { decodeBase64, decodeHex, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey, verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { decodeEnvelope, envelopeLimitsDefault, verifySender } from "../../src/core/message/envelope.ts";
 import invalidEnvelopes from "../vectors/envelope/invalid/envelopes.json";

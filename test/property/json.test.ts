@@ -1,9 +1,9 @@
 /** Whatever the bytes: parseJson answers or refuses, and where it answers it agrees with JSON.parse. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { utf8 } from "../../src/core/bytes.ts";
+import { utf8 } from "../../src/core/codec/bytes.ts";
+import { outerNameSpans, parseJson } from "../../src/core/codec/json.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { outerNameSpans, parseJson } from "../../src/core/json.ts";
 
 test("never throws on bytes", () => {
   fc.assert(

@@ -3,13 +3,13 @@
  */
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { operations } from "../../src/core/identity/authorization.ts";
-import type { DidDocument, KeyAgreement, Service } from "../../src/core/identity/document.ts";
-import { encodeAuthorization, type Intent } from "../../src/core/identity/intent.ts";
 import type { Account } from "../../src/core/ledger/account.ts";
+import { operations } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { DidDocument, KeyAgreement, Service } from "../../src/core/ledger/document.ts";
+import { encodeAuthorization, type Intent } from "../../src/core/ledger/intent.ts";
 import { isRefusal } from "../../src/core/ledger/refusal.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { alice, aliceWorld, cache, did, k1, k2, signed, x1 } from "../support/alice.ts";
 import {
   authorizedCall,

@@ -1,7 +1,7 @@
 /** One flipped bit anywhere in a proof is refused; whatever is presented, the judgement does not throw. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import type { Did } from "../../src/core/did.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {
   ackSubject,

@@ -4,20 +4,20 @@
  */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import type { Did } from "../../src/core/did.ts";
-import { aliasActions, type ControlAction, documentActions } from "../../src/core/identity/authorization.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/identity/document.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import type { DidRecord } from "../../src/core/ledger/account.ts";
+import { aliasActions, type ControlAction, documentActions } from "../../src/core/ledger/authorization.ts";
 import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../src/core/ledger/call-codec.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import * as scale from "../../src/core/ledger/structures.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,
   ExpirationBehavior,
   PersonaPolicy,
 } from "../../src/core/message/policy.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../src/core/scale/calls.ts";
-import * as scale from "../../src/core/scale/scale.ts";
 import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
 
 /** Any text whose UTF-8 form is at most `bytesMax` long, often at the edges of the compact length. */

@@ -2,10 +2,10 @@
  * Alice, whose DID most ledger tests are about: a world in which she is registered, her components, and
  * the calls that she signs.
  */
-import { operations } from "../../src/core/identity/authorization.ts";
-import type { Service, VerificationMethod } from "../../src/core/identity/document.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
+import { operations } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
 import { isRefusal } from "../../src/core/ledger/refusal.ts";
 import { authorizedCall, identityOf, type KeyPair, keyOf, methodOf, registrationOf } from "./identity.ts";
 import { World } from "./world.ts";

@@ -2,10 +2,11 @@
  * Apps for tests: a shell around a list of routes with small limits, asked with `respond` and no socket,
  * or bound to a free port of the loopback interface.
  */
-import { type App, type AppOptions, createApp, shellMetrics } from "../../src/nodes/shell/http.ts";
-import { listen } from "../../src/nodes/shell/listen.ts";
-import { createMetrics, type Metrics } from "../../src/nodes/shell/metrics.ts";
-import type { Route } from "../../src/nodes/shell/route.ts";
+
+import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
+import { type App, type AppOptions, createApp, shellMetrics } from "../../src/nodes/http/pipeline.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
+import { listen } from "../../src/nodes/http/server.ts";
 
 export type LoggedLine = { level: string; message: string; fields: Record<string, unknown> };
 

@@ -3,11 +3,11 @@
  * write, and people who sign proofs and envelopes with @noble/curves.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase58, encodeBase64, utf8 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
-import type { DidDocument, Service } from "../../src/core/identity/document.ts";
-import type { JsonObject } from "../../src/core/json.ts";
+import { encodeBase58, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import type { DidDocument, Service } from "../../src/core/ledger/document.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
@@ -18,7 +18,7 @@ import {
   cacheDefaults,
   createCache,
 } from "../../src/nodes/cache/cache.ts";
-import type { RecipientSource, Subject } from "../../src/nodes/recipients/recipients.ts";
+import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
 import { type TestApp, testApp, testLimits } from "./app.ts";

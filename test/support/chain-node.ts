@@ -3,8 +3,8 @@
  * fills them, the kept metadata of the reference runtime, empty storage. It makes no blocks by itself, and
  * a test may answer in its place.
  */
-import { encodeHex0x } from "../../src/core/bytes.ts";
-import { blake2b256 } from "../../src/core/hash.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { blake2b256 } from "../../src/core/codec/hash.ts";
 
 const metadata = (
   await Bun.file(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url)).text()

@@ -3,7 +3,7 @@
  * for byte, listeners that only count connections, and couriers that may reach 127.0.0.1 and nothing else.
  */
 
-import { utf8 } from "../../src/core/bytes.ts";
+import { utf8 } from "../../src/core/codec/bytes.ts";
 import { type EndpointRules, parseNetwork } from "../../src/core/message/address.ts";
 import {
   type Courier,
@@ -11,7 +11,7 @@ import {
   type CourierOptions,
   createCourier,
   type ResolvedAddress,
-} from "../../src/nodes/relay/courier.ts";
+} from "../../src/nodes/relay/egress.ts";
 import { inboxCertificate, inboxKey } from "./certificates.ts";
 
 /** What a test has opened, in order. */

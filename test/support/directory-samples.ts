@@ -3,9 +3,9 @@
  * what the record shows afterwards. Scenarios are made by spoiling them.
  */
 import { expect } from "bun:test";
-import { encodeHex0x } from "../../src/core/bytes.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
-import type { ActionName } from "../../src/core/identity/authorization.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import type { ActionName } from "../../src/core/ledger/authorization.ts";
 import type { Update } from "../../src/nodes/directory/updates.ts";
 import type { Json, Reply, Terms } from "./directory.ts";
 import { agreementOf, aliasOf, encoded, methodWith, type Stage, sendUpdate, serviceOf } from "./directory-stage.ts";

@@ -2,10 +2,10 @@
  * Scenarios of the replacement of the full document, with proofs of version 1 and 2.
  */
 import { expect } from "bun:test";
-import { utf8 } from "../../src/core/bytes.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { emptyDocument } from "../../src/core/identity/document.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { utf8 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { emptyDocument } from "../../src/core/ledger/document.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "./directory.ts";
 import type { Refusal } from "./directory-scenarios-registration.ts";
 import { richDocument, type Scenario, type Stage } from "./directory-stage.ts";

@@ -3,7 +3,7 @@
  * and submits where it is told to: each action goes that way once, and settles.
  */
 import { expect } from "bun:test";
-import { encodeBase64 } from "../../src/core/bytes.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { FaultCode } from "../../src/core/fault.ts";
 import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
 import { updates } from "../../src/nodes/directory/updates.ts";

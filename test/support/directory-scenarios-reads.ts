@@ -3,9 +3,9 @@
  * encodings.
  */
 import { expect } from "bun:test";
-import { encodeBase64 } from "../../src/core/bytes.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
-import type { ActionName } from "../../src/core/identity/authorization.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import type { ActionName } from "../../src/core/ledger/authorization.ts";
 import type { Json } from "./directory.ts";
 import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
 import { troubles } from "./directory-troubles.ts";

@@ -2,8 +2,8 @@
  * Scenarios of registration and its status: what is accepted, and what is refused in the order of the checks.
  */
 import { expect } from "bun:test";
-import { encodeHex0x } from "../../src/core/bytes.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import type { FaultCode } from "../../src/core/fault.ts";
 import { type Json, type Reply, registerBodyOf, simpleDocument } from "./directory.ts";
 import { aliasOf, methodWith, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./directory-stage.ts";

@@ -4,7 +4,7 @@
  */
 
 import type { FaultCode } from "../../src/core/fault.ts";
-import type { ActionName } from "../../src/core/identity/authorization.ts";
+import type { ActionName } from "../../src/core/ledger/authorization.ts";
 import { type Update, updates } from "../../src/nodes/directory/updates.ts";
 import type { Json, Reply } from "./directory.ts";
 import { sampleOf, send } from "./directory-samples.ts";

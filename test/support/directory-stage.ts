@@ -5,13 +5,13 @@
  */
 import { expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { type FaultCode, fault, isFault } from "../../src/core/fault.ts";
-import type { ActionName } from "../../src/core/identity/authorization.ts";
+import type { ActionName } from "../../src/core/ledger/authorization.ts";
 import { compileShape, problemShape } from "../../src/core/schema/schema.ts";
 import type { DirectoryOptions } from "../../src/nodes/directory/directory.ts";
-import { codesOf } from "../../src/nodes/shell/openapi.ts";
-import type { Route } from "../../src/nodes/shell/route.ts";
+import { codesOf } from "../../src/nodes/http/openapi.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
 import { type Ledger, StoreError } from "../../src/storage/contract.ts";
 import {
   type Json,

@@ -4,20 +4,20 @@
  * so that a test can spoil any one of them.
  */
 
-import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { ActionName } from "../../src/core/identity/authorization.ts";
-import { parseDocument } from "../../src/core/identity/document.ts";
-import { encodeAuthorization } from "../../src/core/identity/intent.ts";
-import { documentMessage, registrationMessage } from "../../src/core/identity/proof-message.ts";
+import type { ActionName } from "../../src/core/ledger/authorization.ts";
+import { parseDocument } from "../../src/core/ledger/document.ts";
+import { encodeAuthorization } from "../../src/core/ledger/intent.ts";
+import { documentMessage, registrationMessage } from "../../src/core/ledger/proof-message.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
 import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory/directory.ts";
 import { directoryDefaults } from "../../src/nodes/directory/parts.ts";
 import { parseIntent } from "../../src/nodes/directory/updates.ts";
-import type { Route } from "../../src/nodes/shell/route.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
 import { testApp } from "./app.ts";

@@ -3,15 +3,15 @@
  * property tests can afford thousands of signatures; other tests judge the verifier.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
-import { encodeBase58 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
-import { sha256 } from "../../src/core/hash.ts";
-import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/identity/document.ts";
-import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/identity/intent.ts";
-import { documentMessage, registrationMessage } from "../../src/core/identity/proof-message.ts";
+import { encodeBase58 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { sha256 } from "../../src/core/codec/hash.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/ledger/document.ts";
+import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/ledger/intent.ts";
+import { documentMessage, registrationMessage } from "../../src/core/ledger/proof-message.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
 

@@ -1,6 +1,6 @@
 /** A recipient's device on a live session: opens the socket, proves itself, keeps what it gets. */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase64 } from "../../src/core/bytes.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
 import { freshNonce, type Person, testNowMs } from "./cache-node.ts";
 import { relayEndpoint } from "./relay-node.ts";

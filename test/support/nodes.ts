@@ -2,7 +2,7 @@
  * Nodes for tests, in this process on a free port of the loopback interface: what `serve` runs, over the
  * memory driver with fast blocks unless the test says otherwise.
  */
-import { type RunningNodes, startNodes } from "../../src/cli/compose.ts";
+import { type RunningNodes, startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort } from "./executable.ts";

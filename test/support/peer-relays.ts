@@ -2,10 +2,9 @@
  * Relays that are linked as processes of one machine are, in this process: sockets in a folder of their
  * own, shared recipients and Cache, and patience in milliseconds. `pretend` is a peer that tests speak for.
  */
-import { concatBytes } from "../../src/core/bytes.ts";
-import type { Service } from "../../src/core/identity/document.ts";
+import { concatBytes } from "../../src/core/codec/bytes.ts";
+import type { Service } from "../../src/core/ledger/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
-import { sessionLimits } from "../../src/nodes/relay/live/hub.ts";
 import type { Peers } from "../../src/nodes/relay/live/live.ts";
 import {
   createPeerReader,
@@ -15,6 +14,7 @@ import {
   peerVersion,
 } from "../../src/nodes/relay/live/peer-frames.ts";
 import { createPeers, type PeerLimits, peerLimits } from "../../src/nodes/relay/live/peers.ts";
+import { sessionLimits } from "../../src/nodes/relay/live/registry.ts";
 import { createPerson, type Person } from "./cache-node.ts";
 import { scratchFolder } from "./executable.ts";
 import { goLive, LiveClient, sessionUrl } from "./live-client.ts";

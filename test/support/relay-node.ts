@@ -3,20 +3,20 @@
  * inboxes, and a clock that only sleeping moves, so that retries cost no time.
  */
 
-import type { JsonObject } from "../../src/core/json.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import { minuteMs } from "../../src/core/codec/time.ts";
 import { parseNetwork } from "../../src/core/message/address.ts";
 import { admitEveryone } from "../../src/core/message/admission.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
-import { minuteMs } from "../../src/core/time.ts";
-import { type Courier, createCourier } from "../../src/nodes/relay/courier.ts";
-import { laneLimits } from "../../src/nodes/relay/courier-lanes.ts";
-import { type SessionLimits, sessionLimits } from "../../src/nodes/relay/live/hub.ts";
+import { createMetrics } from "../../src/nodes/http/metrics.ts";
+import { type Listener, listen } from "../../src/nodes/http/server.ts";
+import { type Courier, createCourier } from "../../src/nodes/relay/egress.ts";
+import { laneLimits } from "../../src/nodes/relay/host-limiter.ts";
 import type { Peers } from "../../src/nodes/relay/live/live.ts";
+import { type SessionLimits, sessionLimits } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/sessions.ts";
 import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay/relay.ts";
-import { type Listener, listen } from "../../src/nodes/shell/listen.ts";
-import { createMetrics } from "../../src/nodes/shell/metrics.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
 import { type TestApp, testApp } from "./app.ts";

@@ -1,19 +1,19 @@
 /**
  * The second implementation of our SCALE layouts: the @polkadot codec, told the layouts anew from the
- * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/scale/scale.ts`. It judges ours and is judged by nothing.
+ * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/ledger/structures.ts`. It judges ours and is judged by nothing.
  */
 import { TypeRegistry } from "@polkadot/types";
-import { encodeHex0x, utf8 } from "../../src/core/bytes.ts";
+import { encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import type { DidRecord } from "../../src/core/ledger/account.ts";
 import type {
   AliasPayload,
   ControlAction,
   ControlPayload,
   DocumentPayload,
   RootPubkeyPayload,
-} from "../../src/core/identity/authorization.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/identity/document.ts";
-import type { DidRecord } from "../../src/core/ledger/account.ts";
+} from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/call.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/message/policy.ts";
 
 const registry = new TypeRegistry();

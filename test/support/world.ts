@@ -3,12 +3,12 @@
  * call changes and nothing else, so that tests of the rules see the rules.
  */
 
-import type { Did } from "../../src/core/did.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
+import { applyCall } from "../../src/core/ledger/apply.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
 import type { Applied } from "../../src/core/ledger/change.ts";
-import { applyCall } from "../../src/core/ledger/ledger.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/ledger/refusal.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 

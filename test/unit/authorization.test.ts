@@ -3,10 +3,10 @@
  * vectors of its section 5, and the two versions of proof timestamps.
  */
 import { describe, expect, test } from "bun:test";
-import { decodeBase64, decodeHex, encodeHex, utf8 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
-import { verifyEd25519 } from "../../src/core/ed25519.ts";
-import { type ActionName, aliasActions, documentActions, operations } from "../../src/core/identity/authorization.ts";
+import { decodeBase64, decodeHex, encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { type ActionName, aliasActions, documentActions, operations } from "../../src/core/ledger/authorization.ts";
 import {
   callOfIntent,
   decodeTerms,
@@ -14,13 +14,13 @@ import {
   type Intent,
   intentOfCall,
   type ProofCall,
-} from "../../src/core/identity/intent.ts";
+} from "../../src/core/ledger/intent.ts";
 import {
   documentMessage,
   parseProofTimestamp,
   registrationMessage,
   renderProofTimestamp,
-} from "../../src/core/identity/proof-message.ts";
+} from "../../src/core/ledger/proof-message.ts";
 import { isRefusal } from "../../src/core/ledger/refusal.ts";
 import { cache, k1, x1 } from "../support/alice.ts";
 import { keyPair } from "../support/identity.ts";

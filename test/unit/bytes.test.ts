@@ -1,7 +1,7 @@
 /** Text forms of payloads and documents: which are read, to which bytes, and which never. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { decodePayloadText } from "../../src/core/bytes.ts";
+import { decodePayloadText } from "../../src/core/codec/bytes.ts";
 
 test("the same bytes are read from hex and from Base64 of either alphabet, padded or not", () => {
   fc.assert(

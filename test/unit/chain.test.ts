@@ -4,12 +4,12 @@
  */
 import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
-import { encodeHex0x } from "../../src/core/bytes.ts";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { encodeLedgerCall } from "../../src/core/ledger/call-codec.ts";
 import { faultOfRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusal.ts";
-import { encodeLedgerCall } from "../../src/core/scale/calls.ts";
-import { storageMapKey } from "../../src/core/scale/scale.ts";
+import { storageMapKey } from "../../src/core/ledger/structures.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import {
   callMark,

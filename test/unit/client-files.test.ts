@@ -17,9 +17,9 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createDurably, placeFile, safeFileName, sweepLeftovers, writeDurably } from "../../src/client/files.ts";
+import { createDurably, placeFile, safeFileName, sweepLeftovers, writeDurably } from "../../src/cli/files/files.ts";
+import { openJournal } from "../../src/cli/files/journal.ts";
 import { ClientError } from "../../src/client/http.ts";
-import { openJournal } from "../../src/client/journal.ts";
 import {
   createIdentity,
   forgetIdentity,
@@ -31,7 +31,7 @@ import {
   saveNewIdentity,
   signingSeed,
 } from "../../src/client/keys.ts";
-import { isDid } from "../../src/core/did.ts";
+import { isDid } from "../../src/core/codec/did.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-client-"));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
@@ -247,7 +247,7 @@ describe("the journal of what was received", () => {
     await first.close();
     await (await openJournal(state, Date.now())).close();
     const script = `
-      import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/client/journal.ts"))};
+      import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/journal.ts"))};
       await openJournal(${JSON.stringify(state)}, Date.now());
       console.log("open");
       await new Promise(() => setInterval(() => {}, 1_000));`;

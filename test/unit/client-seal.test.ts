@@ -19,7 +19,7 @@ import {
   sealPayload,
   sealProfile,
 } from "../../src/client/seal.ts";
-import { concatBytes, decodeBase64, encodeBase58, encodeBase64, utf8 } from "../../src/core/bytes.ts";
+import { concatBytes, decodeBase64, encodeBase58, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 
 const secret = new Uint8Array(32).fill(3);
 const keyId = "did:svc:1111111111111111111111#x25519-1";

@@ -1,6 +1,7 @@
 /** The DID document: JSON in and out, and what the ledger demands of a whole one. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
+import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import {
   authorizedMethodKey,
   checkDocument,
@@ -17,8 +18,7 @@ import {
   type Service,
   serviceOf,
   type VerificationMethod,
-} from "../../src/core/identity/document.ts";
-import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+} from "../../src/core/ledger/document.ts";
 import { faultOfRefusal, isRefusal } from "../../src/core/ledger/refusal.ts";
 import { bob, cache, did, k1, k2, x1 } from "../support/alice.ts";
 import { keyOf, methodOf } from "../support/identity.ts";

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { describeFault, faultCodes } from "../../src/core/fault.ts";
-import type { InterfaceDescription } from "../../src/nodes/shell/openapi.ts";
+import type { InterfaceDescription } from "../../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const root = `${import.meta.dir}/../..`;

@@ -1,9 +1,9 @@
 /** Text forms of public keys, keys of methods, lengths, and the bound of what is remembered. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { concatBytes, encodeBase58, encodeHex, encodeHex0x, utf8 } from "../../src/core/bytes.ts";
-import { isAdmissibleKey, parsePublicKey, renderPublicKey, verifyEd25519 } from "../../src/core/ed25519.ts";
-import { keyOfMethod } from "../../src/core/identity/document.ts";
+import { concatBytes, encodeBase58, encodeHex, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import { isAdmissibleKey, parsePublicKey, renderPublicKey, verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { keyOfMethod } from "../../src/core/ledger/document.ts";
 
 const seed = new Uint8Array(32).fill(7);
 const key = ed25519.getPublicKey(seed);

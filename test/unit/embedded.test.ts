@@ -1,9 +1,9 @@
 /** The embedded ledger over a table in memory: what is taken, what becomes of it, what survives. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import {
   addAlias,
   alice,

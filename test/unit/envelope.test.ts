@@ -1,11 +1,12 @@
 /** The envelope: every rule by its vectors, the normal form byte by byte, time, ttl and the sender's key. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { decodeHex, decodeUtf8, equalBytes, utf8 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { decodeHex, decodeUtf8, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { DidDocument } from "../../src/core/identity/document.ts";
+import type { DidDocument } from "../../src/core/ledger/document.ts";
 import {
   appliedTtlMs,
   decideEnvelopeTime,
@@ -16,7 +17,6 @@ import {
   renderEnvelopeLimits,
   verifySender,
 } from "../../src/core/message/envelope.ts";
-import { hourMs, minuteMs } from "../../src/core/time.ts";
 import invalidEnvelopes from "../vectors/envelope/invalid/envelopes.json";
 import validEnvelopes from "../vectors/envelope/valid/envelopes.json";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";

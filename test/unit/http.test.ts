@@ -4,10 +4,10 @@
  */
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
-import { clientAddress, isProxyNetwork } from "../../src/nodes/shell/caller.ts";
-import { createLog, maskAddress } from "../../src/nodes/shell/log.ts";
-import { createMetrics } from "../../src/nodes/shell/metrics.ts";
-import type { Route } from "../../src/nodes/shell/route.ts";
+import { clientAddress, isProxyNetwork } from "../../src/nodes/http/client-address.ts";
+import { createLog, maskAddress } from "../../src/nodes/http/log.ts";
+import { createMetrics } from "../../src/nodes/http/metrics.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { testApp, testLimits, testRoute } from "../support/app.ts";
 

@@ -1,7 +1,6 @@
 /** JSON from untrusted bytes: what is refused, what is kept, and that the bounds cost nothing. */
 import { describe, expect, test } from "bun:test";
-import { decodeHex, utf8 } from "../../src/core/bytes.ts";
-import { isFault } from "../../src/core/fault.ts";
+import { decodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import {
   jsonDepthMax,
   jsonMembersMax,
@@ -9,7 +8,8 @@ import {
   outerNameSpans,
   parseJson,
   parseJsonObject,
-} from "../../src/core/json.ts";
+} from "../../src/core/codec/json.ts";
+import { isFault } from "../../src/core/fault.ts";
 import invalidDocuments from "../vectors/json/invalid/documents.json";
 import validDocuments from "../vectors/json/valid/documents.json";
 

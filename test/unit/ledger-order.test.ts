@@ -3,12 +3,12 @@
  * every kind of call is tried. Source: docs/ledger.md 2.4, decisions section 4 ("Signing order of checks").
  */
 import { describe, expect, test } from "bun:test";
-import type { Did } from "../../src/core/did.ts";
-import { emptyDocument } from "../../src/core/identity/document.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { emptyDocument } from "../../src/core/ledger/document.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
 import type { LedgerError } from "../../src/core/ledger/refusal.ts";
-import { encodeDidDocument } from "../../src/core/scale/scale.ts";
+import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";
 import { authorizedCall, documentOf, identityOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";

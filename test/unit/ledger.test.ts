@@ -1,12 +1,12 @@
 /** Aliases, control actions, policies and counters: what each call refuses and what it changes. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import { counters } from "../../src/core/identity/authorization.ts";
-import type { Intent } from "../../src/core/identity/intent.ts";
 import type { CounterName } from "../../src/core/ledger/account.ts";
+import { aliasesNamed, applyCall, counterOf } from "../../src/core/ledger/apply.ts";
+import { counters } from "../../src/core/ledger/authorization.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { aliasesNamed, applyCall, counterOf } from "../../src/core/ledger/ledger.ts";
+import type { Intent } from "../../src/core/ledger/intent.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusal.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";

@@ -1,7 +1,7 @@
 /** Frames between Relay processes: they come back as they were, however they are cut, and nothing else is one. */
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { concatBytes, utf8 } from "../../src/core/bytes.ts";
+import { concatBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import {
   createPeerReader,
   encodePeerFrame,

@@ -1,8 +1,8 @@
 /** Which policy applies to an envelope, and what it permits. */
 import { describe, expect, test } from "bun:test";
-import { decodeHex, utf8 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
-import { renderPublicKey } from "../../src/core/ed25519.ts";
+import { decodeHex, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { type AdmissionRules, admitEveryone, decideAdmission } from "../../src/core/message/admission.ts";
 import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
@@ -14,8 +14,8 @@ import {
   type EffectivePolicy,
   type PolicyFacts,
 } from "../../src/core/message/policy.ts";
-import { gatherPolicyFacts } from "../../src/nodes/recipients/policies.ts";
-import type { RecipientSource } from "../../src/nodes/recipients/recipients.ts";
+import type { RecipientSource } from "../../src/nodes/recipients.ts";
+import { gatherPolicyFacts } from "../../src/nodes/recipients-policy.ts";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";
 
 const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({

@@ -1,10 +1,10 @@
 /** Proofs: the signed texts, the order of refusals, and what is remembered against replay. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../src/core/bytes.ts";
-import type { Did } from "../../src/core/did.ts";
+import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
-import type { DidDocument } from "../../src/core/identity/document.ts";
+import type { DidDocument } from "../../src/core/ledger/document.ts";
 import {
   ackSubject,
   decideRetrievalProof,

@@ -1,8 +1,8 @@
 /** Token buckets: rates, bursts, clocks that step back, bounded tables. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
+import { clientKey } from "../../src/nodes/http/client-address.ts";
 import { createRateLimiter } from "../../src/nodes/relay/rate.ts";
-import { clientKey } from "../../src/nodes/shell/caller.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
   const limiter = createRateLimiter({ perSecond: 50, burst: 200, keysMax: 10 });

@@ -1,8 +1,8 @@
 /** What Relay and Cache learn about DIDs from a Directory: reading, remembering, failing. */
 import { describe, expect, test } from "bun:test";
-import type { Did } from "../../src/core/did.ts";
-import { createMemo } from "../../src/nodes/recipients/memo.ts";
-import { directoryRecipients, ledgerRecipients } from "../../src/nodes/recipients/recipients.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { directoryRecipients, ledgerRecipients } from "../../src/nodes/recipients.ts";
+import { createMemo } from "../../src/nodes/recipients-memo.ts";
 import { type LedgerReader, StoreError } from "../../src/storage/contract.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;

@@ -3,7 +3,7 @@
  * stop when they are told to.
  */
 import { expect, test } from "bun:test";
-import { startSweepers } from "../../src/cli/sweep.ts";
+import { startSweepers } from "../../src/app/sweep.ts";
 import type { OpenStores } from "../../src/storage/bind.ts";
 import { type Capabilities, type Replay, type Store, StoreError } from "../../src/storage/contract.ts";
 

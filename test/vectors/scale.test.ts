@@ -6,11 +6,11 @@
 import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/bytes.ts";
-import { verifyEd25519 } from "../../src/core/ed25519.ts";
-import { blake2b256 } from "../../src/core/hash.ts";
-import type { DidDocument } from "../../src/core/identity/document.ts";
-import * as scale from "../../src/core/scale/scale.ts";
+import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { blake2b256 } from "../../src/core/codec/hash.ts";
+import type { DidDocument } from "../../src/core/ledger/document.ts";
+import * as scale from "../../src/core/ledger/structures.ts";
 import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
 
 type Vector = {

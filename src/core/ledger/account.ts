@@ -2,8 +2,9 @@
  * What the ledger keeps of one DID: its record, its counters and the two times that stop old proofs.
  * Source: chain-facts 1.3 and 1.9, decisions section 10 ("Document time").
  */
-import type { DidDocument } from "../identity/document.ts";
+
 import type { DeliveryPolicyLinks } from "../message/policy.ts";
+import type { DidDocument } from "./document.ts";
 
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */
 export type AccountId = Uint8Array;

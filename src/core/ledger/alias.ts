@@ -4,10 +4,10 @@
  * Source: docs/ledger.md 2.2, decisions section 10 ("Operation refusals").
  */
 
-import { type Did, normalizeAlias } from "../did.ts";
-import type { Intent } from "../identity/intent.ts";
+import { type Did, normalizeAlias } from "../codec/did.ts";
 import type { DidRecord } from "./account.ts";
 import type { Change, LedgerEvent, LedgerInput } from "./change.ts";
+import type { Intent } from "./intent.ts";
 import { type LedgerRefusal, refuse } from "./refusal.ts";
 
 export type AliasIntent = Extract<Intent, { readonly action: "add_alias" | "update_alias" | "remove_alias" }>;

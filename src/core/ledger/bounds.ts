@@ -3,7 +3,7 @@
  * runtime have the values below; on another chain they are read from its metadata.
  * Source: docs/ledger.md 1.1, decisions section 1 (ids of 192 bytes).
  */
-import { utf8 } from "../bytes.ts";
+import { utf8 } from "../codec/bytes.ts";
 
 export type LedgerBoundName =
   | "didBytes"

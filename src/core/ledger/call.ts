@@ -2,9 +2,9 @@
  * The calls of the ledger by their runtime names, as values.
  * Source: chain-facts 1.7.
  */
-import type { Did } from "../did.ts";
-import type { KeyAgreement, Service, VerificationMethod } from "../identity/document.ts";
+import type { Did } from "../codec/did.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../message/policy.ts";
+import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
 
 /** What every call signed by a DID key carries: the SCALE payload, its signature, who signed. */
 export type SignedPayload = {

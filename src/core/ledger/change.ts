@@ -4,7 +4,7 @@
  * Source: docs/ledger.md 1.11 and 2.5.
  */
 
-import type { Did } from "../did.ts";
+import type { Did } from "../codec/did.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../message/policy.ts";
 import type { Account, AccountId, CounterName, DidRecord } from "./account.ts";
 import type { LedgerBounds } from "./bounds.ts";

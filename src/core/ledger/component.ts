@@ -4,7 +4,10 @@
  * Source: docs/ledger.md 2.3 ("Component operations"), decisions section 10 ("Operation refusals").
  */
 
-import type { DocumentAction } from "../identity/authorization.ts";
+import type { DidRecord } from "./account.ts";
+import type { DocumentAction } from "./authorization.ts";
+import type { LedgerBounds } from "./bounds.ts";
+import type { Change, ComponentEventName, LedgerInput } from "./change.ts";
 import {
   checkKeyAgreement,
   checkService,
@@ -14,11 +17,8 @@ import {
   type KeyAgreement,
   type Service,
   type VerificationMethod,
-} from "../identity/document.ts";
-import type { Intent } from "../identity/intent.ts";
-import type { DidRecord } from "./account.ts";
-import type { LedgerBounds } from "./bounds.ts";
-import type { Change, ComponentEventName, LedgerInput } from "./change.ts";
+} from "./document.ts";
+import type { Intent } from "./intent.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusal.ts";
 
 export type ComponentIntent = Extract<Intent, { readonly action: DocumentAction }>;

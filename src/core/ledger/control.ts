@@ -3,10 +3,10 @@
  * Source: docs/ledger.md 1.4, 1.5 and 2.6, decisions section 10.
  */
 
-import type { Did } from "../did.ts";
-import type { ControlAction } from "../identity/authorization.ts";
+import type { Did } from "../codec/did.ts";
 import type { DeliveryPolicyLinks } from "../message/policy.ts";
 import type { DidRecord } from "./account.ts";
+import type { ControlAction } from "./authorization.ts";
 import { type LedgerBounds, longerThan, scaleBounds } from "./bounds.ts";
 import type { Change, LedgerInput } from "./change.ts";
 import { type LedgerRefusal, refuse } from "./refusal.ts";

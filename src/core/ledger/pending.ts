@@ -4,12 +4,12 @@
  * rather than accepted and failed by the block that applies the first.
  * Source: decisions section 4 ("Idempotence", "Pending updates", "`alias` in a registration").
  */
-import { equalBytes } from "../bytes.ts";
-import { type Did, normalizeAlias } from "../did.ts";
+import { equalBytes } from "../codec/bytes.ts";
+import { type Did, normalizeAlias } from "../codec/did.ts";
 import { type Fault, fault } from "../fault.ts";
 import type { CounterName } from "./account.ts";
+import { aliasTaken, counterOf } from "./apply.ts";
 import type { LedgerCall } from "./call.ts";
-import { aliasTaken, counterOf } from "./ledger.ts";
 
 export type Claim =
   | { readonly kind: "counter"; readonly did: Did; readonly domain: CounterName; readonly nonce: bigint }

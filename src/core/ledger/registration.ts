@@ -4,25 +4,25 @@
  * Source: docs/ledger.md 2.3 and 2.4, decisions sections 4 and 10 ("Document time", "Stricter than the family's chain").
  */
 
-import { equalBytes } from "../bytes.ts";
-import { isDid } from "../did.ts";
-import { isAdmissibleKey, publicKeyBytes, signatureBytes, verifyEd25519 } from "../ed25519.ts";
-import { checkDocument, type DidDocument } from "../identity/document.ts";
-import {
-  documentMessage,
-  type ProofTimestamp,
-  parseProofTimestamp,
-  proofLifeMsMax,
-  registrationMessage,
-} from "../identity/proof-message.ts";
-import { decodeDidDocument } from "../scale/scale.ts";
+import { equalBytes } from "../codec/bytes.ts";
+import { isDid } from "../codec/did.ts";
+import { isAdmissibleKey, publicKeyBytes, signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import type { Account, DidRecord } from "./account.ts";
 import { registrationAlias } from "./alias.ts";
 import { longerThan } from "./bounds.ts";
 import type { LedgerCall } from "./call.ts";
 import type { LedgerInput } from "./change.ts";
 import { type Applied, applyChange } from "./change.ts";
+import { checkDocument, type DidDocument } from "./document.ts";
+import {
+  documentMessage,
+  type ProofTimestamp,
+  parseProofTimestamp,
+  proofLifeMsMax,
+  registrationMessage,
+} from "./proof-message.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusal.ts";
+import { decodeDidDocument } from "./structures.ts";
 
 type RegisterCall = Extract<LedgerCall, { readonly name: "register_with_document_proof_signed" }>;
 type SetDocumentCall = Extract<LedgerCall, { readonly name: "set_document_with_proof" }>;

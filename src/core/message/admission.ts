@@ -5,7 +5,7 @@
  */
 
 import { type Fault, fault } from "../fault.ts";
-import type { DidDocument } from "../identity/document.ts";
+import type { DidDocument } from "../ledger/document.ts";
 import { type Envelope, verifySender } from "./envelope.ts";
 
 export type AdmissionRules = {

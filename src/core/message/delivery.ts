@@ -4,9 +4,9 @@
  * come with the events. It always ends, within `attemptsMax` of its plan and the bounds of its limits.
  * Source: interface "DeliveryResult", decisions section 5 and section 10 ("Relay", "Failed deliveries").
  */
-import type { Did, Uuid } from "../did.ts";
+import type { Did, Uuid } from "../codec/did.ts";
 import { describeFault, type FaultCode } from "../fault.ts";
-import type { Service } from "../identity/document.ts";
+import type { Service } from "../ledger/document.ts";
 import type { DeliveryHint } from "./envelope.ts";
 import { withoutTrailingSlashes } from "./proof.ts";
 

@@ -4,9 +4,9 @@
  * Source: decisions sections 2 and 10.
  */
 import canonicalize from "canonicalize";
-import { utf8 } from "../bytes.ts";
-import { sha256 } from "../hash.ts";
-import type { JsonObject, JsonValue } from "../json.ts";
+import { utf8 } from "../codec/bytes.ts";
+import { sha256 } from "../codec/hash.ts";
+import type { JsonObject, JsonValue } from "../codec/json.ts";
 
 /** The member `sender_signature` is not looked at; absent members stand as empty text. */
 export function encodeSenderText(members: JsonObject): Uint8Array {

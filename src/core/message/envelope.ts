@@ -4,13 +4,13 @@
  * Cost: one scan, one JSON.parse, one Base64 decoding of the ciphertext to learn its length.
  * Source: interface "DDN envelope", decisions sections 2 and 10.
  */
-import { decodeBase64, utf8 } from "../bytes.ts";
-import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../did.ts";
-import { signatureBytes, verifyEd25519 } from "../ed25519.ts";
+import { decodeBase64, utf8 } from "../codec/bytes.ts";
+import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
+import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
+import { dayMs, hourMs, minuteMs, parseDuration, parseTimestamp, renderDuration } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
-import { type DidDocument, keyOfMethod } from "../identity/document.ts";
-import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../json.ts";
-import { dayMs, hourMs, minuteMs, parseDuration, parseTimestamp, renderDuration } from "../time.ts";
+import { type DidDocument, keyOfMethod } from "../ledger/document.ts";
 import { encodeSenderText } from "./envelope-signature.ts";
 
 export type DeliveryHint = "standard" | "chunked" | "direct" | "cache";

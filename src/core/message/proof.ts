@@ -6,13 +6,13 @@
  * outsider can learn.
  * Source: interface "Signed Cache proof", decisions sections 3, 4, 6 and 10 ("Live sessions").
  */
-import { decodeBase64, utf8 } from "../bytes.ts";
-import type { Did } from "../did.ts";
-import { signatureBytes, verifyEd25519 } from "../ed25519.ts";
+import { decodeBase64, utf8 } from "../codec/bytes.ts";
+import type { Did } from "../codec/did.ts";
+import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import { sha256 } from "../codec/hash.ts";
+import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
-import { sha256 } from "../hash.ts";
-import { type DidDocument, keyOfMethod, type VerificationMethod } from "../identity/document.ts";
-import { parseTimestamp, secondMs } from "../time.ts";
+import { type DidDocument, keyOfMethod, type VerificationMethod } from "../ledger/document.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
 

@@ -5,10 +5,10 @@
  * Source: interface "Cache store receipt" and "DeliveryResult", decisions sections 3 and 5.
  */
 
-import { type Did, parseUuid, type Uuid } from "../did.ts";
+import { type Did, parseUuid, type Uuid } from "../codec/did.ts";
+import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../codec/json.ts";
+import { parseDuration, parseTimestamp } from "../codec/time.ts";
 import { describeFault, type FaultCode, faultCodes, isFault } from "../fault.ts";
-import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../json.ts";
-import { parseDuration, parseTimestamp } from "../time.ts";
 import type { StoreReceipt } from "./delivery.ts";
 
 function parseMembers(bytes: Uint8Array): JsonObject | null {

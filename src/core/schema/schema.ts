@@ -7,11 +7,11 @@
  */
 import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
-import { decodeBase64 } from "../bytes.ts";
+import { decodeBase64 } from "../codec/bytes.ts";
+import { parseTimestamp } from "../codec/time.ts";
+import { parseU64, parseU128 } from "../codec/u64.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import { parseProofTimestamp } from "../identity/proof-message.ts";
-import { parseTimestamp } from "../time.ts";
-import { parseU64, parseU128 } from "../u64.ts";
+import { parseProofTimestamp } from "../ledger/proof-message.ts";
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
 export const inputErrorsMax = 32;

@@ -4,6 +4,7 @@
  * Source: interface "Cache ({cache_url})", decisions sections 6 and 10.
  */
 import type { TSchema } from "@sinclair/typebox";
+import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
 import { type AdmissionRules, admitEveryone } from "../../core/message/admission.ts";
 import {
@@ -25,10 +26,9 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import { minuteMs } from "../../core/time.ts";
 import type { Mailbox, MailboxQuota, PageRequest, Replay } from "../../storage/contract.ts";
-import type { RecipientSource } from "../recipients/recipients.ts";
-import type { Answer, Call, Operation, Route } from "../shell/route.ts";
+import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import type { RecipientSource } from "../recipients.ts";
 import { claimed, decodeAck, decodePathUuid, decodeRead, proofHeaderNames } from "./proof.ts";
 import {
   type AnswerContext,

@@ -4,10 +4,10 @@
  * decided by `core/message/proof.ts` once its document has been gathered.
  * Source: interface "Signed Cache proof", decisions sections 3, 6 and 10.
  */
-import { decodeUtf8 } from "../../core/bytes.ts";
-import { type Did, parseDid, parseUuid, type Uuid } from "../../core/did.ts";
+import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { type Did, parseDid, parseUuid, type Uuid } from "../../core/codec/did.ts";
+import { parseJsonObject } from "../../core/codec/json.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
-import { parseJsonObject } from "../../core/json.ts";
 import {
   ackMembers,
   ackSubject,
@@ -22,7 +22,7 @@ import {
 import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Replay } from "../../storage/contract.ts";
-import type { Call } from "../shell/route.ts";
+import type { Call } from "../http/route.ts";
 
 /** What all proofs to one Cache have in common. */
 export type ProofTerms = {

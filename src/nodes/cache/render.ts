@@ -3,12 +3,12 @@
  * are spliced into answers as the bytes that were stored; nothing here parses them again.
  * Source: interface "Cache store receipt" and "Cached message entry", decisions sections 6 and 10.
  */
-import { encodeBase64, utf8 } from "../../core/bytes.ts";
-import type { Did, Uuid } from "../../core/did.ts";
+import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
+import type { Did, Uuid } from "../../core/codec/did.ts";
+import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { encodeEventProof } from "../../core/message/proof.ts";
-import { renderDuration, renderTimestamp } from "../../core/time.ts";
 import type { Chunk, GroupPage, HeldMessage, MessageState, MessageSummary, Page } from "../../storage/contract.ts";
-import type { Answer } from "../shell/route.ts";
+import type { Answer } from "../http/route.ts";
 
 /** How this Cache signs its events; without a key, signatures are `null`. */
 export type EventSigner = {

@@ -5,7 +5,7 @@
  */
 
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/identity/document.ts";
+import type { DidDocument } from "../../core/ledger/document.ts";
 import { type AdmissionRules, decideAdmission, type SenderFacts } from "../../core/message/admission.ts";
 import {
   appliedTtlMs,
@@ -17,8 +17,8 @@ import {
 import { decidePayloadSize, decidePolicy, type EffectivePolicy, type PolicyFacts } from "../../core/message/policy.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { MailboxEntry, StoreOutcome } from "../../storage/contract.ts";
-import { gatherPolicyFacts } from "../recipients/policies.ts";
-import type { RecipientSource, Subject } from "../recipients/recipients.ts";
+import type { RecipientSource, Subject } from "../recipients.ts";
+import { gatherPolicyFacts } from "../recipients-policy.ts";
 
 export type StoreFacts = {
   readonly recipient: Subject | null;

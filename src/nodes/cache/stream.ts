@@ -7,12 +7,12 @@
  * client comes back with a new proof and its last event id.
  * Source: decisions section 6 ("Further reads"), `docs/decisions.md` ("Streams").
  */
-import { utf8 } from "../../core/bytes.ts";
-import type { Did } from "../../core/did.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { minuteMs, secondMs } from "../../core/time.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
-import type { Answer } from "../shell/route.ts";
+import type { Answer } from "../http/route.ts";
 import { summaryMembers } from "./render.ts";
 
 export type StreamLimits = {

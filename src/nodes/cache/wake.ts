@@ -5,11 +5,11 @@
  * Bounded: one call per recipient and interval, calls in flight, recipients remembered.
  * Source: decisions section 9 (logs and privacy), `docs/decisions.md` ("Wake hook").
  */
-import { utf8 } from "../../core/bytes.ts";
-import type { Did } from "../../core/did.ts";
-import { sha256 } from "../../core/hash.ts";
-import { minuteMs, secondMs } from "../../core/time.ts";
-import type { Log } from "../shell/log.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { sha256 } from "../../core/codec/hash.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import type { Log } from "../http/log.ts";
 
 export type WakeOptions = {
   /** Set by the operator, so it may be any host; redirects are not followed. */

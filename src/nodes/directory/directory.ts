@@ -3,8 +3,8 @@
  * table of its routes and the limits it applies; each idea has a file of its own beside it.
  * Source: interface "Directory", decisions section 4.
  */
-import { proofLifeMsMax } from "../../core/identity/proof-message.ts";
-import type { Route } from "../shell/route.ts";
+import { proofLifeMsMax } from "../../core/ledger/proof-message.ts";
+import type { Route } from "../http/route.ts";
 import { documentRoute } from "./document.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";
 import { ownerRoutes, policyReadRoutes } from "./policies.ts";

@@ -4,17 +4,17 @@
  * Source: interface `PUT /dids/{did}/document/proof`, decisions sections 4 ("Full document") and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { decodeBase64, decodePayloadText } from "../../core/bytes.ts";
-import type { Did } from "../../core/did.ts";
-import { parsePublicKey } from "../../core/ed25519.ts";
+import { decodeBase64, decodePayloadText } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { parsePublicKey } from "../../core/codec/ed25519.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
-import { hasOwnIds, parseDocument } from "../../core/identity/document.ts";
-import { parseProofTimestamp, proofLifeMsMax } from "../../core/identity/proof-message.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
-import { decodeDidDocument, encodeDidDocument } from "../../core/scale/scale.ts";
+import { hasOwnIds, parseDocument } from "../../core/ledger/document.ts";
+import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/proof-message.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
 import { replaceDocumentAnswer, replaceDocumentBody } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Call, Route } from "../shell/route.ts";
+import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
   type DirectoryOptions,

@@ -4,11 +4,11 @@
  * Source: interface "Endpoints" ("For every body that carries `did`"), decisions section 4.
  */
 import type { TSchema } from "@sinclair/typebox";
-import { type Did, parseDid, parseDidUrl } from "../../core/did.ts";
+import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
+import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { parseJson } from "../../core/json.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import type { Answer, Call, Operation, Route } from "../shell/route.ts";
+import type { Answer, Call, Operation, Route } from "../http/route.ts";
 
 export type DirectoryOptions = {
   /** Versions of the registration proof that are accepted. Version 1 leaves the document unsigned. */

@@ -6,7 +6,7 @@
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", decisions sections 4 and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
-import { type Did, parseDid } from "../../core/did.ts";
+import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { type LedgerBounds, longerThan, scaleBounds } from "../../core/ledger/bounds.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
@@ -23,7 +23,7 @@ import {
   primaryAliasBody,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Call, Route } from "../shell/route.ts";
+import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
   type DirectoryParts,

@@ -6,12 +6,12 @@
  * surfaces only as BadProof").
  */
 
-import type { Did } from "../../core/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import type { Fault } from "../../core/fault.ts";
 import type { Account, AccountId } from "../../core/ledger/account.ts";
+import { aliasesNamed, applyCall } from "../../core/ledger/apply.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
-import { aliasesNamed, applyCall } from "../../core/ledger/ledger.ts";
 import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
 import type { Ledger } from "../../storage/contract.ts";
 

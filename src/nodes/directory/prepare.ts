@@ -6,25 +6,26 @@
  * Source: decisions sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
  */
 import type { Static } from "@sinclair/typebox";
-import { encodeHex0x, utf8 } from "../../core/bytes.ts";
-import { type Did, normalizeAlias } from "../../core/did.ts";
-import { renderPublicKey } from "../../core/ed25519.ts";
+import { encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
+import { type Did, normalizeAlias } from "../../core/codec/did.ts";
+import { renderPublicKey } from "../../core/codec/ed25519.ts";
+import { isJsonObject, type JsonObject, parseJsonObject } from "../../core/codec/json.ts";
+import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import { counters as nonceDomains, operations } from "../../core/identity/authorization.ts";
-import { checkDocument } from "../../core/identity/document.ts";
-import { encodeAuthorization, type Intent, rootSigner } from "../../core/identity/intent.ts";
+import type { Counters, DidRecord } from "../../core/ledger/account.ts";
+import { counters as nonceDomains, operations } from "../../core/ledger/authorization.ts";
+import type { LedgerBounds } from "../../core/ledger/bounds.ts";
+import { checkDocument } from "../../core/ledger/document.ts";
+import { encodeAuthorization, type Intent, rootSigner } from "../../core/ledger/intent.ts";
 import {
   documentMessage,
   proofLifeMsMax,
   registrationMessage,
   renderProofTimestamp,
-} from "../../core/identity/proof-message.ts";
-import { isJsonObject, type JsonObject, parseJsonObject } from "../../core/json.ts";
-import type { Counters, DidRecord } from "../../core/ledger/account.ts";
-import type { LedgerBounds } from "../../core/ledger/bounds.ts";
+} from "../../core/ledger/proof-message.ts";
 import { faultOfRefusal } from "../../core/ledger/refusal.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../core/message/proof.ts";
-import { decodeDidDocument, encodeDidDocument } from "../../core/scale/scale.ts";
 import {
   anyPrepareBody,
   prepareBody,
@@ -35,8 +36,7 @@ import {
 } from "../../core/schema/directory.ts";
 import { exampleMembers } from "../../core/schema/examples.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { renderTimestamp } from "../../core/time.ts";
-import type { Call, Route } from "../shell/route.ts";
+import type { Call, Route } from "../http/route.ts";
 import { documentPath, parseDocumentMember } from "./document.ts";
 import { bindDid, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./parts.ts";
 import { type OwnerUpdate, ownerUpdates } from "./policies.ts";

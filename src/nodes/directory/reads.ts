@@ -5,18 +5,18 @@
  * Source: interface "Authorization nonces", decisions sections 4 ("Extensions") and 10 ("Reads").
  */
 
-import { normalizeAlias, parseDid } from "../../core/did.ts";
-import { renderPublicKey } from "../../core/ed25519.ts";
+import { normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { renderPublicKey } from "../../core/codec/ed25519.ts";
+import { renderTimestamp } from "../../core/codec/time.ts";
 import { fault, isFault } from "../../core/fault.ts";
-import { counters } from "../../core/identity/authorization.ts";
-import { renderDocument } from "../../core/identity/document.ts";
 import type { CounterName, Counters, DidRecord } from "../../core/ledger/account.ts";
+import { counters } from "../../core/ledger/authorization.ts";
 import type { LedgerCallName } from "../../core/ledger/call.ts";
+import { renderDocument } from "../../core/ledger/document.ts";
 import type { DeliveryPolicyLinks } from "../../core/message/policy.ts";
 import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
-import { renderTimestamp } from "../../core/time.ts";
 import type { Submission } from "../../storage/contract.ts";
-import type { Route } from "../shell/route.ts";
+import type { Route } from "../http/route.ts";
 import { type DirectoryParts, directoryRoute, pathCodes, pathValue, stateRoute } from "./parts.ts";
 
 export function readRoutes(parts: DirectoryParts): Route[] {

@@ -7,23 +7,23 @@
  * Source: interface "Registration state of a DID", decisions sections 4 and 10 ("Registration").
  */
 import type { Static } from "@sinclair/typebox";
-import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/bytes.ts";
-import { type Did, normalizeAlias, parseDid } from "../../core/did.ts";
-import { isAdmissibleKey, parsePublicKey } from "../../core/ed25519.ts";
+import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { isAdmissibleKey, parsePublicKey } from "../../core/codec/ed25519.ts";
+import { blake2b256 } from "../../core/codec/hash.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import { blake2b256 } from "../../core/hash.ts";
+import type { LedgerBounds } from "../../core/ledger/bounds.ts";
+import type { LedgerCall } from "../../core/ledger/call.ts";
 import {
   checkDocument,
   type DidDocument,
   keyOfMethod,
   parseDocument,
   renderDocument,
-} from "../../core/identity/document.ts";
-import { parseProofTimestamp, proofLifeMsMax } from "../../core/identity/proof-message.ts";
-import type { LedgerBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
+} from "../../core/ledger/document.ts";
+import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/proof-message.ts";
 import { faultOfRefusal } from "../../core/ledger/refusal.ts";
-import { encodeDidDocument } from "../../core/scale/scale.ts";
+import { encodeDidDocument } from "../../core/ledger/structures.ts";
 import {
   type prepareRegistrationBody,
   registerBody,
@@ -32,7 +32,7 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Submission } from "../../storage/contract.ts";
-import type { Answer, Call, Route } from "../shell/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import {
   type DirectoryOptions,
   type DirectoryParts,

@@ -3,7 +3,7 @@
  * in every mode; without one the update is taken only where the operator allows it.
  * Source: decisions sections 4 ("Primary alias, policy links, …") and 10 ("Update proofs").
  */
-import type { Did } from "../../core/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, fault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import {
@@ -15,7 +15,7 @@ import {
   updateHeaders,
 } from "../../core/message/proof.ts";
 import type { Replay } from "../../storage/contract.ts";
-import type { Call } from "../shell/route.ts";
+import type { Call } from "../http/route.ts";
 import type { DirectoryOptions } from "./parts.ts";
 
 export const updateProofHeaders = Object.values(updateHeaders);

@@ -7,12 +7,15 @@
  * Source: interface "Signed DID-document updates", decisions sections 4 and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { decodeBase64, decodePayloadText, equalBytes } from "../../core/bytes.ts";
-import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/did.ts";
-import { parsePublicKey } from "../../core/ed25519.ts";
+import { decodeBase64, decodePayloadText, equalBytes } from "../../core/codec/bytes.ts";
+import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/codec/did.ts";
+import { parsePublicKey } from "../../core/codec/ed25519.ts";
+import { parseTimestamp } from "../../core/codec/time.ts";
+import { parseU64 } from "../../core/codec/u64.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { type ActionName, counters, operations } from "../../core/identity/authorization.ts";
-import { parseKeyAgreement, parseService, parseVerificationMethod } from "../../core/identity/document.ts";
+import { type ActionName, counters, operations } from "../../core/ledger/authorization.ts";
+import type { LedgerCall } from "../../core/ledger/call.ts";
+import { parseKeyAgreement, parseService, parseVerificationMethod } from "../../core/ledger/document.ts";
 import {
   callOfIntent,
   decodeTerms,
@@ -20,8 +23,7 @@ import {
   type Intent,
   rootSigner,
   type Terms,
-} from "../../core/identity/intent.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
+} from "../../core/ledger/intent.ts";
 import {
   aliasUpdateAnswer,
   type authorizationShape,
@@ -31,9 +33,7 @@ import {
 } from "../../core/schema/directory.ts";
 import type { UpdateAction } from "../../core/schema/examples.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { parseTimestamp } from "../../core/time.ts";
-import { parseU64 } from "../../core/u64.ts";
-import type { Call, Route } from "../shell/route.ts";
+import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
   type DirectoryOptions,

@@ -4,7 +4,7 @@
  * Source: decisions section 9 ("/metrics").
  */
 import type { AttemptOutcome, Channel, DeliveryResult } from "../../core/message/delivery.ts";
-import type { Metrics } from "../shell/metrics.ts";
+import type { Metrics } from "../http/metrics.ts";
 import type { PeerStats } from "./live/live.ts";
 
 export type RelayMetrics = {

@@ -5,7 +5,8 @@
  * Source: interface "Relay" and "Errors", decisions sections 5 and 10 ("Order of checks on an envelope").
  */
 
-import { type Did, parseDid } from "../../core/did.ts";
+import { type Did, parseDid } from "../../core/codec/did.ts";
+import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { isLoopbackAddress } from "../../core/message/address.ts";
 import { type AdmissionRules, decideAdmission, type SenderFacts } from "../../core/message/admission.ts";
@@ -33,21 +34,20 @@ import {
   type PolicyFacts,
 } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
-import { renderDuration } from "../../core/time.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { gatherPolicyFacts } from "../recipients/policies.ts";
-import type { RecipientSource, Subject } from "../recipients/recipients.ts";
-import { clientKey } from "../shell/caller.ts";
-import type { Log } from "../shell/log.ts";
-import type { Metrics } from "../shell/metrics.ts";
-import type { Answer, Call, Operation, Route } from "../shell/route.ts";
-import { type CacheDoor, type Carriers, carry } from "./carry.ts";
-import type { Courier } from "./courier.ts";
+import { clientKey } from "../http/client-address.ts";
+import type { Log } from "../http/log.ts";
+import type { Metrics } from "../http/metrics.ts";
+import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import type { RecipientSource, Subject } from "../recipients.ts";
+import { gatherPolicyFacts } from "../recipients-policy.ts";
+import { createRepeats, type Repeats } from "./dedup.ts";
+import type { Courier } from "./egress.ts";
 import type { Peers } from "./live/live.ts";
 import type { LiveSessions } from "./live/sessions.ts";
 import { type RelayMetrics, relayMetrics } from "./metrics.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "./rate.ts";
-import { createRepeats, type Repeats } from "./repeats.ts";
+import { type CacheDoor, type Carriers, carry } from "./runner.ts";
 
 export type RelayOptions = {
   /** Name of this Relay in `allowed_relays`; `null` stands in no list. */

@@ -2,8 +2,9 @@
  * What the lane knows of one call that has not come to its end: what stands in the outbox, and how far it
  * has come with the node of the present connection.
  */
+
+import { aliasesNamed } from "../../core/ledger/apply.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
-import { aliasesNamed } from "../../core/ledger/ledger.ts";
 import { claimsOf } from "../../core/ledger/pending.ts";
 import type { Block, Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";

@@ -4,8 +4,8 @@
  * What each transaction extension adds is told here once; one that is not listed must add nothing.
  * Source: docs/ledger.md 1.7 ("How proof calls are submitted"), checked against the reference runtime.
  */
-import { concatBytes, encodeHex0x } from "../../core/bytes.ts";
-import { blake2b256 } from "../../core/hash.ts";
+import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
+import { blake2b256 } from "../../core/codec/hash.ts";
 
 /** What a chain at one runtime version wants around a call. */
 export type Frame = {

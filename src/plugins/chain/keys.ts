@@ -3,8 +3,8 @@
  * prefix, the hash of the encoded key, the encoded key.
  * Source: docs/ledger.md 1.9.
  */
-import { concatBytes, utf8 } from "../../core/bytes.ts";
-import { blake2b128 } from "../../core/hash.ts";
+import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
+import { blake2b128 } from "../../core/codec/hash.ts";
 import { encodeCompact } from "./extrinsic.ts";
 import type { MapName } from "./layouts.ts";
 import type { Surface } from "./surface.ts";

@@ -9,13 +9,13 @@
  * Source: decisions section 4 ("Submissions on a chain").
  */
 
-import type { Did } from "../../core/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { aliasesNamed, applyCall } from "../../core/ledger/apply.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
-import { aliasesNamed, applyCall } from "../../core/ledger/ledger.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../core/ledger/call-codec.ts";
 import { claimsOf, decideClash } from "../../core/ledger/pending.ts";
 import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale/calls.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import { BestBlocks } from "./best.ts";

@@ -7,9 +7,9 @@
  *   q/<sequence>   a pending call and its extrinsic (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  */
-import { decodeUtf8, encodeHex0x, utf8 } from "../../core/bytes.ts";
+import { decodeUtf8, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../core/scale/calls.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../core/ledger/call-codec.ts";
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";
 import type { Table, TableChange } from "../../storage/table.ts";

@@ -4,12 +4,12 @@
  * a value that can't be read is `corrupt`, never absent.
  */
 
-import { decodeUtf8 } from "../../core/bytes.ts";
-import { type Did, didBytesMax, normalizeAlias } from "../../core/did.ts";
+import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import { longerThan } from "../../core/ledger/bounds.ts";
+import { decodeDeliveryPolicy, decodeDidRecord, decodePersonaPolicy } from "../../core/ledger/structures.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/message/policy.ts";
-import { decodeDeliveryPolicy, decodeDidRecord, decodePersonaPolicy } from "../../core/scale/scale.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { storageKeys, u64Of } from "./keys.ts";
 import type { MapName } from "./layouts.ts";

@@ -3,7 +3,7 @@
  * the program needs; then it follows the heads. Every question has a limit of time; a node that leaves
  * one unanswered, or goes back behind a finalized block, is left.
  */
-import { encodeHex0x } from "../../core/bytes.ts";
+import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import {
   blockOf,

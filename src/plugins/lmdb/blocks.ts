@@ -7,7 +7,7 @@
  * A body in a block: checksum 16 bytes, then version 1, flags 1, preview length 2, envelope length 4,
  * slot 4, expiry 8, message id 16, preview, envelope. The checksum covers all that follows it.
  */
-import type { Uuid } from "../../core/did.ts";
+import type { Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
 import {
   checksumBytes,

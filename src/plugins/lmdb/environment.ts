@@ -8,7 +8,7 @@
 import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
 import { ABORT, type Database, open, type RootDatabase } from "lmdb";
-import { minuteMs } from "../../core/time.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits, type WriteKind } from "./space.ts";

@@ -3,7 +3,7 @@
  * record on disk carries. LMDB has no checksums of its own and hands out a flipped bit as data.
  * A seal is 17 bytes in front: version 1, then the first 16 bytes of SHA-256 over what follows.
  */
-import type { Did, Uuid } from "../../core/did.ts";
+import type { Did, Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { idWords } from "../mailbox/columns.ts";
 

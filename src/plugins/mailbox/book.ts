@@ -6,7 +6,7 @@
  * with rows and for each chunk group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, decisions section 6.
  */
-import type { Did, Uuid } from "../../core/did.ts";
+import type { Did, Uuid } from "../../core/codec/did.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import type {
   Chunk,

@@ -4,7 +4,7 @@
  * where a million objects with their strings would take three times as much and the collector's time.
  * Slots are handed out lowest first and reused in the order in which they were freed.
  */
-import type { Uuid } from "../../core/did.ts";
+import type { Uuid } from "../../core/codec/did.ts";
 import type { ExpirationBehavior } from "../../core/message/policy.ts";
 
 export const none = 0xffffffff;

@@ -3,7 +3,7 @@
  * the sums that quotas are held against. It decides nothing; the book does.
  * Memory: about 300 bytes for each recipient with rows and for each group, 50 for each chunk.
  */
-import type { Did, Uuid } from "../../core/did.ts";
+import type { Did, Uuid } from "../../core/codec/did.ts";
 import type { Chunk } from "../../storage/contract.ts";
 import { type Columns, held, none } from "./columns.ts";
 

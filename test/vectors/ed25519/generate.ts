@@ -6,7 +6,7 @@
  */
 import { createHash } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { concatBytes, equalBytes, utf8 } from "../../../src/core/bytes.ts";
+import { concatBytes, equalBytes, utf8 } from "../../../src/core/codec/bytes.ts";
 
 const { Point } = ed25519;
 type Point = InstanceType<typeof Point>;

@@ -4,10 +4,11 @@
  * the first acknowledgement wins; else it goes on to the next destination. What waits is bounded.
  * Source: decisions section 5 "Live sessions" and "Devices", and section 10.
  */
-import { decodeUtf8 } from "../../../core/bytes.ts";
-import type { Did } from "../../../core/did.ts";
-import type { DidDocument } from "../../../core/identity/document.ts";
+import { decodeUtf8 } from "../../../core/codec/bytes.ts";
+import type { Did } from "../../../core/codec/did.ts";
+import type { DidDocument } from "../../../core/ledger/document.ts";
 import { sameEndpoint } from "../../../core/message/proof.ts";
+import type { KeyText, LiveDelivery, LiveEnd, RelayGrant } from "./live.ts";
 import {
   type Hub,
   join,
@@ -17,8 +18,7 @@ import {
   settledWithin,
   shut,
   unreadSlackBytes,
-} from "./hub.ts";
-import type { KeyText, LiveDelivery, LiveEnd, RelayGrant } from "./live.ts";
+} from "./registry.ts";
 
 /** Joins that one delivery waits for, one after the other. More in a row are a client that plays. */
 const roundsMax = 3;

@@ -4,7 +4,7 @@
  * not linked counts as one that is not there.
  * Source: decisions section 5 "Live sessions".
  */
-import type { Did } from "../../../core/did.ts";
+import type { Did } from "../../../core/codec/did.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import type { SessionTarget } from "./session-frames.ts";
 

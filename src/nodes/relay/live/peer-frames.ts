@@ -5,10 +5,10 @@
  * read from processes of another version.
  * Source: decisions section 5 "One process or several".
  */
-import { concatBytes, utf8 } from "../../../core/bytes.ts";
-import { type Did, isDid, parseUuid, type Uuid } from "../../../core/did.ts";
+import { concatBytes, utf8 } from "../../../core/codec/bytes.ts";
+import { type Did, isDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
+import { isJsonObject, type JsonObject, type JsonValue, parseJsonObject } from "../../../core/codec/json.ts";
 import { isFault } from "../../../core/fault.ts";
-import { isJsonObject, type JsonObject, type JsonValue, parseJsonObject } from "../../../core/json.ts";
 import type { LiveEnd, RelayGrant } from "./live.ts";
 
 export const peerVersion = 1;

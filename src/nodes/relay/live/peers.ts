@@ -8,9 +8,9 @@
  * Source: decisions section 5 "One process or several".
  */
 import type { Socket } from "bun";
-import type { Did } from "../../../core/did.ts";
+import type { Did } from "../../../core/codec/did.ts";
 import { StoreError } from "../../../storage/contract.ts";
-import type { Log } from "../../shell/log.ts";
+import type { Log } from "../../http/log.ts";
 import type { Joiner, LiveDelivery, LiveEnd, PeerJoin, PeerService, Peers } from "./live.ts";
 import { frameSlackBytes, type PeerEnd, type PeerFrame, type PeerQuestion, peerVersion } from "./peer-frames.ts";
 import { createLink, type Link, type LinkLimits, type LinkSocket, linkSocketEvents } from "./peer-link.ts";

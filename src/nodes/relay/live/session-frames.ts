@@ -3,10 +3,10 @@
  * acknowledgements. Decoding only; nothing is looked up.
  * Source: decisions section 5 "Live sessions" and section 10.
  */
-import { utf8 } from "../../../core/bytes.ts";
-import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/did.ts";
+import { utf8 } from "../../../core/codec/bytes.ts";
+import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
+import { type JsonObject, parseJsonObject } from "../../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
-import { type JsonObject, parseJsonObject } from "../../../core/json.ts";
 import {
   decodeRetrievalProof,
   deviceIdCharsMax,
@@ -17,7 +17,7 @@ import {
   type RetrievalRule,
   retrievalHeaders,
 } from "../../../core/message/proof.ts";
-import { pathOf } from "../../shell/http.ts";
+import { pathOf } from "../../http/pipeline.ts";
 
 /** Longest frame that a client may send. */
 export const frameBytesMax = 16 * 1024;

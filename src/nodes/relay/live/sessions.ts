@@ -6,17 +6,18 @@
  * the welcome misses nothing. Everything is bounded: sessions, frames, bytes under way, time.
  * Source: decisions section 5 "Live sessions" and section 10.
  */
-import type { Did } from "../../../core/did.ts";
+import type { Did } from "../../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
-import type { DidDocument } from "../../../core/identity/document.ts";
+import type { DidDocument } from "../../../core/ledger/document.ts";
 import { isLoopbackAddress } from "../../../core/message/address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
-import { clientKey } from "../../shell/caller.ts";
-import type { Upgrade, UpgradeContext } from "../../shell/listen.ts";
+import { clientKey } from "../../http/client-address.ts";
+import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import { createRateLimiter } from "../rate.ts";
 import { deliver, deliverHere, enter, firstAcknowledged, keyText, relayGrants } from "./deliver.ts";
+import type { Held, Joiner, LiveEnd, PeerService } from "./live.ts";
 import {
   announce,
   closeCodes,
@@ -31,8 +32,7 @@ import {
   settledWithin,
   settleProof,
   shut,
-} from "./hub.ts";
-import type { Held, Joiner, LiveEnd, PeerService } from "./live.ts";
+} from "./registry.ts";
 import {
   bearsProof,
   decodeConnectFrame,

@@ -1,0 +1,181 @@
+/**
+ * One process out of a configuration: stores, nodes, apps, listeners, sweepers, and how all of it ends.
+ * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
+ * Source: decisions section 9.
+ */
+
+import { failed } from "../cli/outcome.ts";
+import type { Config } from "../config/schema.ts";
+import type { Log } from "../nodes/http/log.ts";
+import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
+import { type App, createApp, shellMetrics } from "../nodes/http/pipeline.ts";
+import type { Route } from "../nodes/http/route.ts";
+import { type Listener, listen, removeStaleSocket } from "../nodes/http/server.ts";
+import { statusRoutes } from "../nodes/http/status.ts";
+import type { OpenStores } from "../storage/bind.ts";
+import { version } from "../version.ts";
+import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
+import { openConfiguredStores } from "./stores.ts";
+import { startSweepers } from "./sweep.ts";
+
+/** What `serve` fixes and tests may set. */
+export type StartOptions = NodeOverrides & {
+  readonly log: Log;
+  readonly now?: () => number;
+  /** The process must end: a store can no longer keep its promises. */
+  readonly onFatal: (reason: string) => void;
+};
+
+export type RunningNodes = {
+  /** Base URL of the first listener. */
+  readonly url: string;
+  readonly urls: readonly string[];
+  readonly adminUrls: readonly string[];
+  readonly stores: OpenStores;
+  /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
+  readonly stop: () => Promise<void>;
+};
+
+export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
+  const now = options.now ?? Date.now;
+  const metrics = createMetrics();
+  const stores = await openConfiguredStores(config, { now, log: options.log, fatal: options.onFatal });
+  let composed: ComposedNodes | null = null;
+  try {
+    composed = await composeNodes(config, { ...options, stores, now, metrics });
+    const nodes = composed;
+    registerStoreMetrics(metrics, stores);
+    const apps = createApps(config, { nodes, stores, metrics, now, log: options.log });
+    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
+    const listeners = bindListeners(config, { nodes, ...apps, now });
+    const sweepers = startSweepers(stores, { now, log: options.log });
+    let ended: Promise<void> | null = null;
+    const end = async (): Promise<void> => {
+      const drained = [...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout));
+      nodes.endLasting();
+      await Promise.all(drained);
+      nodes.close();
+      await sweepers.stop();
+      await stores.close();
+    };
+    return {
+      url: listeners.main[0]?.url ?? "",
+      urls: listeners.main.map((one) => one.url),
+      adminUrls: listeners.admin.map((one) => one.url),
+      stores,
+      stop: () => {
+        ended ??= end();
+        return ended;
+      },
+    };
+  } catch (error) {
+    composed?.close();
+    await stores.close();
+    throw error;
+  }
+}
+
+type AppParts = {
+  readonly nodes: ComposedNodes;
+  readonly stores: OpenStores;
+  readonly metrics: Metrics;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+/** The app of the public listeners and, when they are apart, of the admin listeners. */
+function createApps(config: Config, parts: AppParts): { main: App; admin: App | null } {
+  const { server } = config;
+  const shell = shellMetrics(parts.metrics);
+  const apart = server.admin_listen.length > 0;
+  let main: App | null = null;
+  const common = {
+    version,
+    limits: parts.nodes.limits,
+    metrics: parts.metrics,
+    probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
+    draining: () => main?.draining() ?? false,
+  };
+  const build = (routes: readonly Route[]): App =>
+    createApp({
+      routes,
+      limits: {
+        requestsMax: server.requests_max,
+        reservedMax: server.reserved_requests_max,
+        arrivingMax: server.arriving_max,
+        parkedMax: server.refusals_max,
+        refusalDelayMs: server.refusal_delay,
+        bodyBytesInFlightMax: server.body_bytes_in_flight,
+        bodyDeadlineMs: server.body_deadline,
+      },
+      trustedProxies: server.trusted_proxies,
+      now: parts.now,
+      log: parts.log,
+      metrics: shell,
+    });
+  const { routes } = parts.nodes;
+  const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
+  main = build([...routes, ...statusRoutes({ ...common, routes, notes, withMetrics: !apart })]);
+  const admin = apart ? build(statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })) : null;
+  registerShellGauges(parts.metrics, main);
+  return { main, admin };
+}
+
+const liveSessionsNote =
+  "Live sessions are WebSockets at `/ws/{did}/{deviceId}`: the first frame, or the proof headers, prove the " +
+  "recipient with the operation `connect`; then one envelope a frame, each answered by " +
+  '`{"type":"ack","message_id":"…"}`.';
+
+function registerShellGauges(metrics: Metrics, app: App): void {
+  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
+  gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
+  gauge("http_requests_arriving", "Requests whose bodies are still arriving.", () => app.inFlight().arriving);
+  gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
+  gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.outgoingBytes());
+  gauge("http_refusals_held", "Refusals over capacity being held back.", () => app.inFlight().parked);
+  gauge("process_resident_bytes", "Resident memory.", () => process.memoryUsage.rss());
+}
+
+function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
+  return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
+}
+
+function registerStoreMetrics(metrics: Metrics, stores: OpenStores): void {
+  const mailboxes = [...stores.stores].flatMap(([name, { capabilities }]) =>
+    capabilities.mailbox === undefined ? [] : [[name, capabilities.mailbox] as const],
+  );
+  const read = (member: "entries" | "bytes") => async () =>
+    Promise.all(mailboxes.map(async ([name, mailbox]) => [[name], (await mailbox.stats(Date.now()))[member]] as const));
+  metrics.gauge({ name: "mailbox_entries", help: "Entries held.", labels: ["store"] }, read("entries"));
+  metrics.gauge({ name: "mailbox_bytes", help: "Bytes held.", labels: ["store"] }, read("bytes"));
+}
+
+type ListenParts = {
+  readonly nodes: ComposedNodes;
+  readonly main: App;
+  readonly admin: App | null;
+  readonly now: () => number;
+};
+
+/** Binds every address; when one can't be bound, those before it are given up again. */
+function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
+  const { main, admin, nodes, now } = parts;
+  const bound = { main: [] as Listener[], admin: [] as Listener[] };
+  const bind = (address: string, open: () => Listener): Listener => {
+    try {
+      return open();
+    } catch (error) {
+      for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
+      throw failed(`${address} can't be listened on: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  };
+  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
+  for (const address of config.server.listen) {
+    const sharePort = config.server.share_port;
+    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade })));
+  }
+  for (const address of admin === null ? [] : config.server.admin_listen) {
+    bound.admin.push(bind(address, () => listen({ app: admin ?? main, address, now })));
+  }
+  return bound;
+}

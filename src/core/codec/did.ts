@@ -1,0 +1,81 @@
+/**
+ * Identifiers: DIDs, DID URLs of components, UUIDs, aliases. Parsing answers the one normal form or a
+ * Fault; a branded string has been parsed.
+ * Source: decisions section 1, docs/ledger.md 2.1 and 2.2.
+ */
+import { type Fault, fault } from "../fault.ts";
+
+export type Did = string & { readonly __brand: "Did" };
+/** `<did>#<fragment>`, absolute. */
+export type DidUrl = string & { readonly __brand: "DidUrl" };
+/** Lower-case 8-4-4-4-12 form. */
+export type Uuid = string & { readonly __brand: "Uuid" };
+/** Normal form: trimmed, lower case. */
+export type Alias = string & { readonly __brand: "Alias" };
+
+export const didBytesMax = 128;
+/** Upper bound of component ids in the embedded ledger and the reference runtime. */
+export const didUrlBytesMax = 192;
+export const aliasBytesMax = 64;
+
+export const didForm = /^did:svc:[1-9A-HJ-NP-Za-km-z]{16,96}$/;
+const uuidForm = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const nilUuid = "00000000-0000-0000-0000-000000000000";
+const aliasForm = /^[a-z0-9_.-]+$/;
+
+export function isDid(text: string): text is Did {
+  return text.length <= didBytesMax && didForm.test(text);
+}
+
+/** Refuses with `invalid_did`. */
+export function parseDid(text: string): Did | Fault {
+  return isDid(text) ? text : fault("invalid_did", "a DID is did:svc: and 16 to 96 base58btc characters");
+}
+
+/** The lower-case form of a UUID of any version, or `null`; the nil UUID is none. */
+export function parseUuid(text: string): Uuid | null {
+  if (text.length !== 36 || !uuidForm.test(text)) return null;
+  const lower = text.toLowerCase();
+  return lower === nilUuid ? null : (lower as Uuid);
+}
+
+/**
+ * The absolute form of a component id: `#key` is expanded against `did`, an absolute id must belong to
+ * it. `null` when the fragment is empty, holds characters outside RFC 3986 fragments, or is too long.
+ */
+export function parseDidUrl(text: string, did: Did): DidUrl | null {
+  const absolute = text.startsWith("#") ? `${did}${text}` : text;
+  if (!absolute.startsWith(`${did}#`)) return null;
+  const fragment = absolute.slice(did.length + 1);
+  if (!/^[A-Za-z0-9\-._~!$&'()*+,;=:@/?%]+$/.test(fragment)) return null;
+  return absolute.length <= didUrlBytesMax ? (absolute as DidUrl) : null;
+}
+
+/** The DID in front of the fragment of an absolute DID URL, or `null`. */
+export function didOfUrl(url: string): Did | null {
+  const hash = url.indexOf("#");
+  const did = hash < 0 ? url : url.slice(0, hash);
+  return isDid(did) ? did : null;
+}
+
+const asciiSpaces = "\t\n\f\r ";
+
+/** Without ASCII white space at both ends. Looks at that alone, so that its cost is linear whatever is sent. */
+export function trimAscii(text: string): string {
+  let [start, end] = [0, text.length];
+  while (start < end && asciiSpaces.includes(text.charAt(start))) start++;
+  while (end > start && asciiSpaces.includes(text.charAt(end - 1))) end--;
+  return text.slice(start, end);
+}
+
+/**
+ * Trims ASCII white space and lowers ASCII case; `null` when the result breaks the alias grammar. A ledger
+ * may have a smaller bound than ours.
+ */
+export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): Alias | null {
+  const trimmed = trimAscii(text);
+  // The grammar's characters are one byte each, so that units are bytes in whatever passes it.
+  if (trimmed.length > bytesMax) return null;
+  const alias = trimmed.replace(/[A-Z]/g, (c) => c.toLowerCase());
+  return aliasForm.test(alias) ? (alias as Alias) : null;
+}

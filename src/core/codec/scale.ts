@@ -1,0 +1,407 @@
+/**
+ * SCALE in parts: a writer into one buffer of known size, a strict reader, and the few combinators that
+ * our structures need. The reader refuses compact integers that are not the shortest, option and enum
+ * bytes it does not know, text that is not UTF-8, lists and strings beyond their bound, bytes left over.
+ * Source: docs/ledger.md 1.0.
+ */
+import { decodeUtf8 } from "./bytes.ts";
+import { u64Max } from "./u64.ts";
+
+/** How one type is measured, written and read. A reader that has failed answers anything: look at `failed`. */
+export interface Codec<T> {
+  size(value: T): number;
+  write(writer: Writer, value: T): void;
+  read(reader: Reader): T;
+}
+
+export function encodeWith<T>(codec: Codec<T>, value: T): Uint8Array {
+  const writer = new Writer(codec.size(value));
+  codec.write(writer, value);
+  return writer.finish();
+}
+
+/** The value that `bytes` hold, from the first to the last byte, or `null`. */
+export function decodeWith<T>(codec: Codec<T>, bytes: Uint8Array): T | null {
+  const reader = new Reader(bytes);
+  const value = codec.read(reader);
+  return reader.failed || reader.at !== bytes.length ? null : value;
+}
+
+const textEncoder = new TextEncoder();
+
+/** Fills a buffer whose size was computed before. Running over its end is a bug and throws. */
+export class Writer {
+  readonly bytes: Uint8Array;
+  at = 0;
+
+  constructor(size: number) {
+    this.bytes = new Uint8Array(size);
+  }
+
+  byte(value: number): void {
+    this.bytes[this.at++] = value;
+  }
+
+  /** Little endian, byte by byte: making a DataView costs more than all numbers of a payload. */
+  number(value: number, length: 2 | 4): void {
+    this.byte(value);
+    this.byte(value >>> 8);
+    if (length === 2) return;
+    this.byte(value >>> 16);
+    this.byte(value >>> 24);
+  }
+
+  raw(bytes: Uint8Array): void {
+    this.bytes.set(bytes, this.at);
+    this.at += bytes.length;
+  }
+
+  compact(value: number): void {
+    if (value < 0x40) {
+      this.byte(value << 2);
+    } else if (value < 0x4000) {
+      this.number((value << 2) | 1, 2);
+    } else {
+      this.number(value * 4 + 2, 4);
+    }
+  }
+
+  /** Text of a known UTF-8 length. Names and ids are ASCII, where a loop beats a call out of the engine. */
+  text(value: string, length: number): void {
+    if (length === value.length && length < 64) {
+      for (let i = 0; i < length; i++) this.bytes[this.at + i] = value.charCodeAt(i);
+    } else {
+      textEncoder.encodeInto(value, this.bytes.subarray(this.at));
+    }
+    this.at += length;
+  }
+
+  finish(): Uint8Array {
+    if (this.at !== this.bytes.length) throw new RangeError("a SCALE value was measured and written differently");
+    return this.bytes;
+  }
+}
+
+const nothing = new Uint8Array(0);
+
+/** Walks untrusted bytes. The first breach sets `failed`; from then on every read answers an empty value. */
+export class Reader {
+  at = 0;
+  failed = false;
+
+  constructor(readonly bytes: Uint8Array) {}
+
+  /** Moves on by `length` and answers the position before, or -1 when so much is not left. */
+  skip(length: number): number {
+    if (this.failed || this.bytes.length - this.at < length) {
+      this.failed = true;
+      return -1;
+    }
+    const from = this.at;
+    this.at += length;
+    return from;
+  }
+
+  byte(): number {
+    const from = this.skip(1);
+    return from < 0 ? 0 : (this.bytes[from] as number);
+  }
+
+  /** Little endian, unsigned. */
+  number(length: 2 | 4): number {
+    const from = this.skip(length);
+    if (from < 0) return 0;
+    let value = 0;
+    for (let i = length - 1; i >= 0; i--) value = value * 256 + (this.bytes[from + i] as number);
+    return value;
+  }
+
+  /** A copy, so that what was decoded does not keep a whole request body alive. */
+  raw(length: number): Uint8Array {
+    const from = this.skip(length);
+    return from < 0 ? nothing : this.bytes.slice(from, from + length);
+  }
+
+  /** The shortest form of a number up to 2^30 - 1. Longer forms are refused: no length here comes near. */
+  compact(): number {
+    const first = this.byte();
+    const mode = first & 3;
+    if (mode === 0) return first >> 2;
+    if (mode === 3) return this.refuse();
+    this.at--;
+    const value = this.number(mode === 1 ? 2 : 4) >>> 2;
+    return value < (mode === 1 ? 0x40 : 0x4000) ? this.refuse() : value;
+  }
+
+  refuse(): 0 {
+    this.failed = true;
+    return 0;
+  }
+}
+
+function compactSize(value: number): number {
+  if (value < 0x40) return 1;
+  if (value < 0x4000) return 2;
+  if (value < 0x4000_0000) return 4;
+  throw new RangeError("too long for SCALE");
+}
+
+/** UTF-8 length without encoding; a lone surrogate counts 3, as its replacement character does. */
+function utf8Length(text: string): number {
+  let length = text.length;
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit < 0x80) continue;
+    if (unit < 0x800) length += 1;
+    else if (isPair(text, i)) {
+      length += 2;
+      i++;
+    } else length += 2;
+  }
+  return length;
+}
+
+function isPair(text: string, i: number): boolean {
+  const next = text.charCodeAt(i + 1);
+  return (text.charCodeAt(i) & 0xfc00) === 0xd800 && (next & 0xfc00) === 0xdc00;
+}
+
+/** UTF-8 text in a byte vector. The bound, in bytes, holds for reading; what is written was parsed before. */
+export function text(bytesMax: number): Codec<string> {
+  return {
+    size: (value) => {
+      const length = utf8Length(value);
+      return compactSize(length) + length;
+    },
+    write: (writer, value) => {
+      const length = utf8Length(value);
+      writer.compact(length);
+      writer.text(value, length);
+    },
+    read: (reader) => {
+      const length = reader.compact();
+      if (length > bytesMax) reader.refuse();
+      const from = reader.skip(length);
+      if (from < 0) return "";
+      const value = decodeUtf8(reader.bytes.subarray(from, from + length));
+      if (value === null) reader.refuse();
+      return value ?? "";
+    },
+  };
+}
+
+/** Text that must also be of a form, such as a DID. */
+export function formed<T extends string>(inner: Codec<string>, isForm: (value: string) => value is T): Codec<T> {
+  return {
+    size: (value) => inner.size(value),
+    write: (writer, value) => inner.write(writer, value),
+    read: (reader) => {
+      const value = inner.read(reader);
+      if (!isForm(value)) reader.refuse();
+      return value as T;
+    },
+  };
+}
+
+export function byteVector(bytesMax: number): Codec<Uint8Array> {
+  return {
+    size: (value) => compactSize(value.length) + value.length,
+    write: (writer, value) => {
+      writer.compact(value.length);
+      writer.raw(value);
+    },
+    read: (reader) => {
+      const length = reader.compact();
+      if (length > bytesMax) reader.refuse();
+      return reader.raw(length);
+    },
+  };
+}
+
+/** A byte vector with its length prefix that must have exactly `length` bytes. */
+export function exactByteVector(length: number): Codec<Uint8Array> {
+  const inner = byteVector(length);
+  return {
+    ...inner,
+    read: (reader) => {
+      const value = inner.read(reader);
+      if (value.length !== length) reader.refuse();
+      return value;
+    },
+  };
+}
+
+/** Bytes of fixed length without a prefix. */
+export function fixedBytes(length: number): Codec<Uint8Array> {
+  return {
+    size: () => length,
+    write: (writer, value) => {
+      if (value.length !== length) throw new RangeError(`expected ${length} bytes`);
+      writer.raw(value);
+    },
+    read: (reader) => reader.raw(length),
+  };
+}
+
+export const boolean: Codec<boolean> = {
+  size: () => 1,
+  write: (writer, value) => writer.byte(value ? 1 : 0),
+  read: (reader) => {
+    const value = reader.byte();
+    if (value > 1) reader.refuse();
+    return value === 1;
+  },
+};
+
+export const u8: Codec<number> = {
+  size: () => 1,
+  write: (writer, value) => writer.byte(inRange(value, 0xff)),
+  read: (reader) => reader.byte(),
+};
+
+export const u32: Codec<number> = {
+  size: () => 4,
+  write: (writer, value) => writer.number(inRange(value, 0xffff_ffff), 4),
+  read: (reader) => reader.number(4),
+};
+
+function inRange(value: number, max: number): number {
+  if (!Number.isInteger(value) || value < 0 || value > max) throw new RangeError("number out of range for SCALE");
+  return value;
+}
+
+const low32 = 0xffff_ffffn;
+
+export const u64: Codec<bigint> = {
+  size: () => 8,
+  write: (writer, value) => {
+    if (value < 0n || value > u64Max) throw new RangeError("number out of range for SCALE");
+    writer.number(Number(value & low32), 4);
+    writer.number(Number(value >> 32n), 4);
+  },
+  read: (reader) => {
+    const low = reader.number(4);
+    return BigInt(low) | (BigInt(reader.number(4)) << 32n);
+  },
+};
+
+export const u128: Codec<bigint> = {
+  size: () => 16,
+  write: (writer, value) => {
+    u64.write(writer, value & u64Max);
+    u64.write(writer, value >> 64n);
+  },
+  read: (reader) => {
+    const low = u64.read(reader);
+    return low | (u64.read(reader) << 64n);
+  },
+};
+
+export function option<T>(inner: Codec<T>): Codec<T | null> {
+  return {
+    size: (value) => (value === null ? 1 : 1 + inner.size(value)),
+    write: (writer, value) => {
+      writer.byte(value === null ? 0 : 1);
+      if (value !== null) inner.write(writer, value);
+    },
+    read: (reader) => {
+      const tag = reader.byte();
+      if (tag > 1) reader.refuse();
+      return tag === 1 ? inner.read(reader) : null;
+    },
+  };
+}
+
+export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T[]> {
+  return {
+    size: (values) => {
+      let size = compactSize(values.length);
+      for (const value of values) size += inner.size(value);
+      return size;
+    },
+    write: (writer, values) => {
+      writer.compact(values.length);
+      for (const value of values) inner.write(writer, value);
+    },
+    read: (reader) => {
+      const count = reader.compact();
+      if (count > entriesMax) reader.refuse();
+      const values: T[] = [];
+      for (let i = 0; i < count && !reader.failed; i++) values.push(inner.read(reader));
+      return values;
+    },
+  };
+}
+
+/** A list that is none when empty. An empty list written as some is read as the same empty list. */
+export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]> {
+  const outer = option(inner);
+  return {
+    size: (values) => outer.size(values.length === 0 ? null : values),
+    write: (writer, values) => outer.write(writer, values.length === 0 ? null : values),
+    read: (reader) => outer.read(reader) ?? [],
+  };
+}
+
+/** One byte: the index in `names`. */
+export function enumeration<T extends string>(names: readonly T[]): Codec<T> {
+  return {
+    size: () => 1,
+    write: (writer, value) => {
+      const index = names.indexOf(value);
+      if (index < 0) throw new RangeError("no such name in the enumeration");
+      writer.byte(index);
+    },
+    read: (reader) => {
+      const name = names[reader.byte()];
+      if (name === undefined) reader.refuse();
+      return name ?? (names[0] as T);
+    },
+  };
+}
+
+/** Field after field, in the order in which they are named here: that order is the wire order. */
+export function structure<T extends object>(fields: { readonly [K in keyof T]-?: Codec<T[K]> }): Codec<T> {
+  const names = Object.keys(fields) as (keyof T)[];
+  const codecs = names.map((name) => fields[name] as Codec<T[keyof T]>);
+  return {
+    size: (value) => {
+      let size = 0;
+      for (let i = 0; i < names.length; i++) size += (codecs[i] as Codec<unknown>).size(value[names[i] as keyof T]);
+      return size;
+    },
+    write: (writer, value) => {
+      for (let i = 0; i < names.length; i++) {
+        (codecs[i] as Codec<unknown>).write(writer, value[names[i] as keyof T]);
+      }
+    },
+    read: (reader) => {
+      const value = {} as T;
+      for (let i = 0; i < names.length; i++) {
+        value[names[i] as keyof T] = (codecs[i] as Codec<T[keyof T]>).read(reader);
+      }
+      return value;
+    },
+  };
+}
+
+/** An enumeration whose variants have fields: the index of the kind, then the fields of that kind. */
+export function variants<T extends { readonly kind: string }>(
+  bodies: {
+    readonly [K in T["kind"]]: Codec<Omit<Extract<T, { readonly kind: K }>, "kind">>;
+  },
+): Codec<T> {
+  const kinds = enumeration(Object.keys(bodies) as T["kind"][]);
+  const bodyOf = (kind: T["kind"]) => bodies[kind] as Codec<object>;
+  return {
+    size: (value) => 1 + bodyOf(value.kind).size(value),
+    write: (writer, value) => {
+      kinds.write(writer, value.kind);
+      bodyOf(value.kind).write(writer, value);
+    },
+    read: (reader) => {
+      const kind: T["kind"] = kinds.read(reader);
+      return { kind, ...bodyOf(kind).read(reader) } as T;
+    },
+  };
+}

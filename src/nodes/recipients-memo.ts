@@ -1,0 +1,76 @@
+/**
+ * Remembering the answers of a slow source for a short time: one load in flight per key, values and
+ * failures kept for their own spans, every table bounded.
+ * Source: decisions section 7.
+ */
+import { StoreError } from "../storage/contract.ts";
+
+export type MemoOptions<T> = {
+  readonly load: (key: string) => Promise<T>;
+  /** How long a value may be used after its load began. */
+  readonly valueMs: number | ((value: T) => number);
+  /** How long a failure is answered again without another try. */
+  readonly failureMs: number;
+  readonly entriesMax: number;
+  /** Loads at one time; over it, `unavailable` at once. */
+  readonly loadsMax: number;
+  /** A clock that never steps back: it decides ages only. */
+  readonly now: () => number;
+};
+
+export type Memo<T> = {
+  get(key: string): Promise<T>;
+  clear(): void;
+  readonly size: number;
+};
+
+type Kept<T> = { readonly outcome: { value: T } | { failure: unknown }; readonly untilMs: number };
+
+export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
+  const kept = new Map<string, Kept<T>>();
+  const loading = new Map<string, Promise<T>>();
+
+  const keep = (key: string, entry: Kept<T>) => {
+    kept.delete(key);
+    kept.set(key, entry);
+    if (kept.size > options.entriesMax) kept.delete(kept.keys().next().value as string);
+  };
+
+  const load = async (key: string): Promise<T> => {
+    // A value is as old as its question: time counts from here, not from the answer.
+    const startMs = options.now();
+    try {
+      const value = await options.load(key);
+      const valueMs = typeof options.valueMs === "number" ? options.valueMs : options.valueMs(value);
+      keep(key, { outcome: { value }, untilMs: startMs + valueMs });
+      return value;
+    } catch (failure) {
+      keep(key, { outcome: { failure }, untilMs: options.now() + options.failureMs });
+      throw failure;
+    } finally {
+      loading.delete(key);
+    }
+  };
+
+  return {
+    async get(key) {
+      const entry = kept.get(key);
+      if (entry !== undefined && options.now() < entry.untilMs) {
+        if ("failure" in entry.outcome) throw entry.outcome.failure;
+        return entry.outcome.value;
+      }
+      const running = loading.get(key);
+      if (running !== undefined) return running;
+      if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many questions at one time");
+      const begun = Promise.resolve().then(() => load(key));
+      loading.set(key, begun);
+      return begun;
+    },
+    clear() {
+      kept.clear();
+    },
+    get size() {
+      return kept.size;
+    },
+  };
+}

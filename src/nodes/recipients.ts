@@ -1,0 +1,249 @@
+/**
+ * Where Relay and Cache learn about DIDs: the ledger of this process, or a Directory over HTTP.
+ * What is remembered is never older than 30 s, a failure no older than 2 s, and one request per DID is
+ * in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
+ * Source: decisions section 7.
+ */
+import { type Did, isDid } from "../core/codec/did.ts";
+import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../core/codec/json.ts";
+import { parseU64, parseU128 } from "../core/codec/u64.ts";
+import { isFault } from "../core/fault.ts";
+import { type DidDocument, parseDocument } from "../core/ledger/document.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/message/policy.ts";
+import { type LedgerReader, StoreError } from "../storage/contract.ts";
+import { createMemo, type Memo } from "./recipients-memo.ts";
+
+/** What delivery needs to know of a DID, as recipient or as sender. */
+export type Subject = {
+  readonly did: Did;
+  readonly document: DidDocument | null;
+  readonly deactivated: boolean;
+  readonly links: DeliveryPolicyLinks | null;
+};
+
+export interface RecipientSource {
+  subject(did: Did): Promise<Subject | null>;
+  /** The policy of a recipient (key: its DID) or of a tag (key: the tag). */
+  policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
+  persona(key: string): Promise<PersonaPolicy | null>;
+  /** Policies count time in blocks. */
+  blockTimeMs(): Promise<number>;
+}
+
+/** The ledger of this process. Nothing is remembered here: a driver that has to ask afar remembers itself. */
+export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
+  return {
+    async subject(did) {
+      const { record } = await ledger.account(did);
+      if (record === null) return null;
+      return { did, document: record.document, deactivated: record.deactivated, links: record.links };
+    },
+    policy: (scope, key) => ledger.policy(scope, key),
+    persona: (key) => ledger.policy("persona", key),
+    blockTimeMs: async () => (await ledger.head()).blockTimeMs,
+  };
+}
+
+// ------------------------------------------------------------------------------------------- a Directory
+
+export type DirectoryOptions = {
+  /** Injected by tests. */
+  readonly fetch?: (url: string, init: BunFetchRequestInit) => Promise<Response>;
+  /** A clock that never steps back. */
+  readonly now?: () => number;
+  /** At most 30,000: permission must not outlive its withdrawal for longer. */
+  readonly memoMs?: number;
+  readonly failureMs?: number;
+  readonly timeoutMs?: number;
+  /** Answers remembered for each kind of question. */
+  readonly entriesMax?: number;
+};
+
+const memoMsMax = 30_000;
+/** A document of 16 KiB and its record as JSON stay far below this. */
+const answerBytesMax = 256 * 1024;
+
+/**
+ * A Directory's public endpoints. Its address is the operator's own choice, so the rules for strange
+ * destinations don't apply, but redirects and proxies are refused all the same.
+ */
+export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
+  const base = url.replace(/\/+$/, "");
+  const memo = <T>(path: (key: string) => string, read: (answer: Answer, key: string) => T): Memo<T> =>
+    createMemo({
+      load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
+      valueMs: Math.min(memoMsMax, options.memoMs ?? memoMsMax),
+      failureMs: options.failureMs ?? 2_000,
+      entriesMax: options.entriesMax ?? 10_000,
+      loadsMax: 256,
+      now: options.now ?? (() => performance.now()),
+    });
+  const subjects = memo((did) => `/resolve/${encodeURIComponent(did)}`, readSubject);
+  const policies = {
+    recipient: memo((key) => `/delivery-policies/recipients/${encodeURIComponent(key)}`, readDeliveryPolicy),
+    tag: memo((key) => `/delivery-policies/tags/${encodeURIComponent(key)}`, readDeliveryPolicy),
+  };
+  const personas = memo((key) => `/delivery-policies/personas/${encodeURIComponent(key)}`, readPersonaPolicy);
+  const limits = memo(() => "/limits", readBlockTime);
+  return {
+    subject: (did) => subjects.get(did),
+    // Policies are kept under DIDs; under any other name there is none, and asking would be a waste.
+    policy: async (scope, key) => (isDid(key) ? policies[scope].get(key) : null),
+    persona: async (key) => (isDid(key) ? personas.get(key) : null),
+    blockTimeMs: () => limits.get(""),
+  };
+}
+
+type Answer = { readonly status: number; readonly body: JsonObject };
+
+function unusable(): StoreError {
+  return new StoreError("unavailable", "the Directory gave an answer that can't be used");
+}
+
+async function ask(url: string, options: DirectoryOptions): Promise<Answer> {
+  const send = options.fetch ?? fetch;
+  let status: number;
+  let bytes: Uint8Array | null;
+  try {
+    const response = await send(url, {
+      headers: { accept: "application/json" },
+      redirect: "error",
+      proxy: false,
+      signal: AbortSignal.timeout(options.timeoutMs ?? 5_000),
+    });
+    status = response.status;
+    bytes = await readCapped(response);
+  } catch (cause) {
+    throw new StoreError("unavailable", "the Directory can't be reached", { cause });
+  }
+  const body = bytes === null ? null : parseJson(bytes);
+  if (body === null || isFault(body) || !isJsonObject(body)) throw unusable();
+  return { status, body };
+}
+
+async function readCapped(response: Response): Promise<Uint8Array | null> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of response.body ?? []) {
+    size += part.length;
+    if (size > answerBytesMax) return null;
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+/**
+ * Absence is known only when the Directory says so in its own words: another 404 may come from a proxy
+ * or a wrong address, and must not read as "no such recipient".
+ */
+function saysAbsent(answer: Answer): boolean {
+  const { code } = answer.body;
+  return answer.status === 404 && (code === "did_not_found" || code === "policy_not_found");
+}
+
+function presentBody(answer: Answer): JsonObject {
+  if (answer.status !== 200) throw unusable();
+  return answer.body;
+}
+
+function readSubject(answer: Answer, key: string): Subject | null {
+  if (saysAbsent(answer)) return null;
+  const { document, deactivated, delivery_policy_links: links } = presentBody(answer);
+  const did = key as Did;
+  const parsed = document === null || document === undefined ? null : parseDocument(document, did);
+  if (isFault(parsed) || typeof deactivated !== "boolean") throw unusable();
+  return { did, document: parsed, deactivated, links: readLinks(links) };
+}
+
+function readLinks(value: JsonValue | undefined): DeliveryPolicyLinks | null {
+  if (value === null || value === undefined) return null;
+  if (!isJsonObject(value)) throw unusable();
+  const { recipient_policy: recipientPolicy, tag_policies: tagPolicies, persona_policies: personaPolicies } = value;
+  if (recipientPolicy !== null && recipientPolicy !== undefined && typeof recipientPolicy !== "string")
+    throw unusable();
+  return {
+    recipientPolicy: recipientPolicy ?? null,
+    tagPolicies: texts(tagPolicies),
+    personaPolicies: texts(personaPolicies),
+  };
+}
+
+function texts(value: JsonValue | undefined): string[] {
+  if (!Array.isArray(value)) throw unusable();
+  return value.map((entry) => {
+    if (typeof entry !== "string") throw unusable();
+    return entry;
+  });
+}
+
+/** A whole number of at least `min`, or `null` when the member is absent. */
+function whole(value: JsonValue | undefined, min: number): number | null {
+  if (value === undefined || value === null) return null;
+  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min) throw unusable();
+  return value;
+}
+
+function required<T>(value: T | null): T {
+  if (value === null) throw unusable();
+  return value;
+}
+
+const behaviors: readonly string[] = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"];
+
+function behavior(value: JsonValue | undefined): ExpirationBehavior | null {
+  if (value === undefined || value === null) return null;
+  if (typeof value !== "string" || !behaviors.includes(value)) throw unusable();
+  return value as ExpirationBehavior;
+}
+
+function amount(value: JsonValue | undefined): bigint {
+  return required(typeof value === "string" ? parseU128(value) : null);
+}
+
+function readPolicyMembers(answer: Answer): JsonObject {
+  const { policy } = presentBody(answer);
+  if (!isJsonObject(policy)) throw unusable();
+  return policy;
+}
+
+function readDeliveryPolicy(answer: Answer): DeliveryPolicy | null {
+  if (saysAbsent(answer)) return null;
+  const policy = readPolicyMembers(answer);
+  const pricing = policy["release_pricing"];
+  if (typeof policy["cache_eligible"] !== "boolean") throw unusable();
+  return {
+    effectiveTtlBlocks: required(whole(policy["effective_ttl"], 1)),
+    maxMessageBytes: required(whole(policy["max_message_bytes"], 1)),
+    cacheEligible: policy["cache_eligible"],
+    replication: whole(policy["replication"], 1),
+    encryptedHeaderPreviewBytes: whole(policy["encrypted_header_preview_bytes"], 0),
+    releasePricing: isJsonObject(pricing)
+      ? { baseFee: amount(pricing["base_fee"]), perKibFee: amount(pricing["per_kib_fee"]) }
+      : null,
+    expirationBehavior: behavior(policy["expiration_behavior"]),
+  };
+}
+
+function readPersonaPolicy(answer: Answer): PersonaPolicy | null {
+  if (saysAbsent(answer)) return null;
+  const policy = readPolicyMembers(answer);
+  const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
+  const asset = isJsonObject(pricing) ? pricing["asset"] : null;
+  return {
+    releasePricing:
+      isJsonObject(pricing) && typeof asset === "string" ? { asset, amount: amount(pricing["amount"]) } : null,
+    expirationBehavior: isJsonObject(expiration) ? readPersonaExpiration(expiration) : null,
+    allowedRelays: relays === undefined || relays === null ? [] : texts(relays),
+  };
+}
+
+function readPersonaExpiration(value: JsonObject): NonNullable<PersonaPolicy["expirationBehavior"]> {
+  const { mode, retain_until: until } = value;
+  const retainUntilMs =
+    until === undefined || until === null ? null : required(typeof until === "string" ? parseU64(until) : null);
+  return { mode: required(behavior(mode)), retainUntilMs };
+}
+
+function readBlockTime(answer: Answer): number {
+  return required(whole(presentBody(answer)["block_time_ms"], 1));
+}

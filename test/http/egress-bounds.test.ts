@@ -1,0 +1,226 @@
+/**
+ * What a destination can cost and what a sender can learn: answers without end, slow ones, shares of the
+ * node, circuits, equal errors, and the environment at start.
+ */
+import { afterEach, describe, expect, test } from "bun:test";
+import { checkOutboundEnvironment } from "../../src/nodes/relay/egress.ts";
+import { laneLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { at, cleanUp, cleanups, courier, post, serve, serveRaw, sniff, verdict } from "../support/destinations.ts";
+
+afterEach(cleanUp);
+
+describe("answers without end", () => {
+  const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+
+  test("a body over 64 KiB is no answer where the body matters, and the server is cut off", async () => {
+    let sent = 0;
+    const port = serve(
+      () =>
+        new Response(
+          new ReadableStream({
+            pull: (controller) => {
+              sent += 65_536;
+              controller.enqueue(new Uint8Array(65_536));
+            },
+          }),
+        ),
+    );
+    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { wantsBody: true });
+    expect(verdict(answer)).toEqual([200, "invalid_answer"]);
+    expect(sent).toBeLessThan(32 * 1_048_576);
+  });
+
+  test("exactly 64 KiB is an answer, one byte more is none", async () => {
+    const port = serve(
+      (request) => new Response("x".repeat(65_536 + Number(new URL(request.url).searchParams.get("more")))),
+    );
+    const sender = courier();
+    const answers = [0, 1].map((more) => post(sender, `http://127.0.0.1:${port}/?more=${more}`, { wantsBody: true }));
+    expect((await Promise.all(answers)).map((answer) => answer.error)).toEqual([null, "invalid_answer"]);
+  });
+
+  test("where only the status matters, an endless body does not delay it", async () => {
+    const port = serveRaw((write) => {
+      write(`${head}Transfer-Encoding: chunked\r\n\r\n`);
+      const timer = setInterval(() => write("1\r\nx\r\n"), 20);
+      cleanups.push(() => clearInterval(timer));
+    });
+    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { timeoutMs: 5_000 });
+    expect(verdict(answer)).toEqual([200, null]);
+    expect(answer.durationMs).toBeLessThan(2_000);
+  });
+
+  const slow: [string, (write: (text: string) => void) => void][] = [
+    ["no answer at all", () => undefined],
+    ["a head that trickles", (write) => trickle(write, head)],
+    [
+      "a body that trickles",
+      (write) => {
+        write(`${head}Content-Length: 1000\r\n\r\n`);
+        trickle(write, "x".repeat(1_000));
+      },
+    ],
+    ["interim answers without end", (write) => trickle(write, "HTTP/1.1 102 Processing\r\n\r\n".repeat(50), 27)],
+  ];
+  function trickle(write: (text: string) => void, text: string, step = 1) {
+    let sent = 0;
+    const timer = setInterval(() => {
+      write(text.slice(sent, sent + step));
+      sent += step;
+    }, 30);
+    cleanups.push(() => clearInterval(timer));
+  }
+  test.each(slow)("%s ends at the deadline", async (_name, behave) => {
+    const answer = await post(courier(), `http://127.0.0.1:${serveRaw(behave)}/`, { wantsBody: true, timeoutMs: 400 });
+    expect(answer.error).toBe("upstream_timeout");
+    expect(answer.durationMs).toBeWithin(350, 1_500);
+  });
+
+  test("a gigantic head is refused", async () => {
+    const port = serveRaw((write) => write(`${head}X-Large: ${"a".repeat(2_000_000)}\r\n\r\n`));
+    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { wantsBody: true });
+    expect(answer.error).not.toBeNull();
+  });
+
+  test("a compressed body is not unpacked", async () => {
+    const packed = Bun.gzipSync(new Uint8Array(10_000_000));
+    const port = serve(() => new Response(packed, { headers: { "content-encoding": "gzip" } }));
+    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { wantsBody: true });
+    expect(answer.body?.length).toBe(packed.length);
+  });
+});
+
+describe("what a sender can learn", () => {
+  test("every way of not being there looks the same", async () => {
+    const cut = sniff("127.0.0.1");
+    const garbage = serveRaw((write, end) => {
+      write("garbage\r\n\r\n");
+      end();
+    });
+    const tls = serve(() => new Response("ok"), true);
+    const closed = sniff("127.0.0.1");
+    cleanups.pop()?.();
+    const resolve = async (host: string) => {
+      if (host.startsWith("nowhere")) throw new Error("ENOTFOUND");
+      return host.startsWith("empty") ? [] : at("127.0.0.1");
+    };
+    const sender = courier({ resolve });
+    const answers = [
+      await post(sender, `http://inbox.waypost.net:${closed.port}/`),
+      await post(sender, `http://inbox.waypost.net:${cut.port}/`),
+      await post(sender, `http://inbox.waypost.net:${garbage}/`),
+      await post(sender, `https://inbox.waypost.net:${tls}/`),
+      await post(sender, "http://nowhere.waypost.net:8080/"),
+      await post(sender, "http://empty.waypost.net:8080/"),
+    ];
+    for (const { durationMs: _, ...answer } of answers) {
+      expect(answer).toEqual({ httpStatus: null, error: "destination_unavailable", body: null, giveUp: false });
+    }
+  });
+
+  test("a name server that does not answer costs two seconds, not ten", async () => {
+    const answer = await post(
+      courier({ resolve: () => new Promise(() => undefined) }),
+      "http://inbox.waypost.net:8080/",
+      { timeoutMs: 10_000 },
+    );
+    expect(answer.error).toBe("destination_unavailable");
+    expect(answer.durationMs).toBeWithin(1_900, 3_000);
+  });
+});
+
+describe("a destination's share of the node", () => {
+  test("four requests at a time, thirty-two waiting, the next one refused at once", async () => {
+    let inWork = 0;
+    let most = 0;
+    const gate = Promise.withResolvers<void>();
+    const port = serve(async () => {
+      most = Math.max(most, ++inWork);
+      await gate.promise;
+      inWork--;
+      return new Response("ok");
+    });
+    const sender = courier();
+    const endpoint = `http://127.0.0.1:${port}/`;
+    const running = Array.from({ length: 36 }, () => post(sender, endpoint, { timeoutMs: 10_000 }));
+    await Bun.sleep(0);
+    const extra = await post(sender, endpoint);
+    expect([extra.error, extra.giveUp]).toEqual(["destination_unavailable", true]);
+    while (inWork < 4) await Bun.sleep(1);
+    gate.resolve();
+    const answers = await Promise.all(running);
+    expect(answers.map((answer) => answer.httpStatus)).toEqual(new Array(36).fill(200));
+    expect(most).toBe(4);
+    expect(sender.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
+  });
+
+  test("a slow destination does not hold up another one", async () => {
+    const slow = serve(() => new Promise(() => undefined));
+    const quick = serve(() => new Response("ok"));
+    const sender = courier();
+    const stuck = Array.from({ length: 20 }, () => post(sender, `http://127.0.0.1:${slow}/`, { timeoutMs: 1_000 }));
+    const answer = await post(sender, `http://127.0.0.1:${quick}/`);
+    expect(verdict(answer)).toEqual([200, null]);
+    expect(answer.durationMs).toBeLessThan(900);
+    expect((await Promise.all(stuck)).every((waited) => waited.error !== null)).toBe(true);
+  });
+
+  test("five failures open the circuit, thirty seconds later one trial decides", async () => {
+    let healthy = false;
+    let asked = 0;
+    const port = serveRaw((write, end) => {
+      asked++;
+      if (healthy) write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+      end();
+    });
+    let nowMs = 1_000;
+    const sender = courier({ now: () => nowMs });
+    const endpoint = `http://127.0.0.1:${port}/`;
+    for (let i = 0; i < 5; i++) expect((await post(sender, endpoint)).giveUp).toBe(false);
+    expect(asked).toBe(5);
+    expect(await post(sender, endpoint)).toMatchObject({ error: "destination_unavailable", giveUp: true });
+    nowMs += laneLimits.openMs;
+    expect(await post(sender, endpoint)).toMatchObject({ error: "destination_unavailable", giveUp: false });
+    expect(await post(sender, endpoint)).toMatchObject({ giveUp: true });
+    expect(asked).toBe(6);
+    nowMs += laneLimits.openMs;
+    healthy = true;
+    expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
+    expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
+  });
+
+  test("answers of any status keep the circuit closed, and a refused address is no failure", async () => {
+    const port = serve(() => new Response("no", { status: 500 }));
+    const sender = courier({ resolve: async () => at("10.0.0.1") });
+    for (let i = 0; i < 8; i++) expect((await post(sender, `http://127.0.0.1:${port}/`)).httpStatus).toBe(500);
+    for (let i = 0; i < 8; i++)
+      expect((await post(sender, `http://inbox.waypost.net/`)).error).toBe("destination_refused");
+  });
+
+  test("closing ends what is in flight", async () => {
+    const port = serve(() => new Promise(() => undefined));
+    const sender = courier();
+    const running = post(sender, `http://127.0.0.1:${port}/`, { timeoutMs: 20_000 });
+    await Bun.sleep(20);
+    sender.close();
+    expect((await running).error).toBe("destination_unavailable");
+    expect(await post(sender, `http://127.0.0.1:${port}/`)).toMatchObject({
+      error: "destination_unavailable",
+      giveUp: true,
+    });
+  });
+});
+
+describe("the environment at start", () => {
+  test("switched-off certificate checks and proxies are problems, and proxies are taken out", () => {
+    const env: Record<string, string | undefined> = {
+      NODE_TLS_REJECT_UNAUTHORIZED: "0",
+      https_proxy: "http://p:1",
+      PATH: "/bin",
+    };
+    expect(checkOutboundEnvironment(env, { allowProxyVariables: false })).toHaveLength(2);
+    expect(env["https_proxy"]).toBeUndefined();
+    expect(checkOutboundEnvironment({ HTTP_PROXY: "http://p:1" }, { allowProxyVariables: true })).toEqual([]);
+    expect(checkOutboundEnvironment({ HTTP_PROXY: "", PATH: "/bin" }, { allowProxyVariables: false })).toEqual([]);
+  });
+});

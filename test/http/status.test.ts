@@ -1,0 +1,236 @@
+/**
+ * The routes of every node, and the description of the interface: that it is complete, that its examples
+ * are of the shapes beside them, and that every code it names is in the catalogue.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { faultCodes } from "../../src/core/fault.ts";
+import type { InterfaceDescription } from "../../src/nodes/http/openapi.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+let description: InterfaceDescription;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+  description = (await (await fetch(`${nodes.url}/openapi.json`)).json()) as InterfaceDescription;
+});
+afterAll(() => nodes.stop());
+
+const read = async (path: string): Promise<Record<string, unknown>> =>
+  (await (await fetch(nodes.url + path)).json()) as Record<string, unknown>;
+
+describe("the routes of every node", () => {
+  test("health, readiness and limits answer", async () => {
+    expect(await read("/healthz")).toMatchObject({ status: "ok" });
+    expect(await read("/readyz")).toEqual({ status: "ready", checks: { "store main": "ok" } });
+    expect(await read("/limits")).toMatchObject({
+      max_http_body_bytes: 26_214_400,
+      max_unchunked_bytes: 16_777_216,
+      max_chunk_bytes: 2_097_152,
+      max_header_bytes: 4_096,
+      default_ttl: "PT24H",
+      max_ttl: "PT48H",
+      max_clock_skew_seconds: 300,
+    });
+  });
+
+  test("the catalogue of refusals is complete and each code can be asked for", async () => {
+    const { problems } = (await read("/problems")) as { problems: { code: string; status: number; title: string }[] };
+    expect(problems.map(({ code }) => code)).toEqual([...faultCodes]);
+    for (const problem of problems) expect(await read(`/problems/${problem.code}`)).toEqual(problem);
+    expect((await fetch(`${nodes.url}/problems/nothing`)).status).toBe(404);
+  });
+
+  test("metrics count requests by route and not by path", async () => {
+    await fetch(`${nodes.url}/problems/one`);
+    await fetch(`${nodes.url}/problems/two`);
+    const text = await (await fetch(`${nodes.url}/metrics`)).text();
+    expect(text).toContain('waypost_http_requests_total{method="GET",route="/problems/:code",status="404"}');
+    expect(text).not.toContain("/problems/one");
+    expect(text).toContain("waypost_http_request_seconds_bucket");
+    expect(text).toContain('waypost_mailbox_entries{store="main"} 0');
+  });
+
+  test("the page stands for itself", async () => {
+    const response = await fetch(`${nodes.url}/docs`);
+    expect(response.headers.get("content-security-policy")).toContain("default-src 'none'");
+    const page = await response.text();
+    for (const path of Object.keys(description.paths)) expect(page).toContain(path);
+  });
+});
+
+describe("the description", () => {
+  /** The endpoint tables of the interface, and the extensions. */
+  const promised: readonly (readonly [method: string, path: string])[] = [
+    ["post", "/register-did"],
+    ["get", "/registration-status/{did}"],
+    ["get", "/dids/{did}/nonces"],
+    ["put", "/dids/{did}/document/proof"],
+    ["put", "/dids/{did}/document/verification-methods/{methodId}"],
+    ["delete", "/dids/{did}/document/verification-methods/{methodId}"],
+    ["delete", "/dids/{did}/document/key-agreements/{keyAgreementId}"],
+    ["put", "/dids/{did}/root-pubkey"],
+    ["post", "/dids/{did}/aliases"],
+    ["delete", "/dids/{did}/aliases/{alias}"],
+    ["put", "/dids/{did}/alias"],
+    ["put", "/dids/{did}/delivery-policy-links"],
+    ["put", "/delivery-policies/personas/{personaDid}"],
+    ["get", "/delivery-policies/recipients/{did}"],
+    ["post", "/relay"],
+    ["post", "/relay/{recipientDid}"],
+    ["post", "/cache/store"],
+    ["get", "/cache/messages/{did}"],
+    ["post", "/cache/ack"],
+    ["get", "/cache/chunks/{did}/{messageGroupId}"],
+    ["post", "/register-did/prepare"],
+    ["post", "/dids/{did}/prepare"],
+    ["post", "/dids/{did}/document/verification-methods"],
+    ["post", "/dids/{did}/document/key-agreements"],
+    ["put", "/dids/{did}/document/key-agreements/{keyAgreementId}"],
+    ["post", "/dids/{did}/document/services"],
+    ["put", "/dids/{did}/document/services/{serviceId}"],
+    ["delete", "/dids/{did}/document/services/{serviceId}"],
+    ["post", "/dids/{did}/document/authentication"],
+    ["delete", "/dids/{did}/document/authentication/{methodId}"],
+    ["patch", "/dids/{did}/aliases/{alias}"],
+    ["post", "/dids/{did}/deactivate"],
+    ["delete", "/dids/{did}"],
+    ["get", "/resolve/{did}"],
+    ["get", "/aliases/{alias}"],
+    ["put", "/delivery-policies/recipients/{did}"],
+    ["get", "/submissions/{txHash}"],
+    ["get", "/cache/summary/{did}"],
+    ["get", "/cache/summary/{did}/{deviceId}"],
+    ["get", "/cache/message/{did}/{messageId}"],
+    ["get", "/cache/stream/{did}"],
+    ["get", "/healthz"],
+    ["get", "/readyz"],
+    ["get", "/metrics"],
+    ["get", "/openapi.json"],
+    ["get", "/limits"],
+    ["get", "/problems"],
+  ];
+  /** Names of path values may differ between us and the documents. */
+  const anonymous = (path: string): string => path.replace(/\{[^}]+\}/g, "{}");
+
+  test("every promised route is there", () => {
+    const there = new Set(
+      Object.entries(description.paths).flatMap(([path, methods]) =>
+        Object.keys(methods).map((method) => `${method} ${anonymous(path)}`),
+      ),
+    );
+    const missing = promised.map(([method, path]) => `${method} ${anonymous(path)}`).filter((one) => !there.has(one));
+    expect(missing).toEqual([]);
+  });
+
+  const operations = () =>
+    Object.entries(description.paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, operation]) => ({ path, method, operation })),
+    );
+
+  test("every value of a path has an example that the route takes for one", async () => {
+    for (const { path, method, operation } of operations()) {
+      const values = operation.parameters.filter((one) => one.in === "path");
+      const filled = values.reduce((text, { name, schema }) => {
+        const [example = ""] = schema.examples ?? [];
+        expect({ path, name, example }).not.toEqual({ path, name, example: "" });
+        expect(example).toMatch(new RegExp(schema.pattern ?? "."));
+        return text.replace(`{${name}}`, encodeURIComponent(example));
+      }, path);
+      if (method !== "get" || values.length === 0) continue;
+      const { status } = await fetch(nodes.url + filled);
+      expect({ filled, status: [200, 401, 404].includes(status) ? "read" : status }).toEqual({
+        filled,
+        status: "read",
+      });
+    }
+  });
+
+  test("reads of the Cache need the six headers of the proof, and may send others", () => {
+    const headersOf = (path: string, required: boolean): string[] =>
+      (description.paths[path]?.get?.parameters ?? [])
+        .filter((one) => one.in === "header" && one.required === required)
+        .map((one) => one.name);
+    const proof = ["X-Service-Id", "X-Cache-Endpoint", "X-Key-Id", "X-Timestamp", "X-Nonce", "X-Signature"];
+    const paths = Object.keys(description.paths).filter((path) => /^\/cache\/\w+\/\{did\}/.test(path));
+    expect(paths.length).toBe(6);
+    for (const path of paths) expect(headersOf(path, true)).toEqual(proof);
+    expect(headersOf("/cache/messages/{did}", false)).toEqual(["X-Device-Id"]);
+    expect(headersOf("/cache/stream/{did}", false)).toEqual(["X-Device-Id", "Last-Event-ID"]);
+  });
+
+  test("a DeliveryResult names the copies that are kept and all that its details may hold", () => {
+    type Shape = { readonly properties?: Record<string, Shape>; readonly anyOf?: readonly Shape[] };
+    const { schema } = description.paths["/relay"]?.post?.responses["202"]?.content?.["application/json"] ?? {};
+    const { cache_result, details } = (schema as Shape | undefined)?.properties ?? {};
+    const receipts = cache_result?.anyOf?.flatMap((one) => Object.keys(one.properties ?? {}));
+    expect(receipts).toContain("copies");
+    expect(Object.keys(details?.properties ?? {}).sort()).toEqual(["channel", "deduped", "downstream"]);
+  });
+
+  test("operations have names of their own, and an answer", () => {
+    const ids = operations().map(({ operation }) => operation.operationId);
+    expect(new Set(ids).size).toBe(ids.length);
+    for (const { operation } of operations()) {
+      expect(Object.keys(operation.responses).some((status) => status.startsWith("2"))).toBe(true);
+    }
+  });
+
+  test("every body and every JSON answer has an example", () => {
+    const bare = operations().flatMap(({ path, method, operation }) => {
+      const contents = [
+        operation.requestBody?.content,
+        ...Object.values(operation.responses).map((one) => one.content),
+      ];
+      const lacking = contents
+        .flatMap((content) => Object.values(content ?? {}))
+        .some((one) => one.example === undefined);
+      return lacking ? [`${method} ${path}`] : [];
+    });
+    expect(bare).toEqual([]);
+  });
+
+  test("every refusal belongs to its status and to the catalogue", async () => {
+    const { problems } = (await read("/problems")) as { problems: { code: string; status: number }[] };
+    const statusOf = new Map(problems.map(({ code, status }) => [code, String(status)]));
+    for (const { operation } of operations()) {
+      for (const [status, response] of Object.entries(operation.responses)) {
+        for (const code of response["x-codes"] ?? []) expect([code, statusOf.get(code)]).toEqual([code, status]);
+      }
+    }
+  });
+
+  test("an example of a body is not refused for its shape", async () => {
+    const refused: string[] = [];
+    for (const { path, method, operation } of operations()) {
+      const example = Object.values(operation.requestBody?.content ?? {})[0]?.example;
+      if (example === undefined) continue;
+      const filled = path.replace(/\{([^}]+)\}/g, (_all, name: string) => encodeURIComponent(valueFor(name, example)));
+      const response = await fetch(nodes.url + filled, {
+        method: method.toUpperCase(),
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(example),
+      });
+      const { code, message } = (await response.json()) as { code?: string; message?: string };
+      if (shapeCodes.has(code ?? "")) refused.push(`${method} ${filled}: ${code} ${message}`);
+    }
+    expect(refused).toEqual([]);
+  });
+});
+
+const shapeCodes = new Set([
+  "invalid_json",
+  "invalid_request",
+  "invalid_did",
+  "path_body_mismatch",
+  "action_mismatch",
+  "not_found",
+]);
+
+/** The value of the path that an example's body must repeat. */
+function valueFor(name: string, example: unknown): string {
+  const body = example as Record<string, unknown>;
+  if (name === "alias") return String(body["alias"] ?? body["old_alias"] ?? "alice");
+  if (/(^did|Did|^tag)$/.test(name)) return String(body["did"] ?? body["to"]);
+  const component = body["verification_method"] ?? body["key_agreement"] ?? body["service"];
+  return String((component as { id?: string } | undefined)?.id ?? body["id"] ?? `${String(body["did"])}#key`);
+}
