@@ -45,7 +45,7 @@ describe("import walls", () => {
     plugins: ["storage", "core"],
     client: ["core", "cli"],
     config: ["nodes", "storage", "core"],
-    app: ["cli", "config", "plugins", "nodes", "storage", "core", "."],
+    app: ["config", "plugins", "nodes", "storage", "core", "."],
     cli: ["app", "config", "plugins", "nodes", "storage", "client", "core", "."],
     ".": ["cli"],
   };

@@ -4,7 +4,6 @@
  * Source: decisions section 9.
  */
 
-import { failed } from "../cli/outcome.ts";
 import type { Config } from "../config/schema.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
@@ -14,6 +13,7 @@ import { type Listener, listen, removeStaleSocket } from "../nodes/http/server.t
 import { statusRoutes } from "../nodes/http/status.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
+import { failed } from "./failure.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
 import { openConfiguredStores } from "./stores.ts";
 import { startSweepers } from "./sweep.ts";

@@ -3,7 +3,6 @@
  * Directory, the Relay and the Cache, and where they are given their stores and their recipients.
  */
 
-import { failed, isMachineRefusal } from "../cli/outcome.ts";
 import type { Config } from "../config/schema.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import type { AdmissionRules } from "../core/message/admission.ts";
@@ -27,6 +26,7 @@ import { type SessionSocket, sessionLimits } from "../nodes/relay/live/registry.
 import { createSessions, type LiveSessions } from "../nodes/relay/live/sessions.ts";
 import { createRelay, type Relay, rateKeysMax } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import { failed, isSystemRefusal } from "./failure.ts";
 import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
@@ -193,7 +193,7 @@ async function composeSessions(config: Config, parts: NodeParts & { peers: Peers
     await peers?.linked(linkedMs);
     return sessions;
   } catch (error) {
-    throw isMachineRefusal(error) ? failed(`relay.peer_listen: ${error.message}`) : error;
+    throw isSystemRefusal(error) ? failed(`relay.peer_listen: ${error.message}`) : error;
   }
 }
 

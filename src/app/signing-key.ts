@@ -1,21 +1,23 @@
 /**
- * The key with which a Cache signs its event proofs: a file with 64 hex digits, as `waypost key new` makes
- * it. That others may read it is told and does not stop the node: secrets are mounted so by some systems.
+ * The key that signs the event proofs of a Cache: a file with 64 hex digits, as `waypost key new` writes it.
+ * A file that other users may read is a warning, not a failure: some systems mount secrets that way.
  */
 import { statSync } from "node:fs";
-import { readText } from "../cli/files/files.ts";
-import { failed } from "../cli/outcome.ts";
+import { readFile } from "node:fs/promises";
+
 import { decodeHex } from "../core/codec/bytes.ts";
 import { createSigner } from "../core/codec/ed25519.ts";
 import type { CacheParts } from "../nodes/cache/cache.ts";
+import { failed } from "./failure.ts";
 
 const setting = "cache.signing_key_file";
 
 export async function readSigner(file: string): Promise<NonNullable<CacheParts["sign"]>> {
-  const text = await readText(file).catch((error: unknown) => {
+  const text = await readFile(file, "utf8").catch((error: unknown) => {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT")
+      throw failed(`${setting}: there is no file ${file}; make one: waypost key new ${file}`);
     throw failed(`${setting}: ${file} can't be read: ${error instanceof Error ? error.message : String(error)}`);
   });
-  if (text === null) throw failed(`${setting}: there is no file ${file}; make one: waypost key new ${file}`);
   const seed = decodeHex(text.trim());
   const sign = seed === null ? null : createSigner(seed);
   if (sign === null) throw failed(`${setting}: ${file} must hold 32 bytes in hex`);

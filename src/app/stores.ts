@@ -3,7 +3,6 @@
  * the nodes that are enabled, each under the setting that names its store.
  */
 
-import { failed } from "../cli/outcome.ts";
 import type { Config } from "../config/schema.ts";
 import { builtInPlugins } from "../plugins/index.ts";
 import { loadPlugins } from "../plugins/load.ts";
@@ -17,6 +16,7 @@ import {
   storeProblems,
 } from "../storage/bind.ts";
 import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import { failed } from "./failure.ts";
 
 /** External modules are loaded on the way; relative paths start at the working folder. */
 async function storeConfiguration(config: Config): Promise<StoreConfiguration> {

@@ -4,6 +4,7 @@
  * it removes again; the identity stays on the ledger.
  */
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { cachesOf, firstDocument, register, settleRegistration } from "../client/client.ts";
 import { waitingDefault } from "../client/confirm.ts";
 import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
@@ -11,7 +12,6 @@ import { createIdentity } from "../client/keys.ts";
 import type { Did } from "../core/codec/did.ts";
 import { parseBetween } from "./arguments.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session } from "./connection.ts";
-import { failed } from "./outcome.ts";
 
 type BenchFlags = ConnectionFlags & {
   readonly count: number;

@@ -3,13 +3,13 @@
  * with every default. Reading a file and reporting its problems is shared with `serve`.
  */
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { checkStores } from "../app/stores.ts";
 import { parseConfig } from "../config/config.ts";
 import { renderEffective, renderReference } from "../config/reference.ts";
 import { isTold } from "../config/rest.ts";
 import type { Config } from "../config/schema.ts";
 import { readText } from "./files/files.ts";
-import { failed } from "./outcome.ts";
 import { countOf } from "./report.ts";
 
 export const defaultConfigFile = "waypost.toml";

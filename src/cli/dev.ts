@@ -4,12 +4,12 @@
  */
 import { delimiter, resolve } from "node:path";
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
 import { createLog } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { parseBetween } from "./arguments.ts";
-import { failed } from "./outcome.ts";
 import { runUntilSignal } from "./serve.ts";
 
 const hostname = "127.0.0.1";

@@ -6,6 +6,7 @@
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { failed } from "../app/failure.ts";
 import { renderAgreementKey, type Signer } from "../client/change.ts";
 import { activeDocument, type Changed, change, changeAsOwner } from "../client/client.ts";
 import { forgetIdentity, heldSeed, type Identity, rootSignerId, saveIdentity, signingSeed } from "../client/keys.ts";
@@ -27,7 +28,6 @@ import {
   type WaitFlags,
   waitingOf,
 } from "./connection.ts";
-import { failed } from "./outcome.ts";
 
 export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
 

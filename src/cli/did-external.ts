@@ -5,12 +5,12 @@
  * Source: decisions section 4 ("Preparation").
  */
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import type { Submission } from "../client/directory.ts";
 import { isRecord, jsonBody } from "../client/http.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { parseDidUrl } from "../core/codec/did.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";
-import { failed } from "./outcome.ts";
 
 const actionsText =
   "register, replace_document, Add-, Update- or Remove- before VerificationMethod, KeyAgreement or Service, " +

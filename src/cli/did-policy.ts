@@ -4,6 +4,7 @@
  * Source: interface "Recipient delivery policy", decisions section 4.
  */
 import { type Command, Option } from "commander";
+import { failed } from "../app/failure.ts";
 import type { OwnerUpdate } from "../client/change.ts";
 import { changeAsOwner } from "../client/client.ts";
 import { orNull } from "../client/http.ts";
@@ -20,7 +21,6 @@ import {
   waitingOf,
 } from "./connection.ts";
 import { addChangeFlags, type ChangeFlags, signerOf, tell } from "./did-change.ts";
-import { failed } from "./outcome.ts";
 
 const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
 

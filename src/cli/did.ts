@@ -3,6 +3,7 @@
  * `did-change.ts`, policies in `did-policy.ts`, keys held elsewhere in `did-external.ts`.
  */
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { firstDocument, register, settleRegistration } from "../client/client.ts";
 import { ClientError, orNull } from "../client/http.ts";
 import { createIdentity, type Identity, listIdentities, loadIdentity, saveNewIdentity } from "../client/keys.ts";
@@ -22,7 +23,6 @@ import {
 import { registerChangeCommands } from "./did-change.ts";
 import { registerExternalCommands } from "./did-external.ts";
 import { registerPolicyCommand } from "./did-policy.ts";
-import { failed } from "./outcome.ts";
 import { printable } from "./report.ts";
 
 export function registerDidCommand(program: Command): void {

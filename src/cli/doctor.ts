@@ -6,6 +6,7 @@ import { accessSync, constants, existsSync, statfsSync, statSync } from "node:fs
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
+import { failedInResult } from "../app/failure.ts";
 import { exposedText, isExposed, readSigner } from "../app/signing-key.ts";
 import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
@@ -15,7 +16,6 @@ import type { OpenStep } from "../storage/bind.ts";
 import { type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { failedAsShown } from "./outcome.ts";
 import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
 
@@ -47,7 +47,7 @@ export function registerDoctorCommand(program: Command): void {
       ];
       const lines = findings.map(({ name, ok, detail }) => `${ok ? "ok  " : "FAIL"}  ${name}: ${detail}`);
       createReport(options.json === true).result(findings, lines.join("\n"));
-      if (findings.some((finding) => !finding.ok)) throw failedAsShown("not everything is in order");
+      if (findings.some((finding) => !finding.ok)) throw failedInResult("not everything is in order");
     });
 }
 

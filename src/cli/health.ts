@@ -3,8 +3,8 @@
  * Exit code 0 ready, 1 not ready, 2 not ready within `--wait`.
  */
 import type { Command } from "commander";
+import { failed, timedOut } from "../app/failure.ts";
 import { parseSeconds, parseUrl } from "./arguments.ts";
-import { failed, timedOut } from "./outcome.ts";
 
 const askTimeoutMs = 3_000;
 const againMs = 200;

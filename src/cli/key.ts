@@ -4,10 +4,10 @@
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { decodeHex, encodeBase64 } from "../core/codec/bytes.ts";
 import { renderPublicKey } from "../core/codec/ed25519.ts";
 import { createDurably, readText } from "./files/files.ts";
-import { failed } from "./outcome.ts";
 import { createReport } from "./report.ts";
 
 type KeyFlags = { readonly json?: boolean; readonly payload?: string };

@@ -1,39 +1,12 @@
 /**
- * How a command ends: by returning (0), or by throwing. A failure is told once, here: as text for a
- * person, or with `--json` as one line, `{ok: false, code, message, status}`, whatever went wrong and
- * wherever: a usage error, a refusal of a node or of the machine, or a bug.
+ * How a command ends: by returning (exit code 0) or by throwing. This file prints every failure: as text,
+ * or with `--json` as one line `{ok: false, code, message, status}`. A failure is a usage error, a refusal
+ * by a node or by the operating system, or a bug.
  */
 import { CommanderError } from "commander";
+import { CommandFailure, isSystemRefusal } from "../app/failure.ts";
 import { ClientError } from "../client/http.ts";
 import { printable } from "./report.ts";
-
-/** Exit code 1 failed, 2 timed out. */
-export class CommandFailure extends Error {
-  override readonly name = "CommandFailure";
-  constructor(
-    message: string,
-    readonly exitCode: 1 | 2 = 1,
-    /** With `--json` the result has been printed already and says that it is not ok. */
-    readonly isInResult = false,
-  ) {
-    super(message);
-  }
-}
-
-/** Exit code 1. */
-export function failed(message: string): CommandFailure {
-  return new CommandFailure(message, 1);
-}
-
-/** Exit code 2. */
-export function timedOut(message: string): CommandFailure {
-  return new CommandFailure(message, 2);
-}
-
-/** Exit code 1, after a result that lists with `--json` what failed. */
-export function failedAsShown(message: string): CommandFailure {
-  return new CommandFailure(message, 1, true);
-}
 
 /** Whether the arguments ask for JSON, found without parsing them: they may be wrong. */
 export function asksForJson(args: readonly string[]): boolean {
@@ -52,7 +25,7 @@ export function endingOf(error: unknown, json: boolean): Ending {
     const code = error.exitCode === 2 ? "timed_out" : "failed";
     return { text: error.isInResult ? null : failureLine(code, error.message), exitCode: error.exitCode };
   }
-  if (isMachineRefusal(error)) {
+  if (isSystemRefusal(error)) {
     return { text: json ? failureLine("failed", error.message) : error.message, exitCode: 1 };
   }
   // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
@@ -86,12 +59,4 @@ function hintOf({ code, message }: ClientError): string {
 
 function failureLine(code: string, message: string, extra: Readonly<Record<string, unknown>> = {}): string {
   return JSON.stringify({ ok: false, code, message, status: null, ...extra });
-}
-
-/**
- * What the machine refused: a folder that may not be written, a full disk. Such an error is no bug, and
- * its stack would say nothing to the person who runs the command.
- */
-export function isMachineRefusal(error: unknown): error is Error {
-  return error instanceof Error && "syscall" in error && "code" in error;
 }

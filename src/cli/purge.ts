@@ -4,6 +4,7 @@
  * Source: docs/ledger.md 3.3 ("Replication").
  */
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { cachesOf } from "../client/client.ts";
 import { acknowledge, listParcels, type Parcel } from "../client/retrieve.ts";
 import {
@@ -15,7 +16,6 @@ import {
   type Session,
 } from "./connection.ts";
 import { confirmed } from "./did-change.ts";
-import { failed } from "./outcome.ts";
 import { countOf, printable } from "./report.ts";
 
 type PurgeFlags = ConnectionFlags & {

@@ -4,6 +4,7 @@
  * Source: decisions section 6.
  */
 import type { Command } from "commander";
+import { failedInResult, timedOut } from "../app/failure.ts";
 import type { CacheClient } from "../client/cache.ts";
 import { ClientError } from "../client/http.ts";
 import { parseWait } from "./arguments.ts";
@@ -17,7 +18,6 @@ import {
 } from "./connection.ts";
 import type { Inbox } from "./files/inbox.ts";
 import { createTeller, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
-import { failedAsShown, timedOut } from "./outcome.ts";
 import { countOf } from "./report.ts";
 
 type ReceiveFlags = ConnectionFlags & {
@@ -61,7 +61,7 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
   }
   if (waitMs > 0 && round.received.length === 0 && round.failed.length === 0) throw timedOut("nothing arrived");
   session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
-  if (round.failed.length > 0) throw failedAsShown(`not received: ${countOf(round.failed.length, "message")}`);
+  if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
 async function follow(session: Session, inbox: Inbox): Promise<void> {

@@ -5,6 +5,7 @@
  */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
+import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import { retryingDefault } from "../client/relay.ts";
 import { pieceCount, type SendPlan, type SendProgress, type Sent, type Source, sendPlan } from "../client/send.ts";
@@ -21,7 +22,6 @@ import {
 } from "./connection.ts";
 import { removeIfThere } from "./files/files.ts";
 import { findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
-import { failed } from "./outcome.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
 
 type SendFlags = ConnectionFlags & {

@@ -6,14 +6,14 @@
  */
 import type { Command } from "commander";
 import { type RunningNodes, startNodes } from "../app/compose.ts";
-import { endAtOnce, logPrinted, logStrays } from "../app/uncaught.ts";
+import { failed } from "../app/failure.ts";
+import { endAtOnce, logLibraryOutput, logUncaught } from "../app/uncaught.ts";
 import type { Config } from "../config/schema.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { failed } from "./outcome.ts";
 
 export function registerServeCommand(program: Command): void {
   program
@@ -40,8 +40,8 @@ export async function runUntilSignal(
   onReady: (running: RunningNodes) => void,
 ): Promise<void> {
   const signals = catchSignals();
-  logStrays(sink);
-  const giveConsoleBack = logPrinted(sink);
+  logUncaught(sink);
+  const giveConsoleBack = logLibraryOutput(sink);
   try {
     const starting = startNodes(config, {
       log: sink.log,

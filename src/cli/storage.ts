@@ -3,11 +3,11 @@
  * run beside the nodes themselves; running nodes tell the same at `/metrics`.
  */
 import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { failed } from "./outcome.ts";
 import { createReport } from "./report.ts";
 
 type StoreReport = {

@@ -1,6 +1,6 @@
 /** What libraries print becomes one bounded line of the log, without stacks and without tokens of addresses. */
 import { expect, test } from "bun:test";
-import { logPrinted, printedText } from "../../src/app/uncaught.ts";
+import { logLibraryOutput, printedText } from "../../src/app/uncaught.ts";
 
 const texts: [name: string, parts: unknown[], text: string][] = [
   ["an error is its message", [new Error("Input/output error")], "Input/output error"],
@@ -28,13 +28,13 @@ test("the console is the log's until it is given back", () => {
   const lines: unknown[] = [];
   const log = (level: string, message: string, fields?: Readonly<Record<string, unknown>>) =>
     lines.push([level, message, fields]);
-  const giveBack = logPrinted({ log, flush: async () => undefined });
+  const giveBack = logLibraryOutput({ log, flush: async () => undefined });
   console.error(new Error("first"));
   console.warn("second");
   giveBack();
   expect(lines).toEqual([
-    ["warn", "a library says", { text: "first" }],
-    ["warn", "a library says", { text: "second" }],
+    ["warn", "a library printed a message", { text: "first" }],
+    ["warn", "a library printed a message", { text: "second" }],
   ]);
   expect([console.error === error, console.warn === warn]).toEqual([true, true]);
 });
