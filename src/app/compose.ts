@@ -5,6 +5,7 @@
  */
 
 import type { Config } from "../config/schema.ts";
+import { errorText } from "../core/std/error-text.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
 import { type App, createApp, shellMetrics } from "../nodes/http/pipeline.ts";
@@ -166,7 +167,7 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
       return open();
     } catch (error) {
       for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
-      throw failed(`${address} can't be listened on: ${error instanceof Error ? error.message : String(error)}`);
+      throw failed(`${address} can't be listened on: ${errorText(error)}`);
     }
   };
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };

@@ -2,6 +2,7 @@
  * `waypost config check` and `config show`: whether a configuration file holds, and what it comes to
  * with every default. Reading a file and reporting its problems is shared with `serve`.
  */
+
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { checkStores } from "../app/stores.ts";
@@ -9,6 +10,7 @@ import { parseConfig } from "../config/config.ts";
 import { renderEffective, renderReference } from "../config/reference.ts";
 import { isTold } from "../config/rest.ts";
 import type { Config } from "../config/schema.ts";
+import { errorText } from "../core/std/error-text.ts";
 import { readText } from "./files/files.ts";
 import { countOf } from "./report.ts";
 
@@ -52,7 +54,7 @@ export async function readConfig(file: string): Promise<Config> {
 
 async function readConfigFile(file: string): Promise<string> {
   const text = await readText(file).catch((error: unknown) => {
-    throw failed(`${file} can't be read: ${error instanceof Error ? error.message : String(error)}`);
+    throw failed(`${file} can't be read: ${errorText(error)}`);
   });
   if (text === null) throw failed(`${file}: there is no such file`);
   return text;

@@ -2,6 +2,7 @@
  * `waypost doctor`: whether this machine and this configuration can run the nodes, told as a list of what
  * was looked at. It opens the stores, so it must not run beside the nodes themselves.
  */
+
 import { accessSync, constants, existsSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
@@ -11,6 +12,7 @@ import { exposedText, isExposed, readSigner } from "../app/signing-key.ts";
 import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
 import { minuteMs } from "../core/codec/time.ts";
+import { errorText } from "../core/std/error-text.ts";
 import { parseListenAddress } from "../nodes/http/server.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { type Store, StoreError } from "../storage/contract.ts";
@@ -169,5 +171,5 @@ async function ledgerAhead({ capabilities }: Store): Promise<string | null> {
 /** Of a store that can't be opened the reason beneath: the finding names the store itself. */
 function reasonOf(error: unknown): string {
   if (error instanceof StoreError && error.cause instanceof StoreError) return error.cause.message;
-  return error instanceof Error ? error.message : String(error);
+  return errorText(error);
 }

@@ -3,9 +3,11 @@
  * or with `--json` as one line `{ok: false, code, message, status}`. A failure is a usage error, a refusal
  * by a node or by the operating system, or a bug.
  */
+
 import { CommanderError } from "commander";
 import { CommandFailure, isSystemRefusal } from "../app/failure.ts";
 import { ClientError } from "../client/http.ts";
+import { errorStack } from "../core/std/error-text.ts";
 import { printable } from "./report.ts";
 
 /** Whether the arguments ask for JSON, found without parsing them: they may be wrong. */
@@ -29,7 +31,7 @@ export function endingOf(error: unknown, json: boolean): Ending {
     return { text: json ? failureLine("failed", error.message) : error.message, exitCode: 1 };
   }
   // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
-  const stack = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  const stack = errorStack(error);
   return { text: json ? failureLine("internal_error", stack) : stack, exitCode: 1 };
 }
 

@@ -4,12 +4,14 @@
  * in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
  * Source: decisions section 7.
  */
+
 import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../core/codec/json.ts";
 import { parseU64, parseU128 } from "../core/codec/u64.ts";
 import { isFault } from "../core/fault.ts";
 import { type DidDocument, parseDocument } from "../core/ledger/document.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/message/policy.ts";
+import { readCapped } from "../core/std/read-capped.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
 import { createMemo, type Memo } from "./recipients-memo.ts";
 
@@ -103,7 +105,7 @@ function unusable(): StoreError {
 async function ask(url: string, options: DirectoryOptions): Promise<Answer> {
   const send = options.fetch ?? fetch;
   let status: number;
-  let bytes: Uint8Array | null;
+  let bytes: Uint8Array | "over";
   try {
     const response = await send(url, {
       headers: { accept: "application/json" },
@@ -112,24 +114,13 @@ async function ask(url: string, options: DirectoryOptions): Promise<Answer> {
       signal: AbortSignal.timeout(options.timeoutMs ?? 5_000),
     });
     status = response.status;
-    bytes = await readCapped(response);
+    bytes = await readCapped(response.body, { bytesMax: answerBytesMax });
   } catch (cause) {
     throw new StoreError("unavailable", "the Directory can't be reached", { cause });
   }
-  const body = bytes === null ? null : parseJson(bytes);
+  const body = bytes === "over" ? null : parseJson(bytes);
   if (body === null || isFault(body) || !isJsonObject(body)) throw unusable();
   return { status, body };
-}
-
-async function readCapped(response: Response): Promise<Uint8Array | null> {
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const part of response.body ?? []) {
-    size += part.length;
-    if (size > answerBytesMax) return null;
-    parts.push(part);
-  }
-  return Buffer.concat(parts);
 }
 
 /**

@@ -5,10 +5,12 @@
  * has no way into a compiled executable. Modules run with all rights of the program, so only the
  * operator's configuration names them.
  */
+
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { fault } from "../core/fault.ts";
+import { errorText } from "../core/std/error-text.ts";
 import { type ConfigurablePlugin, configurable, type StoreSettings } from "../storage/bind.ts";
 import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
 
@@ -58,7 +60,7 @@ async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugi
     const module: { readonly default?: unknown } = await import(pathToFileURL(file).href);
     exported = typeof module.default === "function" ? module.default({ StoreError, fault }) : module.default;
   } catch (error) {
-    return `the module ${path} can't be loaded: ${error instanceof Error ? error.message : String(error)}`;
+    return `the module ${path} can't be loaded: ${errorText(error)}`;
   }
   const wrong = shapeProblem(exported);
   return wrong === null ? { ...configurable(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;

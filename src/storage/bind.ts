@@ -3,6 +3,7 @@
  * plugin and options, and hands every need the capability of the store that it names. All problems are
  * told at once, each with the setting that causes it, before anything is opened.
  */
+import { errorText } from "../core/std/error-text.ts";
 import {
   type Capabilities,
   type CapabilityName,
@@ -261,7 +262,7 @@ async function openNamed(
     return store;
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = errorText(error);
     throw new StoreError(code, `store "${name}" can't be opened: ${reason}`, { cause: error });
   } finally {
     clearInterval(slow);

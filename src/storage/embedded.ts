@@ -22,6 +22,7 @@ import { decodeLedgerCall, encodeLedgerCall } from "../core/ledger/call-codec.ts
 import type { Applied } from "../core/ledger/change.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusal.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
+import { errorStack } from "../core/std/error-text.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
 import { rememberDecoded } from "./decoded.ts";
 import * as records from "./embedded-records.ts";
@@ -336,7 +337,7 @@ class Chain implements EmbeddedLedger {
     } catch (error) {
       this.failures++;
       const code = error instanceof StoreError ? error.code : "bug";
-      const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      const text = errorStack(error);
       this.options.log("error", "no block could be made; it will be tried again", { code, error: text });
     } finally {
       this.making = null;
@@ -400,7 +401,7 @@ class Chain implements EmbeddedLedger {
       return this.outcomeOf(view, entry.call, block.timeMs);
     } catch (error) {
       if (error instanceof StoreError && error.code !== "corrupt") throw error;
-      const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      const text = errorStack(error);
       this.options.log("error", "a call could not be applied", { tx_hash: entry.txHash, error: text });
       return fault("internal_error", "the call could not be applied");
     }

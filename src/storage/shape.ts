@@ -3,6 +3,7 @@
  * type checker saw it beside this program: an older contract, a forgotten method or a missing `await`
  * is told when the node starts, in words about the plugin, and not at the first request as a 500.
  */
+import { errorText } from "../core/std/error-text.ts";
 import type { Capabilities, CapabilityName, InputProblem } from "./contract.ts";
 
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
@@ -51,7 +52,7 @@ export function parsedOptions(parse: () => unknown): ParsedOptions {
   try {
     answer = parse();
   } catch (error) {
-    return wrong(`parseOptions of the plugin threw: ${error instanceof Error ? error.message : String(error)}`);
+    return wrong(`parseOptions of the plugin threw: ${errorText(error)}`);
   }
   if (answer instanceof Promise) {
     answer.catch(() => {});

@@ -4,9 +4,11 @@
  * of JSON per file, appended and synced before the file gets its name; lines are dropped when the
  * messages have expired. One process at a time per identity.
  */
+
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isRecord, localError } from "../../client/http.ts";
+import { errorText } from "../../core/std/error-text.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 
 export type JournalEntry = {
@@ -114,6 +116,6 @@ async function lock(path: string): Promise<() => void> {
     held?.close();
     if (error instanceof Error && "errcode" in error && error.errcode === sqliteBusy)
       throw localError("busy", `another process receives for this identity: it holds ${path}`);
-    throw localError("unusable", `${path} can't be used: ${error instanceof Error ? error.message : String(error)}`);
+    throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
   }
 }

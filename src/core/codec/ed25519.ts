@@ -6,6 +6,7 @@
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { BoundedMap } from "../std/bounded-map.ts";
 import { decodeBase58, decodeHex, encodeBase58 } from "./bytes.ts";
 
 export const publicKeyBytes = 32;
@@ -17,8 +18,8 @@ const memoEntriesMax = 4_096;
 /** DER of SubjectPublicKeyInfo for Ed25519, up to the 32 key bytes (RFC 8410). */
 const spkiPrefix = new Uint8Array([0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00]);
 
-const importedKeys = new Map<string, KeyObject>();
-const admissions = new Map<string, boolean>();
+const importedKeys = new BoundedMap<string, KeyObject>(memoEntriesMax);
+const admissions = new BoundedMap<string, boolean>(memoEntriesMax);
 
 /**
  * The one acceptance rule: RFC 8032 without the cofactor, S below the group order, R compared as bytes.
@@ -41,7 +42,7 @@ function importKey(publicKey: Uint8Array): KeyObject {
   der.set(spkiPrefix);
   der.set(publicKey, spkiPrefix.length);
   const key = createPublicKey({ key: Buffer.from(der.buffer), format: "der", type: "spki" });
-  remember(importedKeys, name, key);
+  importedKeys.set(name, key);
   return key;
 }
 
@@ -67,7 +68,7 @@ export function isAdmissibleKey(publicKey: Uint8Array): boolean {
   const known = admissions.get(name);
   if (known !== undefined) return known;
   const admitted = isCanonicalLargePoint(publicKey);
-  remember(admissions, name, admitted);
+  admissions.set(name, admitted);
   return admitted;
 }
 
@@ -77,14 +78,6 @@ function isCanonicalLargePoint(publicKey: Uint8Array): boolean {
   } catch {
     return false;
   }
-}
-
-function remember<T>(memo: Map<string, T>, name: string, value: T): void {
-  if (memo.size >= memoEntriesMax) {
-    const oldest = memo.keys().next();
-    if (!oldest.done) memo.delete(oldest.value);
-  }
-  memo.set(name, value);
 }
 
 /**

@@ -8,6 +8,7 @@
 import { type Did, parseDidUrl } from "../codec/did.ts";
 import { isAdmissibleKey, parseMultibaseKey } from "../codec/ed25519.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
+import { jsonPointer } from "../std/json-pointer.ts";
 import { type LedgerBounds, longerThan } from "./bounds.ts";
 import { type LedgerRefusal, refuse } from "./refusal.ts";
 
@@ -119,6 +120,9 @@ const serviceMembers = ["id", "type", "serviceEndpoint", "authorization", "prior
 
 type Members = Readonly<Record<string, unknown>>;
 
+/** A longer name is cut, so that an answer does not repeat a body. */
+const nameCharsMax = 64;
+
 /** The object itself once it is one and has no member outside `known`. */
 function parseMembers(json: unknown, known: readonly string[], pointer: string): Members | Fault {
   if (typeof json !== "object" || json === null || Array.isArray(json)) {
@@ -126,15 +130,14 @@ function parseMembers(json: unknown, known: readonly string[], pointer: string):
   }
   for (const name of Object.keys(json)) {
     if (name !== "@context" && !known.includes(name)) {
-      return badInput("invalid_request", `${pointer}/${escapePointer(name)}`, "is not a member of this structure");
+      return badInput(
+        "invalid_request",
+        `${pointer}${jsonPointer(name.slice(0, nameCharsMax))}`,
+        "is not a member of this structure",
+      );
     }
   }
   return json as Members;
-}
-
-/** RFC 6901; a name is cut so that an answer does not repeat a body. */
-function escapePointer(name: string): string {
-  return name.slice(0, 64).replaceAll("~", "~0").replaceAll("/", "~1");
 }
 
 function parseText(members: Members, name: string, pointer: string): string | Fault {

@@ -4,8 +4,10 @@
  * Nodes never see the framework: they give `Route`s and answer `Answer | Fault`; elysia only routes.
  * Source: interface "Errors", decisions sections 3 and 9.
  */
+
 import { Elysia } from "elysia";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { errorStack } from "../../core/std/error-text.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { type Capacity, createCapacity, type Hold, type IntakeLimits, overCapacity, readBody } from "./capacity.ts";
 import { type ClientAddress, clientAddress, clientKey, requestIdOf } from "./client-address.ts";
@@ -385,7 +387,7 @@ function internalError(): Fault {
 }
 
 function describeError(error: unknown): string {
-  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return errorStack(error);
 }
 
 /** Streams have no length, and nobody would read them: a HEAD request ends them at once. */

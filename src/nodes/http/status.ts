@@ -3,6 +3,7 @@
  * description of the interface and its page. None of them reads a store but readiness.
  * Source: decisions sections 3 and 9.
  */
+
 import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
 import {
   HealthAnswer,
@@ -12,6 +13,7 @@ import {
   ProblemList,
   ReadyAnswer,
 } from "../../core/schema/node.ts";
+import { withDeadline } from "../../core/std/deadline.ts";
 import { renderDocumentation } from "./documentation.ts";
 import type { Metrics } from "./metrics.ts";
 import { describeInterface, type InterfaceDescription } from "./openapi.ts";
@@ -92,17 +94,11 @@ async function failedProbes(probes: StatusOptions["probes"]): Promise<string[]> 
 }
 
 async function succeedsInTime(probe: () => Promise<unknown>): Promise<boolean> {
-  const { promise: late, resolve } = Promise.withResolvers<boolean>();
-  const timer = setTimeout(() => resolve(false), probeDeadlineMs);
   const asked = probe().then(
     () => true,
     () => false,
   );
-  try {
-    return await Promise.race([asked, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  return (await withDeadline(asked, probeDeadlineMs)) === true;
 }
 
 function limits(options: StatusOptions): Route {

@@ -16,6 +16,7 @@ import type { LedgerCall } from "../../core/ledger/call.ts";
 import { decodeLedgerCall, encodeLedgerCall } from "../../core/ledger/call-codec.ts";
 import { claimsOf, decideClash } from "../../core/ledger/pending.ts";
 import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
+import { errorStack } from "../../core/std/error-text.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import { BestBlocks } from "./best.ts";
@@ -359,7 +360,7 @@ export class Lane {
         await step();
       } catch (error) {
         if (error instanceof StoreError && error.code !== "corrupt") return;
-        const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+        const text = errorStack(error);
         this.options.environment.log("error", "following the chain failed", { error: text });
       }
     });

@@ -3,7 +3,9 @@
  * the program needs; then it follows the heads. Every question has a limit of time; a node that leaves
  * one unanswered, or goes back behind a finalized block, is left.
  */
+
 import { encodeHex0x } from "../../core/codec/bytes.ts";
+import { errorText } from "../../core/std/error-text.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import {
   blockOf,
@@ -243,5 +245,5 @@ const unusable = (error: unknown): Unusable =>
   error instanceof Unusable ? error : new Unusable("gone", messageOf(error));
 
 function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return errorText(error);
 }

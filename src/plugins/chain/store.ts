@@ -2,6 +2,7 @@
  * The chain store, put together: the connection, reading, the submission lane and its outbox. Loaded only
  * when a configuration names it, because the chain library takes its time to start.
  */
+
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { Keyring } from "@polkadot/api";
@@ -11,6 +12,7 @@ import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import type { LedgerCall } from "../../core/ledger/call.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/message/policy.ts";
+import { errorText } from "../../core/std/error-text.ts";
 import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/table.ts";
@@ -192,7 +194,7 @@ export async function readOperatorKey({
   try {
     text = readFileSync(resolve(path), "utf8").trim();
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = errorText(error);
     throw new StoreError("unavailable", `the operator's key file can't be read: ${reason}`, { cause: error });
   }
   await cryptoWaitReady();

@@ -9,6 +9,7 @@ import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
 import { ABORT, type Database, open, type RootDatabase } from "lmdb";
 import { minuteMs } from "../../core/codec/time.ts";
+import { errorText } from "../../core/std/error-text.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits, type WriteKind } from "./space.ts";
@@ -408,5 +409,5 @@ function reasonOf(error: unknown): unknown {
 }
 
 function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return errorText(error);
 }

@@ -2,6 +2,7 @@
  * A bounded map whose pairs end at a time: what replay claims and receipts stand on in memory.
  * A pair that has ended is absent at once and freed by `expire`, in order of time. Cost: O(log n).
  */
+import { Heap } from "../../core/std/heap.ts";
 import { StoreError } from "../../storage/contract.ts";
 
 type Pair<V> = { readonly value: V; readonly untilMs: number };
@@ -9,8 +10,8 @@ type Turn = { readonly key: string; readonly untilMs: number };
 
 export class ExpiringMap<V> {
   private readonly pairs = new Map<string, Pair<V>>();
-  /** A heap by time. A turn whose pair was replaced or removed is stale and passed over. */
-  private turns: Turn[] = [];
+  /** By time. A turn whose pair was replaced or removed is stale and passed over. */
+  private readonly turns = new Heap<Turn>((a, b) => a.untilMs < b.untilMs);
 
   constructor(private readonly pairsMax: number) {}
 
@@ -24,8 +25,8 @@ export class ExpiringMap<V> {
       throw new StoreError("full", `the memory store holds ${this.pairsMax} records`);
     }
     this.pairs.set(key, { value, untilMs });
-    this.push({ key, untilMs });
-    if (this.turns.length > 2 * this.pairs.size + 1024) this.dropStale();
+    this.turns.push({ key, untilMs });
+    if (this.turns.size > 2 * this.pairs.size + 1024) this.dropStale();
   }
 
   remove(key: string): void {
@@ -34,12 +35,13 @@ export class ExpiringMap<V> {
 
   expire(nowMs: number, limit: number): number {
     let freed = 0;
-    while (freed < limit && this.turns.length > 0 && this.turns[0]!.untilMs <= nowMs) {
-      const turn = this.pop();
+    for (let turn = this.turns.first(); freed < limit && turn !== undefined && turn.untilMs <= nowMs; ) {
+      this.turns.pop();
       if (this.current(turn)) {
         this.pairs.delete(turn.key);
         freed++;
       }
+      turn = this.turns.first();
     }
     return freed;
   }
@@ -50,38 +52,6 @@ export class ExpiringMap<V> {
 
   /** Replacing a pair leaves a turn behind; they are dropped when they outnumber the pairs. */
   private dropStale(): void {
-    this.turns = [...this.pairs].map(([key, { untilMs }]) => ({ key, untilMs }));
-    // A sorted list is a heap.
-    this.turns.sort((a, b) => a.untilMs - b.untilMs);
-  }
-
-  private push(turn: Turn): void {
-    const heap = this.turns;
-    let at = heap.push(turn) - 1;
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      if (heap[parent]!.untilMs <= turn.untilMs) break;
-      heap[at] = heap[parent]!;
-      at = parent;
-    }
-    heap[at] = turn;
-  }
-
-  private pop(): Turn {
-    const heap = this.turns;
-    const first = heap[0]!;
-    const last = heap.pop()!;
-    if (heap.length === 0) return first;
-    let at = 0;
-    for (;;) {
-      let child = 2 * at + 1;
-      if (child >= heap.length) break;
-      if (child + 1 < heap.length && heap[child + 1]!.untilMs < heap[child]!.untilMs) child++;
-      if (heap[child]!.untilMs >= last.untilMs) break;
-      heap[at] = heap[child]!;
-      at = child;
-    }
-    heap[at] = last;
-    return first;
+    this.turns.replace([...this.pairs].map(([key, { untilMs }]) => ({ key, untilMs })));
   }
 }
