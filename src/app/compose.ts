@@ -14,6 +14,7 @@ import { type Listener, listen, removeStaleSocket } from "../nodes/http/server.t
 import { statusRoutes } from "../nodes/http/status.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
+import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
 import { failed } from "./failure.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
 import { openConfiguredStores } from "./stores.ts";
@@ -41,11 +42,13 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const now = options.now ?? Date.now;
   const metrics = createMetrics();
   const stores = await openConfiguredStores(config, { now, log: options.log, fatal: options.onFatal });
+  const bus = await openConfiguredBus(config, { log: options.log });
   let composed: ComposedNodes | null = null;
   try {
-    composed = await composeNodes(config, { ...options, stores, now, metrics });
+    composed = await composeNodes(config, { ...options, stores, bus, now, metrics });
     const nodes = composed;
     registerStoreMetrics(metrics, stores);
+    registerBusMetrics(metrics, bus);
     const apps = createApps(config, { nodes, stores, metrics, now, log: options.log });
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
     const listeners = bindListeners(config, { nodes, ...apps, now });
@@ -56,6 +59,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       nodes.endLasting();
       await Promise.all(drained);
       nodes.close();
+      await bus.close();
       await sweepers.stop();
       await stores.close();
     };
@@ -71,6 +75,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     };
   } catch (error) {
     composed?.close();
+    await bus.close();
     await stores.close();
     throw error;
   }

@@ -26,6 +26,7 @@ import { type SessionSocket, sessionLimits } from "../nodes/relay/live/registry.
 import { createSessions, type LiveSessions } from "../nodes/relay/live/sessions.ts";
 import { createRelay, type Relay, rateKeysMax } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import type { Bus } from "../storage/bus.ts";
 import { failed, isSystemRefusal } from "./failure.ts";
 import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
@@ -40,6 +41,7 @@ export type NodeOverrides = {
 
 export type ComposeParts = NodeOverrides & {
   readonly stores: OpenStores;
+  readonly bus: Bus;
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: Metrics;

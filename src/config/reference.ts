@@ -22,7 +22,7 @@ type Described = {
 };
 type Section = Described & { readonly unwrap: () => { readonly shape: Readonly<Record<string, Described>> } };
 
-const sectionNames = ["server", "limits", "directory", "relay", "cache"] as const;
+const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache"] as const;
 
 export function listSettings(): Setting[] {
   return sectionNames.flatMap((section) => {

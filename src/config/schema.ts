@@ -135,6 +135,13 @@ const storeSchema = z.looseObject({
     .meta(doc("`lmdb`, `memory`, `chain`, or the path of an external module (`./x.js`). Its options stand beside it.")),
 });
 
+const busSchema = z.strictObject({
+  plugin: z
+    .enum(["local"])
+    .prefault("local")
+    .meta(doc("How processes reach each other with live messages: `local` is for one process.")),
+});
+
 const limitsSchema = z.strictObject({
   body_bytes_max: size("25MiB", { min: 1_024, max: 1 << 30 }).meta(doc("Largest HTTP body.")),
   unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).meta(doc("Largest payload of an envelope that is no chunk.")),
@@ -307,6 +314,7 @@ const cacheSchema = z.strictObject({
 export const configSchema = z.strictObject({
   server: serverSchema.prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
+  bus: busSchema.prefault({}),
   limits: limitsSchema.prefault({}),
   directory: directorySchema.prefault({}),
   relay: relaySchema.prefault({}),

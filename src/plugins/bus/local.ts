@@ -1,0 +1,96 @@
+/**
+ * The bus within one process: subscriptions in a map. The default, and all that one process needs.
+ */
+
+import {
+  type Bus,
+  type BusEnvironment,
+  type BusReceiver,
+  checkSubject,
+  type SubscribeOptions,
+  type Subscription,
+} from "../../storage/bus.ts";
+import { Inbox, type InboxLimits, inboxLimits } from "./inbox.ts";
+
+const localMessageBytesMax = 64 * 1024 ** 2;
+
+export function openLocalBus({ log }: BusEnvironment, limits: InboxLimits = inboxLimits): Bus {
+  return new LocalBus(log, limits);
+}
+
+class LocalBus implements Bus {
+  readonly plugin = "local";
+  readonly messageBytesMax = localMessageBytesMax;
+  private readonly subjects = new Map<string, Set<Inbox>>();
+  private readonly openRequests = new Set<() => void>();
+  private subscriptions = 0;
+  private dropped = 0;
+  private closed = false;
+
+  constructor(
+    private readonly log: BusEnvironment["log"],
+    private readonly limits: InboxLimits,
+  ) {}
+
+  publish(subject: string, message: Uint8Array): void {
+    checkSubject(subject);
+    if (message.length > this.messageBytesMax) {
+      this.dropped++;
+      return;
+    }
+    for (const inbox of this.subjects.get(subject) ?? []) inbox.add({ message: message.slice(), answer: null });
+  }
+
+  subscribe(subject: string, handler: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
+    checkSubject(subject);
+    if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
+    const { log, limits } = this;
+    const inbox = new Inbox({ subject, handler, missed, log, limits, onDrop: () => this.dropped++ });
+    const inboxes = this.subjects.get(subject) ?? new Set();
+    this.subjects.set(subject, inboxes.add(inbox));
+    this.subscriptions++;
+    const unsubscribe = () => {
+      inbox.close();
+      if (!inboxes.delete(inbox)) return;
+      this.subscriptions--;
+      if (inboxes.size === 0) this.subjects.delete(subject);
+    };
+    return { ready: Promise.resolve(), unsubscribe };
+  }
+
+  /** When every handler ends without an answer there is none to wait for. */
+  request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+    checkSubject(subject);
+    const inboxes = this.subjects.get(subject);
+    if (inboxes === undefined || message.length > this.messageBytesMax) return Promise.resolve("nobody");
+    const { promise, resolve } = Promise.withResolvers<Uint8Array | "nobody">();
+    let left = inboxes.size;
+    const end = (answer: Uint8Array | "nobody"): void => {
+      clearTimeout(timer);
+      this.openRequests.delete(giveUp);
+      resolve(answer);
+    };
+    const giveUp = () => end("nobody");
+    const timer = setTimeout(giveUp, timeoutMs);
+    this.openRequests.add(giveUp);
+    const answer = (bytes: Uint8Array | undefined): void => {
+      left--;
+      if (bytes !== undefined) end(bytes.slice());
+      else if (left === 0) giveUp();
+    };
+    for (const inbox of [...inboxes]) inbox.add({ message: message.slice(), answer });
+    return promise;
+  }
+
+  stats() {
+    return { connected: !this.closed, subscriptions: this.subscriptions, dropped: this.dropped };
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    for (const inboxes of this.subjects.values()) for (const inbox of inboxes) inbox.close();
+    this.subjects.clear();
+    this.subscriptions = 0;
+    for (const giveUp of [...this.openRequests]) giveUp();
+  }
+}
