@@ -74,7 +74,8 @@ describe("import walls", () => {
     { package: /^lmdb(\/|$)/, owner: /^src\/plugins\/lmdb/ },
     { package: /^@polkadot\//, owner: /^src\/plugins\/chain/ },
     { package: /^zod(\/|$)/, owner: /^src\/(config|plugins)\// },
-    { package: /^smol-toml$/, owner: /^src\/config\/config\.ts$/ },
+    { package: /^toml-eslint-parser$/, owner: /^src\/config\/source\.ts$/ },
+    { package: /^fastest-levenshtein$/, owner: /^src\/config\/config\.ts$/ },
     {
       package: /^@sinclair\/typebox/,
       owner: /^src\/core\/schema/,

@@ -1,34 +1,39 @@
 /**
- * `waypost config check` and `config show`: whether a configuration file holds, and what it comes to
- * with every default. Reading a file and reporting its problems is shared with `serve`.
+ * `waypost config`: check a configuration file, show its effective values, print the reference and the JSON
+ * Schema. `serve` and `doctor` read their file through `readConfig`.
  */
-
+import { readFileSync } from "node:fs";
+import { statfs } from "node:fs/promises";
+import { dirname } from "node:path";
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { checkStores } from "../app/stores.ts";
-import { parseConfig } from "../config/config.ts";
-import { renderEffective, renderReference } from "../config/reference.ts";
-import { isTold } from "../config/rest.ts";
+import { type ConfigProblem, parseConfig } from "../config/config.ts";
+import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
+import { isReported } from "../config/relations.ts";
 import type { Config } from "../config/schema.ts";
+import { configWarnings } from "../config/warnings.ts";
 import { errorText } from "../core/std/error-text.ts";
+import type { InputProblem } from "../storage/contract.ts";
 import { readText } from "./files/files.ts";
 import { countOf } from "./report.ts";
 
 export const defaultConfigFile = "waypost.toml";
 
 export function registerConfigCommand(program: Command): void {
-  const config = program.command("config").description("check a configuration file or show what it comes to");
+  const config = program.command("config").description("check a configuration file or show its effective values");
   config
     .command("check")
-    .description("report every problem of a configuration file")
+    .description("report every problem and every warning of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      await readConfig(options.config);
+      const read = await readConfig(options.config);
+      for (const { setting, message } of await warningsOf(read)) console.error(`warning: ${setting}: ${message}`);
       console.log(`${options.config}: no problems`);
     });
   config
     .command("show")
-    .description("print every setting with the value that holds")
+    .description("print every setting with its effective value")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
       console.log(renderEffective(await readConfig(options.config)));
@@ -39,15 +44,25 @@ export function registerConfigCommand(program: Command): void {
     .action(() => {
       console.log(renderReference());
     });
+  config
+    .command("schema")
+    .description("print the JSON Schema of the configuration file, for editors")
+    .action(() => {
+      console.log(renderJsonSchema());
+    });
 }
 
-/** The configuration of a file; throws a failure that lists every problem, those of the stores included. */
+/** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
 export async function readConfig(file: string): Promise<Config> {
-  const result = parseConfig(await readConfigFile(file));
-  const told = result.ok ? [] : result.problems;
+  const surroundings = { env: process.env, readFile: (path: string) => readFileSync(path, "utf8") };
+  const result = parseConfig(await readConfigFile(file), surroundings);
+  const reported = result.ok ? [] : result.problems;
   const config = result.ok ? result.config : result.rest;
   const ofStores = config === null ? [] : await checkStores(config);
-  const problems = [...told, ...ofStores.filter(({ setting }) => !isTold(setting, told))];
+  const further = ofStores
+    .filter(({ setting }) => !isReported(setting, reported))
+    .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
+  const problems = [...reported, ...further];
   if (config === null || problems.length > 0) throw problemReport(file, problems);
   return config;
 }
@@ -60,7 +75,34 @@ async function readConfigFile(file: string): Promise<string> {
   return text;
 }
 
-function problemReport(file: string, problems: readonly { setting: string; message: string }[]) {
-  const lines = problems.map(({ setting, message }) => `  ${setting}: ${message}`);
+function problemReport(file: string, problems: readonly ConfigProblem[]) {
+  const lines = problems.map(({ setting, message, place }) => {
+    const where = place === null ? "" : `line ${place.line}, column ${place.column}: `;
+    return `  ${where}${setting}: ${message}`;
+  });
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
+}
+
+/** Warnings of the settings, and of quotas that the disk can't hold. */
+export async function warningsOf(config: Config): Promise<InputProblem[]> {
+  return [...configWarnings(config), ...(await diskWarnings(config))];
+}
+
+async function diskWarnings({ cache, stores }: Config): Promise<InputProblem[]> {
+  const path = stores[cache.store]?.["path"];
+  if (!cache.enabled || typeof path !== "string") return [];
+  const disk = await statfsOf(path);
+  if (disk === null) return [];
+  const bytes = disk.blocks * disk.bsize;
+  if (cache.store_bytes_max <= bytes) return [];
+  const message = `is more than the file system of ${path} holds (${Math.floor(bytes / 2 ** 30)} GiB)`;
+  return [{ setting: "cache.store_bytes_max", message }];
+}
+
+/** The file system of a path or of the nearest folder above it that exists. */
+async function statfsOf(path: string): Promise<{ blocks: number; bsize: number } | null> {
+  for (let folder = path; ; folder = dirname(folder)) {
+    const found = await statfs(folder).catch(() => null);
+    if (found !== null || folder === dirname(folder)) return found;
+  }
 }

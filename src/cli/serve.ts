@@ -13,7 +13,7 @@ import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { defaultConfigFile, readConfig } from "./config.ts";
+import { defaultConfigFile, readConfig, warningsOf } from "./config.ts";
 
 export function registerServeCommand(program: Command): void {
   program
@@ -24,6 +24,7 @@ export function registerServeCommand(program: Command): void {
       const config = await readConfig(options.config);
       refuseWeakEnvironment(config);
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
+      for (const warning of await warningsOf(config)) sink.log("warn", "a setting is probably not meant", warning);
       await runUntilSignal(config, sink, (running) => {
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
@@ -33,7 +34,7 @@ export function registerServeCommand(program: Command): void {
     });
 }
 
-/** Runs until a signal or a fatal store. `onReady` is told where the nodes listen. */
+/** Runs until a signal or a fatal store. `onReady` gets the running nodes. */
 export async function runUntilSignal(
   config: Config,
   sink: LogSink,

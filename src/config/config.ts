@@ -1,55 +1,130 @@
 /**
- * Reading a configuration: a file is read whole, unknown settings are refused, and every problem is
- * reported at once under the name of its setting.
+ * Reads a configuration: the file, what the environment overrides, the schema, and the relations between
+ * settings. Every independent problem is reported in one run, each with its setting and its place.
  */
-import { parse as parseToml, TomlError } from "smol-toml";
+import { distance } from "fastest-levenshtein";
 import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
-import { relationProblems } from "./relations.ts";
-import { withoutWrong } from "./rest.ts";
+import { listSettings } from "./reference.ts";
+import { isReported, relationProblems } from "./relations.ts";
 import { type Config, configSchema } from "./schema.ts";
+import { isTable, overrideFromEnvironment, type Place, parseSource, readSecretFiles } from "./source.ts";
+
+export type ConfigProblem = InputProblem & {
+  /** `null` when the setting is not in the file. */
+  readonly place: Place | null;
+};
 
 export type ConfigResult =
-  | { readonly ok: true; readonly config: Config }
+  | { readonly ok: true; readonly config: Config; readonly placeOf: (setting: string) => Place | null }
   | {
       readonly ok: false;
-      readonly problems: readonly InputProblem[];
-      /** The configuration as it is without the wrong settings, for who looks for more problems in it. */
+      readonly problems: readonly ConfigProblem[];
+      /** The configuration without the invalid settings, so that a caller can look for further problems. */
       readonly rest: Config | null;
+      readonly placeOf: (setting: string) => Place | null;
     };
 
-/** Reads the text of a TOML file. */
-export function parseConfig(text: string): ConfigResult {
-  let input: unknown;
-  try {
-    input = parseToml(text);
-  } catch (error) {
-    if (!(error instanceof TomlError)) throw error;
-    const [what = ""] = error.message.replace("Invalid TOML document: ", "").split("\n");
-    const hint = what.includes("numeric literal") ? "; texts, durations and addresses stand in quotes" : "";
-    const message = `line ${error.line}, column ${error.column}: ${what}${hint}`;
-    return { ok: false, problems: [{ setting: "(file)", message }], rest: null };
-  }
-  return checkConfig(input);
+export type ConfigSurroundings = {
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** Reads a file of secrets; throws when it can't be read. */
+  readonly readFile?: (path: string) => string;
+};
+
+const nowhere = (): null => null;
+
+/** Reads the text of a TOML file, with the overrides of `env`. */
+export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: ConfigSurroundings = {}): ConfigResult {
+  const parsed = parseSource(text);
+  if (!parsed.ok) return { ok: false, problems: [parsed.problem], rest: null, placeOf: nowhere };
+  const { placeOf } = parsed.source;
+  const input = structuredClone(parsed.source.input);
+  const overrides = overrideFromEnvironment(input, env);
+  const secrets = readSecretFiles(input, readFile);
+  const checked = checkConfig(input);
+  const problems = [...secrets, ...(checked.ok ? [] : checked.problems)];
+  if (checked.ok && problems.length === 0) return { ...checked, placeOf };
+  const located = problems.map((problem) => locate(problem, placeOf, overrides));
+  return { ok: false, problems: located, rest: checked.ok ? checked.config : checked.rest, placeOf };
+}
+
+/** A problem has its place in the file, unless a variable of the environment brought the setting. */
+function locate(
+  { setting, message }: InputProblem,
+  placeOf: (setting: string) => Place | null,
+  overrides: ReadonlyMap<string, string>,
+): ConfigProblem {
+  const variable = [...overrides].find(([overridden]) => isReported(overridden, [{ setting, message }]))?.[1];
+  if (variable === undefined) return { setting, message, place: placeOf(setting) };
+  return { setting, message: `${message} (set by ${variable})`, place: null };
+}
+
+function refuseFiles(): never {
+  throw new Error("files of secrets are not read here");
 }
 
 const wording = { error: describeFinding };
 
-/** Checks a value of the shape of the file, its relations included. */
+/** Checks a value of the shape of the file, including the relations between settings. */
 export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
-  if (!parsed.success) return checkRest(input, parsed.error.issues);
-  const problems = relationProblems(parsed.data, []);
-  return problems.length === 0 ? { ok: true, config: parsed.data } : { ok: false, problems, rest: parsed.data };
+  const problems = parsed.success ? [] : parsed.error.issues.flatMap(problemsOfIssue).map(withNearestName);
+  const valid = parsed.success ? parsed : configSchema.safeParse(withoutInvalid(input, parsed.error.issues), wording);
+  const rest = valid.success ? valid.data : null;
+  const all = rest === null ? problems : [...problems, ...relationProblems(rest, problems)];
+  if (rest !== null && all.length === 0) return { ok: true, config: rest, placeOf: nowhere };
+  return { ok: false, problems: all.map((problem) => ({ ...problem, place: null })), rest, placeOf: nowhere };
 }
 
-function checkRest(input: unknown, issues: readonly z.core.$ZodIssue[]): ConfigResult {
-  const problems = issues.flatMap(problemsOfIssue);
-  const wrong = issues.flatMap((issue) =>
+// -------------------------------------------------------------------------------------- misspelt settings
+
+/** Names the setting that was probably meant. */
+function withNearestName(problem: InputProblem): InputProblem {
+  if (problem.message !== "unknown setting") return problem;
+  const [section = "", name] = problem.setting.split(".");
+  const settings = listSettings();
+  const known =
+    name === undefined
+      ? [...new Set(settings.map((one) => one.section)), "stores"]
+      : settings.filter((one) => one.section === section).map((one) => one.name);
+  const nearest = nearestOf(name ?? section, known);
+  if (nearest !== null) return { ...problem, message: `unknown setting; did you mean ${nearest}?` };
+  const elsewhere = settings.find((one) => one.name === name);
+  if (elsewhere === undefined) return problem;
+  return { ...problem, message: `unknown setting here; [${elsewhere.section}] has one of that name` };
+}
+
+/** At most one edit for every three letters. */
+function nearestOf(name: string, known: readonly string[]): string | null {
+  const [best] = known.map((one) => ({ one, edits: distance(name, one) })).sort((a, b) => a.edits - b.edits);
+  return best !== undefined && best.edits <= Math.ceil(best.one.length / 3) ? best.one : null;
+}
+
+// --------------------------------------------------------------------------------------- the valid rest
+
+type Issue = z.core.$ZodIssue;
+
+/** Stands in for the plugin of a store without one, so that references to the store still resolve. */
+const unknownPlugin = "(unknown)";
+
+/**
+ * Drops invalid settings, so that the remaining ones are checked in the same run. Inside a section a setting
+ * is dropped as a whole.
+ */
+function withoutInvalid(input: unknown, issues: readonly Issue[]): unknown {
+  const copy: unknown = structuredClone(input);
+  if (!isTable(copy)) return {};
+  const paths = issues.flatMap((issue) =>
     issue.code === "unrecognized_keys" ? issue.keys.map((key) => [...issue.path, key]) : [issue.path],
   );
-  const rest = configSchema.safeParse(withoutWrong(input, wrong), wording);
-  if (!rest.success) return { ok: false, problems, rest: null };
-  return { ok: false, problems: [...problems, ...relationProblems(rest.data, problems)], rest: rest.data };
+  for (const [section, name, ...inner] of paths.map((path) => path.map(String))) {
+    if (section === undefined) continue;
+    const table = copy[section];
+    if (name === undefined || !isTable(table)) delete copy[section];
+    else if (section !== "stores") delete table[name];
+    else if (inner.length === 0 && isTable(table[name])) delete table[name];
+    else table[name] = { ...(isTable(table[name]) ? table[name] : {}), plugin: unknownPlugin };
+  }
+  return copy;
 }

@@ -1,7 +1,8 @@
 /**
- * The settings as text: the reference in `docs/operating.md` and the effective values of `config show`,
- * both made from the schema, so that they can't say anything else.
+ * The settings as text, rendered from the schema: the reference in `docs/operating.md`, the effective values
+ * of `config show`, and the JSON Schema that editors use.
  */
+import { z } from "zod";
 
 import { renderDurationSetting, renderSizeSetting } from "./forms.ts";
 import { type Config, configSchema } from "./schema.ts";
@@ -15,7 +16,7 @@ export type Setting = {
   readonly defaultText: string | null;
 };
 
-/** What is read from a zod schema here; nothing else of its inside is relied on. */
+/** The members of a zod schema that are read here. */
 type Described = {
   readonly meta: () => { readonly description?: string; readonly form?: string } | undefined;
   readonly _zod: { readonly def: { readonly type: string; readonly defaultValue?: unknown } };
@@ -82,3 +83,20 @@ function renderLine(setting: Setting, value: unknown): string {
   if (setting.form === "size" && typeof value === "number") return `${setting.name} = "${renderSizeSetting(value)}"`;
   return `${setting.name} = ${JSON.stringify(value)}`;
 }
+
+/** JSON Schema of the file (draft 2020-12). Options of a store belong to its plugin and are not described here. */
+export function renderJsonSchema(): string {
+  const schema = z.toJSONSchema(configSchema, {
+    io: "input",
+    unrepresentable: "any",
+    override: ({ zodSchema, jsonSchema }) => {
+      const { form } = z.globalRegistry.get(zodSchema) ?? {};
+      if (form === "duration") Object.assign(jsonSchema, { type: "string", pattern: "^([0-9]+(ms|[smhdw]))+$" });
+      if (form === "size") Object.assign(jsonSchema, { type: ["string", "integer"], pattern: sizePattern, minimum: 0 });
+      Reflect.deleteProperty(jsonSchema, "form");
+    },
+  });
+  return JSON.stringify({ title: "Waypost configuration", ...schema }, null, 2);
+}
+
+const sizePattern = "^[0-9]+(B|KiB|MiB|GiB|TiB)$";

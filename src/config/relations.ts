@@ -1,15 +1,16 @@
 /**
- * What settings must hold between each other, checked where each by itself is right.
+ * Relations between settings that are valid one by one.
  * Source: decisions sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 
 import { isLoopbackListener } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
-import { isTold } from "./rest.ts";
 import type { Config } from "./schema.ts";
 
-/** `told` is what was wrong with single settings, which have their defaults here: those prove nothing. */
-export function relationProblems(config: Config, told: readonly InputProblem[]): InputProblem[] {
+/**
+ * `reported`: settings already found invalid. They hold defaults here, so relations between them are not checked.
+ */
+export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
   const broken = [
     ...serverProblems(config),
     ...limitProblems(config),
@@ -17,11 +18,11 @@ export function relationProblems(config: Config, told: readonly InputProblem[]):
     ...peerProblems(config),
   ];
   return broken
-    .filter(({ settings }) => !settings.some((setting) => isTold(setting, told)))
+    .filter(({ settings }) => !settings.some((setting) => isReported(setting, reported)))
     .map(({ settings: [setting], message }) => ({ setting, message }));
 }
 
-/** Told under the first of the settings that it is about. */
+/** Reported under the first of its settings. */
 type Broken = { readonly settings: readonly [string, ...string[]]; readonly message: string };
 
 function unless(holds: boolean, settings: Broken["settings"], message: string): Broken[] {
@@ -121,7 +122,7 @@ function nodeProblems(config: Config): Broken[] {
   ];
 }
 
-/** Live sessions across processes; what a peer is not told by, nobody would notice. */
+/** Checks the peer settings: a wrong peer list fails silently, so it is refused here. */
 function peerProblems({ relay, server }: Config): Broken[] {
   const { peer_listen: own, peers } = relay;
   const settings = ["relay.peers", "relay.peer_listen"] as const;
@@ -140,4 +141,12 @@ function peerProblems({ relay, server }: Config): Broken[] {
       "is a socket of its own, where clients don't listen",
     ),
   ];
+}
+
+/** Whether a setting was already reported: itself, a part of it, or the table around it. */
+export function isReported(setting: string, reported: readonly InputProblem[]): boolean {
+  return reported.some((one) => {
+    const [longer, shorter] = one.setting.length > setting.length ? [one.setting, setting] : [setting, one.setting];
+    return longer === shorter || longer.startsWith(`${shorter}.`);
+  });
 }

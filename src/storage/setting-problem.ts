@@ -1,10 +1,10 @@
 /**
- * What is wrong with a setting, in the words of whoever wrote the file. The schemas of the configuration
- * and of the plugins' options give their findings here; only the members below are looked at.
+ * Turns the findings of a schema into messages for the person who wrote the file. The schema of the
+ * configuration and those of the plugins' options share it.
  */
 import type { InputProblem } from "./contract.ts";
 
-/** A finding of a schema while it checks. */
+/** The members of a schema finding that are read here. */
 export type Finding = {
   readonly code?: string;
   readonly input?: unknown;
@@ -25,7 +25,7 @@ const kinds: Readonly<Record<string, string>> = {
   record: "a table of settings",
 };
 
-/** The message, or `undefined` where the schema has one of its own. */
+/** The message, or `undefined` when the schema has a message of its own. */
 export function describeFinding(finding: Finding): string | undefined {
   const { code, input, expected, origin, values = [] } = finding;
   if (code === "invalid_type" || code === "invalid_value") {
@@ -40,7 +40,7 @@ export function describeFinding(finding: Finding): string | undefined {
   return origin === "array" ? `must have ${bound} entries` : `must be ${bound}`;
 }
 
-/** A finding as a checked schema tells it: where, and what. */
+/** A finding with its place. */
 type Issue = {
   readonly code: string;
   readonly path: readonly PropertyKey[];
@@ -51,5 +51,5 @@ type Issue = {
 export function problemsOfIssue({ code, path, message, keys = [] }: Issue): InputProblem[] {
   const setting = path.map(String).join(".");
   if (code !== "unrecognized_keys") return [{ setting, message }];
-  return keys.map((key) => ({ setting: setting === "" ? key : `${setting}.${key}`, message: "is no setting" }));
+  return keys.map((key) => ({ setting: setting === "" ? key : `${setting}.${key}`, message: "unknown setting" }));
 }

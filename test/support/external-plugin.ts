@@ -11,7 +11,7 @@ const plugin: StoragePlugin<Options> = {
   provides: ["replay", "receipts"],
   parseOptions: (input) => {
     const { greeting, ...others } = (input ?? {}) as Record<string, unknown>;
-    const problems = Object.keys(others).map((setting) => ({ setting, message: "is no setting" }));
+    const problems = Object.keys(others).map((setting) => ({ setting, message: "unknown setting" }));
     if (typeof greeting !== "string") problems.push({ setting: "greeting", message: "must be a text" });
     return problems.length > 0 ? { ok: false, problems } : { ok: true, options: { greeting: String(greeting) } };
   },

@@ -5,7 +5,8 @@
 import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig } from "../../src/config/config.ts";
 import { parseDurationSetting, parseSizeSetting } from "../../src/config/forms.ts";
-import { listSettings, renderEffective, renderReference } from "../../src/config/reference.ts";
+import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../src/config/reference.ts";
+import { configWarnings } from "../../src/config/warnings.ts";
 
 const allInOne = `
 [stores.main]
@@ -72,7 +73,7 @@ page_bytes_max = "1 MB"
 test("text that is no TOML is one problem of the file, with its place", () => {
   expect(problemsOf("[server")).toEqual(["(file)"]);
   const result = parseConfig("[server]\nlisten = [\nx\n");
-  expect(result).toMatchObject({ problems: [{ message: expect.stringMatching(/^line [34], column \d+: /) }] });
+  expect(result).toMatchObject({ problems: [{ place: { line: 3, column: 1 } }] });
 });
 
 test("addresses and networks must be readable, and are told with all other problems", () => {
@@ -119,7 +120,10 @@ describe("wording", () => {
     ['cache.enabled = "true"', "must be true or false"],
     ["cache = 1", "must be a table of settings"],
     ["[stores.Main]", "must be a name of a-z, 0-9, _ and -"],
-    ["server.colour = 1", "is no setting"],
+    ["server.colour = 1", "unknown setting"],
+    ["server.listn = 1", "unknown setting; did you mean listen?"],
+    ["[serv]", "unknown setting; did you mean server?"],
+    ["server.public_id = 1", "unknown setting here; [relay] has one of that name"],
   ])("%s: %s", (text, message) => expect(messageOf(text)).toBe(message));
 });
 
@@ -194,6 +198,100 @@ describe("relations", () => {
   });
 });
 
+describe("places", () => {
+  test("a problem carries the line and column of its setting, or of the table around it", () => {
+    const text = '[server]\nlisten = [\n  "127.0.0.1:1",\n  "7400",\n]\n[relay]\n  client_rate = 0\n[stores.two]\n';
+    const result = parseConfig(text);
+    const places = result.ok ? [] : result.problems.map(({ setting, place }) => [setting, place]);
+    expect(places).toContainEqual(["server.listen.1", { line: 4, column: 3 }]);
+    expect(places).toContainEqual(["relay.client_rate", { line: 7, column: 3 }]);
+    expect(places).toContainEqual(["stores.two.plugin", { line: 8, column: 1 }]);
+  });
+});
+
+describe("the environment", () => {
+  const withEnv = (env: Record<string, string>) => parseConfig(allInOne, { env });
+
+  test("overrides settings of the file, with values as in the file or as plain text", () => {
+    const result = withEnv({
+      WAYPOST_SERVER__LOG_LEVEL: "debug",
+      WAYPOST_SERVER__LISTEN: '["127.0.0.1:9"]',
+      WAYPOST_RELAY__CLIENT_RATE: "7",
+      WAYPOST_RELAY__ALLOW_HTTP: "true",
+      WAYPOST_LIMITS__TTL_MAX: "30h",
+      WAYPOST_STORES__MAIN__RECORDS_MAX: "5",
+      WAYPOST_URL: "http://of.the.client",
+    });
+    if (!result.ok) throw new Error(JSON.stringify(result.problems));
+    expect(result.config.server).toMatchObject({ log_level: "debug", listen: ["127.0.0.1:9"] });
+    expect(result.config.relay).toMatchObject({ client_rate: 7, allow_http: true });
+    expect(result.config.limits.ttl_max).toBe(108_000_000);
+    expect(result.config.stores).toEqual({ main: { plugin: "memory", records_max: 5 } });
+  });
+
+  test("reports a variable that names no setting", () => {
+    const result = withEnv({ WAYPOST_SERVER__LISTN: "x" });
+    expect(result).toMatchObject({ problems: [{ setting: "server.listn", place: null }] });
+    const [problem] = result.ok ? [] : result.problems;
+    expect(problem?.message).toEndWith("(set by WAYPOST_SERVER__LISTN)");
+  });
+});
+
+describe("secrets", () => {
+  const text = `${allInOne}\n[stores.db]\nplugin = "memory"\nurl_file = "/run/secrets/url"\n`;
+
+  test("come from files of their own, without the line break", () => {
+    const result = parseConfig(text, { readFile: (path) => `secret of ${path}\n` });
+    expect(result).toMatchObject({ config: { stores: { db: { url: "secret of /run/secrets/url" } } } });
+  });
+
+  test("that can't be read, or stand there twice, are problems", () => {
+    const unreadable = parseConfig(text, {
+      readFile: () => {
+        throw new Error("no permission");
+      },
+    });
+    expect(unreadable).toMatchObject({ ok: false, problems: [{ setting: "stores.db.url_file" }] });
+    const twice = parseConfig(`${text}url = "x"\n`, { readFile: () => "y" });
+    expect(twice).toMatchObject({ ok: false, problems: [{ setting: "stores.db.url_file" }] });
+  });
+});
+
+describe("warnings", () => {
+  const warned = (text: string): string[] => {
+    const result = parseConfig(text);
+    if (!result.ok) throw new Error(JSON.stringify(result.problems));
+    return configWarnings(result.config).map(({ setting }) => setting);
+  };
+  const quiet = allInOne
+    .replace('plugin = "memory"', 'plugin = "lmdb"')
+    .replace("cache.example.org", "cache.waypost.net");
+
+  test("a plain file has none", () => expect(warned(quiet)).toEqual([]));
+
+  test.each([
+    ['[server]\ntrusted_proxies = ["0.0.0.0/0"]', "server.trusted_proxies.0"],
+    ['[server]\ntrusted_proxies = ["10.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
+    ['[server]\nlisten = ["0.0.0.0:7400"]', "server.admin_listen"],
+  ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
+
+  test("a list entry that is no DID, a name from an example, and a store that forgets", () => {
+    const listed = quiet.replace("[relay]", '[relay]\ndeny_senders = ["mallory"]');
+    expect(warned(listed)).toEqual(["relay.deny_senders.0"]);
+    expect(warned(allInOne)).toEqual(["cache.public_endpoints.0", "cache.store", "directory.ledger"]);
+  });
+});
+
+test("the JSON Schema knows every setting and its form", () => {
+  const schema = JSON.parse(renderJsonSchema());
+  for (const { section, name, doc } of listSettings()) {
+    expect([name, schema.properties[section].properties[name].description]).toEqual([name, doc]);
+  }
+  expect(schema.properties.server.properties.drain_timeout).toMatchObject({ type: "string", default: "30s" });
+  expect(schema.properties.limits.properties.body_bytes_max).toMatchObject({ type: ["string", "integer"] });
+  expect(schema.properties.server.additionalProperties).toBe(false);
+});
+
 describe("text forms", () => {
   test.each([
     ["500ms", 500],
@@ -235,7 +333,7 @@ describe("what is said about settings", () => {
     if (!first.ok) throw new Error("the file is good");
     const text = renderEffective(first.config);
     expect(text).toContain('body_deadline = "1m"');
-    expect(parseConfig(text)).toEqual(first);
+    expect(parseConfig(text)).toMatchObject({ ok: true, config: first.config });
   });
 
   test("docs/operating.md lists exactly the settings of the schema", async () => {

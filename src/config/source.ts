@@ -1,0 +1,159 @@
+/**
+ * Where settings come from: a TOML file, variables of the environment (`WAYPOST_<SECTION>__<SETTING>`) that
+ * override it, and files that hold secrets (`<setting>_file`). The result is one untrusted value for the
+ * schema, and the place of each setting in the file.
+ */
+import { type AST, getStaticTOMLValue, ParseError, parseTOML } from "toml-eslint-parser";
+import { errorText } from "../core/std/error-text.ts";
+import type { InputProblem } from "../storage/contract.ts";
+
+/** Line and column in the file, both from 1. */
+export type Place = { readonly line: number; readonly column: number };
+
+export type ConfigSource = {
+  readonly input: Readonly<Record<string, unknown>>;
+  /** The place of a setting (`server.listen.0`) or of the nearest table around it; `null` when it is not in the file. */
+  readonly placeOf: (setting: string) => Place | null;
+};
+
+export type SourceResult =
+  | { readonly ok: true; readonly source: ConfigSource }
+  | { readonly ok: false; readonly problem: InputProblem & { readonly place: Place | null } };
+
+export type Table = Record<string, unknown>;
+
+export function isTable(value: unknown): value is Table {
+  return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);
+}
+
+/** Reads the text of a TOML file. */
+export function parseSource(text: string): SourceResult {
+  try {
+    const program = parseTOML(text);
+    const places = placesIn(program);
+    const input = getStaticTOMLValue(program) as Table;
+    return { ok: true, source: { input, placeOf: (setting) => nearestPlace(places, setting) } };
+  } catch (error) {
+    if (!(error instanceof ParseError)) throw error;
+    const place = { line: error.lineNumber, column: error.column + 1 };
+    const hint = valueStartsAt(text, place) ? "; texts, durations and addresses stand in quotes" : "";
+    return { ok: false, problem: { setting: "(file)", message: `${error.message}${hint}`, place } };
+  }
+}
+
+/** Whether the parser stopped inside a value: the usual cause is a text without quotes. */
+function valueStartsAt(text: string, { line, column }: Place): boolean {
+  return /=\s*\S*$/.test((text.split("\n")[line - 1] ?? "").slice(0, column));
+}
+
+// ------------------------------------------------------------------------------------------------ places
+
+function placesIn(program: AST.TOMLProgram): Map<string, Place> {
+  const places = new Map<string, Place>();
+  const put = (path: readonly (string | number)[], { start }: AST.SourceLocation): void => {
+    const setting = path.join(".");
+    if (!places.has(setting)) places.set(setting, { line: start.line, column: start.column + 1 });
+  };
+  const value = (path: readonly (string | number)[], node: AST.TOMLContentNode): void => {
+    if (node.type === "TOMLArray") {
+      node.elements.forEach((element, index) => {
+        put([...path, index], element.loc);
+        value([...path, index], element);
+      });
+    } else if (node.type === "TOMLInlineTable") pairs(path, node.body);
+  };
+  const pairs = (path: readonly (string | number)[], body: readonly AST.TOMLKeyValue[]): void => {
+    for (const pair of body) {
+      const keys = pair.key.keys.map((key) => (key.type === "TOMLBare" ? key.name : key.value));
+      put([...path, ...keys], pair.loc);
+      value([...path, ...keys], pair.value);
+    }
+  };
+  for (const node of program.body[0].body) {
+    if (node.type === "TOMLKeyValue") pairs([], [node]);
+    else {
+      put(node.resolvedKey, node.loc);
+      pairs(node.resolvedKey, node.body);
+    }
+  }
+  return places;
+}
+
+function nearestPlace(places: ReadonlyMap<string, Place>, setting: string): Place | null {
+  const parts = setting.split(".");
+  while (parts.length > 0) {
+    const place = places.get(parts.join("."));
+    if (place !== undefined) return place;
+    parts.pop();
+  }
+  return null;
+}
+
+// ------------------------------------------------------------------------------------------- environment
+
+const variablePattern = /^WAYPOST_([A-Z][A-Z0-9_]*?)__([A-Z0-9_]+)$/;
+
+/**
+ * Puts every variable `WAYPOST_<SECTION>__<SETTING>` over the input: `WAYPOST_SERVER__LOG_LEVEL=debug`,
+ * `WAYPOST_STORES__MAIN__PATH=/data`. A value is read as TOML when it is TOML, otherwise as text, so
+ * `["a", "b"]`, `true` and `12` need no quotes. Answers the variable behind each overridden setting.
+ */
+export function overrideFromEnvironment(
+  input: Table,
+  env: Readonly<Record<string, string | undefined>>,
+): Map<string, string> {
+  const variables = new Map<string, string>();
+  for (const [name, text] of Object.entries(env).sort()) {
+    const match = variablePattern.exec(name);
+    if (match === null || text === undefined) continue;
+    const path = `${match[1]}__${match[2]}`.toLowerCase().split("__");
+    let table = input;
+    for (const section of path.slice(0, -1)) {
+      if (!isTable(table[section])) table[section] = {};
+      table = table[section] as Table;
+    }
+    table[path.at(-1) as string] = parseVariable(text);
+    variables.set(path.join("."), name);
+  }
+  return variables;
+}
+
+function parseVariable(text: string): unknown {
+  if (!/^(\[|\{|"|'|[+-]?\d|true$|false$)/.test(text)) return text;
+  const parsed = parseSource(`value = ${text}`);
+  const value = parsed.ok ? parsed.source.input["value"] : text;
+  return value instanceof Date ? text : value;
+}
+
+// ---------------------------------------------------------------------------------------------- secrets
+
+/** Options of stores and of the bus that may stand in a file of their own: `url_file = "/run/secrets/url"`. */
+const secretSettings = ["url", "user", "password", "token"] as const;
+
+/** Replaces each `<secret>_file` by the text of that file, without the line break at its end. */
+export function readSecretFiles(input: Table, readFile: (path: string) => string): InputProblem[] {
+  const stores = isTable(input["stores"]) ? Object.entries(input["stores"]) : [];
+  const tables = [...stores.map(([name, table]) => [`stores.${name}`, table] as const), ["bus", input["bus"]] as const];
+  return tables.flatMap(([section, table]) => (isTable(table) ? readSecretsOf(section, table, readFile) : []));
+}
+
+function readSecretsOf(section: string, table: Table, readFile: (path: string) => string): InputProblem[] {
+  const problems: InputProblem[] = [];
+  for (const secret of secretSettings) {
+    const setting = `${secret}_file`;
+    const path = table[setting];
+    if (typeof path !== "string") continue;
+    delete table[setting];
+    if (table[secret] !== undefined) {
+      problems.push({ setting: `${section}.${setting}`, message: `stands beside ${secret}; keep one of the two` });
+      continue;
+    }
+    try {
+      table[secret] = readFile(path).replace(/\r?\n$/, "");
+    } catch (error) {
+      const reason = errorText(error);
+      problems.push({ setting: `${section}.${setting}`, message: `${path} can't be read: ${reason}` });
+    }
+  }
+  return problems;
+}
