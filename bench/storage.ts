@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { open } from "lmdb";
-import type { Did, Uuid } from "../src/core/codec/did.ts";
+import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../src/plugins/memory/memory.ts";
@@ -26,14 +26,15 @@ const base = mkdtempSync(join(flag("dir") ? argument("dir")! : tmpdir(), "waypos
 const quota: MailboxQuota = {
   recipientEntriesMax: 1e9,
   recipientBytesMax: 1e15,
+  shares: [],
   storeEntriesMax: 1e9,
   storeBytesMax: 1e15,
 };
 const environment = { now: Date.now, log: () => {}, fatal: (reason: string) => console.error(reason) };
 const recipients = 1_000;
 
-function recipient(n: number): Did {
-  return `did:svc:${"Bench".padEnd(12, "x")}${(1_000_000 + (n % recipients)).toString().replaceAll("0", "z")}` as Did;
+function recipient(n: number): MailboxKey {
+  return `did:svc:${"Bench".padEnd(12, "x")}${(1_000_000 + (n % recipients)).toString().replaceAll("0", "z")}` as MailboxKey;
 }
 
 let serial = 0;
@@ -48,6 +49,7 @@ function entry(bytes: Uint8Array): MailboxEntry {
     keptUntilMs: 2e12,
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
+    labels: [],
     envelope: bytes,
   };
 }
@@ -68,7 +70,7 @@ const folder = () => join(base, String(folders++));
 const openMemory = () => opened(memoryPlugin, { message_ids_max: 100_000_000, mailbox_bytes_max: 64 * 1024 ** 3 });
 const openLmdb = (path = folder()) => opened(lmdbPlugin, { path, message_ids_max: 100_000_000 });
 
-function mailboxOf(name: string, open: () => Promise<Store>): Contender {
+function contender(name: string, open: () => Promise<Store>): Contender {
   return {
     name,
     async open() {
@@ -139,7 +141,7 @@ async function pullAndAck(store: Store, count: number): Promise<{ listPerSecond:
   const mailbox = store.capabilities.mailbox!;
   const bytes = crypto.getRandomValues(new Uint8Array(1_024));
   await fill(mailbox, bytes, count);
-  const pages: { recipient: Did; ids: Uuid[] }[] = [];
+  const pages: { recipient: MailboxKey; ids: Uuid[] }[] = [];
   const listFrom = performance.now();
   for (let r = 0; r < recipients; r++) {
     for (let after: string | null = null; ; ) {
@@ -198,7 +200,7 @@ async function openingTime(count: number): Promise<{ entries: number; openMs: nu
   return { entries, openMs, indexMegabytes };
 }
 
-const contenders = [mailboxOf("memory", openMemory), mailboxOf("lmdb", () => openLmdb()), twoRandomKeys];
+const contenders = [contender("memory", openMemory), contender("lmdb", () => openLmdb()), twoRandomKeys];
 const stores = [];
 for (const size of [1_024, 65_536]) {
   for (const callers of [1, 64, 512]) {

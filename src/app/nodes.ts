@@ -128,6 +128,7 @@ async function composeCache(config: Config, { stores, recipients, now, log }: No
       quota: {
         recipientEntriesMax: cache.recipient_entries_max,
         recipientBytesMax: cache.recipient_bytes_max,
+        shares: [],
         storeEntriesMax: cache.store_entries_max,
         storeBytesMax: cache.store_bytes_max,
       },

@@ -2,17 +2,18 @@
  * The storage contract: what a driver offers, as capabilities made of domain operations, with their laws.
  *
  * Laws of every operation:
- * - it is atomic by itself: it happens wholly or not at all, and concurrent calls behave as if in some order;
- * - its promise settles only when the outcome stands as durably as the store's `durability` says;
- * - time is a parameter: a driver reads no clock to decide (only the embedded ledger's block timer does);
- *   it does not go back: what was over at the time of one call may be over for every later call;
- * - bytes and objects that go in or come out belong to the caller afterwards: nothing is shared;
- * - a refusal that belongs to the domain is a value; an operating failure is a thrown `StoreError`;
- * - `null` means known to be absent, never "could not find out".
- * The conformance kit in `test/conformance` checks these laws over every driver.
+ * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in some order.
+ * - Its promise settles only when the outcome is as durable as the store's `durability` says.
+ * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does).
+ *   Several nodes may share a store, so a call may carry an earlier time than the call before it, by as much
+ *   as the clocks of the nodes differ. What was over at one time may stay over for every later call.
+ * - Bytes and objects are not shared: after the promise settles, the caller owns what it passed in and what it got.
+ * - A refusal by the domain is a value. An operating failure is a thrown `StoreError`.
+ * - `null` means "known to be absent", never "could not find out".
+ * The conformance kit in `test/conformance` checks these laws for every driver.
  */
 
-import type { Did, Uuid } from "../core/codec/did.ts";
+import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
 import type { Account } from "../core/ledger/account.ts";
 import type { LedgerBounds } from "../core/ledger/bounds.ts";
@@ -20,11 +21,15 @@ import type { LedgerCall } from "../core/ledger/call.ts";
 import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
 
 /**
- * What survives: `volatile` nothing (memory), `committed` the death of the process, `flushed` the death
- * of the machine as well.
+ * What a settled promise survives: `volatile` nothing (memory), `committed` a crash of the process,
+ * `flushed` a crash of the machine as well.
  */
 export type Durability = "volatile" | "committed" | "flushed";
 
+/**
+ * `unavailable`: try again later; the store recovers by itself. `full`: there is no room. `corrupt`: stored
+ * bytes are damaged. `closed`: the store was closed.
+ */
 export type StoreErrorCode = "unavailable" | "full" | "corrupt" | "closed";
 
 /** An operating failure of a store. Never an answer about the data. */
@@ -44,60 +49,78 @@ export class StoreError extends Error {
 export type Chunk = { readonly groupId: Uuid; readonly sequence: number; readonly total: number };
 
 export type MailboxEntry = {
-  readonly recipient: Did;
+  readonly recipient: MailboxKey;
   readonly messageId: Uuid;
   readonly chunk: Chunk | null;
   readonly storedAtMs: number;
   readonly expiresAtMs: number;
-  /** What is kept after expiry, and until when (`expiresAtMs` plus the entry's life again). */
+  /** What remains after expiry. It remains until `keptUntilMs` (`expiresAtMs` plus the entry's life again). */
   readonly onExpiry: ExpirationBehavior;
   readonly keptUntilMs: number;
   /** First bytes of the decoded encrypted header, for `KeepHeaderPreview`; at most 4,096. */
   readonly headerPreview: Uint8Array | null;
-  /** The normal form of the envelope: JSON bytes that answers splice in as they are. */
+  /**
+   * Groups that the entry belongs to for shares of the quota and for statistics: at most 4 different
+   * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry.
+   */
+  readonly labels: readonly string[];
+  /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
   readonly envelope: Uint8Array;
 };
 
+/** The most that active entries with `label` may take of one mailbox. */
+export type MailboxShare = { readonly label: string; readonly entriesMax: number; readonly bytesMax: number };
+
+/** Limits count active entries: neither acknowledged nor expired. Bytes are envelope bytes. */
 export type MailboxQuota = {
   readonly recipientEntriesMax: number;
   readonly recipientBytesMax: number;
+  /** A share applies when the new entry carries its label. The first exhausted one is answered. */
+  readonly shares: readonly MailboxShare[];
   readonly storeEntriesMax: number;
   readonly storeBytesMax: number;
 };
 
 export type StoreOutcome =
   | { readonly kind: "stored" }
-  /** The id is held, or was acknowledged and is still remembered; `expiresAtMs` is the first entry's. */
+  /** The id is active, or was acknowledged and is still remembered; `expiresAtMs` is the first entry's. */
   | { readonly kind: "duplicate"; readonly expiresAtMs: number }
-  /** Another message holds the sequence number, or the group has another total. */
+  /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
-  | { readonly kind: "full"; readonly scope: "recipient" | "store" };
+  | { readonly kind: "full"; readonly scope: "recipient" | "store" }
+  | { readonly kind: "full"; readonly scope: "share"; readonly label: string };
 
-/** Opaque, given out and read by the driver; it outlives a restart. Printable, at most 64 characters of `A-Za-z0-9_-`. */
+/**
+ * A place in the order of one mailbox, opaque to everybody but the driver. It stays valid after a restart.
+ * Printable: at most 64 characters of `A-Za-z0-9_-`.
+ */
 export type Cursor = string;
 
 export type PageRequest = {
-  /** Answer what arrived after this cursor; `null` starts with the oldest. An unreadable cursor is a `Fault` (`invalid_request`). */
+  /** Return what arrived after this cursor; `null` starts with the oldest. An unreadable cursor is a `Fault` (`invalid_request`). */
   readonly after: Cursor | null;
   readonly entriesMax: number;
-  /** Sum of envelope bytes; the first entry is answered however large it is. */
+  /** Limit for the sum of envelope bytes. The first entry is returned however large it is. */
   readonly bytesMax: number;
   readonly nowMs: number;
 };
 
 export type Page<T> = {
   readonly entries: readonly T[];
-  /** Present when more is left behind the last entry. */
+  /** Where the next page begins; `null` when this page reaches the end. */
   readonly next: Cursor | null;
 };
 
 export type HeldMessage = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs" | "envelope">;
-export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs"> & { readonly cursor: Cursor };
+export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs"> & {
+  readonly envelopeBytes: number;
+  readonly cursor: Cursor;
+};
 
 export type GroupPage = Page<HeldMessage> & {
-  /** `total_chunks` of the group, `null` when no chunk of it is held. */
+  /** `total_chunks` of the group; `null` when no chunk of it is active. */
   readonly total: number | null;
-  /** Every sequence number of the group is held at this moment (not only on this page). */
+  /** Whether every sequence number of the group is active now (not only on this page). */
   readonly complete: boolean;
 };
 
@@ -107,39 +130,49 @@ export type MessageState =
   | { readonly state: "expired"; readonly expiresAtMs: number; readonly headerPreview: Uint8Array | null }
   | { readonly state: "absent" };
 
+export type RemovedMessage = Pick<MailboxEntry, "messageId" | "labels">;
+
 export type MailboxStats = { readonly entries: number; readonly bytes: number };
 
+/** Messages waiting for recipients. A driver treats the recipient's `MailboxKey` as an opaque text of at most 160 characters. */
 export interface Mailbox {
   /**
-   * Keeps an entry, once per (recipient, message id). Duplicate, conflict and quota are decided inside
-   * the write itself, so that of concurrent stores of one id exactly one is `stored`. Checked in that
-   * order: duplicate, chunk conflict, quota. Entries whose time is over at `storedAtMs` are not held:
-   * they neither count nor collide, and a store of such an id begins a new life. An entry that has
-   * expired before it arrives (`expiresAtMs <= storedAtMs`) is the caller's mistake and throws.
+   * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided
+   * inside the write, so that of concurrent stores of one id exactly one is `stored`. Checks run in this
+   * order: duplicate, chunk conflict, quota of the recipient, its shares, quota of the store. An expired
+   * entry counts for nothing and collides with nothing, and its id may be stored again. An entry with
+   * `expiresAtMs <= storedAtMs` is a mistake of the caller and throws.
+   * Quotas of a recipient and its shares are exact. The quota of the store is exact in a store that one
+   * process owns; in a shared store it may lag by the writes in flight.
    */
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome>;
-  /** Entries of a recipient that are neither acknowledged nor expired, oldest first. */
-  list(recipient: Did, page: PageRequest): Promise<Page<HeldMessage> | Fault>;
-  /** The same without envelopes. `bytesMax` does not apply. */
-  summary(recipient: Did, page: PageRequest): Promise<Page<MessageSummary> | Fault>;
-  /** The chunks of one group by sequence number; `after` continues. */
-  group(recipient: Did, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault>;
-  message(recipient: Did, messageId: Uuid, nowMs: number): Promise<MessageState>;
+  /** The active entries of a recipient, oldest first. */
+  list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault>;
+  /** The same entries without their envelopes; `bytesMax` does not apply. */
+  summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault>;
   /**
-   * Removes the named entries in one write and answers the ids it removed, sorted. Their ids stay
-   * known until their expiry, so that a late store is a `duplicate`; then they are absent, whatever
-   * `onExpiry` says. Expired entries are not removed by this; an acknowledged chunk no longer belongs to its group.
+   * The active entries among `messageIds`, in the order asked; the others are left out. The caller asks for
+   * at most 1,000 ids and bounds their bytes by the summary.
    */
-  remove(recipient: Did, messageIds: readonly Uuid[], nowMs: number): Promise<Uuid[]>;
+  read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]>;
+  /** The active chunks of one group, by sequence number. */
+  group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault>;
+  message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
-   * Frees what is due at `nowMs`, at most `limit` records in one write; answers how many it freed. An
-   * entry that keeps something is due twice: for its envelope, and at `keptUntilMs`. An answer below
-   * `limit` says that nothing else is due now: the caller comes again at once until it gets one.
+   * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.
+   * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. Then
+   * it is absent, whatever `onExpiry` says. An acknowledged chunk no longer belongs to its group.
+   */
+  remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]>;
+  /**
+   * Frees records that are due at `nowMs`, at most `limit` in one write, and returns how many. An entry
+   * that leaves something behind is due twice: for its envelope at expiry, and for the rest at `keptUntilMs`.
+   * A result below `limit` means nothing else is due; the caller repeats until then.
    */
   expire(nowMs: number, limit: number): Promise<number>;
   /**
-   * What is neither acknowledged nor expired at `nowMs`, exactly: quotas count the same. Bytes are
-   * envelope bytes.
+   * Count and envelope bytes of all active entries. Exact in a store that one process owns; a shared
+   * store may lag by some seconds.
    */
   stats(nowMs: number): Promise<MailboxStats>;
 }
@@ -148,12 +181,12 @@ export interface Mailbox {
 
 export interface Replay {
   /**
-   * Claims a tag until `untilMs`. `true` for exactly one caller; `false` while an earlier claim still
-   * lasts (`untilMs > nowMs`), whose end it does not move. A tag is at most 512 characters of any kind,
-   * U+0000 among them, and told apart exactly.
+   * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
+   * lasts (`untilMs > nowMs`); a refused claim does not move that end. A tag is a text of 1 to 512 arbitrary
+   * characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
-  /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; answers how many. */
+  /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
@@ -161,13 +194,13 @@ export interface Replay {
 
 /** Small records that must survive a restart: pending registrations, relay results. */
 export interface Receipts {
-  /** Sets or replaces. A key is a text like a tag, at most 512 characters; a value has at most 64 KiB. */
+  /** Sets or replaces a value. A key is a text like a tag; a value has at most 64 KiB. */
   put(key: string, value: Uint8Array, untilMs: number): Promise<void>;
-  /** Sets when nothing lives under the key at `nowMs`: `null` when set, else the value that stands. */
+  /** Sets a value unless one is valid at `nowMs`. Returns `null` when it was set, else the valid value. */
   putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null>;
   get(key: string, nowMs: number): Promise<Uint8Array | null>;
   remove(key: string): Promise<void>;
-  /** Forgets what has ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; answers how many. */
+  /** Forgets records that have ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
@@ -176,7 +209,7 @@ export interface Receipts {
 export type Block = { readonly number: bigint; readonly hash: string; readonly timeMs: number };
 
 export type LedgerHead = {
-  /** The last finalized block; reads answer its state. */
+  /** The last finalized block. Reads return its state. */
   readonly finalized: Block;
   readonly blockTimeMs: number;
 };
@@ -189,7 +222,7 @@ export type Submission = {
   readonly did: Did;
   /** Runtime call name. */
   readonly call: LedgerCall["name"];
-  /** Name of the JSON-level operation that led to it, as the caller of `submit` gave it. */
+  /** Name of the JSON-level operation behind it, as the caller of `submit` gave it. */
   readonly label: string;
   readonly state: SubmissionState;
   /** Why it failed or was dropped. */
@@ -199,12 +232,12 @@ export type Submission = {
 };
 
 export interface LedgerReader {
-  /** Throws `unavailable` when the ledger can't be read; so does every read below. */
+  /** Throws `unavailable` when the ledger can't be read. So does every read below. */
   head(): Promise<LedgerHead>;
   bounds(): Promise<LedgerBounds>;
   /** The state of one DID at the finalized head; an unknown DID has `record` null and counters 0. */
   account(did: Did): Promise<Account>;
-  /** The DID that holds an alias in normal form. */
+  /** The DID that owns an alias in normal form. */
   aliasHolder(alias: string): Promise<Did | null>;
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
@@ -213,16 +246,16 @@ export interface LedgerReader {
 
 export interface LedgerWriter {
   /**
-   * Hands a call to the ledger. When the promise resolves with a submission, the call survives a restart
-   * and will end as `finalized`, `failed` or `dropped`. A call that would fail against the finalized
-   * state, that needs a counter value which a pending call already uses (`nonce_mismatch`), or takes an
-   * alias that a pending call of another DID takes (`alias_taken`), is refused with a `Fault`. Of concurrent
-   * calls with one counter value, or of several DIDs for one alias, exactly one is taken.
+   * Submits a call to the ledger. Once the promise resolves with a submission, the call survives a restart
+   * and ends as `finalized`, `failed` or `dropped`. A `Fault` refuses a call that would fail against the
+   * finalized state, that needs a counter value which a pending call uses (`nonce_mismatch`), or that takes
+   * an alias which a pending call of another DID takes (`alias_taken`). Of concurrent calls with one counter
+   * value, or of several DIDs for one alias, exactly one is accepted.
    */
   submit(call: LedgerCall, label: string): Promise<Submission | Fault>;
-  /** What became of a submission; `null` when unknown or longer ago than the driver's stated retention. */
+  /** The state of a submission; `null` when it is unknown or older than the driver's stated retention. */
   submission(txHash: string): Promise<Submission | null>;
-  /** The 32-byte account that signs owner calls and owns what is registered here. */
+  /** The 32-byte account that signs owner calls and owns the DIDs registered here. */
   operator(): Promise<Uint8Array>;
 }
 
@@ -243,18 +276,21 @@ export interface Store {
   readonly plugin: string;
   readonly durability: Durability;
   readonly capabilities: Capabilities;
-  /** Cheap probe for readiness: resolves when reads and writes work, throws a `StoreError` when not. */
+  /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;
-  /** Finishes what was begun and releases everything; later calls throw `closed`. Idempotent. */
+  /** Finishes the operations in work and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }
 
-/** What a driver may use of the program that opens it. */
+/** What the program offers to a driver. */
 export type StoreEnvironment = {
   /** Clock for block times. */
   readonly now: () => number;
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
-  /** Called once when the store can no longer keep its promises: the program must stop at once. */
+  /**
+   * Reports, once, that the store broke a promise or can't keep one: the program stops at once. A database
+   * that is away is `unavailable`, not fatal.
+   */
   readonly fatal: (reason: string) => void;
 };
 
@@ -262,12 +298,12 @@ export interface StoragePlugin<Options = unknown> {
   /** Name in the configuration. */
   readonly name: string;
   readonly provides: readonly CapabilityName[];
-  /** Turns the configured table into options, or answers every problem with its setting's name; at once. */
+  /** Parses the configured table synchronously: into options, or into every problem with its setting's name. */
   parseOptions(input: unknown): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
   /**
-   * What is missing for a store to be there, or `null` when it was begun; nothing is made by asking. For
-   * who only wants to look. A plugin without it is opened to find out.
+   * Why the store does not exist yet, or `null`. Must not create anything; used by `doctor` and
+   * `storage stats`. A plugin without it is opened to find out.
    */
   absence?(options: Options): string | null;
 }

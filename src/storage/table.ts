@@ -26,3 +26,15 @@ export interface Table extends TableView {
    */
   commit<T>(change: (view: TableChange) => T): Promise<T>;
 }
+
+export const tableKeyBytesMax = 1024;
+
+/** Throws for a key that the table does not take: a mistake of the caller. */
+export function checkKey(key: string): void {
+  if (key.length === 0 || key.length > tableKeyBytesMax || !key.isWellFormed()) {
+    throw new RangeError("a table key has 1 to 1,024 bytes of well-formed text");
+  }
+  if (key.length * 3 > tableKeyBytesMax && Buffer.byteLength(key) > tableKeyBytesMax) {
+    throw new RangeError("a table key has at most 1,024 bytes");
+  }
+}

@@ -82,7 +82,7 @@ const bugs: Readonly<Record<string, Bugs>> = {
       return {
         remove: async (recipient, ids, nowMs) => {
           const removed = await real.remove(recipient, ids, nowMs);
-          for (const one of removed) acked.add(`${recipient} ${one}`);
+          for (const one of removed) acked.add(`${recipient} ${one.messageId}`);
           return removed;
         },
         message: async (recipient, messageId, nowMs) => {
@@ -97,7 +97,7 @@ const bugs: Readonly<Record<string, Bugs>> = {
     mailbox: (real) => ({
       remove: async (recipient, ids, nowMs) => {
         await real.remove(recipient, ids, nowMs);
-        return [...new Set(ids)].sort();
+        return [...new Set(ids)].sort().map((messageId) => ({ messageId, labels: [] }));
       },
     }),
   },
@@ -105,7 +105,60 @@ const bugs: Readonly<Record<string, Bugs>> = {
     mailbox: (real) => ({
       remove: async (recipient, ids, nowMs) => {
         const removed = await real.remove(recipient, ids, nowMs);
-        return ids.filter((id) => removed.includes(id));
+        return ids.flatMap((id) => removed.filter((one) => one.messageId === id));
+      },
+    }),
+  },
+  "forgets the labels of entries": {
+    mailbox: (real) => ({
+      remove: async (recipient, ids, nowMs) => {
+        const removed = await real.remove(recipient, ids, nowMs);
+        return removed.map((one) => ({ ...one, labels: [] }));
+      },
+    }),
+  },
+  "ignores the shares of a mailbox": {
+    mailbox: (real) => ({ store: (entry, quota) => real.store(entry, { ...quota, shares: [] }) }),
+  },
+  "checks the shares of a mailbox before its whole": {
+    mailbox: (real) => ({
+      store: async (entry, quota) => {
+        const wide = { recipientEntriesMax: Number.MAX_SAFE_INTEGER, recipientBytesMax: Number.MAX_SAFE_INTEGER };
+        const [share] = quota.shares.filter(
+          ({ label, entriesMax }) => entriesMax === 0 && entry.labels.includes(label),
+        );
+        const state = await real.message(entry.recipient, entry.messageId, entry.storedAtMs);
+        if (share === undefined || state.state !== "absent") return real.store(entry, quota);
+        return real.store(entry, { ...quota, ...wide });
+      },
+    }),
+  },
+  "applies a share to entries without its label": {
+    mailbox: (real) => ({
+      store: (entry, quota) => {
+        const entriesMax = Math.min(...quota.shares.map((one) => one.entriesMax), quota.recipientEntriesMax);
+        return real.store(entry, { ...quota, recipientEntriesMax: entriesMax });
+      },
+    }),
+  },
+  "reads messages in the order of their arrival": {
+    mailbox: (real) => ({
+      read: async (recipient, ids, nowMs) => {
+        const page = { after: null, entriesMax: 1_000, bytesMax: 1 << 30, nowMs };
+        const found = await real.list(recipient, page);
+        return "entries" in found ? found.entries.filter(({ messageId }) => ids.includes(messageId)) : [];
+      },
+    }),
+  },
+  "reads messages that have expired": {
+    mailbox: (real) => ({ read: (recipient, ids, nowMs) => real.read(recipient, ids, nowMs - 1) }),
+  },
+  "tells wrong sizes in a summary": {
+    mailbox: (real) => ({
+      summary: async (recipient, page) => {
+        const found = await real.summary(recipient, page);
+        if (!("entries" in found)) return found;
+        return { ...found, entries: found.entries.map((one) => ({ ...one, envelopeBytes: one.envelopeBytes + 1 })) };
       },
     }),
   },

@@ -5,6 +5,7 @@ import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
 import type { ConformanceCase, Subject } from "./kit.ts";
+import { labelCases } from "./mailbox-labels.ts";
 import { lifeCases } from "./mailbox-life.ts";
 import {
   alice,
@@ -20,6 +21,7 @@ import {
   listAll,
   pageOf,
   quota,
+  removedOf,
 } from "./samples.ts";
 
 function mailboxCase(name: string, run: (mailbox: Mailbox, subject: Subject) => Promise<void>): ConformanceCase {
@@ -114,17 +116,20 @@ export const mailboxCases: readonly ConformanceCase[] = [
     expect(more).toContainEqual({ kind: "full", scope: "store" });
     expect(await mailbox.stats(2_000)).toEqual({ entries: 25, bytes: 2_500 });
   }),
-  mailboxCase("a duplicate is told before the quota, and the recipient's quota before the store's", async (mailbox) => {
-    await mailbox.store(entry(1), quota());
-    const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1 });
-    expect(await mailbox.store(entry(1), none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
-    expect(await mailbox.store(entry(2), none)).toEqual({ kind: "full", scope: "recipient" });
-    expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({ kind: "full", scope: "store" });
-  }),
+  mailboxCase(
+    "a duplicate is answered before the quota, and the recipient's quota before the store's",
+    async (mailbox) => {
+      await mailbox.store(entry(1), quota());
+      const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1 });
+      expect(await mailbox.store(entry(1), none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
+      expect(await mailbox.store(entry(2), none)).toEqual({ kind: "full", scope: "recipient" });
+      expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({ kind: "full", scope: "store" });
+    },
+  ),
   mailboxCase("an acknowledged id frees its quota, stays known until its expiry, and no longer", async (mailbox) => {
     const one = quota({ recipientEntriesMax: 1 });
     await mailbox.store(entry(1), one);
-    expect(await mailbox.remove(alice, [id(1)], 2_000)).toEqual([id(1)]);
+    expect(await mailbox.remove(alice, [id(1)], 2_000)).toEqual(removedOf([id(1)]));
     expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
     expect(await mailbox.message(alice, id(1), 2_000)).toEqual({ state: "acked" });
     const late = entry(1, { storedAtMs: 9_999, expiresAtMs: 30_000 });
@@ -139,7 +144,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
     for (let n = 0; n < 6; n++) await mailbox.store(entry(n), quota());
     await mailbox.store(entry(7, { recipient: bob }), quota());
     const named = [id(4), id(2), id(99), id(7), id(4), id(0)];
-    expect(await mailbox.remove(alice, named, 2_000)).toEqual([id(4), id(2), id(0)].sort());
+    expect(await mailbox.remove(alice, named, 2_000)).toEqual(removedOf([id(4), id(2), id(0)]));
     expect(ids(await listAll(mailbox, alice, pageOf()))).toEqual([id(1), id(3), id(5)]);
     expect(ids(await listAll(mailbox, bob, pageOf()))).toEqual([id(7)]);
     expect(await mailbox.remove(alice, named, 2_000)).toEqual([]);
@@ -150,7 +155,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
     for (let n = 0; n < 40; n++) await mailbox.store(entry(n), quota());
     const all = Array.from({ length: 40 }, (_, n) => id(n));
     const removed = await Promise.all(Array.from({ length: 10 }, () => mailbox.remove(alice, all, 2_000)));
-    expect(removed.flat().sort()).toEqual(all.sort());
+    expect(ids(removed.flat()).sort()).toEqual(all.sort());
     expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
   }),
   mailboxCase("an acknowledgement is seen wholly or not at all", async (mailbox) => {
@@ -218,7 +223,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
     expect(ids(page.entries)).toEqual([0, 1, 2, 3, 4, 5].map(id));
     expect(page.next).not.toBeNull();
     for (const [n, one] of page.entries.entries()) {
-      expect(one).toMatchObject({ expiresAtMs: 10_000, chunk: null });
+      expect(one).toMatchObject({ expiresAtMs: 10_000, chunk: null, envelopeBytes: 100 });
       const rest = await listAll(mailbox, alice, pageOf({ after: one.cursor }));
       expect(ids(rest)[0]).toBe(id(n + 1));
     }
@@ -283,5 +288,6 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(ids(await listAll(mailbox, alice, pageOf({ after: cursor })))).toEqual([2, 3, 4, 30].map(id));
     },
   },
+  ...labelCases,
   ...lifeCases,
 ];

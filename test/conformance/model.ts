@@ -3,7 +3,7 @@
  * same. Time moves forward, stores are closed and opened now and then, and a failure names its seed.
  */
 import { expect } from "bun:test";
-import type { Did, Uuid } from "../../src/core/codec/did.ts";
+import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { Cursor, Mailbox, MailboxEntry, MailboxQuota } from "../../src/storage/contract.ts";
 import type { ConformanceCase } from "./kit.ts";
@@ -19,6 +19,10 @@ const messageIds = 40;
 const quota: MailboxQuota = {
   recipientEntriesMax: 12,
   recipientBytesMax: 6_000,
+  shares: [
+    { label: "new", entriesMax: 5, bytesMax: 2_000 },
+    { label: "net:a", entriesMax: 4, bytesMax: 3_000 },
+  ],
   storeEntriesMax: 30,
   storeBytesMax: 14_000,
 };
@@ -44,7 +48,7 @@ export const modelCases: readonly ConformanceCase[] = seeds.map((seed) => ({
 class Play {
   private nowMs = 1_000;
   /** Cursors that the driver gave out, with the place they mean to the twin. */
-  private readonly cursors: { recipient: Did; cursor: Cursor; place: number }[] = [];
+  private readonly cursors: { recipient: MailboxKey; cursor: Cursor; place: number }[] = [];
 
   constructor(
     private readonly twin: Twin,
@@ -60,7 +64,8 @@ class Play {
     else if (roll < 0.75) await this.list(mailbox);
     else if (roll < 0.8) await this.summary(mailbox);
     else if (roll < 0.87) await this.group(mailbox);
-    else if (roll < 0.95) await this.message(mailbox);
+    else if (roll < 0.92) await this.message(mailbox);
+    else if (roll < 0.95) await this.read(mailbox);
     else await this.expire(mailbox);
     if (this.random() < 0.2) expect(await mailbox.stats(this.nowMs)).toEqual(this.twin.stats(this.nowMs));
   }
@@ -73,7 +78,7 @@ class Play {
     return list[this.below(list.length)]!;
   }
 
-  private recipient(): Did {
+  private recipient(): MailboxKey {
     return did(this.below(recipients));
   }
 
@@ -91,6 +96,7 @@ class Play {
       expiresAtMs: this.nowMs + lifeMs,
       keptUntilMs: this.nowMs + 2 * lifeMs,
       onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
+      labels: ["new", "net:a", "from:b"].filter(() => this.random() < 0.4),
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
       envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
     };
@@ -135,11 +141,12 @@ class Play {
     const expected = this.twin.list(recipient, { ...page, bytesMax: Number.MAX_SAFE_INTEGER }, 0);
     expect(found.entries.map((one) => one.messageId)).toEqual(expected.entries.map((one) => one.messageId));
     for (const [i, one] of found.entries.entries()) {
+      expect(one.envelopeBytes).toBe(expected.entries[i]!.envelope.length);
       this.remember({ recipient, cursor: one.cursor, place: expected.places[i]! });
     }
   }
 
-  private remember(known: { recipient: Did; cursor: Cursor; place: number }): void {
+  private remember(known: { recipient: MailboxKey; cursor: Cursor; place: number }): void {
     this.cursors.push(known);
     if (this.cursors.length > 20) this.cursors.shift();
   }
@@ -159,6 +166,13 @@ class Play {
       after = found.next;
     } while (after !== null);
     expect(seen).toEqual(this.twin.group(recipient, groupId, this.nowMs).entries);
+  }
+
+  private async read(mailbox: Mailbox): Promise<void> {
+    const recipient = this.recipient();
+    const named = [...new Set(Array.from({ length: 1 + this.below(12) }, () => this.messageId()))];
+    const found = await mailbox.read(recipient, named, this.nowMs);
+    expect(found).toEqual(this.twin.read(recipient, named, this.nowMs));
   }
 
   private async message(mailbox: Mailbox): Promise<void> {

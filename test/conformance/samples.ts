@@ -1,7 +1,7 @@
 /**
  * Entries and ids for the cases. Time in the cases is small numbers that the case chooses.
  */
-import type { Did, Uuid } from "../../src/core/codec/did.ts";
+import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {
   type Chunk,
@@ -11,16 +11,17 @@ import {
   type MailboxQuota,
   type Page,
   type PageRequest,
+  type RemovedMessage,
   StoreError,
   type StoreOutcome,
 } from "../../src/storage/contract.ts";
 
-export const alice = "did:svc:AAAAAAAAAAAAAAAAAAAA" as Did;
-export const bob = "did:svc:BBBBBBBBBBBBBBBBBBBB" as Did;
+export const alice = "did:svc:AAAAAAAAAAAAAAAAAAAA" as MailboxKey;
+export const bob = "did:svc:BBBBBBBBBBBBBBBBBBBB" as MailboxKey;
 
-export function did(n: number): Did {
+export function did(n: number): MailboxKey {
   const digits = String(n).padStart(16, "1").replaceAll("0", "z");
-  return `did:svc:${digits}` as Did;
+  return `did:svc:${digits}` as MailboxKey;
 }
 
 /** A UUID whose four words all depend on `n`, as those of real ids do. */
@@ -46,6 +47,7 @@ export function entry(n: number, changes: Partial<MailboxEntry> = {}): MailboxEn
     onExpiry: "DeleteOnExpiry",
     keptUntilMs: 19_000,
     headerPreview: null,
+    labels: [],
     envelope: bytesOf(n, 100),
     ...changes,
   };
@@ -61,6 +63,7 @@ export function quota(changes: Partial<MailboxQuota> = {}): MailboxQuota {
   return {
     recipientEntriesMax: large,
     recipientBytesMax: large,
+    shares: [],
     storeEntriesMax: large,
     storeBytesMax: large,
     ...changes,
@@ -77,7 +80,7 @@ export function granted<T>(answer: T): Exclude<T, import("../../src/core/fault.t
   return answer as Exclude<T, import("../../src/core/fault.ts").Fault>;
 }
 
-export async function listAll(mailbox: Mailbox, recipient: Did, page: PageRequest): Promise<HeldMessage[]> {
+export async function listAll(mailbox: Mailbox, recipient: MailboxKey, page: PageRequest): Promise<HeldMessage[]> {
   const all: HeldMessage[] = [];
   let after = page.after;
   for (let pages = 0; pages < 10_000; pages++) {
@@ -91,6 +94,11 @@ export async function listAll(mailbox: Mailbox, recipient: Did, page: PageReques
 
 export function ids(entries: readonly { readonly messageId: Uuid }[]): Uuid[] {
   return entries.map((one) => one.messageId);
+}
+
+/** What `remove` answers for entries without labels. */
+export function removedOf(messageIds: readonly Uuid[]): RemovedMessage[] {
+  return [...messageIds].sort().map((messageId) => ({ messageId, labels: [] }));
 }
 
 export function kinds(outcomes: readonly StoreOutcome[]): Record<string, number> {

@@ -2,7 +2,7 @@
  * The naive twin: a mailbox in the simplest words there are, one list that every operation walks
  * through. Slow on purpose; it decides what the drivers must answer.
  */
-import type { Did, Uuid } from "../../src/core/codec/did.ts";
+import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import type {
   HeldMessage,
   MailboxEntry,
@@ -10,6 +10,7 @@ import type {
   MailboxStats,
   MessageState,
   PageRequest,
+  RemovedMessage,
   StoreOutcome,
 } from "../../src/storage/contract.ts";
 
@@ -18,14 +19,15 @@ type TwinPage = { readonly entries: HeldMessage[]; readonly places: number[]; re
 
 export type Twin = {
   store(entry: MailboxEntry, quota: MailboxQuota): StoreOutcome;
-  list(recipient: Did, page: Omit<PageRequest, "after">, after: number): TwinPage;
+  list(recipient: MailboxKey, page: Omit<PageRequest, "after">, after: number): TwinPage;
   group(
-    recipient: Did,
+    recipient: MailboxKey,
     groupId: Uuid,
     nowMs: number,
   ): { entries: HeldMessage[]; total: number | null; complete: boolean };
-  message(recipient: Did, messageId: Uuid, nowMs: number): MessageState;
-  remove(recipient: Did, messageIds: readonly Uuid[], nowMs: number): Uuid[];
+  read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): HeldMessage[];
+  message(recipient: MailboxKey, messageId: Uuid, nowMs: number): MessageState;
+  remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): RemovedMessage[];
   stats(nowMs: number): MailboxStats;
 };
 
@@ -35,7 +37,8 @@ export function openTwin(): Twin {
 
   const alive = (line: Line, nowMs: number) => line.expiresAtMs > nowMs;
   const active = (nowMs: number) => lines.filter((line) => !line.acked && alive(line, nowMs));
-  const activeOf = (recipient: Did, nowMs: number) => active(nowMs).filter((line) => line.recipient === recipient);
+  const activeOf = (recipient: MailboxKey, nowMs: number) =>
+    active(nowMs).filter((line) => line.recipient === recipient);
   const sum = (some: readonly Line[]) => some.reduce((bytes, line) => bytes + line.envelope.length, 0);
 
   return {
@@ -58,6 +61,11 @@ export function openTwin(): Twin {
       const size = entry.envelope.length;
       if (mine.length >= quota.recipientEntriesMax || sum(mine) + size > quota.recipientBytesMax) {
         return { kind: "full", scope: "recipient" };
+      }
+      for (const { label, entriesMax, bytesMax } of quota.shares) {
+        if (!entry.labels.includes(label)) continue;
+        const same = mine.filter((line) => line.labels.includes(label));
+        if (same.length >= entriesMax || sum(same) + size > bytesMax) return { kind: "full", scope: "share", label };
       }
       if (all.length >= quota.storeEntriesMax || sum(all) + size > quota.storeBytesMax) {
         return { kind: "full", scope: "store" };
@@ -83,6 +91,10 @@ export function openTwin(): Twin {
       const total = chunks[0]?.chunk?.total ?? null;
       return { entries: chunks.map(shown), total, complete: chunks.length === total };
     },
+    read(recipient, messageIds, nowMs) {
+      const mine = activeOf(recipient, nowMs);
+      return messageIds.flatMap((id) => mine.filter((line) => line.messageId === id).map(shown));
+    },
     message(recipient, messageId, nowMs) {
       const line = lines.find((l) => l.recipient === recipient && l.messageId === messageId);
       if (line === undefined) return { state: "absent" };
@@ -94,7 +106,8 @@ export function openTwin(): Twin {
     remove(recipient, messageIds, nowMs) {
       const gone = activeOf(recipient, nowMs).filter((line) => messageIds.includes(line.messageId));
       for (const line of gone) line.acked = true;
-      return gone.map((line) => line.messageId).sort();
+      const removed = gone.map(({ messageId, labels }) => ({ messageId, labels }));
+      return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
     },
     stats(nowMs) {
       return { entries: active(nowMs).length, bytes: sum(active(nowMs)) };

@@ -1,5 +1,6 @@
 /** GET /cache/stream/{did}: no gap and no repeat from a cursor, and every bound of a stream. */
 import { describe, expect, test } from "bun:test";
+import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import { cacheDefaults } from "../../src/nodes/cache/cache.ts";
@@ -94,7 +95,7 @@ async function follow(
 /** As another process would: the node is not told. */
 async function storeElsewhere(node: TestCache, number: number): Promise<void> {
   const entry = {
-    recipient: bob.did,
+    recipient: mailboxOf(bob.did, 0),
     messageId: uuidOf(number) as never,
     envelope: new Uint8Array(2),
     chunk: null,
@@ -103,6 +104,7 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     onExpiry: "DeleteOnExpiry",
     keptUntilMs: testNowMs + hourMs,
     headerPreview: null,
+    labels: [],
   } as const;
   await node.mailbox.store(entry, cacheDefaults.quota);
 }

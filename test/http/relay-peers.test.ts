@@ -3,6 +3,7 @@
  * and the client at another.
  */
 import { afterEach, describe, expect, test } from "bun:test";
+import { mailboxOf } from "../../src/core/codec/did.ts";
 import type { Service } from "../../src/core/ledger/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import { envelopeTo, uuidOf } from "../support/cache-node.ts";
@@ -243,7 +244,7 @@ describe("between connecting and listening", () => {
 
   /** What lies in the Cache, of those ids. */
   const kept = async (relay: PeerRelay): Promise<Set<string>> => {
-    const page = await relay.cache.mailbox.summary(bob.did, {
+    const page = await relay.cache.mailbox.summary(mailboxOf(bob.did, 0), {
       after: null,
       entriesMax: 5_000,
       bytesMax: 0,

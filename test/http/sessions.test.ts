@@ -1,5 +1,6 @@
 /** Live sessions: proof, acknowledgement, falling through, and no gap between connecting and listening. */
 import { afterEach, describe, expect, test } from "bun:test";
+import { mailboxOf } from "../../src/core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
@@ -447,7 +448,7 @@ describe("between connecting and listening", () => {
     stop = true;
     await flapping;
     const kept = new Set<string>();
-    const page = await relay.cache.mailbox.summary(bob.did, {
+    const page = await relay.cache.mailbox.summary(mailboxOf(bob.did, 0), {
       after: null,
       entriesMax: 1_000,
       bytesMax: 0,

@@ -68,7 +68,7 @@ describe("an external plugin", () => {
         const list = async () => fault("invalid_request", "no such cursor");
         const stats = async () => { throw new StoreError("unavailable", "gone"); };
         const mailbox = { list, stats };
-        for (const one of ["store", "summary", "group", "message", "remove", "expire"]) mailbox[one] = stats;
+        for (const one of ["store", "summary", "read", "group", "message", "remove", "expire"]) mailbox[one] = stats;
         return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
       },
     });`;

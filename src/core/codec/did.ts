@@ -13,6 +13,9 @@ export type Uuid = string & { readonly __brand: "Uuid" };
 /** Normal form: trimmed, lower case. */
 export type Alias = string & { readonly __brand: "Alias" };
 
+/** Names the mailbox of one life of a DID: the DID itself, or `<did>~<life>` after it was deleted `life` times. */
+export type MailboxKey = string & { readonly __brand: "MailboxKey" };
+
 export const didBytesMax = 128;
 /** Upper bound of component ids in the embedded ledger and the reference runtime. */
 export const didUrlBytesMax = 192;
@@ -25,6 +28,11 @@ const aliasForm = /^[a-z0-9_.-]+$/;
 
 export function isDid(text: string): text is Did {
   return text.length <= didBytesMax && didForm.test(text);
+}
+
+/** A message belongs to the life of the DID for which it was admitted; `life` counts deletions. */
+export function mailboxOf(did: Did, life: number): MailboxKey {
+  return (life === 0 ? did : `${did}~${life}`) as MailboxKey;
 }
 
 /** Refuses with `invalid_did`. */

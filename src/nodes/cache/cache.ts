@@ -4,6 +4,7 @@
  * Source: interface "Cache ({cache_url})", decisions sections 6 and 10.
  */
 import type { TSchema } from "@sinclair/typebox";
+import { mailboxOf } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
 import { type AdmissionRules, admitEveryone } from "../../core/message/admission.ts";
@@ -66,6 +67,7 @@ export const cacheDefaults: Omit<CacheOptions, "publicEndpoints"> = {
   quota: {
     recipientEntriesMax: 10_000,
     recipientBytesMax: 256 * 1024 ** 2,
+    shares: [],
     storeEntriesMax: 10_000_000,
     storeBytesMax: 64 * 1024 ** 3,
   },
@@ -167,7 +169,9 @@ async function messages(node: CacheNode, call: Call): Promise<Answer | Fault> {
   if (isFault(read)) return read;
   const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
   if (isFault(claim)) return claim;
-  const page = await claimed(stake(node, claim, call), () => node.mailbox.list(read.did, pageOf(node, call)));
+  const page = await claimed(stake(node, claim, call), () =>
+    node.mailbox.list(mailboxOf(read.did, 0), pageOf(node, call)),
+  );
   return isFault(page) ? page : renderMessages(page, context(node, read, call));
 }
 
@@ -179,7 +183,9 @@ async function chunks(node: CacheNode, call: Call): Promise<Answer | Fault> {
   if (isFault(read)) return read;
   const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
   if (isFault(claim)) return claim;
-  const page = await claimed(stake(node, claim, call), () => node.mailbox.group(read.did, groupId, pageOf(node, call)));
+  const page = await claimed(stake(node, claim, call), () =>
+    node.mailbox.group(mailboxOf(read.did, 0), groupId, pageOf(node, call)),
+  );
   return isFault(page) ? page : renderChunks(page, context(node, read, call));
 }
 
@@ -189,7 +195,7 @@ async function summary(node: CacheNode, call: Call): Promise<Answer | Fault> {
   const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
   if (isFault(claim)) return claim;
   const asked = { ...pageOf(node, call), entriesMax: node.options.summaryEntriesMax };
-  const page = await claimed(stake(node, claim, call), () => node.mailbox.summary(read.did, asked));
+  const page = await claimed(stake(node, claim, call), () => node.mailbox.summary(mailboxOf(read.did, 0), asked));
   return isFault(page) ? page : renderSummary(page);
 }
 
@@ -201,7 +207,9 @@ async function message(node: CacheNode, call: Call): Promise<Answer | Fault> {
   if (isFault(read)) return read;
   const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
   if (isFault(claim)) return claim;
-  const found = await claimed(stake(node, claim, call), () => node.mailbox.message(read.did, messageId, call.nowMs));
+  const found = await claimed(stake(node, claim, call), () =>
+    node.mailbox.message(mailboxOf(read.did, 0), messageId, call.nowMs),
+  );
   return isFault(found) ? found : renderState(found, messageId, context(node, read, call));
 }
 
@@ -224,9 +232,9 @@ async function ack(node: CacheNode, call: Call): Promise<Answer | Fault> {
   if (isFault(request)) return request;
   const claim = decideRetrievalProof(request.proof, await node.recipients.subject(request.did));
   if (isFault(claim)) return claim;
-  const remove = () => node.mailbox.remove(request.did, request.messageIds, call.nowMs);
+  const remove = () => node.mailbox.remove(mailboxOf(request.did, 0), request.messageIds, call.nowMs);
   const removed = await claimed(stake(node, claim, call), remove);
-  return isFault(removed) ? removed : renderAck(removed);
+  return isFault(removed) ? removed : renderAck(removed.map(({ messageId }) => messageId));
 }
 
 // -------------------------------------------------------------------------------------------- what routes share

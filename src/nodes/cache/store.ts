@@ -4,6 +4,7 @@
  * Source: interface "Cache entry", decisions sections 6 and 10 ("Order of checks on an envelope").
  */
 
+import { mailboxOf } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/document.ts";
 import { type AdmissionRules, decideAdmission, type SenderFacts } from "../../core/message/admission.ts";
@@ -101,13 +102,14 @@ function entryOf(
   const keeps = policy.expiration !== "DeleteOnExpiry";
   const previews = policy.expiration === "KeepHeaderPreview" && envelope.header !== null;
   return {
-    recipient: envelope.to,
+    recipient: mailboxOf(envelope.to, 0),
     messageId: envelope.messageId,
     chunk: envelope.chunk,
     storedAtMs: time.nowMs,
     expiresAtMs,
     onExpiry: policy.expiration,
     keptUntilMs: keeps ? expiresAtMs + time.ttlMs : expiresAtMs,
+    labels: [],
     headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
     envelope: envelope.bytes,
   };
@@ -122,9 +124,9 @@ export function refusedOutcome(outcome: StoreOutcome): Fault | null {
     case "chunk_conflict":
       return fault("chunk_conflict", "the group has another total, or another message holds the sequence number");
     case "full":
-      return outcome.scope === "recipient"
-        ? fault("mailbox_full", "the mailbox of the recipient is full")
-        : fault("storage_full", "this Cache is full");
+      return outcome.scope === "store"
+        ? fault("storage_full", "this Cache is full")
+        : fault("mailbox_full", "the mailbox of the recipient is full");
     default:
       return null;
   }

@@ -8,7 +8,7 @@
  * Source: decisions section 6 ("Further reads"), `docs/decisions.md` ("Streams").
  */
 import { utf8 } from "../../core/codec/bytes.ts";
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, mailboxOf } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
@@ -139,7 +139,7 @@ function readPage(parts: StreamParts, stream: Stream): Promise<Page<MessageSumma
   const { entriesPerReadMax } = parts.limits;
   stream.stale = false;
   const page = { after: stream.cursor, entriesMax: entriesPerReadMax, bytesMax: 0, nowMs: parts.now() };
-  return parts.mailbox.summary(stream.recipient, page);
+  return parts.mailbox.summary(mailboxOf(stream.recipient, 0), page);
 }
 
 type Opened = {

@@ -124,11 +124,15 @@ function writeRow(writer: Writer, row: PlacedRow): void {
   writer.u32(row.envelopeBytes);
   writer.u16(row.previewBytes ?? noPreview);
   writePlace(writer, row);
-  writer.u8(row.chunk === null ? 0 : 1);
-  if (row.chunk === null) return;
-  writer.uuid(row.chunk.groupId);
-  writer.u32(row.chunk.sequence);
-  writer.u32(row.chunk.total);
+  writer.u8((row.chunk === null ? 0 : 1) | (row.labels.length === 0 ? 0 : 2));
+  if (row.chunk !== null) {
+    writer.uuid(row.chunk.groupId);
+    writer.u32(row.chunk.sequence);
+    writer.u32(row.chunk.total);
+  }
+  if (row.labels.length === 0) return;
+  writer.u8(row.labels.length);
+  for (const label of row.labels) writer.text(label);
 }
 
 function readRow(reader: Reader): PlacedRow {
@@ -139,10 +143,24 @@ function readRow(reader: Reader): PlacedRow {
   const [envelopeBytes, preview] = [reader.u32(), reader.u16()];
   const previewBytes = preview === noPreview ? null : preview;
   const { block, offset } = readPlace(reader);
-  const isChunk = reader.u8() === 1;
-  const chunk = isChunk ? { groupId: reader.uuid(), sequence: reader.u32(), total: reader.u32() } : null;
+  const flags = reader.u8();
+  const chunk = (flags & 1) === 1 ? { groupId: reader.uuid(), sequence: reader.u32(), total: reader.u32() } : null;
+  const labels = Array.from({ length: (flags & 2) === 2 ? reader.u8() : 0 }, () => reader.text());
   const times = { arrival, expiresAtMs, keptUntilMs };
-  return { slot, status, recipient, messageId, chunk, ...times, onExpiry, envelopeBytes, previewBytes, block, offset };
+  return {
+    slot,
+    status,
+    recipient,
+    messageId,
+    chunk,
+    labels,
+    ...times,
+    onExpiry,
+    envelopeBytes,
+    previewBytes,
+    block,
+    offset,
+  };
 }
 
 function writePlace(writer: Writer, { block, offset }: Place): void {

@@ -13,7 +13,8 @@ import {
   type StoreEnvironment,
   StoreError,
 } from "../../storage/contract.ts";
-import { checkEntry, MailboxBook } from "../mailbox/book.ts";
+import { checkEntry } from "../../storage/mailbox-rules.ts";
+import { MailboxBook } from "../mailbox/book.ts";
 import { held } from "../mailbox/columns.ts";
 import { BlockPacker, bodyBytes, type FoundBody } from "./blocks.ts";
 import { Bodies, type Moving } from "./bodies.ts";
@@ -146,7 +147,8 @@ class DiskMailbox implements LmdbMailbox {
         journal.change("acked", slot);
         this.pages.touch(slot);
       }
-      return slots.map((slot) => this.book.id(slot)).sort();
+      const removed = slots.map((slot) => ({ messageId: this.book.id(slot), labels: this.book.labels(slot) }));
+      return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
     });
   }
 
@@ -369,10 +371,14 @@ class DiskMailbox implements LmdbMailbox {
       if (isFault(found)) return found;
       const entries = found.slots.map((slot) => ({
         ...{ messageId: book.id(slot), chunk: book.chunk(slot) },
-        ...{ expiresAtMs: book.expiresAtMs(slot), cursor: book.cursor(slot) },
+        ...{ expiresAtMs: book.expiresAtMs(slot), envelopeBytes: book.envelopeBytes(slot), cursor: book.cursor(slot) },
       }));
       return { entries, next: found.next };
     });
+  }
+
+  read(...[recipient, messageIds, nowMs]: Parameters<Mailbox["read"]>): ReturnType<Mailbox["read"]> {
+    return this.reading(() => this.messages(this.book.activeOf(recipient, messageIds, nowMs)));
   }
 
   group(...[recipient, groupId, page]: Parameters<Mailbox["group"]>): ReturnType<Mailbox["group"]> {

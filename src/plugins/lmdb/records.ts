@@ -3,7 +3,7 @@
  * record on disk carries. LMDB has no checksums of its own and hands out a flipped bit as data.
  * A seal is 17 bytes in front: version 1, then the first 16 bytes of SHA-256 over what follows.
  */
-import type { Did, Uuid } from "../../core/codec/did.ts";
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { idWords } from "../mailbox/columns.ts";
 
@@ -63,7 +63,7 @@ export class Writer {
   private buffer: Uint8Array<ArrayBuffer>;
   private view: DataView;
   private at = 0;
-  private readonly dids = new Map<Did, number>();
+  private readonly dids = new Map<MailboxKey, number>();
 
   constructor(bytes: number) {
     this.buffer = new Uint8Array(Math.max(bytes, 64));
@@ -115,7 +115,7 @@ export class Writer {
   }
 
   /** A DID is spelled out once in a record and numbered from then on. */
-  did(did: Did): void {
+  did(did: MailboxKey): void {
     const known = this.dids.get(did);
     this.u32(known ?? this.dids.size);
     if (known !== undefined) return;
@@ -123,6 +123,13 @@ export class Writer {
     const text = encoder.encode(did);
     this.u16(text.length);
     this.bytes(text);
+  }
+
+  /** A text of at most 255 bytes. */
+  text(text: string): void {
+    const bytes = encoder.encode(text);
+    this.u8(bytes.length);
+    this.bytes(bytes);
   }
 
   /** Overwrites the eight bytes at `offset`. */
@@ -156,7 +163,7 @@ export class Writer {
 export class Reader {
   private readonly view: DataView;
   private at = 0;
-  private readonly dids: Did[] = [];
+  private readonly dids: MailboxKey[] = [];
 
   constructor(
     private readonly buffer: Uint8Array,
@@ -195,10 +202,14 @@ export class Reader {
     return uuidText(this.bytes(16));
   }
 
-  did(): Did {
+  text(): string {
+    return decoder.decode(this.bytes(this.u8()));
+  }
+
+  did(): MailboxKey {
     const number = this.u32();
     if (number < this.dids.length) return this.dids[number]!;
-    const did = decoder.decode(this.bytes(this.u16())) as Did;
+    const did = decoder.decode(this.bytes(this.u16())) as MailboxKey;
     this.dids.push(did);
     return did;
   }

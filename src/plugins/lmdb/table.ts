@@ -1,8 +1,7 @@
 /**
  * The table of the embedded ledger: one database of the environment, keys as UTF-8, values sealed.
  */
-import type { Table, TableChange, TableView } from "../../storage/table.ts";
-import { checkKey } from "../memory/table.ts";
+import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import type { Change, Environment } from "./environment.ts";
 import { sealed, unsealed } from "./records.ts";
 import type { WriteKind } from "./space.ts";

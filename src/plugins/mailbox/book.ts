@@ -6,8 +6,8 @@
  * with rows and for each chunk group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, decisions section 6.
  */
-import type { Did, Uuid } from "../../core/codec/did.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
 import type {
   Chunk,
   Cursor,
@@ -17,7 +17,8 @@ import type {
   PageRequest,
   StoreOutcome,
 } from "../../storage/contract.ts";
-import { decodeCursor, encodeCursor } from "../../storage/keys.ts";
+import { encodeCursor } from "../../storage/keys.ts";
+import { nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 import { acked, behaviors, Columns, free, held, idText, idWords, kept, lapsed, none, over } from "./columns.ts";
 import { DueHeap } from "./due.ts";
 import { Roster } from "./roster.ts";
@@ -86,7 +87,7 @@ export class MailboxBook {
     if (refusal !== null) return refusal;
     const before = this.find(row.recipient, row.messageId);
     if (before !== none) this.drop(before);
-    const arrival = Math.max(this.lastArrival + 1, Math.min(storedAtMs, arrivalClockMax) * arrivalsPerMs);
+    const arrival = nextArrival(this.lastArrival, storedAtMs);
     return { kind: "stored", slot: this.enter(row, null, { arrival, status: held }) };
   }
 
@@ -106,6 +107,11 @@ export class MailboxBook {
     const [entries, bytes] = recipient === undefined ? [0, 0] : [recipient.entries, recipient.bytes];
     if (entries + 1 > quota.recipientEntriesMax || bytes + row.envelopeBytes > quota.recipientBytesMax) {
       return { kind: "full", scope: "recipient" };
+    }
+    for (const { label, entriesMax, bytesMax } of quota.shares) {
+      const used = recipient?.labels.get(label) ?? { entries: 0, bytes: 0 };
+      const isOver = used.entries + 1 > entriesMax || used.bytes + row.envelopeBytes > bytesMax;
+      if (isOver && row.labels.includes(label)) return { kind: "full", scope: "share", label };
     }
     if (
       this.roster.entries + 1 > quota.storeEntriesMax ||
@@ -175,6 +181,7 @@ export class MailboxBook {
     rows.sequence[slot] = row.chunk?.sequence ?? 0;
     rows.group[slot] = none;
     recipient.rows++;
+    this.roster.setLabels(slot, row.labels);
     if (place.arrival > this.lastArrival) this.lastArrival = place.arrival;
     if (place.status === held) this.roster.count(slot, recipient, row.chunk);
     this.due.push(slot);
@@ -240,7 +247,7 @@ export class MailboxBook {
   }
 
   /** Acknowledges what is active of the ids and answers the slots. */
-  remove(did: Did, ids: readonly Uuid[], nowMs: number): number[] {
+  remove(did: MailboxKey, ids: readonly Uuid[], nowMs: number): number[] {
     const recipient = this.roster.find(did);
     if (recipient === undefined) return [];
     const slots: number[] = [];
@@ -262,17 +269,23 @@ export class MailboxBook {
     return this.rows.status[slot] === held && this.rows.expiresAtMs[slot]! > nowMs;
   }
 
+  /** The slots of the active entries among `ids`, in that order. */
+  activeOf(did: MailboxKey, ids: readonly Uuid[], nowMs: number): number[] {
+    const slots = ids.map((id) => this.find(did, id));
+    return slots.filter((slot) => slot !== none && this.active(slot, nowMs));
+  }
+
   /** Active entries in order of arrival. `bytesMax` of `null` does not count bytes. */
-  page(did: Did, page: PageRequest, bytesMax: number | null): SlotPage | Fault {
-    const after = readCursor(page.after);
-    if (after === null) return badCursor();
+  page(did: MailboxKey, page: PageRequest, bytesMax: number | null): SlotPage | Fault {
+    const after = parseCursor(page.after);
+    if (isFault(after)) return after;
     const recipient = this.roster.find(did);
     const slots: number[] = [];
     if (recipient === undefined) return { slots, next: null };
     const pages = new PageFill(page.entriesMax, bytesMax);
     for (let slot = recipient.first; slot !== none; slot = this.rows.next[slot]!) {
       if (this.rows.arrival[slot]! <= after || this.rows.expiresAtMs[slot]! <= page.nowMs) continue;
-      if (!pages.takes(this.rows.envelopeBytes[slot]!)) return { slots, next: this.cursor(slots.at(-1), after) };
+      if (!pages.accepts(this.rows.envelopeBytes[slot]!)) return { slots, next: this.cursor(slots.at(-1), after) };
       slots.push(slot);
     }
     return { slots, next: null };
@@ -283,9 +296,9 @@ export class MailboxBook {
   }
 
   /** Active chunks of a group by sequence; its cursors count sequence numbers from 1. */
-  groupPage(did: Did, groupId: Uuid, page: PageRequest): SlotGroup | Fault {
-    const after = readCursor(page.after);
-    if (after === null) return badCursor();
+  groupPage(did: MailboxKey, groupId: Uuid, page: PageRequest): SlotGroup | Fault {
+    const after = parseCursor(page.after);
+    if (isFault(after)) return after;
     const group = this.roster.group(this.roster.find(did), groupId);
     const held = [...(group?.chunks.values() ?? [])].filter((slot) => this.active(slot, page.nowMs));
     if (group === undefined || held.length === 0) return { slots: [], next: null, total: null, complete: false };
@@ -295,7 +308,7 @@ export class MailboxBook {
     const slots: number[] = [];
     for (const slot of held) {
       if (this.rows.sequence[slot]! + 1 <= after) continue;
-      if (!pages.takes(this.rows.envelopeBytes[slot]!)) {
+      if (!pages.accepts(this.rows.envelopeBytes[slot]!)) {
         const last = slots.at(-1);
         return { slots, next: encodeCursor(last === undefined ? after : this.rows.sequence[last]! + 1), ...facts };
       }
@@ -304,12 +317,12 @@ export class MailboxBook {
     return { slots, next: null, ...facts };
   }
 
-  private find(did: Did, id: Uuid): number {
+  private find(did: MailboxKey, id: Uuid): number {
     const recipient = this.roster.find(did);
     return recipient === undefined ? none : this.rows.find(recipient.number, idWords(id));
   }
 
-  state(did: Did, id: Uuid, nowMs: number): SlotState {
+  state(did: MailboxKey, id: Uuid, nowMs: number): SlotState {
     const slot = this.find(did, id);
     if (slot === none) return { state: "absent", slot };
     const rows = this.rows;
@@ -332,6 +345,7 @@ export class MailboxBook {
       recipient: this.roster.did(slot),
       messageId: this.id(slot),
       chunk: this.roster.chunk(slot),
+      labels: this.roster.labels(slot),
       expiresAtMs: rows.expiresAtMs[slot]!,
       keptUntilMs: rows.keptUntilMs[slot]!,
       onExpiry: behaviors[rows.behavior[slot]!]!,
@@ -346,6 +360,10 @@ export class MailboxBook {
 
   id(slot: number): Uuid {
     return idText(this.rows.words(slot));
+  }
+
+  labels(slot: number): readonly string[] {
+    return [...this.roster.labels(slot)];
   }
 
   arrival(slot: number): number {
@@ -376,51 +394,4 @@ export class MailboxBook {
   chunk(slot: number): Chunk | null {
     return this.roster.chunk(slot);
   }
-}
-
-/**
- * Arrival numbers grow with every entry and follow the clock, so that a cursor neither dates back after
- * a restart nor tells a recipient how much traffic the others have. 2^53 lasts beyond the year 2200.
- */
-const arrivalsPerMs = 1024;
-const arrivalClockMax = 2 ** 42;
-
-/** A breach is a mistake of the caller, not a refusal. */
-export function checkEntry(entry: MailboxEntry): void {
-  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
-  for (const ms of [storedAtMs, expiresAtMs, keptUntilMs]) {
-    if (!Number.isSafeInteger(ms) || ms < 0) throw new RangeError("times of an entry are whole milliseconds");
-  }
-  if ((headerPreview?.length ?? 0) > 4_096) throw new RangeError("a header preview has at most 4,096 bytes");
-  if (chunk === null) return;
-  const { sequence, total } = chunk;
-  if (!(Number.isInteger(sequence) && Number.isInteger(total) && sequence >= 0 && sequence < total && total < none)) {
-    throw new RangeError("a chunk's sequence lies below its total");
-  }
-}
-
-class PageFill {
-  private entries = 0;
-  private bytes = 0;
-
-  constructor(
-    private readonly entriesMax: number,
-    private readonly bytesMax: number | null,
-  ) {}
-
-  takes(bytes: number): boolean {
-    if (this.entries >= this.entriesMax) return false;
-    if (this.entries > 0 && this.bytesMax !== null && this.bytes + bytes > this.bytesMax) return false;
-    this.entries++;
-    this.bytes += bytes;
-    return true;
-  }
-}
-
-function readCursor(cursor: Cursor | null): number | null {
-  return cursor === null ? 0 : decodeCursor(cursor);
-}
-
-function badCursor(): Fault {
-  return fault("invalid_request", "the cursor is not one that this node gave out");
 }

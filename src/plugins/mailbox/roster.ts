@@ -3,7 +3,7 @@
  * the sums that quotas are held against. It decides nothing; the book does.
  * Memory: about 300 bytes for each recipient with rows and for each group, 50 for each chunk.
  */
-import type { Did, Uuid } from "../../core/codec/did.ts";
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import type { Chunk } from "../../storage/contract.ts";
 import { type Columns, held, none } from "./columns.ts";
 
@@ -11,7 +11,7 @@ export type Group = { readonly id: Uuid; readonly total: number; readonly chunks
 
 export type Recipient = {
   readonly number: number;
-  readonly did: Did;
+  readonly did: MailboxKey;
   /** Rows of any state; the recipient is forgotten with the last. */
   rows: number;
   entries: number;
@@ -19,27 +19,30 @@ export type Recipient = {
   first: number;
   last: number;
   groups: Map<Uuid, number> | null;
+  /** What is held under each label. */
+  readonly labels: Map<string, { entries: number; bytes: number }>;
 };
 
 export class Roster {
   /** Sums over everything that is held. */
   entries = 0;
   bytes = 0;
-  private readonly byDid = new Map<Did, Recipient>();
+  private readonly byDid = new Map<MailboxKey, Recipient>();
   private readonly recipients: (Recipient | undefined)[] = [];
   private readonly recipientsFree: number[] = [];
   private readonly groups: (Group | undefined)[] = [];
   private readonly groupsFree: number[] = [];
   /** Chunks of loaded rows. While it is there, rows count, but stand in no list and no group yet. */
   private loading: Map<number, Chunk> | null = null;
+  private readonly labelsOf = new Map<number, readonly string[]>();
 
   constructor(private readonly rows: Columns) {}
 
-  find(did: Did): Recipient | undefined {
+  find(did: MailboxKey): Recipient | undefined {
     return this.byDid.get(did);
   }
 
-  did(slot: number): Did {
+  did(slot: number): MailboxKey {
     return this.recipients[this.rows.recipient[slot]!]!.did;
   }
 
@@ -58,6 +61,25 @@ export class Roster {
     if (number === none) return null;
     const group = this.groups[number]!;
     return { groupId: group.id, sequence: this.rows.sequence[slot]!, total: group.total };
+  }
+
+  labels(slot: number): readonly string[] {
+    return this.labelsOf.get(slot) ?? [];
+  }
+
+  setLabels(slot: number, labels: readonly string[]): void {
+    if (labels.length > 0) this.labelsOf.set(slot, labels);
+    else this.labelsOf.delete(slot);
+  }
+
+  private countLabels(slot: number, recipient: Recipient, sign: 1 | -1): void {
+    for (const label of this.labels(slot)) {
+      const usage = recipient.labels.get(label) ?? { entries: 0, bytes: 0 };
+      usage.entries += sign;
+      usage.bytes += sign * this.rows.envelopeBytes[slot]!;
+      if (usage.entries === 0) recipient.labels.delete(label);
+      else recipient.labels.set(label, usage);
+    }
   }
 
   beginLoading(): void {
@@ -88,6 +110,7 @@ export class Roster {
     recipient.bytes += bytes;
     this.entries++;
     this.bytes += bytes;
+    this.countLabels(slot, recipient, 1);
     if (this.loading !== null) {
       if (chunk !== null) this.loading.set(slot, chunk);
       else this.loading.delete(slot);
@@ -127,6 +150,7 @@ export class Roster {
     recipient.bytes -= bytes;
     this.entries--;
     this.bytes -= bytes;
+    this.countLabels(slot, recipient, -1);
     if (this.loading !== null) return;
     this.unlink(slot, recipient);
     const number = rows.group[slot]!;
@@ -153,17 +177,28 @@ export class Roster {
   /** A row goes. */
   leave(slot: number): void {
     const recipient = this.recipients[this.rows.recipient[slot]!]!;
+    this.labelsOf.delete(slot);
     if (--recipient.rows > 0) return;
     this.byDid.delete(recipient.did);
     this.recipients[recipient.number] = undefined;
     this.recipientsFree.push(recipient.number);
   }
 
-  take(did: Did): Recipient {
+  take(did: MailboxKey): Recipient {
     let recipient = this.byDid.get(did);
     if (recipient !== undefined) return recipient;
     const number = this.recipientsFree.pop() ?? this.recipients.length;
-    recipient = { number, did, rows: 0, entries: 0, bytes: 0, first: none, last: none, groups: null };
+    recipient = {
+      number,
+      did,
+      rows: 0,
+      entries: 0,
+      bytes: 0,
+      first: none,
+      last: none,
+      groups: null,
+      labels: new Map(),
+    };
     this.recipients[number] = recipient;
     this.byDid.set(did, recipient);
     return recipient;

@@ -1,111 +1,292 @@
 /**
- * The mailbox of the memory driver: the book, and the bytes of its rows in an array by slot.
- * Bounded by `rowsMax` (held, remembered and kept ids together) and `bytesMax`.
+ * The mailbox of the memory driver: one map of rows per recipient, in order of arrival. Every operation
+ * runs synchronously, so it is atomic by itself. Bounded by `rowsMax` (ids that are active, remembered or
+ * kept) and `bytesMax`.
  */
-import { isFault } from "../../core/fault.ts";
-import { type HeldMessage, type Mailbox, type MailboxEntry, StoreError } from "../../storage/contract.ts";
-import { checkEntry, MailboxBook } from "../mailbox/book.ts";
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
+import { Heap } from "../../core/std/heap.ts";
+import {
+  type GroupPage,
+  type HeldMessage,
+  type MailboxEntry,
+  type MailboxQuota,
+  type MailboxStats,
+  type MessageState,
+  type MessageSummary,
+  type Page,
+  type PageRequest,
+  type RemovedMessage,
+  StoreError,
+  type StoreOutcome,
+} from "../../storage/contract.ts";
+import { encodeCursor } from "../../storage/keys.ts";
+import { checkEntry, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 
 export type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
 
-type Body = { readonly envelope: Uint8Array | null; readonly preview: Uint8Array | null };
+/**
+ * `acked` ids are remembered until their expiry. An `expired` row still has its envelope; a `kept` one has
+ * at most a preview. `gone` rows were freed.
+ */
+type Row = { entry: MailboxEntry; readonly arrival: number; state: "active" | "acked" | "expired" | "kept" | "gone" };
+type Due = { readonly atMs: number; readonly row: Row };
+type Usage = { entries: number; bytes: number };
+type Box = {
+  readonly usage: Usage;
+  /** Usage per label, and active chunks per group. */
+  readonly labels: Map<string, Usage>;
+  readonly groups: Map<Uuid, Map<number, Row>>;
+  /** In order of arrival: a new life of an id is deleted and inserted again. */
+  readonly rows: Map<Uuid, Row>;
+};
 
-export function openMemoryMailbox(limits: MailboxLimits): Mailbox {
-  const bodies: (Body | undefined)[] = [];
-  let bytes = 0;
-  const book = new MailboxBook((slot) => setBody(slot, undefined));
+const noBytes = new Uint8Array(0);
 
-  function setBody(slot: number, body: Body | undefined): void {
-    bytes += bodyBytes(body) - bodyBytes(bodies[slot]);
-    bodies[slot] = body;
+export class MemoryMailbox {
+  private readonly boxes = new Map<MailboxKey, Box>();
+  private readonly due = new Heap<Due>((a, b) => a.atMs < b.atMs);
+  /** Rows whose time is over, for `expire` to free. */
+  private readonly over: Row[] = [];
+  private readonly usage: Usage = { entries: 0, bytes: 0 };
+  private rows = 0;
+  private bytes = 0;
+  private lastArrival = 0;
+
+  constructor(private readonly limits: MailboxLimits) {}
+
+  store(given: MailboxEntry, quota: MailboxQuota): StoreOutcome {
+    checkEntry(given);
+    this.settle(given.storedAtMs);
+    const box = this.boxes.get(given.recipient) ?? newBox();
+    const refusal = duplicateOf(box, given) ?? conflictOf(box, given) ?? this.excessOf(box, given, quota);
+    if (refusal !== null) return refusal;
+    const entry = copyOf(given);
+    this.checkRoom(entry);
+    const before = box.rows.get(entry.messageId);
+    if (before !== undefined) this.free(before);
+    this.boxes.set(entry.recipient, box);
+    const arrival = nextArrival(this.lastArrival, entry.storedAtMs);
+    const row: Row = { entry, arrival, state: "active" };
+    this.lastArrival = arrival;
+    box.rows.set(entry.messageId, row);
+    this.due.push({ atMs: entry.expiresAtMs, row });
+    this.rows++;
+    this.bytes += bytesOf(entry);
+    this.count(box, row, 1);
+    return { kind: "stored" };
   }
 
-  function message(slot: number): HeldMessage {
-    return {
-      messageId: book.id(slot),
-      chunk: book.chunk(slot),
-      expiresAtMs: book.expiresAtMs(slot),
-      envelope: bodies[slot]!.envelope!.slice(),
-    };
+  list(recipient: MailboxKey, page: PageRequest): Page<HeldMessage> | Fault {
+    const found = this.page(recipient, page, page.bytesMax);
+    return isFault(found) ? found : { entries: found.rows.map(messageOf), next: found.next };
   }
 
-  return {
-    async store(entry, quota) {
-      checkEntry(entry);
-      const size = entry.envelope.length + (entry.headerPreview?.length ?? 0);
-      if (book.rowCount >= limits.rowsMax) {
-        throw new StoreError("full", `the memory store holds ${limits.rowsMax} message ids`);
+  summary(recipient: MailboxKey, page: PageRequest): Page<MessageSummary> | Fault {
+    const found = this.page(recipient, page, null);
+    if (isFault(found)) return found;
+    const entries = found.rows.map(({ entry, arrival }) => ({
+      messageId: entry.messageId,
+      chunk: entry.chunk,
+      expiresAtMs: entry.expiresAtMs,
+      envelopeBytes: entry.envelope.length,
+      cursor: encodeCursor(arrival),
+    }));
+    return { entries, next: found.next };
+  }
+
+  read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): HeldMessage[] {
+    const rows = messageIds.map((id) => this.boxes.get(recipient)?.rows.get(id));
+    return rows.filter((row) => row !== undefined && isActive(row, nowMs)).map((row) => messageOf(row!));
+  }
+
+  group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): GroupPage | Fault {
+    const after = parseCursor(page.after);
+    if (isFault(after)) return after;
+    const chunks = this.boxes.get(recipient)?.groups.get(groupId)?.values() ?? [];
+    const active = [...chunks].filter((row) => isActive(row, page.nowMs)).sort((a, b) => sequence(a) - sequence(b));
+    const total = active[0]?.entry.chunk?.total ?? null;
+    // Cursors of a group count sequence numbers from 1.
+    const left = active.filter((row) => sequence(row) + 1 > after);
+    const found = fill(left, page, { bytesMax: page.bytesMax, cursorOf: (row) => sequence(row) + 1, after });
+    return { entries: found.rows.map(messageOf), next: found.next, total, complete: active.length === total };
+  }
+
+  message(recipient: MailboxKey, messageId: Uuid, nowMs: number): MessageState {
+    const row = this.boxes.get(recipient)?.rows.get(messageId);
+    if (row === undefined) return { state: "absent" };
+    const { expiresAtMs, onExpiry, keptUntilMs, headerPreview } = row.entry;
+    if (isActive(row, nowMs)) return { state: "active", message: messageOf(row) };
+    if (row.state === "acked") return { state: expiresAtMs > nowMs ? "acked" : "absent" };
+    if (onExpiry === "DeleteOnExpiry" || keptUntilMs <= nowMs) return { state: "absent" };
+    const preview = onExpiry === "KeepHeaderPreview" ? (headerPreview?.slice() ?? null) : null;
+    return { state: "expired", expiresAtMs, headerPreview: preview };
+  }
+
+  remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): RemovedMessage[] {
+    const box = this.boxes.get(recipient);
+    const removed: RemovedMessage[] = [];
+    for (const messageId of messageIds) {
+      const row = box?.rows.get(messageId);
+      if (row === undefined || !isActive(row, nowMs)) continue;
+      this.count(box!, row, -1);
+      this.cut(row, { ...row.entry, onExpiry: "DeleteOnExpiry", headerPreview: null });
+      row.state = "acked";
+      removed.push({ messageId, labels: row.entry.labels });
+    }
+    return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+  }
+
+  expire(nowMs: number, limit: number): number {
+    this.settle(nowMs);
+    let freed = 0;
+    while (freed < limit) {
+      const row = this.over.pop();
+      if (row === undefined) break;
+      if (row.state === "gone") continue;
+      const { onExpiry, keptUntilMs, headerPreview } = row.entry;
+      if (row.state !== "expired" || onExpiry === "DeleteOnExpiry" || keptUntilMs <= nowMs) this.free(row);
+      else {
+        row.state = "kept";
+        this.cut(row, { headerPreview: onExpiry === "KeepHeaderPreview" ? headerPreview : null });
+        this.due.push({ atMs: keptUntilMs, row });
       }
-      if (bytes + size > limits.bytesMax) {
-        throw new StoreError("full", `the memory store holds ${limits.bytesMax} bytes`);
-      }
-      const outcome = book.admit(rowOf(entry), entry.storedAtMs, quota);
-      if (outcome.kind !== "stored") return outcome;
-      setBody(outcome.slot, { envelope: entry.envelope.slice(), preview: entry.headerPreview?.slice() ?? null });
-      return { kind: "stored" };
-    },
-    async list(recipient, page) {
-      const found = book.page(recipient, page, page.bytesMax);
-      return isFault(found) ? found : { entries: found.slots.map(message), next: found.next };
-    },
-    async summary(recipient, page) {
-      const found = book.page(recipient, page, null);
-      if (isFault(found)) return found;
-      const entries = found.slots.map((slot) => ({
-        messageId: book.id(slot),
-        chunk: book.chunk(slot),
-        expiresAtMs: book.expiresAtMs(slot),
-        cursor: book.cursor(slot),
-      }));
-      return { entries, next: found.next };
-    },
-    async group(recipient, groupId, page) {
-      const found = book.groupPage(recipient, groupId, page);
-      if (isFault(found)) return found;
-      const { total, complete, next } = found;
-      return { entries: found.slots.map(message), next, total, complete };
-    },
-    async message(recipient, messageId, nowMs) {
-      const { state, slot } = book.state(recipient, messageId, nowMs);
-      if (state === "active") return { state, message: message(slot) };
-      if (state !== "expired") return { state };
-      const preview = book.keepsPreview(slot) ? (bodies[slot]?.preview?.slice() ?? null) : null;
-      return { state, expiresAtMs: book.expiresAtMs(slot), headerPreview: preview };
-    },
-    async remove(recipient, messageIds, nowMs) {
-      const slots = book.remove(recipient, messageIds, nowMs);
-      for (const slot of slots) setBody(slot, undefined);
-      return slots.map((slot) => book.id(slot)).sort();
-    },
-    async expire(nowMs, limit) {
-      const swept = book.sweep(nowMs, limit);
-      for (const { slot, action } of swept) {
-        if (action === "cut") setBody(slot, { envelope: null, preview: bodies[slot]?.preview ?? null });
-      }
-      return swept.length;
-    },
-    async stats(nowMs) {
-      return book.stats(nowMs);
-    },
-  };
+      freed++;
+    }
+    return freed;
+  }
+
+  stats(nowMs: number): MailboxStats {
+    this.settle(nowMs);
+    return { ...this.usage };
+  }
+
+  /** Every row that is due stops counting at once; `expire` frees it later. */
+  private settle(nowMs: number): void {
+    for (let due = this.due.first(); due !== undefined && due.atMs <= nowMs; due = this.due.first()) {
+      const { row } = due;
+      this.due.pop();
+      if (row.state === "gone") continue;
+      if (row.state === "active") this.count(this.boxes.get(row.entry.recipient)!, row, -1);
+      row.state = row.state === "active" ? "expired" : "kept";
+      this.over.push(row);
+    }
+  }
+
+  private excessOf(box: Box, { envelope, labels }: MailboxEntry, quota: MailboxQuota): StoreOutcome | null {
+    const isOver = (used: Usage, entriesMax: number, bytesMax: number) =>
+      used.entries + 1 > entriesMax || used.bytes + envelope.length > bytesMax;
+    if (isOver(box.usage, quota.recipientEntriesMax, quota.recipientBytesMax)) {
+      return { kind: "full", scope: "recipient" };
+    }
+    for (const { label, entriesMax, bytesMax } of quota.shares) {
+      const used = box.labels.get(label) ?? { entries: 0, bytes: 0 };
+      if (labels.includes(label) && isOver(used, entriesMax, bytesMax)) return { kind: "full", scope: "share", label };
+    }
+    return isOver(this.usage, quota.storeEntriesMax, quota.storeBytesMax) ? { kind: "full", scope: "store" } : null;
+  }
+
+  private checkRoom(entry: MailboxEntry): void {
+    const { rowsMax, bytesMax } = this.limits;
+    if (this.rows >= rowsMax) throw new StoreError("full", `the memory store holds ${rowsMax} message ids`);
+    if (this.bytes + bytesOf(entry) > bytesMax) {
+      throw new StoreError("full", `the memory store holds ${bytesMax} bytes`);
+    }
+  }
+
+  /** Adds an active row to everything that counts it, or takes it out again. */
+  private count(box: Box, row: Row, sign: 1 | -1): void {
+    const { labels, envelope, chunk } = row.entry;
+    for (const label of labels) if (!box.labels.has(label)) box.labels.set(label, { entries: 0, bytes: 0 });
+    for (const usage of [this.usage, box.usage, ...labels.map((label) => box.labels.get(label)!)]) {
+      usage.entries += sign;
+      usage.bytes += sign * envelope.length;
+    }
+    for (const label of labels) if (box.labels.get(label)!.entries === 0) box.labels.delete(label);
+    if (chunk === null) return;
+    const group = box.groups.get(chunk.groupId) ?? new Map<number, Row>();
+    if (sign === 1) box.groups.set(chunk.groupId, group.set(chunk.sequence, row));
+    else if (group.delete(chunk.sequence) && group.size === 0) box.groups.delete(chunk.groupId);
+  }
+
+  /** Drops the envelope of a row, and what `changes` says. */
+  private cut(row: Row, changes: Partial<MailboxEntry>): void {
+    this.bytes -= bytesOf(row.entry);
+    row.entry = { ...row.entry, ...changes, envelope: noBytes };
+    this.bytes += bytesOf(row.entry);
+  }
+
+  private free(row: Row): void {
+    const { recipient, messageId } = row.entry;
+    const box = this.boxes.get(recipient)!;
+    row.state = "gone";
+    this.rows--;
+    this.bytes -= bytesOf(row.entry);
+    box.rows.delete(messageId);
+    if (box.rows.size === 0) this.boxes.delete(recipient);
+  }
+
+  private page(recipient: MailboxKey, page: PageRequest, bytesMax: number | null): Filled | Fault {
+    const after = parseCursor(page.after);
+    if (isFault(after)) return after;
+    const rows = [...(this.boxes.get(recipient)?.rows.values() ?? [])];
+    const left = rows.filter((row) => row.arrival > after && isActive(row, page.nowMs));
+    return fill(left, page, { bytesMax, cursorOf: (row) => row.arrival, after });
+  }
 }
 
-function bodyBytes(body: Body | undefined): number {
-  return (body?.envelope?.length ?? 0) + (body?.preview?.length ?? 0);
+function newBox(): Box {
+  return { usage: { entries: 0, bytes: 0 }, labels: new Map(), groups: new Map(), rows: new Map() };
 }
 
-/** What the book keeps of an entry. */
-export function rowOf(entry: MailboxEntry) {
-  const { recipient, messageId, chunk, expiresAtMs, keptUntilMs, onExpiry, envelope, headerPreview } = entry;
-  const previewBytes = headerPreview?.length ?? null;
-  return {
-    recipient,
-    messageId,
-    chunk,
-    expiresAtMs,
-    keptUntilMs,
-    onExpiry,
-    envelopeBytes: envelope.length,
-    previewBytes,
-  };
+function isActive(row: Row, nowMs: number): boolean {
+  return row.state === "active" && row.entry.expiresAtMs > nowMs;
+}
+
+function duplicateOf(box: Box, { messageId }: MailboxEntry): StoreOutcome | null {
+  const row = box.rows.get(messageId);
+  const isKnown = row?.state === "active" || row?.state === "acked";
+  return isKnown ? { kind: "duplicate", expiresAtMs: row.entry.expiresAtMs } : null;
+}
+
+function conflictOf(box: Box, { chunk }: MailboxEntry): StoreOutcome | null {
+  const group = chunk === null ? undefined : box.groups.get(chunk.groupId);
+  if (chunk === null || group === undefined) return null;
+  const [first] = group.values();
+  const isConflict = group.has(chunk.sequence) || first!.entry.chunk!.total !== chunk.total;
+  return isConflict ? { kind: "chunk_conflict" } : null;
+}
+
+type Filled = { readonly rows: Row[]; readonly next: string | null };
+type Filling = {
+  readonly bytesMax: number | null;
+  readonly cursorOf: (row: Row) => number;
+  readonly after: number;
+};
+
+/** As many of the rows as a page takes. */
+function fill(rows: readonly Row[], { entriesMax }: PageRequest, { bytesMax, cursorOf, after }: Filling): Filled {
+  const page = new PageFill(entriesMax, bytesMax);
+  const end = rows.findIndex(({ entry }) => !page.accepts(entry.envelope.length));
+  if (end < 0) return { rows: [...rows], next: null };
+  const last = rows[end - 1];
+  return { rows: rows.slice(0, end), next: encodeCursor(last === undefined ? after : cursorOf(last)) };
+}
+
+function sequence(row: Row): number {
+  return row.entry.chunk?.sequence ?? 0;
+}
+
+function bytesOf(entry: MailboxEntry): number {
+  return entry.envelope.length + (entry.headerPreview?.length ?? 0);
+}
+
+function copyOf(entry: MailboxEntry): MailboxEntry {
+  const headerPreview = entry.headerPreview?.slice() ?? null;
+  return { ...entry, labels: [...entry.labels], headerPreview, envelope: entry.envelope.slice() };
+}
+
+function messageOf({ entry }: Row): HeldMessage {
+  const { messageId, chunk, expiresAtMs, envelope } = entry;
+  return { messageId, chunk, expiresAtMs, envelope: envelope.slice() };
 }

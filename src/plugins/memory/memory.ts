@@ -1,9 +1,11 @@
 /**
- * The memory driver: every capability of the contract, exact and bounded, and gone with the process.
- * For development, tests, and operators who prefer losing messages to writing them on a disk.
+ * The memory driver: every capability of the contract, exact and bounded, and gone with the process. For
+ * development, tests, and operators who prefer losing messages to writing them on a disk. It is also the
+ * example for authors of plugins: the contract in maps, with nothing in it for speed.
  */
 import { z } from "zod";
 import {
+  type Mailbox,
   type Receipts,
   type Replay,
   type StoragePlugin,
@@ -14,7 +16,7 @@ import {
 import { openLedger } from "../embedded.ts";
 import { checkReceipt, checkText, parseWith } from "../options.ts";
 import { ExpiringMap } from "./expiring.ts";
-import { openMemoryMailbox } from "./mailbox.ts";
+import { MemoryMailbox } from "./mailbox.ts";
 import { openMemoryTable } from "./table.ts";
 
 const optionsSchema = z.strictObject({
@@ -23,7 +25,7 @@ const optionsSchema = z.strictObject({
     .min(1)
     .max(100_000_000)
     .default(1_000_000)
-    .describe("Message ids that are held, remembered or kept at a time; about 110 bytes each"),
+    .describe("Message ids that are held, remembered or kept at a time; about 1 KiB each, envelopes not counted"),
   mailbox_bytes_max: z
     .int()
     .min(1)
@@ -51,18 +53,21 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
   let open = true;
   const table = openMemoryTable({ bytesMax: options.ledger_bytes_max });
   const ledger = await openLedger(table, options.block_time_ms, environment);
-  const checked = <T extends object>(capability: T) => closing(capability, () => open);
+  const checkOpen = () => {
+    if (!open) throw new StoreError("closed", "the store is closed");
+  };
+  const limits = { rowsMax: options.message_ids_max, bytesMax: options.mailbox_bytes_max };
   return {
     plugin: "memory",
     durability: "volatile",
     capabilities: {
-      mailbox: checked(openMemoryMailbox({ rowsMax: options.message_ids_max, bytesMax: options.mailbox_bytes_max })),
-      replay: checked(openMemoryReplay(options.records_max)),
-      receipts: checked(openMemoryReceipts(options.records_max)),
+      mailbox: mailboxOf(new MemoryMailbox(limits), checkOpen),
+      replay: openReplay(new ExpiringMap(options.records_max), checkOpen),
+      receipts: openReceipts(new ExpiringMap(options.records_max), checkOpen),
       ledger,
     },
     async probe() {
-      if (!open) throw new StoreError("closed", "the store is closed");
+      checkOpen();
     },
     async close() {
       open = false;
@@ -72,48 +77,50 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
   };
 }
 
-/** The same operations, which throw `closed` once the store is. */
-function closing<T extends object>(capability: T, isOpen: () => boolean): T {
-  const guarded = new WeakMap<object, unknown>();
-  return new Proxy(capability, {
-    get(target, name, receiver) {
-      const operation = Reflect.get(target, name, receiver);
-      if (typeof operation !== "function") return operation;
-      const known = guarded.get(operation);
-      if (known !== undefined) return known;
-      const made = async (...input: unknown[]) => {
-        if (!isOpen()) throw new StoreError("closed", "the store is closed");
-        return operation.apply(target, input);
-      };
-      guarded.set(operation, made);
-      return made;
-    },
-  });
+/** The operations of a synchronous capability, asynchronous as the contract wants them, until the store is closed. */
+function mailboxOf(box: MemoryMailbox, checkOpen: () => void): Mailbox {
+  const run = async <T>(operation: () => T): Promise<T> => {
+    checkOpen();
+    return operation();
+  };
+  return {
+    store: (entry, quota) => run(() => box.store(entry, quota)),
+    list: (recipient, page) => run(() => box.list(recipient, page)),
+    summary: (recipient, page) => run(() => box.summary(recipient, page)),
+    read: (recipient, messageIds, nowMs) => run(() => box.read(recipient, messageIds, nowMs)),
+    group: (recipient, groupId, page) => run(() => box.group(recipient, groupId, page)),
+    message: (recipient, messageId, nowMs) => run(() => box.message(recipient, messageId, nowMs)),
+    remove: (recipient, messageIds, nowMs) => run(() => box.remove(recipient, messageIds, nowMs)),
+    expire: (nowMs, limit) => run(() => box.expire(nowMs, limit)),
+    stats: (nowMs) => run(() => box.stats(nowMs)),
+  };
 }
 
-function openMemoryReplay(recordsMax: number): Replay {
-  const claims = new ExpiringMap<true>(recordsMax);
+function openReplay(claims: ExpiringMap<true>, checkOpen: () => void): Replay {
   return {
     async claim(tag, untilMs, nowMs) {
+      checkOpen();
       checkText("tag", tag);
       if (claims.get(tag, nowMs) !== null) return false;
       claims.set(tag, true, untilMs);
       return true;
     },
     async expire(nowMs, limit) {
+      checkOpen();
       return claims.expire(nowMs, limit);
     },
   };
 }
 
-function openMemoryReceipts(recordsMax: number): Receipts {
-  const receipts = new ExpiringMap<Uint8Array>(recordsMax);
+function openReceipts(receipts: ExpiringMap<Uint8Array>, checkOpen: () => void): Receipts {
   return {
     async put(key, value, untilMs) {
+      checkOpen();
       checkReceipt(key, value);
       receipts.set(key, value.slice(), untilMs);
     },
     async putIfAbsent(key, value, untilMs, nowMs) {
+      checkOpen();
       checkReceipt(key, value);
       const standing = receipts.get(key, nowMs);
       if (standing !== null) return standing.slice();
@@ -121,12 +128,15 @@ function openMemoryReceipts(recordsMax: number): Receipts {
       return null;
     },
     async get(key, nowMs) {
+      checkOpen();
       return receipts.get(key, nowMs)?.slice() ?? null;
     },
     async remove(key) {
+      checkOpen();
       receipts.remove(key);
     },
     async expire(nowMs, limit) {
+      checkOpen();
       return receipts.expire(nowMs, limit);
     },
   };

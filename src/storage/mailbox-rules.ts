@@ -1,0 +1,71 @@
+/**
+ * What every mailbox driver decides in the same way: which entries are acceptable, when a page is full,
+ * what a cursor means, and how arrival numbers grow.
+ */
+import { type Fault, fault } from "../core/fault.ts";
+import type { Cursor, MailboxEntry } from "./contract.ts";
+import { decodeCursor } from "./keys.ts";
+
+export const previewBytesMax = 4_096;
+export const labelsMax = 4;
+const labelForm = /^[A-Za-z0-9_:-]{1,48}$/;
+const chunksMax = 2 ** 32 - 1;
+
+/** Throws for an entry that breaks the contract: a mistake of the caller, not a refusal. */
+export function checkEntry(entry: MailboxEntry): void {
+  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
+  for (const ms of [storedAtMs, expiresAtMs, keptUntilMs]) {
+    if (!Number.isSafeInteger(ms) || ms < 0) throw new RangeError("times of an entry are whole milliseconds");
+  }
+  if (expiresAtMs <= storedAtMs) throw new RangeError("the entry has expired before it is stored");
+  if ((headerPreview?.length ?? 0) > previewBytesMax) throw new RangeError("a header preview has at most 4,096 bytes");
+  checkLabels(entry.labels);
+  if (chunk === null) return;
+  const { sequence, total } = chunk;
+  const isChunk = Number.isInteger(sequence) && Number.isInteger(total) && sequence >= 0 && sequence < total;
+  if (!isChunk || total >= chunksMax) throw new RangeError("a chunk's sequence lies below its total");
+}
+
+function checkLabels(labels: readonly string[]): void {
+  const isEach = labels.every((label) => labelForm.test(label));
+  if (!isEach || labels.length > labelsMax || new Set(labels).size !== labels.length) {
+    throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
+  }
+}
+
+/** Decides which entries belong to a page. `bytesMax` null does not limit bytes. */
+export class PageFill {
+  private entries = 0;
+  private bytes = 0;
+
+  constructor(
+    private readonly entriesMax: number,
+    private readonly bytesMax: number | null,
+  ) {}
+
+  accepts(bytes: number): boolean {
+    if (this.entries >= this.entriesMax) return false;
+    if (this.entries > 0 && this.bytesMax !== null && this.bytes + bytes > this.bytesMax) return false;
+    this.entries++;
+    this.bytes += bytes;
+    return true;
+  }
+}
+
+/** The position behind which a page begins; 0 for the beginning. */
+export function parseCursor(cursor: Cursor | null): number | Fault {
+  const position = cursor === null ? 0 : decodeCursor(cursor);
+  return position ?? fault("invalid_request", "the cursor is not one that this node gave out");
+}
+
+const arrivalsPerMs = 1024;
+const arrivalClockMax = 2 ** 42;
+
+/**
+ * The number of the next arrival. Numbers grow with every entry and follow the clock, so that a cursor is
+ * still valid after a restart and does not tell a recipient how much traffic the others have. They stay
+ * below 2^53 until after the year 2100.
+ */
+export function nextArrival(last: number, storedAtMs: number): number {
+  return Math.max(last + 1, Math.min(storedAtMs, arrivalClockMax) * arrivalsPerMs);
+}
