@@ -10,6 +10,7 @@ import { registerDevCommand } from "./dev.ts";
 import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
 import { registerHealthCommand } from "./health.ts";
+import { registerInitCommand } from "./init.ts";
 import { registerKeyCommand } from "./key.ts";
 import { registerListenCommand } from "./listen.ts";
 import { asksForJson, endingOf } from "./outcome.ts";
@@ -42,6 +43,7 @@ function createProgram(json: boolean): Command {
   registerQueryCommand(program);
   registerPurgeCommand(program);
   registerKeyCommand(program);
+  registerInitCommand(program);
   registerServeCommand(program);
   registerDevCommand(program);
   registerConfigCommand(program);

@@ -84,7 +84,7 @@ describe("configuration", () => {
       '[directory]\nenabled = true\nstore = "four"\nledger = "three"\n[relay]\nenabled = true\nstore = 5\n[cache]\nenabled = 1\n';
     writeFileSync(join(cwd, "bad.toml"), text);
     const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
-    const told = [...stderr.matchAll(/^ {2}(\S+): /gm)].map((m) => m[1] as string);
+    const told = [...stderr.matchAll(/^ {2}(?:line \d+, column \d+: )?(\S+): /gm)].map((m) => m[1] as string);
     expect([code, told.sort()]).toEqual([
       1,
       [
@@ -112,6 +112,21 @@ describe("configuration", () => {
     const { code, stderr } = await run(["serve", "--config", "none.toml"], { cwd });
     expect([code, stderr.trim()]).toEqual([1, "none.toml: there is no such file"]);
   });
+});
+
+test("init writes what serve runs, and replaces nothing", async () => {
+  const folder = join(cwd, "init");
+  mkdirSync(folder);
+  const port = freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const flags = ["init", "--yes", "--no-proxy", "--url", url, "--listen", `127.0.0.1:${port}`, "--data", folder];
+  expect((await run(flags, { cwd: folder })).code).toBe(0);
+  expect((await run(["doctor", "--config", "waypost.toml"], { cwd: folder })).stdout).not.toContain("FAIL");
+  const node = await startNode(["serve"], { cwd: folder, url });
+  expect((await run(["health", url], { cwd: folder })).code).toBe(0);
+  expect(await node.kill("SIGTERM")).toBe(0);
+  const again = await run(flags, { cwd: folder });
+  expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("already exists")]);
 });
 
 test("a second process on the same address or the same data is refused in one line", async () => {

@@ -1,0 +1,184 @@
+/**
+ * `waypost init`: from the executable on an empty server to a configuration that runs. Asks for what it
+ * needs, or takes it from flags, and writes the configuration, the signing key, a unit for systemd and a
+ * configuration of a proxy. No existing file is replaced.
+ */
+import { chmod } from "node:fs/promises";
+import { resolve } from "node:path";
+import { createInterface } from "node:readline/promises";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
+import { parseConfig } from "../config/config.ts";
+import { isPublicEndpoint } from "../config/schema.ts";
+import { createDurably } from "./files/files.ts";
+import { proxyFile, unitFile } from "./init-files.ts";
+import { createReport } from "./report.ts";
+
+const nodeNames = ["directory", "relay", "cache"] as const;
+type NodeName = (typeof nodeNames)[number];
+
+export type InitAnswers = {
+  /** The URL by which others reach the nodes. */
+  readonly url: string;
+  readonly nodes: readonly NodeName[];
+  /** The Directory that a Relay or a Cache asks when this process is none. */
+  readonly directory: string | null;
+  /** Folder of the data, absolute. */
+  readonly data: string;
+  /** Whether a proxy on this machine ends TLS. */
+  readonly proxy: boolean;
+  readonly listen: string;
+};
+
+type InitFlags = {
+  readonly out: string;
+  readonly url?: string;
+  readonly nodes?: string;
+  readonly directory?: string;
+  readonly data?: string;
+  readonly listen?: string;
+  readonly proxy: boolean;
+  readonly yes?: boolean;
+  readonly json?: boolean;
+};
+
+export function registerInitCommand(program: Command): void {
+  program
+    .command("init")
+    .description("write a configuration, a signing key, a systemd unit and a proxy file")
+    .option("-o, --out <folder>", "where the files are written", ".")
+    .option("--url <url>", "URL by which others reach the nodes, such as https://waypost.example.org")
+    .option("--nodes <list>", "which nodes to run, such as directory,relay,cache")
+    .option("--directory <url>", "the Directory to ask, when this process is none")
+    .option("--data <folder>", "where data lie")
+    .option("--listen <address>", "address to listen on")
+    .option("--no-proxy", "no proxy stands in front of the nodes")
+    .option("-y, --yes", "ask nothing: take the flags, and defaults for the rest")
+    .option("--json", "print the result as JSON")
+    .action(async (flags: InitFlags) => {
+      const answers = checkAnswers(flags.yes === true ? answersOf(flags) : await askAnswers(flags));
+      const folder = resolve(flags.out);
+      const files = await writeFiles(answers, folder);
+      const text = `${files.map((file) => `wrote ${file}`).join("\n")}\n\n${nextSteps(answers, folder)}`;
+      createReport(flags.json === true).result({ files, url: answers.url, nodes: answers.nodes }, text);
+    });
+}
+
+// ----------------------------------------------------------------------------------------------- answers
+
+const defaults = { nodes: nodeNames.join(","), data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
+
+type RawAnswers = Omit<InitAnswers, "nodes"> & { readonly nodes: string };
+
+function answersOf(flags: InitFlags): RawAnswers {
+  if (flags.url === undefined) throw failed("--url is missing: the URL by which others reach the nodes");
+  return {
+    url: flags.url,
+    nodes: flags.nodes ?? defaults.nodes,
+    directory: flags.directory ?? null,
+    data: resolve(flags.data ?? defaults.data),
+    proxy: flags.proxy,
+    listen: flags.listen ?? defaults.listen,
+  };
+}
+
+async function askAnswers(flags: InitFlags): Promise<RawAnswers> {
+  if (!process.stdin.isTTY) throw failed("standard input is not a terminal: give the flags and --yes");
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const ask = async (question: string, preset: string | undefined, standard: string): Promise<string> => {
+    if (preset !== undefined) return preset;
+    const answer = (await terminal.question(`${question}${standard === "" ? "" : ` [${standard}]`}: `)).trim();
+    return answer === "" ? standard : answer;
+  };
+  try {
+    const url = await ask("URL by which others reach the nodes (https://…)", flags.url, "");
+    const nodes = await ask("Which nodes: directory, relay, cache", flags.nodes, defaults.nodes);
+    const needsDirectory = !parseNodes(nodes).includes("directory");
+    const directory = needsDirectory ? await ask("URL of the Directory to ask", flags.directory, "") : null;
+    const data = await ask("Folder of the data", flags.data, defaults.data);
+    const listen = await ask("Address to listen on", flags.listen, defaults.listen);
+    const proxy = flags.proxy && (await ask("Does a proxy on this machine end TLS? (yes/no)", undefined, "yes"));
+    return { url, nodes, directory, data: resolve(data), listen, proxy: proxy === "yes" || proxy === "y" };
+  } finally {
+    terminal.close();
+  }
+}
+
+function parseNodes(text: string): NodeName[] {
+  const names = text.split(",").map((name) => name.trim().toLowerCase());
+  const unknown = names.find((name) => !nodeNames.some((one) => one === name));
+  if (unknown !== undefined) throw failed(`--nodes: ${unknown || "(nothing)"} is not directory, relay or cache`);
+  return nodeNames.filter((name) => names.includes(name));
+}
+
+function checkAnswers(raw: RawAnswers): InitAnswers {
+  const url = raw.url.replace(/\/+$/, "");
+  if (!isPublicEndpoint(url)) throw failed(`--url: ${raw.url} is not an http or https URL`);
+  const nodes = parseNodes(raw.nodes);
+  const directory = raw.directory?.replace(/\/+$/, "") ?? null;
+  if (!nodes.includes("directory") && (directory === null || !isPublicEndpoint(directory)))
+    throw failed("--directory is missing: a Relay or a Cache without a Directory asks one by its URL");
+  return { ...raw, url, nodes, directory };
+}
+
+// ------------------------------------------------------------------------------------------------- files
+
+async function writeFiles(answers: InitAnswers, folder: string): Promise<string[]> {
+  const keyFile = `${folder}/signing.key`;
+  const text = renderConfiguration(answers, keyFile);
+  const checked = parseConfig(text);
+  if (!checked.ok) {
+    const problems = checked.problems.map(({ setting, message }) => `${setting}: ${message}`);
+    throw failed(problems.join("\n"));
+  }
+  const files: [name: string, text: string][] = [
+    ["waypost.toml", text],
+    ["waypost.service", unitFile({ config: `${folder}/waypost.toml`, data: answers.data })],
+  ];
+  if (answers.nodes.includes("cache")) files.push(["signing.key", `${ed25519.utils.randomSecretKey().toHex()}\n`]);
+  if (answers.proxy) files.push(["Caddyfile", proxyFile(new URL(answers.url).host, answers.listen)]);
+  const written: string[] = [];
+  for (const [name, content] of files) {
+    const path = `${folder}/${name}`;
+    if (!(await createDurably(path, content))) throw failed(`${path} already exists; nothing after it was written`);
+    // Only the key is a secret; the service reads the rest as another user.
+    if (name !== "signing.key") await chmod(path, 0o644);
+    written.push(path);
+  }
+  return written;
+}
+
+/** The configuration file that the answers lead to. */
+export function renderConfiguration(answers: InitAnswers, keyFile: string): string {
+  const { url, nodes, directory, data, listen, proxy } = answers;
+  const runs = (node: NodeName): boolean => nodes.includes(node);
+  const quoted = (text: string): string => JSON.stringify(text);
+  const recipients = runs("directory") ? [] : [`recipients = ${quoted(directory ?? "")}`];
+  const endpoints = [`public_endpoints = [${quoted(url)}]`];
+  const name = new URL(url).hostname;
+  const sections: [name: string, lines: readonly string[]][] = [
+    ["server", [`listen = [${quoted(listen)}]`, ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : [])]],
+    ["stores.main", ['plugin = "lmdb"', `path = ${quoted(`${data}/store`)}`]],
+  ];
+  if (runs("directory")) sections.push(["directory", ["enabled = true"]]);
+  if (runs("relay"))
+    sections.push(["relay", ["enabled = true", `public_id = ${quoted(name)}`, ...endpoints, ...recipients]]);
+  if (runs("cache"))
+    sections.push(["cache", ["enabled = true", ...endpoints, ...recipients, `signing_key_file = ${quoted(keyFile)}`]]);
+  const body = sections.map(([section, lines]) => [`[${section}]`, ...lines, ""].join("\n")).join("\n");
+  return `# Every other setting has its default: waypost config show, waypost config reference.\n\n${body}`;
+}
+
+function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: string): string {
+  return [
+    "Next, as root:",
+    "  cp waypost /usr/local/bin/waypost      # the executable",
+    `  useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`,
+    ...(nodes.includes("cache") ? [`  chown waypost: ${folder}/signing.key`] : []),
+    `  waypost doctor --config ${folder}/waypost.toml`,
+    `  cp ${folder}/waypost.service /etc/systemd/system/ && systemctl enable --now waypost`,
+    ...(proxy ? [`  cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`] : []),
+    `  waypost health ${url} --wait 60s`,
+  ].join("\n");
+}
