@@ -2,13 +2,14 @@
  * A program on the SDK, told part by part in docs/client.md. With the nodes of `bun run start` running:
  * `bun examples/client.ts`, or with another address in WAYPOST_URL.
  */
+
 import {
   type Client,
   cachesOf,
   changeAsOwner,
   connect,
   firstDocument,
-  listeningPosts,
+  liveEndpoints,
   lookUp,
   recipientOf,
   register,
@@ -20,8 +21,8 @@ import { waitingDefault } from "waypost/client/confirm";
 import { ClientError } from "waypost/client/http";
 import { createIdentity, type Identity } from "waypost/client/keys";
 import { listenLive } from "waypost/client/live";
-import { acknowledge, isComplete, listParcels, openEnvelope, readParcel } from "waypost/client/retrieve";
-import { bytesSource } from "waypost/client/source";
+import { acknowledge, isComplete, listPending, openEnvelope, readMessage } from "waypost/client/retrieve";
+import { bytesSource } from "waypost/client/send";
 
 const url = process.env["WAYPOST_URL"] ?? "http://127.0.0.1:7400";
 const client = connect({ directoryUrl: url, relayUrl: url });
@@ -55,13 +56,13 @@ console.log(`sent ${sent.messageIds.join(", ")}: ${sent.last?.code}`);
 // Receiving in memory. What can't be opened throws, and stays in the Cache for a look at it.
 const caches = await cachesOf(client, bob, "");
 const recipient = recipientOf(client, bob);
-const { parcels, unreachable } = await listParcels(caches);
+const { pending, unreachable } = await listPending(caches);
 for (const { endpoint, error } of unreachable) console.error(`${endpoint}: ${error.code}`);
-for (const parcel of parcels.filter(isComplete)) {
-  const { file, data, from } = await readParcel(parcel, recipient);
+for (const message of pending.filter(isComplete)) {
+  const { file, data, from } = await readMessage(message, recipient);
   console.log(`received ${file.name}: ${new TextDecoder().decode(data)} (${from?.verified ? from.did : "unsigned"})`);
   // Keep `data` before this: an acknowledged message is gone.
-  for (const { endpoint, error } of await acknowledge([parcel])) console.error(`${endpoint}: ${error.code}`);
+  for (const { endpoint, error } of await acknowledge([message])) console.error(`${endpoint}: ${error.code}`);
 }
 
 // Being told: a stream of the Cache says that something is there, and what is there is read as above.
@@ -73,17 +74,17 @@ await told.promise;
 console.log("told of news");
 news.abort();
 await streaming;
-await acknowledge((await listParcels(caches)).parcels);
+await acknowledge((await listPending(caches)).pending);
 
 // Live: envelopes come as they are sent. `true` acknowledges one, so keep it first.
 const live = new AbortController();
-const [post] = await listeningPosts(client, bob, "desk");
+const [post] = await liveEndpoints(client, bob, "desk");
 if (post === undefined) throw new Error("bob listens nowhere");
 await listenLive(
   post,
   {
     onReady: () => void send(client, bob.did, text("Live."), { sender }).catch(fail),
-    onPiece: async ({ envelope }) => {
+    onEnvelope: async ({ envelope }) => {
       const { opened } = await openEnvelope(envelope, recipient);
       console.log(`live ${opened.file.name}: ${new TextDecoder().decode(opened.data)}`);
       setTimeout(() => live.abort(), 100);

@@ -10,9 +10,10 @@ import { failed } from "../app/failure.ts";
 import { type Client, connect, lookUp } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/confirm.ts";
 import { timeoutMsDefault } from "../client/http.ts";
-import { defaultKeysFolder, type Identity, listIdentities, loadIdentity } from "../client/keys.ts";
+import type { Identity } from "../client/keys.ts";
 import type { Did } from "../core/codec/did.ts";
 import { parseUrl, parseWait } from "./arguments.ts";
+import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/key-files.ts";
 import { createReport, type Report } from "./report.ts";
 
 const urlDefault = "http://127.0.0.1:7400";

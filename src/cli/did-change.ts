@@ -9,7 +9,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { renderAgreementKey, type Signer } from "../client/change.ts";
 import { activeDocument, type Changed, change, changeAsOwner } from "../client/client.ts";
-import { forgetIdentity, heldSeed, type Identity, rootSignerId, saveIdentity, signingSeed } from "../client/keys.ts";
+import { heldSeed, type Identity, rootSignerId, signingSeed } from "../client/keys.ts";
 import { parseAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
@@ -28,6 +28,7 @@ import {
   type WaitFlags,
   waitingOf,
 } from "./connection.ts";
+import { forgetIdentity, saveIdentity } from "./files/key-files.ts";
 
 export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
 

@@ -7,7 +7,8 @@
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import type { Submission } from "../client/directory.ts";
-import { isRecord, jsonBody } from "../client/http.ts";
+import { jsonBody } from "../client/http.ts";
+import { isRecord } from "../client/shape.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { parseDidUrl } from "../core/codec/did.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";

@@ -5,11 +5,10 @@
  */
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import type { OwnerUpdate } from "../client/change.ts";
+import type { DeliveryPolicyMembers, OwnerUpdate, PersonaPolicyMembers } from "../client/change.ts";
 import { changeAsOwner } from "../client/client.ts";
 import { orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
-import type { DeliveryPolicyMembers, PersonaPolicyMembers } from "../core/schema/directory.ts";
 import { parseAmount, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,

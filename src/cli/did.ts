@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { firstDocument, register, settleRegistration } from "../client/client.ts";
 import { ClientError, orNull } from "../client/http.ts";
-import { createIdentity, type Identity, listIdentities, loadIdentity, saveNewIdentity } from "../client/keys.ts";
+import { createIdentity, type Identity } from "../client/keys.ts";
 import { isDid } from "../core/codec/did.ts";
 import {
   addConnectionFlags,
@@ -23,6 +23,7 @@ import {
 import { registerChangeCommands } from "./did-change.ts";
 import { registerExternalCommands } from "./did-external.ts";
 import { registerPolicyCommand } from "./did-policy.ts";
+import { listIdentities, loadIdentity, saveNewIdentity } from "./files/key-files.ts";
 import { printable } from "./report.ts";
 
 export function registerDidCommand(program: Command): void {

@@ -4,10 +4,11 @@
  * Source: docs/ledger.md 3.2 and 3.3, decisions section 6.
  */
 
-import { type Identity, stateFolder } from "../client/keys.ts";
-import type { Received } from "../client/retrieve.ts";
+import type { Identity } from "../client/keys.ts";
 import type { Session } from "./connection.ts";
-import { type Inbox, openInbox, type Round, type Trouble } from "./files/inbox.ts";
+import { type Inbox, openInbox, type Problem, type Round } from "./files/inbox.ts";
+import { stateFolder } from "./files/key-files.ts";
+import type { Received } from "./files/store-message.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
 
 export type InboxPlace = { readonly folder: string; readonly device: string };
@@ -50,7 +51,7 @@ export function renderRound(round: Round): Record<string, unknown> {
 export function describeRound(round: Round): string[] {
   return [
     ...round.received.map((one) => `${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`),
-    ...round.incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} pieces so far`),
+    ...round.incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
     ...[...round.failed, ...round.unreachable].map(({ what, message, code }) =>
       printable(`${what}: ${message} (${code})`),
     ),
@@ -64,13 +65,13 @@ function describeSender({ from }: Received): string {
 }
 
 /**
- * Tells of rounds as they come: what was received, and each trouble once. With `--json` one line for each
+ * Tells of rounds as they come: what was received, and each problem once. With `--json` one line for each
  * round that brought something.
  */
-export function createTeller(session: Session): (round: Round) => void {
+export function createRoundReporter(session: Session): (round: Round) => void {
   const told = new Set<string>();
   return (round) => {
-    const isNew = ({ what, code }: Trouble) => !told.has(`${what} ${code}`);
+    const isNew = ({ what, code }: Problem) => !told.has(`${what} ${code}`);
     const shown: Round = {
       ...round,
       incomplete: [],

@@ -5,9 +5,9 @@
  */
 import type { Command } from "commander";
 import type { Reader } from "../client/cache.ts";
-import { listeningPosts } from "../client/client.ts";
+import { liveEndpoints } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
-import { type LiveEars, listenLive } from "../client/live.ts";
+import { type LiveEvents, listenLive } from "../client/live.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
@@ -17,7 +17,7 @@ import {
   type Session,
 } from "./connection.ts";
 import type { Inbox } from "./files/inbox.ts";
-import { createTeller, pause, untilInterrupted, withInbox } from "./inbox.ts";
+import { createRoundReporter, pause, untilInterrupted, withInbox } from "./inbox.ts";
 
 type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };
 
@@ -32,7 +32,7 @@ export function registerListenCommand(program: Command): void {
   addIdentityFlag(addConnectionFlags(command)).action((flags: ListenFlags) =>
     runSession(flags, async (session) => {
       const identity = await chooseIdentity(session, flags.as);
-      const posts = await listeningPosts(session.client, identity, flags.device);
+      const posts = await liveEndpoints(session.client, identity, flags.device);
       const work = (inbox: Inbox) => listen(session, inbox, posts);
       // Caches are read for all devices: the name is only that of the live session.
       await withInbox(session, identity, { place: { folder: flags.out, device: "" }, work });
@@ -48,21 +48,21 @@ async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]):
     const post = posts[turn % posts.length] as Reader;
     let admitted = false;
     const rounds = createRounds(session, inbox);
-    const ears: LiveEars = {
+    const events: LiveEvents = {
       onReady: () => {
         admitted = true;
         failures = 0;
         session.report.note(`listening at ${post.at.url}`);
         rounds.request("everywhere");
       },
-      onPiece: async (piece) => {
-        const kept = await inbox.keep(piece);
+      onEnvelope: async (chunk) => {
+        const kept = await inbox.keep(chunk);
         if (kept) rounds.request("here");
         return kept;
       },
     };
     try {
-      await listenLive(post, ears, signal);
+      await listenLive(post, events, signal);
     } catch (error) {
       if (!(error instanceof ClientError) || (error.kind === "refused" && !admitted && turn < posts.length))
         throw error;
@@ -78,7 +78,7 @@ type Where = "here" | "everywhere";
 
 /** Rounds one after the other; requests that come during one are answered by one more. */
 function createRounds(session: Session, inbox: Inbox) {
-  const tell = createTeller(session);
+  const tell = createRoundReporter(session);
   let wanted: Where | null = null;
   let running: Promise<void> | null = null;
   const run = async () => {

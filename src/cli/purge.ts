@@ -6,7 +6,7 @@
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { cachesOf } from "../client/client.ts";
-import { acknowledge, listParcels, type Parcel } from "../client/retrieve.ts";
+import { acknowledge, listPending, type PendingMessage } from "../client/retrieve.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
@@ -42,10 +42,10 @@ export function registerPurgeCommand(program: Command): void {
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined)) throw failed("say which: --id <id...> or --all");
   const identity = await chooseIdentity(session, flags.as);
-  const { parcels, unreachable } = await listParcels(await cachesOf(session.client, identity, flags.device));
+  const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
   for (const { endpoint, error } of unreachable) session.report.note(printable(`${endpoint}: ${error.message}`));
-  const chosen = flags.all === true ? parcels : parcels.filter((parcel) => names(parcel, flags.id ?? []));
-  const messageIds = chosen.flatMap((parcel) => parcel.held.map(({ messageId }) => messageId));
+  const chosen = flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
+  const messageIds = chosen.flatMap((message) => message.held.map(({ messageId }) => messageId));
   if (messageIds.length > 0) confirmed(`Remove ${countOf(messageIds.length, "message")} unread?`, flags);
   const failures = await acknowledge(chosen);
   if (failures[0] !== undefined) throw failures[0].error;
@@ -55,8 +55,8 @@ async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   );
 }
 
-/** A group is named by its own id or by that of any of its messages: pieces alone are worth nothing. */
-function names(parcel: Parcel, ids: readonly string[]): boolean {
+/** A group is named by its own id or by that of any of its messages: chunks alone are worth nothing. */
+function names(message: PendingMessage, ids: readonly string[]): boolean {
   const wanted = new Set(ids.map((id) => id.toLowerCase()));
-  return wanted.has(parcel.groupId ?? "") || parcel.held.some(({ messageId }) => wanted.has(messageId));
+  return wanted.has(message.groupId ?? "") || message.held.some(({ messageId }) => wanted.has(messageId));
 }

@@ -4,7 +4,7 @@
  */
 import type { Command } from "commander";
 import { cachesOf } from "../client/client.ts";
-import { isComplete, listParcels } from "../client/retrieve.ts";
+import { isComplete, listPending } from "../client/retrieve.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
@@ -29,28 +29,28 @@ export function registerQueryCommand(program: Command): void {
 
 async function query(session: Session, flags: QueryFlags): Promise<void> {
   const identity = await chooseIdentity(session, flags.as);
-  const { parcels, unreachable } = await listParcels(await cachesOf(session.client, identity, flags.device));
-  const waiting = parcels.map((parcel) => ({
-    message_group_id: parcel.groupId,
-    message_ids: parcel.held.map(({ messageId }) => messageId),
-    held: parcel.parts.length,
-    total: parcel.total,
-    complete: isComplete(parcel),
-    expires_at: new Date(Math.min(...parcel.parts.map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
-    caches: [...new Set(parcel.held.flatMap(({ at }) => at.map(({ reader }) => reader.at.url)))],
+  const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
+  const waiting = pending.map((message) => ({
+    message_group_id: message.groupId,
+    message_ids: message.held.map(({ messageId }) => messageId),
+    held: message.parts.length,
+    total: message.total,
+    complete: isComplete(message),
+    expires_at: new Date(Math.min(...message.parts.map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
+    caches: [...new Set(message.held.flatMap(({ at }) => at.map(({ reader }) => reader.at.url)))],
   }));
   const lines = waiting.map(
     ({ message_group_id, message_ids, held, total, expires_at }) =>
       `${message_group_id ?? message_ids[0]} ${held} of ${total}, until ${expires_at}`,
   );
-  const troubles = unreachable.map(({ endpoint, error }) => ({
+  const problems = unreachable.map(({ endpoint, error }) => ({
     what: endpoint,
     code: error.code,
     message: error.message,
   }));
-  for (const { what, message } of troubles) session.report.note(printable(`${what}: ${message}`));
+  for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
   session.report.result(
-    { ok: true, count: waiting.length, waiting, unreachable: troubles },
-    lines.join("\n") || `Nothing is waiting${troubles.length === 0 ? "" : " where an answer came"}.`,
+    { ok: true, count: waiting.length, waiting, unreachable: problems },
+    lines.join("\n") || `Nothing is waiting${problems.length === 0 ? "" : " where an answer came"}.`,
   );
 }

@@ -17,7 +17,7 @@ import {
   type Session,
 } from "./connection.ts";
 import type { Inbox } from "./files/inbox.ts";
-import { createTeller, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
+import { createRoundReporter, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
 import { countOf } from "./report.ts";
 
 type ReceiveFlags = ConnectionFlags & {
@@ -66,9 +66,9 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
 
 async function follow(session: Session, inbox: Inbox): Promise<void> {
   const signal = untilInterrupted();
-  const tell = createTeller(session);
-  const bell = createBell(signal);
-  for (const cache of inbox.caches) void ringOnNews(cache, bell.ring, signal);
+  const tell = createRoundReporter(session);
+  const bell = createSignal(signal);
+  for (const cache of inbox.caches) void signalOnNews(cache, bell.ring, signal);
   while (!signal.aborted) {
     const quiet = bell.next(followPollMs);
     try {
@@ -82,7 +82,7 @@ async function follow(session: Session, inbox: Inbox): Promise<void> {
 }
 
 /** Wakes who waits; a ring while nobody waits is lost, so `next` is called before looking. */
-function createBell(signal: AbortSignal) {
+function createSignal(signal: AbortSignal) {
   let rung = Promise.withResolvers<void>();
   signal.addEventListener("abort", () => rung.resolve());
   return {
@@ -96,7 +96,7 @@ function createBell(signal: AbortSignal) {
   };
 }
 
-async function ringOnNews(cache: CacheClient, ring: () => void, signal: AbortSignal): Promise<void> {
+async function signalOnNews(cache: CacheClient, ring: () => void, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await cache.stream(ring, signal).catch((error: unknown) => {
       if (!(error instanceof ClientError)) throw error;

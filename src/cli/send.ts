@@ -1,5 +1,5 @@
 /**
- * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in pieces when it is
+ * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in chunks when it is
  * large. An interrupted chunk set is gone on with when the same command is given again.
  * Source: docs/ledger.md 3.2, decisions sections 2 and 5.
  */
@@ -8,8 +8,7 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import { retryingDefault } from "../client/relay.ts";
-import { pieceCount, type SendPlan, type SendProgress, type Sent, type Source, sendPlan } from "../client/send.ts";
-import { fileSource } from "../client/source.ts";
+import { chunkCount, type SendPlan, type SendProgress, type Sent, type Source, sendPlan } from "../client/send.ts";
 import { parseBetween, parseCount, parseTtl } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -22,6 +21,7 @@ import {
 } from "./connection.ts";
 import { removeIfThere } from "./files/files.ts";
 import { findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
+import { fileSource } from "./files/source.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
 
 type SendFlags = ConnectionFlags & {
@@ -33,7 +33,7 @@ type SendFlags = ConnectionFlags & {
   readonly tag?: string;
   readonly hint?: "direct" | "cache";
   readonly retries: number;
-  readonly pieceBytes?: number;
+  readonly chunkBytes?: number;
 };
 
 export function registerSendCommand(program: Command): void {
@@ -48,8 +48,8 @@ export function registerSendCommand(program: Command): void {
     .addOption(
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
-    .option("--retries <number>", "further attempts for each piece", parseCount, retryingDefault.retries)
-    .option("--piece-bytes <number>", "data in one envelope", parseBetween(1, 16_777_216));
+    .option("--retries <number>", "further attempts for each chunk", parseCount, retryingDefault.retries)
+    .option("--chunk-bytes <number>", "data in one envelope", parseBetween(1, 16_777_216));
   addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
     runSession(flags, (session) => sendFile(session, flags)),
   );
@@ -66,9 +66,9 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
     tag: flags.tag ?? null,
     hint: flags.hint ?? null,
     sender,
-    ...(flags.pieceBytes === undefined ? {} : { pieceBytes: flags.pieceBytes }),
+    ...(flags.chunkBytes === undefined ? {} : { chunkBytes: flags.chunkBytes }),
   });
-  if (plan.hint !== null && pieceCount(plan) > 1) throw failed("--hint is for files of one piece");
+  if (plan.hint !== null && chunkCount(plan) > 1) throw failed("--hint is for files of one chunk");
   const sent = await sendResumably(session, plan, source, flags.retries);
   const { file } = plan;
   const code = sent.last?.code ?? "delivered";
@@ -79,7 +79,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
       file: basename(file.name),
       size_bytes: file.sizeBytes,
       sha256: file.sha256.toHex(),
-      pieces: sent.pieces,
+      chunks: sent.chunks,
       message_group_id: sent.groupId,
       message_ids: sent.messageIds,
       code,
@@ -89,7 +89,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
   );
 }
 
-/** What became of a file, by the mode in which its last piece was delivered. */
+/** What became of a file, by the mode in which its last chunk was delivered. */
 const outcomes: Readonly<Record<string, string>> = {
   direct: "was delivered to",
   forwarded: "was forwarded towards",
@@ -99,20 +99,20 @@ const outcomes: Readonly<Record<string, string>> = {
 async function sendResumably(session: Session, fresh: SendPlan, source: Source, retries: number): Promise<Sent> {
   const { report, keysFolder, client } = session;
   const folder = outboxFolder(keysFolder);
-  const chunked = pieceCount(fresh) > 1;
+  const chunked = chunkCount(fresh) > 1;
   const unfinished = chunked ? await findUnfinished(folder, fresh, Date.now()) : null;
   const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
   const from = unfinished?.delivered ?? 0;
-  if (from > 0) report.note(`going on after ${from} of ${pieceCount(plan)} pieces`);
+  if (from > 0) report.note(`going on after ${from} of ${chunkCount(plan)} chunks`);
   const name = printable(plan.file.name);
   let state = chunked ? await saveProgress(folder, plan, from) : null;
-  const onDelivered = async ({ piece, pieces }: SendProgress) => {
-    report.progress(`${name} ${renderBar(piece + 1, pieces)}`);
-    if (chunked) state = await saveProgress(folder, plan, piece + 1);
+  const onDelivered = async ({ chunk, chunks }: SendProgress) => {
+    report.progress(`${name} ${renderBar(chunk + 1, chunks)}`);
+    if (chunked) state = await saveProgress(folder, plan, chunk + 1);
   };
   const onRetry = (attempt: number, reason: string, delayMs: number) =>
     report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
-  report.progress(`${name} ${renderBar(from, pieceCount(plan))}`);
+  report.progress(`${name} ${renderBar(from, chunkCount(plan))}`);
   const sent = await sendPlan(plan, source, {
     relay: client.relay,
     retrying: { ...retryingDefault, retries, onRetry },

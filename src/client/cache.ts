@@ -7,7 +7,6 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import type { Fault } from "../core/fault.ts";
 import type { DidDocument } from "../core/ledger/document.ts";
 import {
   ackSubject,
@@ -16,22 +15,10 @@ import {
   retrievalHeaders,
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
-import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "../core/schema/messages.ts";
-import { compileShape } from "../core/schema/schema.ts";
+import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
 import type { Signer } from "./change.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
-
-const checks = {
-  messages: compileShape(messagesShape),
-  chunks: compileShape(chunksShape),
-  summary: compileShape(summaryShape),
-  state: compileShape(messageStateShape),
-  ack: compileShape(ackShape),
-};
-
-type Checked<N extends keyof typeof checks> = Exclude<ReturnType<(typeof checks)[N]>, Fault>;
-export type MessageSummary = Checked<"summary">["messages"][number];
-export type MessageState = Checked<"state">;
+import type { Shape } from "./shape.ts";
 
 /** The Cache takes at most this many ids in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -50,12 +37,7 @@ export type CacheClient = ReturnType<typeof cacheClient>;
 
 export function cacheClient(reader: Reader) {
   const { did, at, deviceId } = reader;
-  const read = <T>(
-    operation: RetrievalOperation,
-    subject: string,
-    request: Read,
-    check: (json: unknown) => T | Fault,
-  ) =>
+  const read = <T>(operation: RetrievalOperation, subject: string, request: Read, shape: Shape<T>) =>
     ask(
       at,
       {
@@ -63,20 +45,20 @@ export function cacheClient(reader: Reader) {
         path: `${request.path}${request.cursor === undefined ? "" : `?cursor=${encodeURIComponent(request.cursor)}`}`,
         headers: proofHeaders(reader, operation, subject),
       },
-      check,
+      shape,
     );
   return {
     reader,
-    messages: (cursor?: string) => read("pull", "*", { path: path`/cache/messages/${did}`, cursor }, checks.messages),
-    summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, checks.summary),
+    messages: (cursor?: string) => read("pull", "*", { path: path`/cache/messages/${did}`, cursor }, messagesShape),
+    summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, summaryShape),
     chunks: (groupId: string, cursor?: string) =>
-      read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor }, checks.chunks),
+      read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor }, chunksShape),
     message: (messageId: string) =>
       read(
         "pull_message",
         messageId,
         { path: path`/cache/message/${did}/${messageId}`, cursor: undefined },
-        checks.state,
+        messageStateShape,
       ),
     /**
      * Calls `onNews` whenever the Cache tells of an entry, the ones that are there first. Ends when the
@@ -90,7 +72,7 @@ export function cacheClient(reader: Reader) {
       ),
     /** Removes for good. At most `ackIdsMax` ids; answers those that were held. */
     ack: (messageIds: readonly string[]) =>
-      ask(at, { method: "POST", path: "/cache/ack", body: ackBody(reader, messageIds) }, checks.ack),
+      ask(at, { method: "POST", path: "/cache/ack", body: ackBody(reader, messageIds) }, ackShape),
   };
 }
 

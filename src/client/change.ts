@@ -15,7 +15,6 @@ import { encodeAuthorization, type Intent } from "../core/ledger/intent.ts";
 import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/ledger/proof-message.ts";
 import { encodeDidDocument } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
-import type { DeliveryPolicyMembers, PersonaPolicyMembers, PolicyLinks } from "../core/schema/directory.ts";
 import type { Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
 
@@ -153,6 +152,29 @@ export function signDocument(document: DidDocument, rootSeed: Uint8Array, { nonc
 }
 
 // ---------------------------------------------------------------------------- updates with header proofs
+
+type ExpirationBehavior = "DeleteOnExpiry" | "KeepHeaderPreview" | "TombstoneReference";
+export type PolicyLinks = {
+  readonly recipient_policy?: string;
+  readonly tag_policies?: readonly string[];
+  readonly persona_policies?: readonly string[];
+};
+export type DeliveryPolicyMembers = {
+  /** In blocks of the ledger. */
+  effective_ttl: number;
+  max_message_bytes: number;
+  cache_eligible: boolean;
+  replication?: number;
+  encrypted_header_preview_bytes?: number;
+  release_pricing?: { base_fee: string; per_kib_fee: string };
+  expiration_behavior?: ExpirationBehavior;
+};
+export type PersonaPolicyMembers = {
+  release_pricing?: { asset: string; amount: string };
+  /** `retain_until` in milliseconds since 1970, as decimal text. */
+  expiration_behavior?: { mode: ExpirationBehavior; retain_until?: string };
+  allowed_relays?: string[];
+};
 
 /** The updates that the operator account of the Directory makes for the DID. */
 export type OwnerUpdate =

@@ -11,6 +11,7 @@ import { isFault } from "../core/fault.ts";
 import { type DidDocument, methodKey, parseDocument, type Service } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intent.ts";
 import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/message/envelope.ts";
+import type { Accepted, NodeLimits, Registered, Resolved } from "./answers.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
 import {
   nonceDomainOf,
@@ -28,21 +29,14 @@ import {
   confirmRegistration,
   type Waiting,
 } from "./confirm.ts";
-import {
-  type Accepted,
-  type DirectoryClient,
-  directoryClient,
-  type NodeLimits,
-  type Registered,
-  type Resolved,
-} from "./directory.ts";
+import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
 import { retryingDefault } from "./relay.ts";
 import type { Recipient, Sender } from "./retrieve.ts";
 import type { FileFacts } from "./seal.ts";
 import {
-  pieceBytesDefault,
+  chunkBytesDefault,
   recipientKey,
   type SendPlan,
   type Sent,
@@ -198,10 +192,10 @@ export type SendChoices = {
   readonly ttl?: string;
   /** Public: the recipient's policies are chosen by it. */
   readonly tag?: string | null;
-  /** Only directly, or straight to a Cache; for messages of one piece. */
+  /** Only directly, or straight to a Cache; for messages of one chunk. */
   readonly hint?: "direct" | "cache" | null;
   /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient take. */
-  readonly pieceBytes?: number;
+  readonly chunkBytes?: number;
   /** Signs as this identity (`senderOf`); `null` signs nothing. */
   readonly sender: SendPlan["sender"];
 };
@@ -218,7 +212,7 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
     to,
     recipient,
     file,
-    pieceBytes: await decidePieceBytes(client, to, choices.pieceBytes),
+    chunkBytes: await decideChunkBytes(client, to, choices.chunkBytes),
     timestamp: renderTimestamp(Date.now()),
     ttl: choices.ttl ?? "24h",
     tag: choices.tag ?? null,
@@ -236,20 +230,20 @@ export async function send(client: Client, to: Did, source: Source, choices: Sen
   return sendPlan(plan, source, { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => {} });
 }
 
-/** As much as node and recipient allow, at most 1 MiB: above that a file goes out in pieces. */
-async function decidePieceBytes(client: Client, to: Did, asked = pieceBytesDefault): Promise<number> {
+/** As much as node and recipient allow, at most 1 MiB: above that a file goes out in chunks. */
+async function decideChunkBytes(client: Client, to: Did, asked = chunkBytesDefault): Promise<number> {
   const [limits, policy] = await Promise.all([
     relayLimits(client),
     orNull(client.directory.recipientPolicy(to), "policy_not_found"),
   ]);
   const allowed = [limits?.max_chunk_bytes, limits?.max_unchunked_bytes, policy?.policy.max_message_bytes];
   const sealedMax = Math.min(...allowed.filter((bytes) => bytes !== undefined));
-  const pieceBytes = Math.min(asked, sealedMax - sealedBytesMargin);
-  if (pieceBytes >= 1) return pieceBytes;
+  const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
+  if (chunkBytes >= 1) return chunkBytes;
   throw localError("too_small", `the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
 }
 
-/** The Relay's own limits. One that tells none, or can't be reached yet, gets pieces of the usual size. */
+/** The Relay's own limits. One that tells none, or can't be reached yet, gets chunks of the usual size. */
 async function relayLimits(client: Client): Promise<NodeLimits | null> {
   try {
     return await directoryClient(client.relay).limits();
@@ -269,7 +263,7 @@ export async function cachesOf(client: Client, identity: Identity, deviceId: str
 }
 
 /** Every Relay that the identity's document names and where one of its keys may listen. */
-export async function listeningPosts(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
+export async function liveEndpoints(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
   const readers = await readersFor(client, identity, { serviceType: "SvcRelayService", deviceId });
   if (readers.length > 0) return readers;
   throw localError("no_relay", "the document names no Relay that authorizes a key held here");
@@ -313,7 +307,7 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
   return {
     did: identity.did,
     secretsOf: (keyId) => agreementSecrets(identity, keyId),
-    senderOf: (envelope) => judgeSender(envelope, readDocument),
+    senderOf: (envelope) => verifySenderOf(envelope, readDocument),
   };
 }
 
@@ -334,7 +328,7 @@ export const anySize: EnvelopeLimits = {
  * A signature that does not verify is told, not refused: the sender may have replaced its key since a
  * node checked it, and a message that can't be taken would wait for ever.
  */
-async function judgeSender(
+async function verifySenderOf(
   json: Readonly<Record<string, unknown>>,
   readDocument: (did: Did) => Promise<DidDocument | null>,
 ): Promise<Sender | null> {

@@ -4,7 +4,8 @@
  * Source: interface "States and transitions", docs/ledger.md 3.1 ("Confirmation after 202").
  */
 import type { NonceDomain } from "../core/ledger/authorization.ts";
-import type { DirectoryClient, RegistrationStatus, Resolved } from "./directory.ts";
+import type { RegistrationStatus, Resolved } from "./answers.ts";
+import type { DirectoryClient } from "./directory.ts";
 import { ClientError, orNull } from "./http.ts";
 
 export type Waiting = {

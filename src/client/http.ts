@@ -4,7 +4,8 @@
  * retried here: who calls knows whether a repeat is safe.
  * Source: interface "Errors", decisions section 3, docs/ledger.md 3 ("General").
  */
-import { type Fault, isFault } from "../core/fault.ts";
+import { concatBytes } from "../core/codec/bytes.ts";
+import { isRecord, type Shape } from "./shape.ts";
 
 /** How an exchange failed. `unreadable` is an answer that breaks the interface. */
 export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "local";
@@ -114,8 +115,11 @@ export async function exchange(to: Endpoint, request: Exchange): Promise<Receive
   }
 }
 
-/** A proxy of the environment has no business between two programs on one machine. */
-function directly(url: string): BunFetchRequestInit {
+/**
+ * A proxy of the environment has no business between two programs on one machine. An option of Bun; other
+ * runtimes pass over it.
+ */
+function directly(url: string): object {
   const { hostname } = new URL(url);
   const loopback = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
   return loopback ? { proxy: false } : {};
@@ -131,7 +135,7 @@ async function readJson(response: Response): Promise<unknown> {
   }
   if (length === 0) return undefined;
   try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks)));
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(concatBytes(...chunks)));
   } catch (cause) {
     const extra = { status: response.status, cause };
     throw new ClientError(
@@ -144,13 +148,12 @@ async function readJson(response: Response): Promise<unknown> {
 }
 
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
-export async function ask<T>(to: Endpoint, request: Exchange, check: (json: unknown) => T | Fault): Promise<T> {
+export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): Promise<T> {
   const received = await exchange(to, request);
   if (received.status < 200 || received.status > 299) throw refusal(received);
-  const answer = check(received.json);
-  if (!isFault(answer)) return answer;
-  const where = answer.extra.errors?.map(({ pointer, message }) => `${pointer} ${message}`).join(", ");
-  throw new ClientError("unreadable", "unreadable", `${to.url} answered something else than agreed: ${where}`, {
+  const problem = shape(received.json, "");
+  if (problem === null) return received.json as T;
+  throw new ClientError("unreadable", "unreadable", `${to.url} answered something else than agreed: ${problem}`, {
     status: received.status,
     answer: received.json,
   });
@@ -205,10 +208,6 @@ function refusal({ status, json, retryAfterMs }: Received): ClientError {
     ...(expected === undefined ? {} : { expected }),
     ...(retryAfterMs === null ? {} : { retryAfterMs }),
   });
-}
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** The value of a read, or `null` when the node says that there is none. */

@@ -1,24 +1,12 @@
 /**
- * Identities on this machine: one file each, with the secrets that never leave it. Files have mode 0600
- * and are replaced atomically. A secret that a change is about to put in force is written down before
- * the change is submitted, so that a crash between the two loses no identity.
+ * An identity: its DID and the secrets that never leave this machine, and the text that keeps them.
  * Source: interface "Signed DID-document updates" (private keys), decisions section 1.
  */
-import { readdir, stat } from "node:fs/promises";
-import { homedir } from "node:os";
-import { join } from "node:path";
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
-import {
-  createDurably,
-  isSystemError,
-  readText,
-  removeIfThere,
-  sweepLeftovers,
-  writeDurably,
-} from "../cli/files/files.ts";
-import { encodeBase58, equalBytes } from "../core/codec/bytes.ts";
+import { decodeHex, encodeBase58, encodeHex, equalBytes } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
-import { isRecord, localError } from "./http.ts";
+import { localError } from "./http.ts";
+import { isRecord } from "./shape.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 export type HeldKey = { readonly id: string; readonly secret: Uint8Array };
@@ -38,12 +26,7 @@ export type Identity = {
 
 export const rootSignerId = "root";
 
-const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
-
-/** Where identities live unless told otherwise: `~/.waypost/keys`. */
-export function defaultKeysFolder(): string {
-  return join(homedir(), ".waypost", "keys");
-}
+export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
 /** Fresh keys under a fresh DID of 16 random bytes. Nothing is written. */
 export function createIdentity(name: string): Identity {
@@ -84,26 +67,17 @@ export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[
   return identity.agreements.filter((agreement) => agreement.id === keyId).map(({ secret }) => secret);
 }
 
-// ---------------------------------------------------------------------------------------------- files
+// ----------------------------------------------------------------------------------------------- text
 
-export function identityPath(folder: string, name: string): string {
-  if (!nameForm.test(name)) throw localError("invalid_name", `no identity can be called ${JSON.stringify(name)}`);
-  return join(folder, `${name}.json`);
-}
-
-/** Folder for what the client remembers of an identity between runs: no secrets of its keys. */
-export function stateFolder(folder: string, name: string): string {
-  return join(folder, ".state", name);
-}
-
-const render = (identity: Identity) =>
+/** The text of a key file. Everything in it is secret. */
+export const renderIdentity = (identity: Identity): string =>
   `${JSON.stringify(
     {
       version: 1,
       name: identity.name,
       did: identity.did,
-      root_seed: identity.rootSeed.toHex(),
-      next_root_seed: identity.nextRootSeed?.toHex() ?? null,
+      root_seed: encodeHex(identity.rootSeed),
+      next_root_seed: identity.nextRootSeed === null ? null : encodeHex(identity.nextRootSeed),
       methods: identity.methods.map(renderHeld),
       agreements: identity.agreements.map(renderHeld),
     },
@@ -111,37 +85,10 @@ const render = (identity: Identity) =>
     2,
   )}\n`;
 
-const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: secret.toHex() });
+const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: encodeHex(secret) });
 
-/** Writes a new identity. A name that is taken is a `local` error `name_taken`: nothing is overwritten. */
-export async function saveNewIdentity(folder: string, identity: Identity): Promise<void> {
-  if (await createDurably(identityPath(folder, identity.name), render(identity))) return;
-  throw localError("name_taken", `an identity called ${identity.name} already exists in ${folder}`);
-}
-
-export async function saveIdentity(folder: string, identity: Identity): Promise<void> {
-  await sweepLeftovers(folder, Date.now());
-  await writeDurably(identityPath(folder, identity.name), render(identity));
-}
-
-export async function forgetIdentity(folder: string, name: string): Promise<void> {
-  await removeIfThere(identityPath(folder, name));
-  await sweepLeftovers(folder, Date.now());
-}
-
-export async function loadIdentity(folder: string, name: string): Promise<Identity> {
-  const file = identityPath(folder, name);
-  const text = await readText(file);
-  if (text === null) throw localError("no_identity", `there is no identity called ${name} in ${folder}`);
-  if (process.platform !== "win32" && ((await stat(file)).mode & 0o077) !== 0) {
-    throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
-  }
-  const identity = parseIdentity(text, name);
-  if (identity === null) throw localError("keys_unreadable", `${file} is not a key file of this program`);
-  return identity;
-}
-
-function parseIdentity(text: string, name: string): Identity | null {
+/** `null` when the text is not that of an identity. */
+export function parseIdentity(text: string, name: string): Identity | null {
   const json = parseJson(text);
   if (!isRecord(json) || json["version"] !== 1 || typeof json["did"] !== "string" || !isDid(json["did"])) return null;
   const rootSeed = parseSecret(json["root_seed"]);
@@ -160,7 +107,7 @@ function parseJson(text: string): unknown {
 }
 
 function parseSecret(value: unknown): Uint8Array | null {
-  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? Uint8Array.fromHex(value) : null;
+  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
 }
 
 function parseHeld(value: unknown): HeldKey[] | null {
@@ -172,16 +119,4 @@ function parseHeld(value: unknown): HeldKey[] | null {
     held.push({ id: entry["id"], secret });
   }
   return held;
-}
-
-/** Names of the identities in a folder, sorted. */
-export async function listIdentities(folder: string): Promise<string[]> {
-  try {
-    const files = await readdir(folder);
-    const names = files.filter((file) => file.endsWith(".json")).map((file) => file.slice(0, -".json".length));
-    return names.filter((name) => nameForm.test(name)).sort();
-  } catch (error) {
-    if (isSystemError(error, "ENOENT")) return [];
-    throw error;
-  }
 }

@@ -9,19 +9,20 @@ import { isFault } from "../core/fault.ts";
 import { decodeEnvelope, type Envelope } from "../core/message/envelope.ts";
 import { prove, type Reader } from "./cache.ts";
 import { anySize } from "./client.ts";
-import { ClientError, isRecord, localError, path } from "./http.ts";
+import { ClientError, localError, path } from "./http.ts";
+import { isRecord } from "./shape.ts";
 
-export type LivePiece = {
+export type LiveEnvelope = {
   readonly messageId: string;
   readonly expiresAtMs: number;
   readonly envelope: Record<string, unknown>;
 };
 
-export type LiveEars = {
+export type LiveEvents = {
   /** The Relay has let the session in: what is sent from now on arrives here, the rest is in the Caches. */
   readonly onReady: () => void;
   /** Resolves with whether the envelope is kept; only then it is acknowledged. */
-  readonly onPiece: (piece: LivePiece) => Promise<boolean>;
+  readonly onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>;
 };
 
 /** A Relay that has gone without closing is noticed after three of these. Pings are this runtime's own. */
@@ -38,11 +39,10 @@ const refusedCodes: Readonly<Record<number, string>> = {
  * Listens until the session ends or `signal` is aborted; answers whether it had been let in. Throws
  * `refused` when the proof was, and `unreachable` when the Relay can't be reached.
  */
-export async function listenLive(reader: Reader, ears: LiveEars, signal: AbortSignal): Promise<void> {
+export async function listenLive(reader: Reader, events: LiveEvents, signal: AbortSignal): Promise<void> {
   if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");
   const url = `${reader.at.url.replace(/^http/, "ws")}${path`/ws/${reader.did}/${reader.deviceId}`}`;
   const socket = new WebSocket(url);
-  const ended = Promise.withResolvers<CloseEvent>();
   let ready = false;
   let heardMs = performance.now();
   let failure: unknown = null;
@@ -51,17 +51,17 @@ export async function listenLive(reader: Reader, ears: LiveEars, signal: AbortSi
     socket.close();
   };
   socket.addEventListener("open", () => socket.send(authFrame(reader)));
-  socket.addEventListener("close", (event) => ended.resolve(event));
+  const ended = new Promise<CloseEvent>((resolve) => socket.addEventListener("close", resolve));
   socket.addEventListener("pong", () => {
     heardMs = performance.now();
   });
   socket.addEventListener("message", ({ data }) => {
     heardMs = performance.now();
     const frame = parseFrame(data);
-    if (ready) void take(socket, frame, { reader, ears }).catch(fail);
+    if (ready) void take(socket, frame, { reader, events }).catch(fail);
     else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
       ready = true;
-      ears.onReady();
+      events.onReady();
     }
   });
   const watch = setInterval(() => {
@@ -71,7 +71,7 @@ export async function listenLive(reader: Reader, ears: LiveEars, signal: AbortSi
   const late = setTimeout(() => ready || fail(null), welcomeMs);
   const abort = () => socket.close(1000, "done");
   signal.addEventListener("abort", abort);
-  const { code, reason } = await ended.promise;
+  const { code, reason } = await ended;
   clearInterval(watch);
   clearTimeout(late);
   signal.removeEventListener("abort", abort);
@@ -108,12 +108,12 @@ function parseFrame(frame: unknown): Record<string, unknown> | null {
 async function take(
   socket: WebSocket,
   frame: Record<string, unknown> | null,
-  { reader, ears }: { readonly reader: Reader; readonly ears: LiveEars },
+  { reader, events }: { readonly reader: Reader; readonly events: LiveEvents },
 ): Promise<void> {
   const envelope = frame === null ? null : decodeEnvelope(new TextEncoder().encode(JSON.stringify(frame)), anySize);
   if (frame === null || envelope === null || isFault(envelope) || envelope.to !== reader.did) return;
-  const piece = { messageId: envelope.messageId, expiresAtMs: expiryOf(envelope), envelope: frame };
-  if (!(await ears.onPiece(piece)) || socket.readyState !== WebSocket.OPEN) return;
+  const chunk = { messageId: envelope.messageId, expiresAtMs: expiryOf(envelope), envelope: frame };
+  if (!(await events.onEnvelope(chunk)) || socket.readyState !== WebSocket.OPEN) return;
   socket.send(JSON.stringify({ type: "ack", message_id: envelope.messageId }));
 }
 

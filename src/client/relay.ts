@@ -3,7 +3,8 @@
  * so that the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2.
  */
-import { ClientError, type Endpoint, type Exchange, exchange, isRecord, path } from "./http.ts";
+import { ClientError, type Endpoint, type Exchange, exchange, path } from "./http.ts";
+import { isRecord } from "./shape.ts";
 
 /** What the Relay reports; further members are kept as they came. */
 export type DeliveryReport = {

@@ -4,19 +4,16 @@
  * stays where it is and is reported.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
-import { mkdir, open, readdir } from "node:fs/promises";
-import { join } from "node:path";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { removeIfThere, safeFileName } from "../cli/files/files.ts";
-import type { Journal } from "../cli/files/journal.ts";
-import { equalBytes } from "../core/codec/bytes.ts";
+import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { ackIdsMax, type CacheClient } from "./cache.ts";
-import { ClientError, isRecord, localError } from "./http.ts";
+import { ClientError, localError } from "./http.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
+import { isRecord } from "./shape.ts";
 
 /** One message as a summary tells, with every Cache that holds it. */
-export type Held = {
+export type HeldEnvelope = {
   readonly messageId: string;
   readonly expiresAtMs: number;
   readonly chunk: Binding["chunk"];
@@ -26,16 +23,16 @@ export type Held = {
 };
 
 /** Messages that make one file: one message, or what is held of a chunk set, by sequence number. */
-export type Parcel = {
+export type PendingMessage = {
   readonly groupId: string | null;
   readonly total: number;
-  readonly parts: readonly Held[];
+  readonly parts: readonly HeldEnvelope[];
   /** All copies of all parts, for the acknowledgement. */
-  readonly held: readonly Held[];
+  readonly held: readonly HeldEnvelope[];
 };
 
 export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
-export type Listing = { readonly parcels: readonly Parcel[]; readonly unreachable: readonly Unreachable[] };
+export type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
 
 /** More messages than this are left for the next run: memory stays bounded whatever a Cache holds. */
 const listedMax = 100_000;
@@ -44,7 +41,10 @@ const listedMax = 100_000;
  * What waits in the Caches and, with `local`, what a live session left here; oldest first. Throws when
  * no Cache at all could be asked.
  */
-export async function listParcels(caches: readonly CacheClient[], local: readonly Held[] = []): Promise<Listing> {
+export async function listPending(
+  caches: readonly CacheClient[],
+  local: readonly HeldEnvelope[] = [],
+): Promise<Listing> {
   const found = new Map(local.map((held) => [nameOf(held), held]));
   const unreachable: Unreachable[] = [];
   for (const cache of caches) {
@@ -57,11 +57,11 @@ export async function listParcels(caches: readonly CacheClient[], local: readonl
   }
   const [first] = unreachable;
   if (first !== undefined && unreachable.length === caches.length) throw first.error;
-  return { parcels: parcelsOf([...found.values()]), unreachable };
+  return { pending: groupMessages([...found.values()]), unreachable };
 }
 
 /** A Cache that tells the same again and again is left: a page must bring something new. */
-async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<void> {
+async function listAt(cache: CacheClient, found: Map<string, HeldEnvelope>): Promise<void> {
   const seen = new Set<string>();
   let cursor: string | undefined;
   do {
@@ -89,11 +89,11 @@ async function listAt(cache: CacheClient, found: Map<string, Held>): Promise<voi
  * What the same message is told from others by: its place in its file included, so that a Cache which tells
  * of another place can't have the copies of others acknowledged along with its own.
  */
-function nameOf({ messageId, chunk }: Pick<Held, "messageId" | "chunk">): string {
+function nameOf({ messageId, chunk }: Pick<HeldEnvelope, "messageId" | "chunk">): string {
   return chunk === null ? messageId : `${messageId} ${groupOf(chunk)} ${chunk.sequence} ${chunk.total}`;
 }
 
-const groupOf = (chunk: NonNullable<Held["chunk"]>): string => chunk.groupId.toLowerCase();
+const groupOf = (chunk: NonNullable<HeldEnvelope["chunk"]>): string => chunk.groupId.toLowerCase();
 
 type FlatChunk = {
   readonly message_group_id?: unknown;
@@ -107,10 +107,16 @@ export function chunkOf(message: FlatChunk): Binding["chunk"] {
   return { groupId, sequence, total };
 }
 
-function parcelsOf(held: readonly Held[]): Parcel[] {
-  const groups = Map.groupBy(held, (one) => (one.chunk === null ? one.messageId : `group ${groupOf(one.chunk)}`));
+function groupMessages(held: readonly HeldEnvelope[]): PendingMessage[] {
+  const groups = new Map<string, HeldEnvelope[]>();
+  for (const one of held) {
+    const name = one.chunk === null ? one.messageId : `group ${groupOf(one.chunk)}`;
+    const members = groups.get(name);
+    if (members === undefined) groups.set(name, [one]);
+    else members.push(one);
+  }
   return [...groups.values()].map((members) => {
-    const bySequence = new Map<number, Held>();
+    const bySequence = new Map<number, HeldEnvelope>();
     for (const one of members) {
       const sequence = one.chunk?.sequence ?? 0;
       if (!bySequence.has(sequence)) bySequence.set(sequence, one);
@@ -121,8 +127,8 @@ function parcelsOf(held: readonly Held[]): Parcel[] {
   });
 }
 
-export function isComplete(parcel: Parcel): boolean {
-  return parcel.parts.length === parcel.total;
+export function isComplete(message: PendingMessage): boolean {
+  return message.parts.length === message.total;
 }
 
 // ---------------------------------------------------------------------------------------------- receiving
@@ -137,112 +143,46 @@ export type Recipient = {
 /** `verified` is `false` when the signature does not hold, `null` when the document could not be read. */
 export type Sender = { readonly did: string; readonly verified: boolean | null };
 
-export type Received = {
-  readonly path: string;
-  readonly name: string;
-  readonly mediaType: string;
-  readonly sizeBytes: number;
-  readonly sha256: string;
-  readonly messageIds: readonly string[];
-  readonly from: Sender | null;
-};
-
-export type ReceiveOptions = {
-  readonly folder: string;
-  readonly journal: Journal;
-  /** Begins the names of temporary files: different for each recipient, none the beginning of another. */
-  readonly temporaryPrefix: string;
-  readonly onPart?: (done: number, total: number) => void;
-};
-
-/**
- * Whether an earlier run stored the file and its acknowledgement did not arrive everywhere. The journal
- * knows whole files only, so one known piece stands for all: another copy of a piece is no new file.
- */
-export function wasReceived(parcel: Parcel, journal: Journal): boolean {
-  return parcel.held.some(({ messageId }) => journal.has(messageId));
-}
-
-/** Writes a complete parcel to a file with its own name. Nothing is acknowledged yet. */
-export async function storeParcel(parcel: Parcel, recipient: Recipient, options: ReceiveOptions): Promise<Received> {
-  await mkdir(options.folder, { recursive: true });
-  const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
-  const { file, from } = await writeTemporary(temporary, parcel, recipient, options.onPart);
-  const messageIds = parcel.held.map(({ messageId }) => messageId);
-  // From here on the file belongs to the journal: should its naming fail, the next run finishes it.
-  const path = await options.journal.place({
-    messageIds,
-    untilMs: parcel.held.reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
-    temporary,
-    folder: options.folder,
-    name: safeFileName(file.name),
-  });
-  const { name, mediaType, sizeBytes } = file;
-  return { path, name, mediaType, sizeBytes, sha256: file.sha256.toHex(), messageIds, from };
-}
-
-/** The whole file under its temporary name, synced; or nothing. */
-async function writeTemporary(
-  path: string,
-  parcel: Parcel,
-  recipient: Recipient,
-  onPart: ReceiveOptions["onPart"],
-): Promise<Written> {
-  const handle = await open(path, "wx", 0o600);
-  try {
-    const write = (data: Uint8Array) => handle.appendFile(data);
-    const written = await readParts(parcel, recipient, { write, ...(onPart === undefined ? {} : { onPart }) });
-    await handle.sync();
-    await handle.close();
-    return written;
-  } catch (error) {
-    await handle.close().catch(() => undefined);
-    await removeIfThere(path);
-    throw error;
-  }
-}
-
-/**
- * Removes temporary files of runs that were cut off before they had anything to keep. Only for who holds
- * the journal of the recipient: the prefix must be his alone.
- */
-export async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
-  const files = await readdir(folder).catch(() => []);
-  for (const file of files) {
-    if (file.startsWith(prefix) && file.endsWith(".part")) await removeIfThere(join(folder, file));
-  }
-}
-
 export type Written = { readonly file: FileFacts; readonly from: Sender | null };
 
 /**
- * A complete parcel in memory, for who keeps messages otherwise than in files. Nothing is written and
+ * A complete message in memory, for who keeps messages otherwise than in files. Nothing is written and
  * nothing acknowledged: `acknowledge` comes when the data are safe.
  */
-export async function readParcel(parcel: Parcel, recipient: Recipient): Promise<Written & { data: Uint8Array }> {
+export async function readMessage(
+  message: PendingMessage,
+  recipient: Recipient,
+): Promise<Written & { data: Uint8Array }> {
   const parts: Uint8Array[] = [];
-  const written = await readParts(parcel, recipient, { write: async (data) => void parts.push(data) });
-  return { ...written, data: Buffer.concat(parts) };
+  const written = await readChunks(message, recipient, { write: async (data) => void parts.push(data) });
+  return { ...written, data: concatBytes(...parts) };
 }
 
-type Sink = { readonly write: (data: Uint8Array) => Promise<void>; readonly onPart?: ReceiveOptions["onPart"] };
+export type Sink = {
+  readonly write: (data: Uint8Array) => Promise<void>;
+  readonly onChunk?: (done: number, total: number) => void;
+};
 
 /** Fetches, opens and hands on part after part; size and SHA-256 are those of the whole file. */
-async function readParts(parcel: Parcel, recipient: Recipient, { write, onPart }: Sink): Promise<Written> {
+export async function readChunks(
+  message: PendingMessage,
+  recipient: Recipient,
+  { write, onChunk }: Sink,
+): Promise<Written> {
   const hash = sha256.create();
   let whole: Written | null = null;
   let length = 0;
-  for (const [i, part] of parcel.parts.entries()) {
-    const { opened, from } = await fetchPart(part, recipient);
+  for (const [i, part] of message.parts.entries()) {
+    const { opened, from } = await fetchChunk(part, recipient);
     const before: Written = whole ?? { file: opened.file, from };
     if (!sameFile(before.file, opened.file) || before.from?.did !== from?.did) {
-      throw localError("not_authentic", "the pieces describe different files");
+      throw localError("not_authentic", "the chunks describe different files");
     }
     whole = { file: before.file, from: weaker(before.from, from) };
     hash.update(opened.data);
     length += opened.data.length;
     await write(opened.data);
-    onPart?.(i + 1, parcel.parts.length);
+    onChunk?.(i + 1, message.parts.length);
   }
   if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256)) {
     throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
@@ -250,7 +190,7 @@ async function readParts(parcel: Parcel, recipient: Recipient, { write, onPart }
   return whole;
 }
 
-/** A file is as well attested as the least of its pieces. */
+/** A file is as well attested as the least of its chunks. */
 function weaker(a: Sender | null, b: Sender | null): Sender | null {
   if (a === null || b === null || a.verified === false) return a;
   return b.verified === true ? a : b;
@@ -262,12 +202,12 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
 }
 
 /** From the first copy that opens: a Cache that answers with anything else does not keep the others from being asked. */
-async function fetchPart(part: Held, recipient: Recipient): Promise<{ opened: Opened; from: Sender | null }> {
+async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<{ opened: Opened; from: Sender | null }> {
   let last: ClientError | null = null;
   for (const read of copiesOf(part)) {
     try {
       const envelope = await read();
-      if (envelope !== null) return await openPart(envelope, part, recipient);
+      if (envelope !== null) return await openChunk(envelope, part, recipient);
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       last = error;
@@ -277,7 +217,7 @@ async function fetchPart(part: Held, recipient: Recipient): Promise<{ opened: Op
 }
 
 /** On this machine first, then at each Cache; `null` where it is gone. */
-function copiesOf({ messageId, at, local }: Held): (() => Promise<Record<string, unknown> | null>)[] {
+function copiesOf({ messageId, at, local }: HeldEnvelope): (() => Promise<Record<string, unknown> | null>)[] {
   const elsewhere = at.map((cache) => async () => {
     const { state, message } = await cache.message(messageId);
     return state === "active" && isRecord(message?.envelope) ? message.envelope : null;
@@ -285,7 +225,7 @@ function copiesOf({ messageId, at, local }: Held): (() => Promise<Record<string,
   return local === null ? elsewhere : [local, ...elsewhere];
 }
 
-function openPart(envelope: Record<string, unknown>, part: Held, recipient: Recipient) {
+function openChunk(envelope: Record<string, unknown>, part: HeldEnvelope, recipient: Recipient) {
   const messageId = envelope["message_id"];
   const chunk = chunkOf(envelope);
   const expected =
@@ -300,7 +240,7 @@ function openPart(envelope: Record<string, unknown>, part: Held, recipient: Reci
 }
 
 /**
- * One envelope to this recipient, decrypted: a whole message, or one piece of a file (`message_group_id`).
+ * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
  * Throws a `local` ClientError: `unknown_profile`, `unknown_key` or `not_authentic`.
  */
 export async function openEnvelope(
@@ -316,9 +256,9 @@ export async function openEnvelope(
 }
 
 /** Acknowledges every copy everywhere. Answers the Caches where that failed: they will offer it again. */
-export async function acknowledge(parcels: readonly Parcel[]): Promise<Unreachable[]> {
+export async function acknowledge(pending: readonly PendingMessage[]): Promise<Unreachable[]> {
   const idsAt = new Map<CacheClient, string[]>();
-  for (const { messageId, at } of parcels.flatMap((parcel) => parcel.held)) {
+  for (const { messageId, at } of pending.flatMap((message) => message.held)) {
     for (const cache of at) {
       const ids = idsAt.get(cache);
       if (ids === undefined) idsAt.set(cache, [messageId]);

@@ -9,8 +9,9 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { decodeBase58, decodeBase64, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { isRecord, localError } from "./http.ts";
+import { decodeBase58, decodeBase64, decodeHex, encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
+import { localError } from "./http.ts";
+import { isRecord } from "./shape.ts";
 
 export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
 const recordFormat = "svc:binary-chunk:v1";
@@ -62,7 +63,7 @@ export function sealPayload({ binding, file, data, recipient, entropy }: SealInp
     name: file.name,
     media_type: file.mediaType,
     size_bytes: file.sizeBytes,
-    sha256: file.sha256.toHex(),
+    sha256: encodeHex(file.sha256),
     message_group_id: binding.chunk?.groupId ?? null,
     sequence_number: binding.chunk?.sequence ?? 0,
     total_chunks: binding.chunk?.total ?? 1,
@@ -172,7 +173,7 @@ function parseRecord(plaintext: Uint8Array, binding: Binding): Opened {
     record["sequence_number"] === (binding.chunk?.sequence ?? 0) &&
     record["total_chunks"] === (binding.chunk?.total ?? 1);
   if (!placed) throw notAuthentic("its record belongs to another place");
-  const hash = typeof digest === "string" && /^[0-9a-f]{64}$/.test(digest) ? Uint8Array.fromHex(digest) : null;
+  const hash = typeof digest === "string" && /^[0-9a-f]{64}$/.test(digest) ? decodeHex(digest) : null;
   if (typeof name !== "string" || typeof mediaType !== "string" || hash === null || !(data instanceof Uint8Array)) {
     throw notAuthentic("its record is malformed");
   }

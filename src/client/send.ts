@@ -1,14 +1,14 @@
 /**
- * Sending a file: which pieces, sealed how, in what order. A plan fixes everything that an envelope is
- * made of, randomness included, so that each piece can be built again to the same bytes: for a repeat
- * after a lost answer, and to resume a chunk set after an interruption. Pieces go out in order, one at a
- * time; nothing of a file is held in memory but the piece at hand.
+ * Sending a file: which chunks, sealed how, in what order. A plan fixes everything that an envelope is
+ * made of, randomness included, so that each chunk can be built again to the same bytes: for a repeat
+ * after a lost answer, and to resume a chunk set after an interruption. Chunks go out in order, one at a
+ * time; nothing of a file is held in memory but the chunk at hand.
  * Source: docs/ledger.md 3.2, decisions section 2.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import type { DidDocument } from "../core/ledger/document.ts";
@@ -25,8 +25,14 @@ export type Source = {
   readonly read: (from: number, to: number) => Promise<Uint8Array>;
 };
 
+/** Bytes that are at hand, under the name and media type that the recipient is to see. */
+export function bytesSource(name: string, mediaType: string, bytes: Uint8Array): Source {
+  const file = { name, mediaType, sizeBytes: bytes.length, sha256: sha256(bytes) };
+  return { file, read: async (from, to) => bytes.subarray(from, to) };
+}
+
 /** Data of one envelope: above this a file is sent as a chunk set. */
-export const pieceBytesDefault = 1_048_576;
+export const chunkBytesDefault = 1_048_576;
 /** Room for the record around the data and for the cipher's tag. */
 export const sealedBytesMargin = 4_096;
 
@@ -36,12 +42,12 @@ export type SendPlan = {
   readonly to: Did;
   readonly recipient: RecipientKey;
   readonly file: FileFacts;
-  readonly pieceBytes: number;
-  /** One text for every piece of a file. */
+  readonly chunkBytes: number;
+  /** One text for every chunk of a file. */
   readonly timestamp: string;
   readonly ttl: string;
   readonly tag: string | null;
-  /** Instead of `standard`, for a file of one piece. */
+  /** Instead of `standard`, for a file of one chunk. */
   readonly hint: "direct" | "cache" | null;
   /** Signs every envelope as coming from this DID. */
   readonly sender: (Signer & { readonly did: Did }) | null;
@@ -56,9 +62,9 @@ export function recipientKey(document: DidDocument): RecipientKey {
   throw localError("no_key_agreement", `${document.id} publishes no X25519 key to seal to`);
 }
 
-export function pieceCount(plan: Pick<SendPlan, "file" | "pieceBytes">): number {
-  const count = Math.max(1, Math.ceil(plan.file.sizeBytes / plan.pieceBytes));
-  if (count > chunksMax) throw localError("too_large", `the file needs ${count} pieces, and ${chunksMax} are allowed`);
+export function chunkCount(plan: Pick<SendPlan, "file" | "chunkBytes">): number {
+  const count = Math.max(1, Math.ceil(plan.file.sizeBytes / plan.chunkBytes));
+  if (count > chunksMax) throw localError("too_large", `the file needs ${count} chunks, and ${chunksMax} are allowed`);
   return count;
 }
 
@@ -70,19 +76,19 @@ function deriveUuid(plan: SendPlan, purpose: string): string {
   const bytes = derive(plan, purpose, 16);
   bytes[6] = ((bytes[6] as number) & 0x0f) | 0x40;
   bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
-  return bytes.toHex().replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+  return encodeHex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
-/** The id that all pieces of a chunk set share. */
+/** The id that all chunks of a chunk set share. */
 export function groupIdOf(plan: SendPlan): string {
   return deriveUuid(plan, "group");
 }
 
-export type Piece = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
+export type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
 
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
-export function buildPiece(plan: SendPlan, sequence: number, data: Uint8Array): Piece {
-  const total = pieceCount(plan);
+export function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): StoredEnvelope {
+  const total = chunkCount(plan);
   const messageId = deriveUuid(plan, `message:${sequence}`);
   const chunk = total === 1 ? null : { groupId: groupIdOf(plan), sequence, total };
   const payload = sealPayload({
@@ -115,19 +121,19 @@ function signed(envelope: JsonObject, sender: Signer & { readonly did: Did }): J
   return { ...members, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(members), sender.seed)) };
 }
 
-export type SendProgress = { readonly piece: number; readonly pieces: number; readonly report: DeliveryReport };
+export type SendProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
 
 export type SendOptions = {
   readonly relay: Endpoint;
   readonly retrying: Retrying;
-  /** Pieces that an earlier run has delivered. */
+  /** LiveChunks that an earlier run has delivered. */
   readonly from: number;
-  /** Awaited after each piece, so that what was delivered can be written down. */
+  /** Awaited after each chunk, so that what was delivered can be written down. */
   readonly onDelivered: (progress: SendProgress) => Promise<void> | void;
 };
 
 export type Sent = {
-  readonly pieces: number;
+  readonly chunks: number;
   readonly groupId: string | null;
   readonly messageIds: readonly string[];
   readonly last: DeliveryReport | null;
@@ -135,16 +141,16 @@ export type Sent = {
 
 /** Sends what is left of a plan. Throws the first failure; what was delivered until then stays so. */
 export async function sendPlan(plan: SendPlan, source: Source, options: SendOptions): Promise<Sent> {
-  const pieces = pieceCount(plan);
+  const chunks = chunkCount(plan);
   const messageIds: string[] = [];
   let last: DeliveryReport | null = null;
-  for (let piece = options.from; piece < pieces; piece++) {
-    const from = piece * plan.pieceBytes;
-    const data = await source.read(from, Math.min(from + plan.pieceBytes, plan.file.sizeBytes));
-    const { messageId, body } = buildPiece(plan, piece, data);
+  for (let chunk = options.from; chunk < chunks; chunk++) {
+    const from = chunk * plan.chunkBytes;
+    const data = await source.read(from, Math.min(from + plan.chunkBytes, plan.file.sizeBytes));
+    const { messageId, body } = buildEnvelope(plan, chunk, data);
     last = await postEnvelope(options.relay, { recipient: plan.to, body }, options.retrying);
     messageIds.push(messageId);
-    await options.onDelivered({ piece, pieces, report: last });
+    await options.onDelivered({ chunk, chunks, report: last });
   }
-  return { pieces, groupId: pieces === 1 ? null : groupIdOf(plan), messageIds, last };
+  return { chunks, groupId: chunks === 1 ? null : groupIdOf(plan), messageIds, last };
 }

@@ -6,7 +6,7 @@ import { equalBytes } from "../core/codec/bytes.ts";
 import { parsePublicKey } from "../core/codec/ed25519.ts";
 import { renderService } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intent.ts";
-import type { Resolved } from "./directory.ts";
+import type { Resolved } from "./answers.ts";
 
 type Component = { readonly id: string };
 type Document = NonNullable<Resolved["document"]>;

@@ -134,7 +134,7 @@ describe("a number or a duration that is none is refused before anything is done
     [["receive", "--as", "bob", "--out", "x", "--wait-for", "soon"]],
     [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--ttl", "60d"]],
     [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--retries", "-1"]],
-    [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--piece-bytes", "0"]],
+    [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--chunk-bytes", "0"]],
     [["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", url, "--priority", "4294967296"]],
     [["did", "policy", "set", "--as", "alice", "--ttl-blocks", "5", "--max-bytes", "1e6"]],
     [["did", "policy", "set", "--as", "alice", "--ttl-blocks", "5", "--max-bytes", "9", "--base-fee", "-1"]],

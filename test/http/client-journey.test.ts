@@ -8,6 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { openJournal } from "../../src/cli/files/journal.ts";
+import { fileSource } from "../../src/cli/files/source.ts";
+import { storeMessage, wasReceived } from "../../src/cli/files/store-message.ts";
 import type { CacheClient } from "../../src/client/cache.ts";
 import { type Signer, signIntent } from "../../src/client/change.ts";
 import {
@@ -27,16 +29,8 @@ import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { retryingDefault } from "../../src/client/relay.ts";
-import {
-  acknowledge,
-  isComplete,
-  listParcels,
-  type Parcel,
-  storeParcel,
-  wasReceived,
-} from "../../src/client/retrieve.ts";
-import { buildPiece, pieceCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
-import { fileSource } from "../../src/client/source.ts";
+import { acknowledge, isComplete, listPending, type PendingMessage } from "../../src/client/retrieve.ts";
+import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import type { Intent } from "../../src/core/ledger/intent.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -89,7 +83,7 @@ async function planFor(path: string, to: Identity, parts: Partial<SendPlan> = {}
     to: to.did,
     recipient: recipientKey(await activeDocument(client, to.did)),
     file: source.file,
-    pieceBytes: 1_000_000,
+    chunkBytes: 1_000_000,
     timestamp: new Date().toISOString(),
     ttl: "1h",
     tag: null,
@@ -116,14 +110,14 @@ function writeFile(name: string, content: string | Uint8Array): string {
 async function receive(identity: Identity, folder: string, options: { ack: boolean } = { ack: true }) {
   const journal = await openJournal(join(scratch, "state", identity.name), Date.now());
   try {
-    const { parcels } = await listParcels(await cachesOf(client, identity, ""));
+    const { pending } = await listPending(await cachesOf(client, identity, ""));
     const recipient = recipientOf(client, identity);
     const received = [];
-    for (const parcel of parcels.filter(isComplete)) {
-      if (!wasReceived(parcel, journal)) {
-        received.push(await storeParcel(parcel, recipient, { folder, journal, temporaryPrefix: ".t-" }));
+    for (const message of pending.filter(isComplete)) {
+      if (!wasReceived(message, journal)) {
+        received.push(await storeMessage(message, recipient, { folder, journal, temporaryPrefix: ".t-" }));
       }
-      if (options.ack) expect(await acknowledge([parcel])).toEqual([]);
+      if (options.ack) expect(await acknowledge([message])).toEqual([]);
     }
     return received;
   } finally {
@@ -137,24 +131,24 @@ describe("files", () => {
     for (let at = 0; at < length; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
     return bytes;
   };
-  const rows: [name: string, content: Uint8Array, pieces: number][] = [
+  const rows: [name: string, content: Uint8Array, chunks: number][] = [
     ["text", new TextEncoder().encode("Meet me at noon.\n"), 1],
     ["nothing", new Uint8Array(0), 1],
-    ["exactly one piece", random(1_000_000), 1],
+    ["exactly one chunk", random(1_000_000), 1],
     ["one byte more", random(1_000_001), 2],
     ["20 MB", random(20_000_000), 20],
   ];
-  for (const [name, content, pieces] of rows) {
+  for (const [name, content, chunks] of rows) {
     test(`${name} arrives as it was, once, and is gone from the Cache`, async () => {
       const path = writeFile(`${name}.bin`, content);
       const sender = await senderOf(client, alice);
-      expect((await send(path, bob, { sender })).pieces).toBe(pieces);
+      expect((await send(path, bob, { sender })).chunks).toBe(chunks);
       const folder = freshFolder();
       const [received] = await receive(bob, folder);
       expect(readdirSync(folder)).toEqual([`${name}.bin`]);
       expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
       expect(received?.from).toEqual({ did: alice.did, verified: true });
-      expect((await listParcels(await cachesOf(client, bob, ""))).parcels).toEqual([]);
+      expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
     });
   }
 
@@ -165,28 +159,28 @@ describe("files", () => {
     expect((await receive(bob, folder, { ack: false })).length).toBe(1);
     expect(await receive(bob, folder)).toEqual([]);
     expect(readdirSync(folder)).toEqual(["once.txt"]);
-    expect((await listParcels(await cachesOf(client, bob, ""))).parcels).toEqual([]);
+    expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
   });
 
-  test("a set that lacks a piece waits, and is received when the piece arrives", async () => {
+  test("a set that lacks a chunk waits, and is received when the chunk arrives", async () => {
     const path = writeFile("late.bin", new Uint8Array(2_500));
-    const { plan, source } = await planFor(path, bob, { pieceBytes: 1_000 });
+    const { plan, source } = await planFor(path, bob, { chunkBytes: 1_000 });
     const options = { relay: client.relay, retrying: retryingDefault, onDelivered: () => undefined };
     await sendPlan(plan, source, { ...options, from: 1 });
     const folder = freshFolder();
     expect(await receive(bob, folder)).toEqual([]);
-    const { parcels } = await listParcels(await cachesOf(client, bob, ""));
-    expect(parcels.map((parcel: Parcel) => [parcel.parts.length, parcel.total])).toEqual([[2, 3]]);
+    const { pending } = await listPending(await cachesOf(client, bob, ""));
+    expect(pending.map((message: PendingMessage) => [message.parts.length, message.total])).toEqual([[2, 3]]);
     await sendPlan(plan, source, { ...options, from: 0 });
     expect((await receive(bob, folder)).length).toBe(1);
   });
 
-  test("a piece that is not what was sealed leaves no file and stays in the Cache", async () => {
+  test("a chunk that is not what was sealed leaves no file and stays in the Cache", async () => {
     const path = writeFile("forged.bin", new Uint8Array(10).fill(1));
     const { plan } = await planFor(path, bob);
     const forged = { ...plan, file: { ...plan.file, sha256: new Uint8Array(32) } };
-    const { body } = buildPiece(forged, 0, new Uint8Array(10).fill(1));
-    expect(pieceCount(forged)).toBe(1);
+    const { body } = buildEnvelope(forged, 0, new Uint8Array(10).fill(1));
+    expect(chunkCount(forged)).toBe(1);
     const posted = await fetch(`${nodes.url}/relay`, {
       method: "POST",
       body,
@@ -196,9 +190,9 @@ describe("files", () => {
     const folder = freshFolder();
     expect(await refusal(receive(bob, folder))).toBe("not_authentic");
     expect(readdirSync(folder)).toEqual([]);
-    const { parcels } = await listParcels(await cachesOf(client, bob, ""));
-    expect(parcels.length).toBe(1);
-    await acknowledge(parcels);
+    const { pending } = await listPending(await cachesOf(client, bob, ""));
+    expect(pending.length).toBe(1);
+    await acknowledge(pending);
   });
 
   test("names from the network stay inside the folder and replace nothing", async () => {
@@ -229,8 +223,8 @@ describe("several Caches", () => {
     await send(writeFile("two.txt", "two"), carol);
     const caches = await cachesOf(client, carol, "");
     expect(caches.map(({ reader }) => reader.at.url)).toEqual(["http://127.0.0.1:1", nodes.url]);
-    const { parcels, unreachable } = await listParcels(caches);
-    expect(parcels.length).toBe(1);
+    const { pending, unreachable } = await listPending(caches);
+    expect(pending.length).toBe(1);
     expect(unreachable.map(({ endpoint, error }) => [endpoint, error.code])).toEqual([
       ["http://127.0.0.1:1", "unreachable"],
     ]);
@@ -247,13 +241,13 @@ describe("several Caches", () => {
     };
     await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
     const { plan, source } = await planFor(writeFile("twice.txt", "twice"), carol);
-    const { body } = buildPiece(plan, 0, await source.read(0, 5));
+    const { body } = buildEnvelope(plan, 0, await source.read(0, 5));
     for (const { url } of [nodes, second]) {
       const headers = { "Content-Type": "application/json" };
       expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
     }
-    const { parcels } = await listParcels(await cachesOf(client, carol, ""));
-    expect(parcels.map((parcel) => parcel.held.map(({ at }) => at.length))).toEqual([[2]]);
+    const { pending } = await listPending(await cachesOf(client, carol, ""));
+    expect(pending.map((message) => message.held.map(({ at }) => at.length))).toEqual([[2]]);
     const folder = freshFolder();
     await receive(carol, folder);
     expect(readdirSync(folder)).toEqual(["twice.txt"]);
@@ -276,9 +270,9 @@ describe("several Caches", () => {
     };
     const liar = { ...honest, summary, ack };
     for (const caches of [[liar, honest] as const, [honest, liar] as const]) {
-      const { parcels } = await listParcels(caches);
-      expect(parcels.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1], [1]]);
-      await acknowledge(parcels.filter(({ groupId }) => groupId !== null));
+      const { pending } = await listPending(caches);
+      expect(pending.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1], [1]]);
+      await acknowledge(pending.filter(({ groupId }) => groupId !== null));
     }
     expect(told.length).toBe(2);
     const folder = freshFolder();
@@ -295,9 +289,9 @@ describe("several Caches", () => {
       if (++pages > 5) throw new Error("it is still listening");
       return { ...(await honest.summary()), next_cursor: `page-${pages}` };
     };
-    const { parcels } = await listParcels([{ ...honest, summary }]);
+    const { pending } = await listPending([{ ...honest, summary }]);
     expect(pages).toBe(2);
-    expect(parcels.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1]]);
+    expect(pending.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1]]);
   });
 
   test("one that answers with what can't be opened does not keep the others from being asked", async () => {
@@ -311,10 +305,10 @@ describe("several Caches", () => {
     };
     const journal = await openJournal(join(scratch, "state", dave.name), Date.now());
     const folder = freshFolder();
-    const { parcels } = await listParcels([{ ...honest, message }, honest]);
+    const { pending } = await listPending([{ ...honest, message }, honest]);
     const options = { folder, journal, temporaryPrefix: ".t-" };
     try {
-      for (const parcel of parcels) await storeParcel(parcel, recipientOf(client, dave), options);
+      for (const message of pending) await storeMessage(message, recipientOf(client, dave), options);
     } finally {
       await journal.close();
     }
@@ -427,7 +421,7 @@ describe("commands", () => {
     expect(identities.map(({ name }: { name: string }) => name)).toEqual(["fay", "gil"]);
     writeFile("hello.txt", "hello");
     const sent = await parsed("send", "--as", "fay", "--to", "gil", "--file", "hello.txt");
-    expect([sent.ok, sent.code, sent.delivery_mode, sent.pieces]).toEqual([true, "cached", "cache", 1]);
+    expect([sent.ok, sent.code, sent.delivery_mode, sent.chunks]).toEqual([true, "cached", "cache", 1]);
     expect((await parsed("query", "--as", "gil")).count).toBe(1);
     const { received } = await parsed("receive", "--as", "gil", "--out", "mail");
     expect(received[0]).toMatchObject({

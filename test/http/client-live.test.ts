@@ -7,12 +7,15 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openJournal } from "../../src/cli/files/journal.ts";
+import { openLiveChunks } from "../../src/cli/files/live-chunks.ts";
+import { fileSource } from "../../src/cli/files/source.ts";
+import { storeMessage } from "../../src/cli/files/store-message.ts";
 import {
   activeDocument,
   cachesOf,
   connect,
   firstDocument,
-  listeningPosts,
+  liveEndpoints,
   recipientOf,
   register,
   settleRegistration,
@@ -20,12 +23,10 @@ import {
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { type LivePiece, listenLive } from "../../src/client/live.ts";
-import { openPieces } from "../../src/client/pieces.ts";
+import { type LiveEnvelope, listenLive } from "../../src/client/live.ts";
 import { retryingDefault } from "../../src/client/relay.ts";
-import { isComplete, listParcels, storeParcel } from "../../src/client/retrieve.ts";
+import { isComplete, listPending } from "../../src/client/retrieve.ts";
 import { recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
-import { fileSource } from "../../src/client/source.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-live-"));
@@ -46,7 +47,7 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
-async function send(name: string, length: number, pieceBytes = 1_000): Promise<string> {
+async function send(name: string, length: number, chunkBytes = 1_000): Promise<string> {
   const path = join(scratch, name);
   writeFileSync(path, new Uint8Array(length).fill(7));
   const source = await fileSource(path, "application/octet-stream");
@@ -55,7 +56,7 @@ async function send(name: string, length: number, pieceBytes = 1_000): Promise<s
     to: bob.did,
     recipient: recipientKey(await activeDocument(client, bob.did)),
     file: source.file,
-    pieceBytes,
+    chunkBytes,
     timestamp: new Date().toISOString(),
     ttl: "1h",
     tag: null,
@@ -66,13 +67,13 @@ async function send(name: string, length: number, pieceBytes = 1_000): Promise<s
   return (await sendPlan(plan, source, options)).last?.delivery_mode ?? "";
 }
 
-/** Listens with `onPiece` while `work` runs; answers when the session has ended. */
-async function whileListening(onPiece: (piece: LivePiece) => Promise<boolean>, work: () => Promise<void>) {
-  const [post] = await listeningPosts(client, bob, "laptop");
+/** Listens with `onEnvelope` while `work` runs; answers when the session has ended. */
+async function whileListening(onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>, work: () => Promise<void>) {
+  const [post] = await liveEndpoints(client, bob, "laptop");
   if (post === undefined) throw new Error("no Relay to listen at");
   const stop = new AbortController();
   const ready = Promise.withResolvers<void>();
-  const ended = listenLive(post, { onReady: ready.resolve, onPiece }, stop.signal);
+  const ended = listenLive(post, { onReady: ready.resolve, onEnvelope }, stop.signal);
   await Promise.race([ready.promise, ended]);
   await work();
   stop.abort();
@@ -80,31 +81,31 @@ async function whileListening(onPiece: (piece: LivePiece) => Promise<boolean>, w
 }
 
 test("a chunk set that comes live is on disk before it is acknowledged, and makes the file", async () => {
-  const folder = join(scratch, "pieces");
-  const pieces = await openPieces(folder, Date.now());
+  const folder = join(scratch, "chunks");
+  const chunks = await openLiveChunks(folder, Date.now());
   const kept: string[] = [];
   await whileListening(
-    async (piece) => {
-      const put = await pieces.put(piece);
-      kept.push(piece.messageId);
-      expect(existsSync(join(folder, `${piece.messageId}.json`))).toBe(true);
+    async (chunk) => {
+      const put = await chunks.put(chunk);
+      kept.push(chunk.messageId);
+      expect(existsSync(join(folder, `${chunk.messageId}.json`))).toBe(true);
       return put;
     },
     async () => expect(await send("live.bin", 2_500)).toBe("direct"),
   );
   expect(new Set(kept).size).toBe(3);
-  expect((await listParcels(await cachesOf(client, bob, ""))).parcels).toEqual([]);
+  expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
 
-  // A later run finds the pieces, makes the file, and forgets them.
-  const again = await openPieces(folder, Date.now());
-  const { parcels } = await listParcels([], again.held());
-  expect(parcels.map(isComplete)).toEqual([true]);
+  // A later run finds the chunks, makes the file, and forgets them.
+  const again = await openLiveChunks(folder, Date.now());
+  const { pending } = await listPending([], again.held());
+  expect(pending.map(isComplete)).toEqual([true]);
   const journal = await openJournal(join(scratch, "state"), Date.now());
   const out = join(scratch, "out");
-  for (const parcel of parcels) {
+  for (const message of pending) {
     const options = { folder: out, journal, temporaryPrefix: ".t-" };
-    expect((await storeParcel(parcel, recipientOf(client, bob), options)).sizeBytes).toBe(2_500);
-    await again.remove(parcel.held.map(({ messageId }) => messageId));
+    expect((await storeMessage(message, recipientOf(client, bob), options)).sizeBytes).toBe(2_500);
+    await again.remove(message.held.map(({ messageId }) => messageId));
   }
   await journal.close();
   expect(readdirSync(out)).toEqual(["live.bin"]);
@@ -127,33 +128,33 @@ test("what is not kept is not acknowledged, and waits in the Cache", async () =>
   await cache?.ack(waiting?.messages.map(({ message_id }) => message_id) ?? []);
 }, 20_000);
 
-test("pieces that have expired are dropped when the folder is opened", async () => {
+test("chunks that have expired are dropped when the folder is opened", async () => {
   const folder = join(scratch, "expired");
-  const pieces = await openPieces(folder, Date.now());
+  const chunks = await openLiveChunks(folder, Date.now());
   const messageId = crypto.randomUUID();
-  await pieces.put({ messageId, expiresAtMs: Date.now() + 1_000, envelope: { message_id: messageId } });
-  expect((await openPieces(folder, Date.now())).has(messageId)).toBe(true);
-  expect((await openPieces(folder, Date.now() + 1_001)).has(messageId)).toBe(false);
+  await chunks.put({ messageId, expiresAtMs: Date.now() + 1_000, envelope: { message_id: messageId } });
+  expect((await openLiveChunks(folder, Date.now())).has(messageId)).toBe(true);
+  expect((await openLiveChunks(folder, Date.now() + 1_001)).has(messageId)).toBe(false);
   expect(readdirSync(folder)).toEqual([]);
 });
 
-test("a piece that can't be read is left where it is: nobody else has it", async () => {
+test("a chunk that can't be read is left where it is: nobody else has it", async () => {
   const folder = join(scratch, "unreadable");
-  const pieces = await openPieces(folder, Date.now());
+  const chunks = await openLiveChunks(folder, Date.now());
   const messageId = crypto.randomUUID();
-  await pieces.put({ messageId, expiresAtMs: Date.now() + 60_000, envelope: { message_id: messageId } });
+  await chunks.put({ messageId, expiresAtMs: Date.now() + 60_000, envelope: { message_id: messageId } });
   // A link to itself fails every read, whoever reads.
   symlinkSync("again.json", join(folder, "again.json"));
-  expect(await openPieces(folder, Date.now()).catch((error: NodeJS.ErrnoException) => error.code)).toBe("ELOOP");
+  expect(await openLiveChunks(folder, Date.now()).catch((error: NodeJS.ErrnoException) => error.code)).toBe("ELOOP");
   expect(readdirSync(folder).sort()).toEqual([`${messageId}.json`, "again.json"].sort());
 });
 
 test("a proof by a key that the document does not authorize ends the session with its code", async () => {
-  const [post] = await listeningPosts(client, bob, "laptop");
+  const [post] = await liveEndpoints(client, bob, "laptop");
   if (post === undefined) throw new Error("no Relay to listen at");
   const forged = { ...post, signer: { ...post.signer, seed: new Uint8Array(32).fill(9) } };
-  const ears = { onReady: () => undefined, onPiece: async () => true };
-  const error = await listenLive(forged, ears, new AbortController().signal).catch((cause: unknown) => cause);
+  const events = { onReady: () => undefined, onEnvelope: async () => true };
+  const error = await listenLive(forged, events, new AbortController().signal).catch((cause: unknown) => cause);
   expect(error instanceof ClientError && [error.kind, error.code]).toEqual(["refused", "proof_invalid"]);
 });
 

@@ -19,18 +19,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createDurably, placeFile, safeFileName, sweepLeftovers, writeDurably } from "../../src/cli/files/files.ts";
 import { openJournal } from "../../src/cli/files/journal.ts";
-import { ClientError } from "../../src/client/http.ts";
 import {
-  createIdentity,
   forgetIdentity,
-  heldSeed,
   identityPath,
   listIdentities,
   loadIdentity,
   saveIdentity,
   saveNewIdentity,
-  signingSeed,
-} from "../../src/client/keys.ts";
+} from "../../src/cli/files/key-files.ts";
+import { ClientError } from "../../src/client/http.ts";
+import { createIdentity, heldSeed, signingSeed } from "../../src/client/keys.ts";
 import { isDid } from "../../src/core/codec/did.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-client-"));

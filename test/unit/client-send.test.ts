@@ -1,5 +1,5 @@
 /**
- * Sending: pieces that can be built again byte by byte, envelopes that a node accepts, repeats with the
+ * Sending: chunks that can be built again byte by byte, envelopes that a node accepts, repeats with the
  * same bytes and the agreed pauses, and chunk sets that go on where they stopped.
  */
 import { afterAll, describe, expect, test } from "bun:test";
@@ -9,11 +9,11 @@ import { join } from "node:path";
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { findUnfinished, saveProgress } from "../../src/cli/files/outbox.ts";
+import { fileSource } from "../../src/cli/files/source.ts";
 import { ClientError, endpoint } from "../../src/client/http.ts";
 import { postEnvelope, retryingDefault } from "../../src/client/relay.ts";
 import { openPayload } from "../../src/client/seal.ts";
-import { buildPiece, groupIdOf, pieceCount, type SendPlan, sendPlan } from "../../src/client/send.ts";
-import { fileSource } from "../../src/client/source.ts";
+import { buildEnvelope, chunkCount, groupIdOf, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
@@ -33,7 +33,7 @@ const plan: SendPlan = {
   to,
   recipient: { keyId: `${to}#x25519-1`, publicKey: x25519.getPublicKey(secret) },
   file: { name: "photo.jpg", mediaType: "image/jpeg", sizeBytes: content.length, sha256: sha256(content) },
-  pieceBytes: 1_000,
+  chunkBytes: 1_000,
   timestamp: "2026-07-16T12:00:00.000Z",
   ttl: "24h",
   tag: "news",
@@ -48,20 +48,20 @@ function decoded(body: Uint8Array) {
   return envelope;
 }
 
-describe("pieces", () => {
+describe("chunks", () => {
   test("are the same bytes when they are built again, and no two alike", () => {
-    const pieces = [0, 1, 2].map((i) => buildPiece(plan, i, content.subarray(i * 1_000, (i + 1) * 1_000)));
-    const again = buildPiece(plan, 1, content.subarray(1_000, 2_000));
-    expect(again).toEqual(pieces[1] as typeof again);
-    expect(new Set(pieces.map(({ messageId }) => messageId)).size).toBe(3);
-    const payloads = pieces.map(({ body }) => JSON.parse(new TextDecoder().decode(body)).payload);
+    const chunks = [0, 1, 2].map((i) => buildEnvelope(plan, i, content.subarray(i * 1_000, (i + 1) * 1_000)));
+    const again = buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
+    expect(again).toEqual(chunks[1] as typeof again);
+    expect(new Set(chunks.map(({ messageId }) => messageId)).size).toBe(3);
+    const payloads = chunks.map(({ body }) => JSON.parse(new TextDecoder().decode(body)).payload);
     for (const member of ["ephemeral_x25519_b64", "nonce_b64"]) {
       expect(new Set(payloads.map((payload) => payload[member])).size).toBe(3);
     }
   });
 
   test("are envelopes that a node accepts, signed by their sender, in one group", () => {
-    const envelope = decoded(buildPiece(plan, 2, content.subarray(2_000)).body);
+    const envelope = decoded(buildEnvelope(plan, 2, content.subarray(2_000)).body);
     expect(envelope.chunk).toEqual({
       groupId: groupIdOf(plan) as NonNullable<typeof envelope.chunk>["groupId"],
       sequence: 2,
@@ -86,25 +86,25 @@ describe("pieces", () => {
   });
 
   test("open to the data of their place", () => {
-    const { messageId, body } = buildPiece(plan, 1, content.subarray(1_000, 2_000));
+    const { messageId, body } = buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
     const binding = { messageId, to, chunk: { groupId: groupIdOf(plan), sequence: 1, total: 3 } };
     const opened = openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [secret]);
     expect(opened.data).toEqual(content.slice(1_000, 2_000));
     expect(opened.file).toEqual(plan.file);
   });
 
-  test("an empty file and one of exactly one piece are one envelope without a group", () => {
+  test("an empty file and one of exactly one chunk are one envelope without a group", () => {
     for (const sizeBytes of [0, 1_000]) {
       const single = { ...plan, file: { ...plan.file, sizeBytes } };
-      expect(pieceCount(single)).toBe(1);
-      const envelope = decoded(buildPiece(single, 0, new Uint8Array(sizeBytes)).body);
+      expect(chunkCount(single)).toBe(1);
+      const envelope = decoded(buildEnvelope(single, 0, new Uint8Array(sizeBytes)).body);
       expect([envelope.chunk, envelope.hint]).toEqual([null, "standard"]);
     }
-    expect(pieceCount({ ...plan, file: { ...plan.file, sizeBytes: 1_001 } })).toBe(2);
+    expect(chunkCount({ ...plan, file: { ...plan.file, sizeBytes: 1_001 } })).toBe(2);
   });
 
-  test("more pieces than a group may have are refused", () => {
-    expect(() => pieceCount({ file: { ...plan.file, sizeBytes: 65_536 }, pieceBytes: 1 })).toThrow(ClientError);
+  test("more chunks than a group may have are refused", () => {
+    expect(() => chunkCount({ file: { ...plan.file, sizeBytes: 65_536 }, chunkBytes: 1 })).toThrow(ClientError);
   });
 });
 
@@ -183,7 +183,7 @@ describe("handing over to the Relay", () => {
     expect(delivered).toBe(1);
     const sent = await sendPlan(plan, source, { ...options, from: delivered, onDelivered });
     relay.stop();
-    expect([sent.pieces, sent.messageIds.length, delivered]).toEqual([3, 2, 3]);
+    expect([sent.chunks, sent.messageIds.length, delivered]).toEqual([3, 2, 3]);
     expect(relay.bodies[2]).toEqual(relay.bodies[1] as Uint8Array);
   });
 });
@@ -198,11 +198,11 @@ describe("the state of a set on its way", () => {
     const found = await findUnfinished(folder, wanted, nowMs);
     expect(found?.delivered).toBe(2);
     const resumed = { ...(found?.plan ?? plan), sender: plan.sender };
-    expect(buildPiece(resumed, 2, content.subarray(2_000))).toEqual(buildPiece(plan, 2, content.subarray(2_000)));
+    expect(buildEnvelope(resumed, 2, content.subarray(2_000))).toEqual(buildEnvelope(plan, 2, content.subarray(2_000)));
     const others: SendPlan[] = [
       { ...wanted, to: from },
       { ...wanted, sender: null },
-      { ...wanted, pieceBytes: 999 },
+      { ...wanted, chunkBytes: 999 },
       { ...wanted, tag: null },
       { ...wanted, file: { ...plan.file, sha256: new Uint8Array(32) } },
       { ...wanted, recipient: { ...plan.recipient, publicKey: new Uint8Array(32) } },

@@ -6,6 +6,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { verifySignature as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
 import { isAdmissibleKey, verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
 
@@ -37,6 +38,8 @@ for (const name of new Set(signatures.map((v) => v.class))) {
       const native = verifyEd25519(signature, message, key);
       const zip215 = chainAccepts(signature, message, key);
       expect({ v, verdict: native }).toEqual({ v, verdict: v.native });
+      if (signature.length === 64 && key.length === 32)
+        expect({ v, portable: verifyPortably(signature, message, key) }).toEqual({ v, portable: v.native });
       expect({ v, verdict: zip215 }).toEqual({ v, verdict: v.zip215 });
       if (native) expect(zip215).toBe(true);
     }

@@ -9,19 +9,11 @@ import type { CacheClient } from "../../client/cache.ts";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
 import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
-import type { LivePiece } from "../../client/live.ts";
-import { openPieces } from "../../client/pieces.ts";
-import {
-  acknowledge,
-  isComplete,
-  listParcels,
-  type Parcel,
-  type Received,
-  storeParcel,
-  sweepTemporaries,
-  wasReceived,
-} from "../../client/retrieve.ts";
+import type { LiveEnvelope } from "../../client/live.ts";
+import { acknowledge, isComplete, listPending, type PendingMessage } from "../../client/retrieve.ts";
 import { openJournal } from "./journal.ts";
+import { openLiveChunks } from "./live-chunks.ts";
+import { type Received, storeMessage, sweepTemporaries, wasReceived } from "./store-message.ts";
 
 export type InboxOptions = {
   /** Where files go; made when it is not there. */
@@ -34,16 +26,16 @@ export type InboxOptions = {
 };
 
 /** What went wrong: with a Cache (its address), or with a message (its id, or that of its group). */
-export type Trouble = { readonly what: string; readonly code: string; readonly message: string };
+export type Problem = { readonly what: string; readonly code: string; readonly message: string };
 
 export type Round = {
   readonly received: readonly Received[];
-  /** Files of which pieces are missing so far. */
+  /** Files of which chunks are missing so far. */
   readonly incomplete: readonly { readonly groupId: string | null; readonly held: number; readonly total: number }[];
   /** Messages that can't be opened: they stay where they are until they expire or are purged. */
-  readonly failed: readonly Trouble[];
+  readonly failed: readonly Problem[];
   /** Caches that could not be read, or not be told. */
-  readonly unreachable: readonly Trouble[];
+  readonly unreachable: readonly Problem[];
 };
 
 export type Inbox = {
@@ -55,7 +47,7 @@ export type Inbox = {
    */
   readonly receive: (caches: readonly CacheClient[]) => Promise<Round>;
   /** Keeps what a live session brought until its file is complete; `true` means synced. */
-  readonly keep: (piece: LivePiece) => Promise<boolean>;
+  readonly keep: (chunk: LiveEnvelope) => Promise<boolean>;
   readonly close: () => Promise<void>;
 };
 
@@ -68,19 +60,19 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
     await sweepTemporaries(folder, temporaryPrefix);
     const caches = await cachesOf(client, identity, options.deviceId);
     const recipient = recipientOf(client, identity);
-    const pieces = await openPieces(join(options.state, "pieces"), Date.now());
+    const chunks = await openLiveChunks(join(options.state, "chunks"), Date.now());
     const { onPart } = options;
     const places = { folder, journal, temporaryPrefix, ...(onPart === undefined ? {} : { onPart }) };
     return {
       caches,
       receive: (from) =>
         receiveRound(from, {
-          held: pieces.held,
-          isKnown: (parcel) => wasReceived(parcel, journal),
-          store: (parcel) => storeParcel(parcel, recipient, places),
-          forget: pieces.remove,
+          held: chunks.held,
+          isKnown: (message) => wasReceived(message, journal),
+          store: (message) => storeMessage(message, recipient, places),
+          forget: chunks.remove,
         }),
-      keep: async (piece) => journal.has(piece.messageId) || pieces.has(piece.messageId) || (await pieces.put(piece)),
+      keep: async (chunk) => journal.has(chunk.messageId) || chunks.has(chunk.messageId) || (await chunks.put(chunk)),
       close: journal.close,
     };
   } catch (error) {
@@ -90,41 +82,41 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
 }
 
 type Steps = {
-  readonly held: () => NonNullable<Parameters<typeof listParcels>[1]>;
-  readonly isKnown: (parcel: Parcel) => boolean;
-  readonly store: (parcel: Parcel) => Promise<Received>;
+  readonly held: () => NonNullable<Parameters<typeof listPending>[1]>;
+  readonly isKnown: (message: PendingMessage) => boolean;
+  readonly store: (message: PendingMessage) => Promise<Received>;
   readonly forget: (messageIds: readonly string[]) => Promise<void>;
 };
 
 async function receiveRound(caches: readonly CacheClient[], steps: Steps): Promise<Round> {
-  const { parcels, unreachable } = await listParcels(caches, steps.held());
+  const { pending, unreachable } = await listPending(caches, steps.held());
   const received: Received[] = [];
-  const failed: Trouble[] = [];
-  const untold = unreachable.map(({ endpoint, error }) => trouble(endpoint, error));
-  const isWhole = (parcel: Parcel) => steps.isKnown(parcel) || isComplete(parcel);
-  for (const parcel of parcels.filter(isWhole)) {
-    const stored = steps.isKnown(parcel) ? null : await attempt(steps.store, parcel);
+  const failed: Problem[] = [];
+  const unreported = unreachable.map(({ endpoint, error }) => problem(endpoint, error));
+  const isWhole = (message: PendingMessage) => steps.isKnown(message) || isComplete(message);
+  for (const message of pending.filter(isWhole)) {
+    const stored = steps.isKnown(message) ? null : await attempt(steps.store, message);
     if (stored !== null && "code" in stored) {
       failed.push(stored);
       continue;
     }
     if (stored !== null) received.push(stored);
-    await steps.forget(parcel.held.filter(({ local }) => local !== null).map(({ messageId }) => messageId));
-    for (const { endpoint, error } of await acknowledge([parcel])) untold.push(trouble(endpoint, error));
+    await steps.forget(message.held.filter(({ local }) => local !== null).map(({ messageId }) => messageId));
+    for (const { endpoint, error } of await acknowledge([message])) unreported.push(problem(endpoint, error));
   }
-  const incomplete = parcels
-    .filter((parcel) => !isWhole(parcel))
+  const incomplete = pending
+    .filter((message) => !isWhole(message))
     .map(({ groupId, parts, total }) => ({ groupId, held: parts.length, total }));
-  return { received, incomplete, failed, unreachable: untold };
+  return { received, incomplete, failed, unreachable: unreported };
 }
 
-async function attempt(store: Steps["store"], parcel: Parcel): Promise<Received | Trouble> {
+async function attempt(store: Steps["store"], message: PendingMessage): Promise<Received | Problem> {
   try {
-    return await store(parcel);
+    return await store(message);
   } catch (error) {
     if (!(error instanceof ClientError)) throw error;
-    return trouble(parcel.groupId ?? parcel.parts[0]?.messageId ?? "?", error);
+    return problem(message.groupId ?? message.parts[0]?.messageId ?? "?", error);
   }
 }
 
-const trouble = (what: string, error: ClientError): Trouble => ({ what, code: error.code, message: error.message });
+const problem = (what: string, error: ClientError): Problem => ({ what, code: error.code, message: error.message });

@@ -4,10 +4,10 @@
  * of JSON per file, appended and synced before the file gets its name; lines are dropped when the
  * messages have expired. One process at a time per identity.
  */
-
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { isRecord, localError } from "../../client/http.ts";
+import { localError } from "../../client/http.ts";
+import { isRecord } from "../../client/shape.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 

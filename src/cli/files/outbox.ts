@@ -1,12 +1,12 @@
 /**
- * Chunk sets that are on their way, on disk: what is needed to build every piece again and how many were
+ * Chunk sets that are on their way, on disk: what is needed to build every chunk again and how many were
  * delivered, so that an interrupted send goes on where it stopped instead of starting a second set. The
  * files hold the seed of the set and are removed once it is complete.
  */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { isRecord } from "../../client/http.ts";
 import { groupIdOf, type SendPlan } from "../../client/send.ts";
+import { isRecord } from "../../client/shape.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
@@ -28,7 +28,7 @@ export function outboxFolder(keysFolder: string): string {
 
 export async function saveProgress(folder: string, plan: SendPlan, delivered: number): Promise<string> {
   const path = join(folder, `${groupIdOf(plan)}.json`);
-  const { seed, to, recipient, file, pieceBytes, timestamp, ttl, tag, hint, sender } = plan;
+  const { seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = plan;
   const state = {
     version: 1,
     seed: seed.toHex(),
@@ -39,7 +39,7 @@ export async function saveProgress(folder: string, plan: SendPlan, delivered: nu
     media_type: file.mediaType,
     size_bytes: file.sizeBytes,
     sha256: file.sha256.toHex(),
-    piece_bytes: pieceBytes,
+    chunk_bytes: chunkBytes,
     timestamp,
     ttl,
     tag,
@@ -90,7 +90,7 @@ function isSameSend(state: Unfinished, wanted: SendPlan): boolean {
     plan.file.mediaType === wanted.file.mediaType &&
     plan.file.sizeBytes === wanted.file.sizeBytes &&
     equalBytes(plan.file.sha256, wanted.file.sha256) &&
-    plan.pieceBytes === wanted.pieceBytes &&
+    plan.chunkBytes === wanted.chunkBytes &&
     plan.ttl === wanted.ttl &&
     plan.tag === wanted.tag &&
     plan.hint === wanted.hint &&
@@ -105,9 +105,9 @@ function parseState(text: string, path: string): Unfinished | null {
   const count = (name: string) => (Number.isSafeInteger(json[name]) ? (json[name] as number) : -1);
   const hex = (name: string) => (/^[0-9a-f]{64}$/.test(string(name)) ? Uint8Array.fromHex(string(name)) : null);
   const [seed, publicKey, sha256] = [hex("seed"), hex("recipient_key"), hex("sha256")];
-  const [sizeBytes, pieceBytes, delivered] = [count("size_bytes"), count("piece_bytes"), count("delivered")];
+  const [sizeBytes, chunkBytes, delivered] = [count("size_bytes"), count("chunk_bytes"), count("delivered")];
   if (seed === null || publicKey === null || sha256 === null || !isDid(string("to"))) return null;
-  if (sizeBytes < 0 || pieceBytes < 1 || delivered < 0) return null;
+  if (sizeBytes < 0 || chunkBytes < 1 || delivered < 0) return null;
   const hint = json["hint"] === "direct" || json["hint"] === "cache" ? json["hint"] : null;
   return {
     path,
@@ -116,7 +116,7 @@ function parseState(text: string, path: string): Unfinished | null {
       to: string("to") as Did,
       recipient: { keyId: string("recipient_key_id"), publicKey },
       file: { name: string("name"), mediaType: string("media_type"), sizeBytes, sha256 },
-      pieceBytes,
+      chunkBytes,
       timestamp: string("timestamp"),
       ttl: string("ttl"),
       tag: typeof json["tag"] === "string" ? json["tag"] : null,

@@ -1,9 +1,22 @@
 /**
  * Bytes and their text forms: hex, Base64 (strict), base58btc, UTF-8. Decoders answer `null` for
  * text that is not exactly of the form: no white space, no missing padding, no stray trailing bits.
+ * Native where the runtime has it (every node); in JavaScript where it does not yet (Node, some browsers).
  * Source: decisions section 1.
  */
-import { base58 } from "@scure/base";
+import { base58, base64, base64url, hex } from "@scure/base";
+
+/** ES2026 methods of `Uint8Array`: about ten times as fast as the same in JavaScript. */
+type NativeText = {
+  toHex(): string;
+  toBase64(): string;
+};
+type NativeBytes = {
+  fromHex(text: string): Uint8Array<ArrayBuffer>;
+  fromBase64(text: string, options: object): Uint8Array<ArrayBuffer>;
+};
+const nativeBytes = Uint8Array as typeof Uint8Array & NativeBytes;
+const hasNativeText = "toHex" in Uint8Array.prototype && "fromBase64" in Uint8Array;
 
 const encoder = new TextEncoder();
 const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -40,12 +53,12 @@ export function concatBytes(...parts: Uint8Array[]): Uint8Array {
 }
 
 export function encodeHex(bytes: Uint8Array): string {
-  return bytes.toHex();
+  return hasNativeText ? (bytes as Uint8Array & NativeText).toHex() : hex.encode(bytes);
 }
 
 /** `0x` and lower-case hex. */
 export function encodeHex0x(bytes: Uint8Array): string {
-  return `0x${bytes.toHex()}`;
+  return `0x${encodeHex(bytes)}`;
 }
 
 /** Bytes of an even number of hex digits, with or without `0x`; `null` otherwise. */
@@ -53,7 +66,7 @@ export function decodeHex(text: string): Uint8Array | null {
   const digits = text.startsWith("0x") ? text.slice(2) : text;
   if (digits.length % 2 !== 0) return null;
   try {
-    return Uint8Array.fromHex(digits);
+    return hasNativeText ? nativeBytes.fromHex(digits) : hex.decode(digits.toLowerCase());
   } catch {
     return null;
   }
@@ -61,7 +74,7 @@ export function decodeHex(text: string): Uint8Array | null {
 
 /** Standard alphabet with padding. */
 export function encodeBase64(bytes: Uint8Array): string {
-  return bytes.toBase64();
+  return hasNativeText ? (bytes as Uint8Array & NativeText).toBase64() : base64.encode(bytes);
 }
 
 /** Standard alphabet, padded, canonical trailing bits, no white space. Cost: one native pass over the text. */
@@ -72,7 +85,8 @@ export function decodeBase64(text: string): Uint8Array | null {
 function decodeStrictBase64(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
   if (text.length % 4 !== 0) return null;
   try {
-    const bytes = Uint8Array.fromBase64(text, { alphabet, lastChunkHandling: "strict" });
+    if (!hasNativeText) return (alphabet === "base64" ? base64 : base64url).decode(text);
+    const bytes = nativeBytes.fromBase64(text, { alphabet, lastChunkHandling: "strict" });
     // The native decoder skips white space; text that held some is longer than its bytes need.
     return Math.ceil(bytes.length / 3) * 4 === text.length ? bytes : null;
   } catch {

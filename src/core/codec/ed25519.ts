@@ -1,60 +1,34 @@
 /**
- * Ed25519 for all nodes: one acceptance rule for signatures (the native verifier), one rule for which
+ * Ed25519 for all nodes and clients: one acceptance rule for signatures (`#crypto`), one rule for which
  * keys are admitted, and the text forms of public keys. Nothing here throws on hostile input, and what
  * is remembered is bounded.
  * Source: decisions sections 1 and 8.
  */
-import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { signerFromSeed, verifySignature } from "#crypto";
 import { BoundedMap } from "../std/bounded-map.ts";
-import { decodeBase58, decodeHex, encodeBase58 } from "./bytes.ts";
+import { decodeBase58, decodeHex, encodeBase58, encodeHex } from "./bytes.ts";
 
 export const publicKeyBytes = 32;
 export const signatureBytes = 64;
 
-/** Keys remembered in each of the two memos; the oldest leaves first. About 1 KiB each. */
-const memoEntriesMax = 4_096;
+/** Keys remembered; the oldest leaves first. */
+const admissionsMax = 4_096;
 
-/** DER of SubjectPublicKeyInfo for Ed25519, up to the 32 key bytes (RFC 8410). */
-const spkiPrefix = new Uint8Array([0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00]);
-
-const importedKeys = new BoundedMap<string, KeyObject>(memoEntriesMax);
-const admissions = new BoundedMap<string, boolean>(memoEntriesMax);
+const admissions = new BoundedMap<string, boolean>(admissionsMax);
 
 /**
  * The one acceptance rule: RFC 8032 without the cofactor, S below the group order, R compared as bytes.
- * `false` for anything of a wrong length. Cost: about 50 µs.
+ * `false` for anything of a wrong length. Cost: about 50 µs in a node.
  */
 export function verifyEd25519(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
   if (signature.length !== signatureBytes || publicKey.length !== publicKeyBytes) return false;
-  try {
-    return verify(null, message, importKey(publicKey), signature);
-  } catch {
-    return false;
-  }
+  return verifySignature(signature, message, publicKey);
 }
 
-function importKey(publicKey: Uint8Array): KeyObject {
-  const name = publicKey.toHex();
-  const known = importedKeys.get(name);
-  if (known !== undefined) return known;
-  const der = new Uint8Array(spkiPrefix.length + publicKeyBytes);
-  der.set(spkiPrefix);
-  der.set(publicKey, spkiPrefix.length);
-  const key = createPublicKey({ key: Buffer.from(der.buffer), format: "der", type: "spki" });
-  importedKeys.set(name, key);
-  return key;
-}
-
-/** DER of an Ed25519 private key in PKCS #8, up to the 32 seed bytes (RFC 8410). */
-const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
-
-/** The signing function of a node's own key, from its 32-byte seed; `null` for another length. About 25 µs a signature. */
+/** The signing function of a key, from its 32-byte seed; `null` for another length. */
 export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8Array) | null {
-  if (seed.length !== 32) return null;
-  const der = Buffer.concat([pkcs8Prefix, seed]);
-  const key = createPrivateKey({ key: der, format: "der", type: "pkcs8" });
-  return (message) => new Uint8Array(sign(null, message, key));
+  return seed.length === 32 ? signerFromSeed(seed) : null;
 }
 
 /**
@@ -64,7 +38,7 @@ export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8A
  */
 export function isAdmissibleKey(publicKey: Uint8Array): boolean {
   if (publicKey.length !== publicKeyBytes) return false;
-  const name = publicKey.toHex();
+  const name = encodeHex(publicKey);
   const known = admissions.get(name);
   if (known !== undefined) return known;
   const admitted = isCanonicalLargePoint(publicKey);

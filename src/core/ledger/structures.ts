@@ -5,6 +5,7 @@
  * Source: docs/ledger.md 1.1 to 1.6 and 1.9, decisions sections 4 and 10.
  */
 
+import { decodeHex } from "../codec/bytes.ts";
 import { blake2b128 } from "../codec/hash.ts";
 import {
   boolean,
@@ -303,7 +304,7 @@ export type StorageMap<P extends StoragePallet> = keyof (typeof storagePrefixes)
 export function storageMapKey<P extends StoragePallet>(pallet: P, map: StorageMap<P>, keyText: string): Uint8Array {
   const key = encodeWith(did, keyText);
   const maps: Readonly<Record<string, string>> = storagePrefixes[pallet].maps;
-  const prefix = Uint8Array.fromHex(`${storagePrefixes[pallet].pallet}${maps[map]}`);
+  const prefix = decodeHex(`${storagePrefixes[pallet].pallet}${maps[map]}`) as Uint8Array;
   const out = new Uint8Array(prefix.length + 16 + key.length);
   out.set(prefix);
   out.set(blake2b128(key), prefix.length);

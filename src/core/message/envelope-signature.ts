@@ -4,7 +4,7 @@
  * Source: decisions sections 2 and 10.
  */
 import canonicalize from "canonicalize";
-import { utf8 } from "../codec/bytes.ts";
+import { encodeHex, utf8 } from "../codec/bytes.ts";
 import { sha256 } from "../codec/hash.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
 
@@ -44,5 +44,5 @@ function headerMembers(members: JsonObject): JsonObject {
 
 /** Lower hex of SHA-256 over the JCS form. Numbers are safe here: the envelope's decoder bounds them. */
 function hashCanonical(value: JsonValue): string {
-  return sha256(utf8(canonicalize(value) ?? "")).toHex();
+  return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
 }

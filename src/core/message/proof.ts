@@ -6,7 +6,7 @@
  * outsider can learn.
  * Source: interface "Signed Cache proof", decisions sections 3, 4, 6 and 10 ("Live sessions").
  */
-import { decodeBase64, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
 import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import { sha256 } from "../codec/hash.ts";
@@ -64,7 +64,7 @@ export function encodeUpdateProof(claims: UpdateClaims): Uint8Array {
     `key_id=${claims.keyId}`,
     `timestamp=${claims.timestamp}`,
     `nonce=${claims.nonce}`,
-    `body_sha256=${sha256(claims.body).toHex()}`,
+    `body_sha256=${encodeHex(sha256(claims.body))}`,
   ]);
 }
 
@@ -297,7 +297,7 @@ function replayClaim(
   untilMs: number,
 ): ReplayClaim {
   const text = JSON.stringify([claims.operation, claims.did, claims.keyId, claims.nonce]);
-  return { tag: `proof:${sha256(utf8(text)).toHex()}`, untilMs };
+  return { tag: `proof:${encodeHex(sha256(utf8(text)))}`, untilMs };
 }
 
 // ------------------------------------------------------------------------------------------ update proofs

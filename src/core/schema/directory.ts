@@ -5,7 +5,7 @@
  * ledger, not of the shape.
  * Source: interface "Resources and their fields" and "Endpoints", decisions sections 4 and 10.
  */
-import { type Static, type TProperties, Type } from "@sinclair/typebox";
+import { type TProperties, Type } from "@sinclair/typebox";
 import { scaleBounds } from "../ledger/bounds.ts";
 import { policyLimits } from "../ledger/policy-rules.ts";
 import {
@@ -328,11 +328,6 @@ export const deliveryPolicyBody = closed(
   { did: didText, policy: closed(deliveryPolicyMembers) },
   { did: exampleDid, policy: exampleDeliveryPolicy },
 );
-
-/** What clients write: the links of a DID, a persona's policy, a recipient's or a tag's. */
-export type PolicyLinks = NonNullable<Static<typeof linksBody>["delivery_policy_links"]>;
-export type PersonaPolicyMembers = Static<typeof personaPolicyBody>["policy"];
-export type DeliveryPolicyMembers = Static<typeof deliveryPolicyBody>["policy"];
 
 export const deliveryPolicyAnswer = open(
   {

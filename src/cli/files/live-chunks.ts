@@ -5,18 +5,18 @@
  */
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { readText, removeIfThere, sweepLeftovers, writeDurably } from "../cli/files/files.ts";
-import { isRecord } from "./http.ts";
-import { chunkOf, type Held } from "./retrieve.ts";
+import { chunkOf, type HeldEnvelope } from "../../client/retrieve.ts";
+import { isRecord } from "../../client/shape.ts";
+import { readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 
 /** More than this are refused, and then go to the Cache. */
-const piecesMax = 100_000;
+const chunksKeptMax = 100_000;
 
-export type Pieces = {
-  readonly held: () => Held[];
+export type LiveChunks = {
+  readonly held: () => HeldEnvelope[];
   readonly has: (messageId: string) => boolean;
   /** `false` when there are too many; true means synced. */
-  readonly put: (piece: {
+  readonly put: (chunk: {
     messageId: string;
     expiresAtMs: number;
     envelope: Record<string, unknown>;
@@ -24,24 +24,24 @@ export type Pieces = {
   readonly remove: (messageIds: readonly string[]) => Promise<void>;
 };
 
-export async function openPieces(folder: string, nowMs: number): Promise<Pieces> {
+export async function openLiveChunks(folder: string, nowMs: number): Promise<LiveChunks> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await sweepLeftovers(folder, nowMs);
-  const index = new Map<string, Held>();
+  const index = new Map<string, HeldEnvelope>();
   for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
     const path = join(folder, file);
-    const piece = await readPiece(path);
-    if (piece === null || piece.expiresAtMs <= nowMs) await removeIfThere(path);
-    else index.set(file.slice(0, -".json".length), heldPiece(path, piece));
+    const chunk = await readChunkFile(path);
+    if (chunk === null || chunk.expiresAtMs <= nowMs) await removeIfThere(path);
+    else index.set(file.slice(0, -".json".length), heldChunk(path, chunk));
   }
   return {
     held: () => [...index.values()],
     has: (messageId) => index.has(messageId),
     put: async ({ messageId, expiresAtMs, envelope }) => {
-      if (index.size >= piecesMax) return false;
+      if (index.size >= chunksKeptMax) return false;
       const path = join(folder, `${messageId}.json`);
       await writeDurably(path, JSON.stringify({ expires_at_ms: expiresAtMs, envelope }));
-      index.set(messageId, heldPiece(path, { messageId, expiresAtMs, envelope }));
+      index.set(messageId, heldChunk(path, { messageId, expiresAtMs, envelope }));
       return true;
     },
     remove: async (messageIds) => {
@@ -52,17 +52,21 @@ export async function openPieces(folder: string, nowMs: number): Promise<Pieces>
   };
 }
 
-type Piece = { readonly messageId: string; readonly expiresAtMs: number; readonly envelope: Record<string, unknown> };
+type StoredEnvelope = {
+  readonly messageId: string;
+  readonly expiresAtMs: number;
+  readonly envelope: Record<string, unknown>;
+};
 
-/** Keeps what places the piece in memory, and leaves its payload on disk. */
-function heldPiece(path: string, piece: Piece): Held {
-  const { messageId, expiresAtMs, envelope } = piece;
-  const local = async () => (await readPiece(path).catch(() => null))?.envelope ?? null;
+/** Keeps what places the chunk in memory, and leaves its payload on disk. */
+function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
+  const { messageId, expiresAtMs, envelope } = chunk;
+  const local = async () => (await readChunkFile(path).catch(() => null))?.envelope ?? null;
   return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
 }
 
-/** `null` when it is no piece. Throws when it can't be read: nobody else may have it, so it must not be taken for none. */
-async function readPiece(path: string): Promise<Piece | null> {
+/** `null` when it is no chunk. Throws when it can't be read: nobody else may have it, so it must not be taken for none. */
+async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
   const text = await readText(path);
   try {
     const json: unknown = JSON.parse(text ?? "");

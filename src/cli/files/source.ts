@@ -1,13 +1,13 @@
 /**
- * What is sent: bytes at hand, or a file, measured and hashed once, then read by ranges. A file that
+ * A file to send, measured and hashed once, then read by ranges. A file that
  * changes in between is noticed, so that nothing is sealed that its own SHA-256 contradicts.
  */
 import { open, stat } from "node:fs/promises";
 import { basename } from "node:path";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { isSystemError } from "../cli/files/files.ts";
-import { localError } from "./http.ts";
-import type { Source } from "./send.ts";
+import { localError } from "../../client/http.ts";
+import type { Source } from "../../client/send.ts";
+import { isSystemError } from "./files.ts";
 
 const readBytes = 1_048_576;
 
@@ -29,12 +29,6 @@ export async function fileSource(path: string, mediaType: string): Promise<Sourc
     return readRange(path, from, to);
   };
   return { file, read };
-}
-
-/** Bytes that are at hand, under the name and media type that the recipient is to see. */
-export function bytesSource(name: string, mediaType: string, bytes: Uint8Array): Source {
-  const file = { name, mediaType, sizeBytes: bytes.length, sha256: sha256(bytes) };
-  return { file, read: async (from, to) => bytes.subarray(from, to) };
 }
 
 async function readRange(path: string, from: number, to: number): Promise<Uint8Array> {
