@@ -1,15 +1,17 @@
 /**
  * `waypost serve`: the nodes of a configuration file, until a signal. SIGTERM and SIGINT stop accepting,
- * finish what is in flight and end with 0; a second signal ends at once. A store that can no longer keep
- * its promises ends the process with 1, so that a supervisor starts it afresh.
+ * finish what is in flight and end with 0; a second signal ends at once. SIGHUP reads the file again. A store
+ * that can no longer keep its promises ends the process with 1, so that a supervisor starts it afresh.
  * Source: decisions section 9.
  */
 import type { Command } from "commander";
 import { type RunningNodes, startNodes } from "../app/compose.ts";
 import { failed } from "../app/failure.ts";
 import { endAtOnce, logLibraryOutput, logUncaught } from "../app/uncaught.ts";
+import { applyReload, decideReload } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
-import { createLog, type LogSink } from "../nodes/http/log.ts";
+import { errorText } from "../core/std/error-text.ts";
+import { createLog, type Log, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
@@ -25,10 +27,12 @@ export function registerServeCommand(program: Command): void {
       refuseWeakEnvironment(config);
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
       for (const warning of await warningsOf(config)) sink.log("warn", "a setting is probably not meant", warning);
+      const stopReloading = reloadOnHangup(config, () => readConfig(options.config), sink.log);
       await runUntilSignal(config, sink, (running) => {
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });
+      stopReloading();
       // Everything is written and closed; no timer that is still set may hold the end up.
       process.exit(0);
     });
@@ -69,6 +73,23 @@ export async function runUntilSignal(
     giveConsoleBack();
     signals.release();
   }
+}
+
+/** On SIGHUP: takes over what can change while running, and logs what needs a restart or is wrong. */
+function reloadOnHangup(config: Config, read: () => Promise<Config>, log: Log): () => void {
+  const onHangup = async (): Promise<void> => {
+    try {
+      const next = await read();
+      const plan = decideReload(config, next);
+      applyReload(config, next, plan);
+      log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
+    } catch (error) {
+      log("error", "the configuration was not taken over", { reason: errorText(error) });
+    }
+  };
+  const listener = (): void => void onHangup();
+  process.on("SIGHUP", listener);
+  return () => void process.off("SIGHUP", listener);
 }
 
 function refuseWeakEnvironment(config: Config): void {

@@ -5,7 +5,7 @@
 import { z } from "zod";
 
 import { renderDurationSetting, renderSizeSetting } from "./forms.ts";
-import { type Config, configSchema } from "./schema.ts";
+import { type Config, configSchema, sectionNames } from "./schema.ts";
 
 export type Setting = {
   readonly section: string;
@@ -22,8 +22,6 @@ type Described = {
   readonly _zod: { readonly def: { readonly type: string; readonly defaultValue?: unknown } };
 };
 type Section = Described & { readonly unwrap: () => { readonly shape: Readonly<Record<string, Described>> } };
-
-const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache"] as const;
 
 export function listSettings(): Setting[] {
   return sectionNames.flatMap((section) => {

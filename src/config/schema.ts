@@ -321,6 +321,9 @@ export const configSchema = z.strictObject({
   cache: cacheSchema.prefault({}),
 });
 
+/** The sections with settings of our own; options of stores belong to their plugins. */
+export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache"] as const;
+
 export type Config = z.output<typeof configSchema>;
 /** A configuration as a file would say it, before defaults. */
 export type ConfigInput = z.input<typeof configSchema>;

@@ -1,0 +1,55 @@
+/**
+ * Which settings a running process takes over from a changed file, and how. Nodes hold the sections of the
+ * configuration and read a setting where they use it; so taking over a setting is writing it into the
+ * section that everybody holds. All other settings shape listeners, stores or tables that are made once.
+ */
+import { type Config, sectionNames } from "./schema.ts";
+
+type Section = (typeof sectionNames)[number];
+type ReloadableSettings = { readonly [Name in Section]?: readonly (keyof Config[Name] & string)[] };
+
+const admissionLists = [
+  "require_sender_signature",
+  "allow_recipients",
+  "deny_recipients",
+  "allow_senders",
+  "deny_senders",
+] as const;
+
+/** Read at each use by the code that acts on them; `test/http/reload.test.ts` changes every one of them. */
+export const reloadable: ReloadableSettings = {
+  server: ["log_level", "trusted_proxies"],
+  relay: admissionLists,
+  cache: admissionLists,
+};
+
+export type ReloadPlan = {
+  /** Settings that change now, as `section.name`. */
+  readonly changed: readonly string[];
+  /** Settings that differ and need a restart. */
+  readonly needsRestart: readonly string[];
+};
+
+/** Compares two configurations; changes nothing. */
+export function decideReload(current: Config, next: Config): ReloadPlan {
+  const changed: string[] = [];
+  const needsRestart: string[] = [];
+  for (const section of sectionNames) {
+    const names: readonly string[] = reloadable[section] ?? [];
+    const [before, after] = [current[section], next[section]] as Readonly<Record<string, unknown>>[];
+    for (const name of Object.keys(after ?? {})) {
+      if (JSON.stringify(before?.[name]) === JSON.stringify(after?.[name])) continue;
+      (names.includes(name) ? changed : needsRestart).push(`${section}.${name}`);
+    }
+  }
+  if (JSON.stringify(current.stores) !== JSON.stringify(next.stores)) needsRestart.push("stores");
+  return { changed, needsRestart };
+}
+
+/** Writes the settings of `plan.changed` into the sections that the nodes hold. */
+export function applyReload(current: Config, next: Config, plan: ReloadPlan): void {
+  for (const setting of plan.changed) {
+    const [section, name] = setting.split(".") as [Section, string];
+    Reflect.set(current[section], name, Reflect.get(next[section], name));
+  }
+}
