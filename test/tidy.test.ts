@@ -49,7 +49,7 @@ describe("import walls", () => {
     nodes: ["storage", "core"],
     plugins: ["storage", "core"],
     client: ["core"],
-    config: ["nodes", "storage", "core"],
+    config: ["storage", "core"],
     app: ["config", "plugins", "nodes", "storage", "core", "."],
     cli: ["app", "config", "plugins", "nodes", "storage", "client", "core", "."],
     ".": ["cli"],
@@ -60,9 +60,11 @@ describe("import walls", () => {
   };
 
   test("every arrow between rooms is an allowed one", () => {
-    const wrong = fromSource.filter(({ from, to }) => {
+    const wrong = fromSource.filter(({ from, to, typeOnly }) => {
       if (!to.startsWith("src/")) return false;
       const [room, target] = [roomOf(from), roomOf(to)];
+      // Nodes take their section of the parsed configuration itself.
+      if (room === "nodes" && target === "config" && typeOnly) return false;
       return room !== target && !(arrows[room] ?? []).includes(target);
     });
     expect(wrong.map(show)).toEqual([]);
@@ -90,7 +92,7 @@ describe("import walls", () => {
 
   /** Packages that one place owns; `typeOnly` places may use their types. */
   const owners: readonly { package: RegExp; owner: RegExp; typeOnly?: RegExp }[] = [
-    { package: /^elysia(\/|$)/, owner: /^src\/nodes\/http\/pipeline\.ts$/ },
+    { package: /^elysia(\/|$)/, owner: /^src\/nodes\/http\/app\.ts$/ },
     { package: /^lmdb(\/|$)/, owner: /^src\/plugins\/lmdb/ },
     { package: /^@polkadot\//, owner: /^src\/plugins\/chain/ },
     { package: /^zod(\/|$)/, owner: /^src\/(config|plugins)\// },

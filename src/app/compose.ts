@@ -6,9 +6,11 @@
 
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/std/error-text.ts";
+import { type App, createApp } from "../nodes/http/app.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
-import { type App, createApp, shellMetrics } from "../nodes/http/pipeline.ts";
+import { httpMetrics } from "../nodes/http/pipeline.ts";
+import type { CorsOrigins } from "../nodes/http/render.ts";
 import type { Route } from "../nodes/http/route.ts";
 import { type Listener, listen, removeStaleSocket } from "../nodes/http/server.ts";
 import { statusRoutes } from "../nodes/http/status.ts";
@@ -92,7 +94,7 @@ type AppParts = {
 /** The app of the public listeners and, when they are apart, of the admin listeners. */
 function createApps(config: Config, parts: AppParts): { main: App; admin: App | null } {
   const { server } = config;
-  const shell = shellMetrics(parts.metrics);
+  const measured = httpMetrics(parts.metrics);
   const apart = server.admin_listen.length > 0;
   let main: App | null = null;
   const common = {
@@ -105,26 +107,23 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
   const build = (routes: readonly Route[]): App =>
     createApp({
       routes,
-      limits: {
-        requestsMax: server.requests_max,
-        reservedMax: server.reserved_requests_max,
-        arrivingMax: server.arriving_max,
-        parkedMax: server.refusals_max,
-        refusalDelayMs: server.refusal_delay,
-        bodyBytesInFlightMax: server.body_bytes_in_flight,
-        bodyDeadlineMs: server.body_deadline,
-      },
-      trustedProxies: server.trusted_proxies,
+      settings: server,
+      corsOrigins: corsOrigins(config),
       now: parts.now,
       log: parts.log,
-      metrics: shell,
+      metrics: measured,
     });
   const { routes } = parts.nodes;
   const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
   main = build([...routes, ...statusRoutes({ ...common, routes, notes, withMetrics: !apart })]);
   const admin = apart ? build(statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })) : null;
-  registerShellGauges(parts.metrics, main);
+  registerHttpGauges(parts.metrics, main);
   return { main, admin };
+}
+
+/** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */
+function corsOrigins({ server, directory }: Config): CorsOrigins {
+  return directory.enabled && directory.unsigned_updates === "allow" ? "loopback" : server.cors_origins;
 }
 
 const liveSessionsNote =
@@ -132,13 +131,13 @@ const liveSessionsNote =
   "recipient with the operation `connect`; then one envelope a frame, each answered by " +
   '`{"type":"ack","message_id":"…"}`.';
 
-function registerShellGauges(metrics: Metrics, app: App): void {
+function registerHttpGauges(metrics: Metrics, app: App): void {
   const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
-  gauge("http_requests_arriving", "Requests whose bodies are still arriving.", () => app.inFlight().arriving);
+  gauge("http_requests_reading", "Requests whose bodies are still arriving.", () => app.inFlight().reading);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
-  gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.outgoingBytes());
-  gauge("http_refusals_held", "Refusals over capacity being held back.", () => app.inFlight().parked);
+  gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.waitingAnswerBytes());
+  gauge("http_refusals_delayed", "Refusals over capacity being delayed.", () => app.inFlight().delayedRefusals);
   gauge("process_resident_bytes", "Resident memory.", () => process.memoryUsage.rss());
 }
 

@@ -3,7 +3,7 @@
  * Source: decisions sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 
-import { isLoopbackListener } from "../nodes/http/server.ts";
+import { isLoopbackListener } from "../core/message/client-address.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import type { Config } from "./schema.ts";
 

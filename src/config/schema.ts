@@ -5,8 +5,7 @@
  */
 import { z } from "zod";
 import { parseNetwork } from "../core/message/address.ts";
-import { isProxyNetwork } from "../nodes/http/client-address.ts";
-import { parseListenAddress } from "../nodes/http/server.ts";
+import { isProxyNetwork, parseListenAddress } from "../core/message/client-address.ts";
 import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./forms.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
@@ -68,6 +67,11 @@ const peerAddress = text.refine(
 
 const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
 
+/** An origin as browsers send it, or `*`. */
+function isOrigin(text: string): boolean {
+  return text === "*" || (URL.canParse(text) && new URL(text).origin === text);
+}
+
 /** An endpoint that others reach this node by. */
 export function isPublicEndpoint(text: string): boolean {
   if (text.length > 512 || !URL.canParse(text)) return false;
@@ -103,17 +107,18 @@ const serverSchema = z.strictObject({
     .enum(["debug", "info", "warn", "error"])
     .prefault("info")
     .meta(doc("Least level that is written. `info` writes a line for each request.")),
-  requests_max: count(1_024, { max: 65_536 }).meta(doc("Requests in work at once; beyond them a delayed 503.")),
-  reserved_requests_max: count(256, { max: 65_536 }).meta(
-    doc("The same for acknowledgements and health, which have a lane of their own."),
+  cors_origins: z
+    .array(text.refine(isOrigin, 'is no origin such as "https://app.example", nor "*"'))
+    .max(256)
+    .prefault(["*"])
+    .meta(
+      doc(
+        'Origins whose pages may call this node from a browser; `"*"` is all. With `directory.unsigned_updates = "allow"` only pages served by this machine may.',
+      ),
+    ),
+  requests_max: count(1_024, { max: 65_536 }).meta(
+    doc("Requests in work at once; beyond them a delayed 503. One client network gets at most half."),
   ),
-  arriving_max: count(16_384, { max: 1_000_000 }).meta(
-    doc("Requests whose bodies are still arriving, for each lane. They don't count as requests in work."),
-  ),
-  refusals_max: count(4_096, { min: 0, max: 65_536 }).meta(
-    doc("Refusals held back at once; beyond them a 503 is instant and ends the connection."),
-  ),
-  refusal_delay: duration("500ms", { min: 0, max: 10_000 }).meta(doc("How long a 503 over capacity is held back.")),
   body_bytes_in_flight: size("256MiB", { min: 1 << 20 }).meta(
     doc(
       "Sum of request bodies in memory at once; the same again for long answers that clients have not taken yet. One client gets at most half.",

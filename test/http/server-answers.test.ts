@@ -40,31 +40,31 @@ test("a long answer arrives whole, and then counts no more", async () => {
   const response = await fetch(`${url}/long`);
   expect(response.headers.get("content-type")).toBe("application/json");
   expect(Buffer.from(await response.bytes()).equals(jsonBytes)).toBe(true);
-  expect(app.outgoingBytes()).toBe(0);
+  expect(app.waitingAnswerBytes()).toBe(0);
 });
 
 test("HEAD of a long answer holds nothing", async () => {
   const { app, url } = serve({});
   expect((await fetch(`${url}/long`, { method: "HEAD" })).status).toBe(200);
-  expect(app.outgoingBytes()).toBe(0);
+  expect(app.waitingAnswerBytes()).toBe(0);
 });
 
 test("beyond what may wait for clients a long answer is 503, a short one is not, until one goes away", async () => {
-  const { app, url } = serve({ bodyBytesInFlightMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
+  const { app, url } = serve({ bodyBytesMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
   const deaf = [askDeaf(url, "192.0.2.1"), askDeaf(url, "192.0.2.2")];
-  while (app.outgoingBytes() < 32 * mebibyte) await Bun.sleep(2);
+  while (app.waitingAnswerBytes() < 32 * mebibyte) await Bun.sleep(2);
   const refused = await fetch(`${url}/long`);
   expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
   expect((await fetch(`${url}/short`)).status).toBe(200);
   deaf[0]?.destroy();
-  while (app.outgoingBytes() > 16 * mebibyte) await Bun.sleep(2);
+  while (app.waitingAnswerBytes() > 16 * mebibyte) await Bun.sleep(2);
   expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
 });
 
 test("one client that takes nothing leaves half of the room to others", async () => {
-  const { app, url } = serve({ bodyBytesInFlightMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
+  const { app, url } = serve({ bodyBytesMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
   askDeaf(url, "192.0.2.1");
-  while (app.outgoingBytes() < 16 * mebibyte) await Bun.sleep(2);
+  while (app.waitingAnswerBytes() < 16 * mebibyte) await Bun.sleep(2);
   const again = await fetch(`${url}/long`, { headers: { "x-forwarded-for": "192.0.2.1" } });
   expect(again.status).toBe(503);
   expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
@@ -73,8 +73,8 @@ test("one client that takes nothing leaves half of the room to others", async ()
 test("an answer that is not taken in time is cut off", async () => {
   const { app, url } = serve({ bodyDeadlineMs: 300 });
   const socket = askDeaf(url);
-  while (app.outgoingBytes() === 0) await Bun.sleep(2);
-  while (app.outgoingBytes() > 0) await Bun.sleep(2);
+  while (app.waitingAnswerBytes() === 0) await Bun.sleep(2);
+  while (app.waitingAnswerBytes() > 0) await Bun.sleep(2);
   const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
   let size = 0;
   socket.on("data", (bytes) => {

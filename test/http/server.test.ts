@@ -1,12 +1,13 @@
 /**
- * The shell on a real socket: what raw and hostile requests meet, what ends a connection, how drain and
+ * The HTTP server on a real socket: what raw and hostile requests meet, what ends a connection, how drain and
  * upgrades behave. Source of the cases: decisions section 9 and the measured behaviour of the server.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { parseDid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
+import { isLoopbackListener, parseListenAddress } from "../../src/core/message/client-address.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
-import { isLoopbackListener, listen, parseListenAddress } from "../../src/nodes/http/server.ts";
+import { listen } from "../../src/nodes/http/server.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 import { sendOnce, sendRaw } from "../support/raw.ts";
 

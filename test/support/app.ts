@@ -1,10 +1,13 @@
 /**
- * Apps for tests: a shell around a list of routes with small limits, asked with `respond` and no socket,
+ * Apps for tests: a pipeline around a list of routes with small limits, asked with `respond` and no socket,
  * or bound to a free port of the loopback interface.
  */
 
+import { configSchema } from "../../src/config/schema.ts";
+import { type App, createApp } from "../../src/nodes/http/app.ts";
+import type { CapacityLimits } from "../../src/nodes/http/capacity.ts";
 import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
-import { type App, type AppOptions, createApp, shellMetrics } from "../../src/nodes/http/pipeline.ts";
+import { type AppOptions, type Connection, httpMetrics } from "../../src/nodes/http/pipeline.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 
@@ -17,30 +20,38 @@ export type TestApp = {
   readonly ask: (path: string, init?: RequestInit) => Promise<Response>;
 };
 
-export const testLimits = {
+export const testLimits: CapacityLimits = {
   requestsMax: 64,
-  reservedMax: 16,
-  arrivingMax: 64,
-  parkedMax: 64,
+  reservedRequestsMax: 16,
+  readingMax: 64,
+  delayedRefusalsMax: 64,
   refusalDelayMs: 20,
-  bodyBytesInFlightMax: 64 << 20,
+  bodyBytesMax: 64 << 20,
   bodyDeadlineMs: 2_000,
 };
 
-export function testApp(routes: readonly Route[], options: Partial<AppOptions> = {}): TestApp {
+/** The settings of a server as operators leave them. */
+export const serverSettings = configSchema.parse({}).server;
+
+export function testApp(
+  routes: readonly Route[],
+  { trustedProxies = [], ...options }: Partial<AppOptions> & { readonly trustedProxies?: string[] } = {},
+): TestApp {
   const metrics = createMetrics();
   const lines: LoggedLine[] = [];
   const app = createApp({
     routes,
+    settings: { ...serverSettings, trusted_proxies: trustedProxies },
     limits: testLimits,
-    trustedProxies: [],
+    corsOrigins: ["*"],
     now: () => Date.now(),
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
-    metrics: shellMetrics(metrics),
+    metrics: httpMetrics(metrics),
     ...options,
   });
+  const connection: Connection = { requestIP: () => ({ address: "192.0.2.7" }), timeout: () => undefined };
   const ask = (path: string, init?: RequestInit): Promise<Response> =>
-    app.respond(new Request(`http://waypost.invalid${path}`, init), { peer: "192.0.2.7" });
+    app.respond(new Request(`http://waypost.invalid${path}`, init), connection);
   return { app, metrics, lines, ask };
 }
 
@@ -50,7 +61,7 @@ export function testRoute(parts: Partial<Route> & Pick<Route, "path" | "handle">
     method: "GET",
     operation: { id: parts.path, summary: "a route of a test", tag: "Node", responses: {}, codes: [] },
     bodyBytesMax: null,
-    lane: "normal",
+    capacity: "normal",
     faults: "problem",
     ...parts,
   };

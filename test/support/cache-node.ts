@@ -230,7 +230,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     ...(untold ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
   });
   // Room for the races that tests run on one route.
-  const app = testApp(cache.routes, { now, limits: { ...testLimits, reservedMax: 64 } });
+  const app = testApp(cache.routes, { now, limits: { ...testLimits, reservedRequestsMax: 128 } });
   const post = (path: string, body: unknown) =>
     app.ask(path, {
       method: "POST",

@@ -1,10 +1,10 @@
 /**
- * The shell without a socket: routing, decoding of path values, the two renderings of refusals, bodies
+ * The HTTP pipeline without a socket: routing, decoding of path values, the two renderings of refusals, bodies
  * under their cap, capacity, the mapping of failures, and what log and metrics hold.
  */
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
-import { clientAddress, isProxyNetwork } from "../../src/nodes/http/client-address.ts";
+import { clientAddress, isProxyNetwork } from "../../src/core/message/client-address.ts";
 import { createLog, maskAddress } from "../../src/nodes/http/log.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
@@ -212,11 +212,11 @@ describe("capacity", () => {
   const gate = () => {
     const opened = Promise.withResolvers<void>();
     const hold = testRoute({ path: "/hold", handle: () => opened.promise.then(() => ({ status: 200 })) });
-    const ack = testRoute({ path: "/ack", lane: "reserved", handle: () => ({ status: 200 }) });
+    const ack = testRoute({ path: "/ack", capacity: "reserved", handle: () => ({ status: 200 }) });
     return { open: opened.resolve, routes: [hold, ack] };
   };
 
-  test("over capacity a request is refused late, with Retry-After, while the reserved lane goes on", async () => {
+  test("over capacity a request is refused late, with Retry-After, while the reserved capacity is left", async () => {
     const { open, routes } = gate();
     const { ask } = testApp(routes, { limits: { ...testLimits, requestsMax: 1, refusalDelayMs: 40 } });
     const first = ask("/hold");
@@ -232,13 +232,25 @@ describe("capacity", () => {
 
   test("when too many refusals are held back, the next is instant and ends the connection", async () => {
     const { open, routes } = gate();
-    const limits = { ...testLimits, requestsMax: 1, parkedMax: 1, refusalDelayMs: 5_000 };
+    const limits = { ...testLimits, requestsMax: 1, delayedRefusalsMax: 1, refusalDelayMs: 5_000 };
     const { ask } = testApp(routes, { limits });
     void ask("/hold");
     void ask("/hold");
     const refused = await ask("/hold");
     expect([refused.status, refused.headers.get("connection")]).toEqual([503, "close"]);
     open();
+  });
+
+  test("one client network has at most half of the requests in work, and others go on", async () => {
+    const { open, routes } = gate();
+    const { ask } = testApp(routes, { ...proxied, limits: { ...testLimits, requestsMax: 4 } });
+    const as = (client: string) => ask("/hold", { headers: { "x-forwarded-for": client } });
+    const begun = [as("2001:db8::1"), as("2001:db8::2")];
+    expect((await as("2001:db8::3")).status).toBe(503);
+    begun.push(as("2001:db8:0:1::1"));
+    open();
+    for (const one of begun) expect((await one).status).toBe(200);
+    expect((await as("2001:db8::3")).status).toBe(200);
   });
 
   const proxied = { trustedProxies: ["192.0.2.7"] };
@@ -249,7 +261,7 @@ describe("capacity", () => {
     const opened = Promise.withResolvers<void>();
     const handle = () => opened.promise.then(() => ({ status: 200 }));
     const hold = testRoute({ method: "POST", path: "/hold", bodyBytesMax: 100, handle });
-    const { ask, app } = testApp([hold], { ...proxied, limits: { ...testLimits, bodyBytesInFlightMax: 250 } });
+    const { ask, app } = testApp([hold], { ...proxied, limits: { ...testLimits, bodyBytesMax: 250 } });
     const begun = [ask("/hold", postAs("192.0.2.1", 100))];
     while (app.inFlight().bodyBytes < 100) await Bun.sleep(1);
     expect((await ask("/hold", postAs("192.0.2.1", 30))).status).toBe(503);
@@ -258,16 +270,19 @@ describe("capacity", () => {
     expect((await ask("/hold", postAs("192.0.2.3", 60))).status).toBe(503);
     opened.resolve();
     for (const one of begun) expect((await one).status).toBe(200);
-    expect(app.inFlight()).toEqual({ requests: 0, arriving: 0, bodyBytes: 0, parked: 0 });
+    expect(app.inFlight()).toEqual({ requests: 0, reading: 0, bodyBytes: 0, delayedRefusals: 0 });
     expect((await ask("/hold", postAs("192.0.2.1", 100))).status).toBe(200);
   });
 
-  test("bodies of the reserved lane have a bound of their own", async () => {
+  test("bodies of reserved capacity have a bound of their own", async () => {
     const opened = Promise.withResolvers<void>();
     const handle = () => opened.promise.then(() => ({ status: 200 }));
     const shared = { method: "POST", bodyBytesMax: 100, handle } as const;
-    const routes = [testRoute({ path: "/hold", ...shared }), testRoute({ path: "/ack", lane: "reserved", ...shared })];
-    const { ask, app } = testApp(routes, { ...proxied, limits: { ...testLimits, bodyBytesInFlightMax: 400 } });
+    const routes = [
+      testRoute({ path: "/hold", ...shared }),
+      testRoute({ path: "/ack", capacity: "reserved", ...shared }),
+    ];
+    const { ask, app } = testApp(routes, { ...proxied, limits: { ...testLimits, bodyBytesMax: 400 } });
     const begun = Array.from({ length: 4 }, (_, i) => ask("/hold", postAs(`192.0.2.${i}`, 100)));
     while (app.inFlight().bodyBytes < 400) await Bun.sleep(1);
     for (const client of ["192.0.2.1", "192.0.2.2"]) begun.push(ask("/ack", postAs(client, 50)));
@@ -279,7 +294,7 @@ describe("capacity", () => {
   });
 
   test("bodies that are announced and do not come hold no bytes that others need", async () => {
-    const limits = { ...testLimits, bodyBytesInFlightMax: 256 << 10, bodyDeadlineMs: 300 };
+    const limits = { ...testLimits, bodyBytesMax: 256 << 10, bodyDeadlineMs: 300 };
     const route = testRoute({ method: "POST", path: "/big", bodyBytesMax: 64 << 10, handle: () => ({ status: 200 }) });
     const { ask, app } = testApp([route], { limits });
     const announced = (): RequestInit => ({
@@ -287,7 +302,7 @@ describe("capacity", () => {
       headers: { ...json, "content-length": String(64 << 10) },
     });
     const stuck = Array.from({ length: 8 }, () => ask("/big", announced()));
-    while (app.inFlight().arriving < 8) await Bun.sleep(1);
+    while (app.inFlight().reading < 8) await Bun.sleep(1);
     expect((await ask("/big", post("x".repeat(32 << 10)))).status).toBe(200);
     for (const one of stuck) expect((await one).status).toBe(400);
   });
@@ -299,7 +314,7 @@ describe("capacity", () => {
       method: "POST",
       path: "/paced",
       bodyBytesMax: 100,
-      pace: ({ client }) => (paces.push(client) > 1 ? fault("rate_limited", "slower") : null),
+      rateLimit: ({ client }) => (paces.push(client) > 1 ? fault("rate_limited", "slower") : null),
       handle: () => ({ status: 200 }),
     });
     const { ask } = testApp([route]);
@@ -315,11 +330,12 @@ describe("capacity", () => {
   });
 
   test("bodies that arrive slowly take no place in work, and are bounded by themselves", async () => {
-    const limits = { ...testLimits, requestsMax: 1, arrivingMax: 2, bodyDeadlineMs: 200 };
+    // One client gets half of the four.
+    const limits = { ...testLimits, requestsMax: 1, readingMax: 4, bodyDeadlineMs: 200 };
     const { ask, app } = testApp([take, echo], { limits });
     const slow = (): Promise<Response> => ask("/things", post(new ReadableStream({ start: () => undefined })));
     const stuck = [slow(), slow()];
-    while (app.inFlight().arriving < 2) await Bun.sleep(1);
+    while (app.inFlight().reading < 2) await Bun.sleep(1);
     expect((await ask("/things/a")).status).toBe(200);
     expect((await slow()).status).toBe(503);
     for (const one of stuck) expect((await one).status).toBe(400);
@@ -335,17 +351,15 @@ describe("capacity", () => {
 });
 
 describe("who calls", () => {
-  const proxied = (chain: string): Request => new Request("http://x/", { headers: { "x-forwarded-for": chain } });
-
   test("a forwarded address counts only from a trusted proxy, read from the right", () => {
     const of = clientAddress(["10.0.0.0/8", "2001:db8::/32", "unix"]);
-    expect(of(proxied("198.51.100.1"), "203.0.113.9")).toBe("203.0.113.9");
-    expect(of(proxied("1.1.1.1, 198.51.100.1, 10.2.3.4"), "10.0.0.1")).toBe("198.51.100.1");
-    expect(of(proxied("198.51.100.1, nonsense"), "10.0.0.1")).toBe("10.0.0.1");
-    expect(of(proxied("198.51.100.1"), "::ffff:10.0.0.1")).toBe("198.51.100.1");
-    expect(of(proxied("198.51.100.1"), "2001:db8::7")).toBe("198.51.100.1");
-    expect(of(proxied("198.51.100.1"), null)).toBe("198.51.100.1");
-    expect(clientAddress([])(proxied("198.51.100.1"), "10.0.0.1")).toBe("10.0.0.1");
+    expect(of("198.51.100.1", "203.0.113.9")).toBe("203.0.113.9");
+    expect(of("1.1.1.1, 198.51.100.1, 10.2.3.4", "10.0.0.1")).toBe("198.51.100.1");
+    expect(of("198.51.100.1, nonsense", "10.0.0.1")).toBe("10.0.0.1");
+    expect(of("198.51.100.1", "::ffff:10.0.0.1")).toBe("198.51.100.1");
+    expect(of("198.51.100.1", "2001:db8::7")).toBe("198.51.100.1");
+    expect(of("198.51.100.1", null)).toBe("198.51.100.1");
+    expect(clientAddress([])("198.51.100.1", "10.0.0.1")).toBe("10.0.0.1");
   });
 
   test("networks of proxies are checked", () => {

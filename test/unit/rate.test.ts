@@ -1,7 +1,7 @@
 /** Token buckets: rates, bursts, clocks that step back, bounded tables. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { clientKey } from "../../src/nodes/http/client-address.ts";
+import { clientNetwork } from "../../src/core/message/client-address.ts";
 import { createRateLimiter } from "../../src/nodes/relay/rate.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
@@ -49,9 +49,9 @@ test("the table stays bounded and forgets the key used longest ago", () => {
 });
 
 test("clients are counted by IPv4 address or by IPv6 /64", () => {
-  expect(clientKey("::ffff:1.2.3.4")).toBe(clientKey("1.2.3.4"));
-  expect(clientKey("1.2.3.4")).not.toBe(clientKey("1.2.3.5"));
-  expect(clientKey("2a00:1:2:3::1")).toBe(clientKey("2a00:1:2:3:ffff::9"));
-  expect(clientKey("2a00:1:2:3::1")).not.toBe(clientKey("2a00:1:2:4::1"));
-  expect(clientKey("unix")).toBe("unix");
+  expect(clientNetwork("::ffff:1.2.3.4")).toBe(clientNetwork("1.2.3.4"));
+  expect(clientNetwork("1.2.3.4")).not.toBe(clientNetwork("1.2.3.5"));
+  expect(clientNetwork("2a00:1:2:3::1")).toBe(clientNetwork("2a00:1:2:3:ffff::9"));
+  expect(clientNetwork("2a00:1:2:3::1")).not.toBe(clientNetwork("2a00:1:2:4::1"));
+  expect(clientNetwork("unix")).toBe("unix");
 });

@@ -15,19 +15,6 @@ export const ReadyAnswer = Type.Object(
   { examples: [{ status: "ready", checks: { "store main": "ok" } }] },
 );
 
-export const LimitsAnswer = Type.Object(
-  {
-    max_http_body_bytes: Type.Integer(),
-    max_unchunked_bytes: Type.Optional(Type.Integer()),
-    max_chunk_bytes: Type.Optional(Type.Integer()),
-    max_header_bytes: Type.Optional(Type.Integer()),
-    default_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
-    max_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
-    max_clock_skew_seconds: Type.Optional(Type.Integer()),
-  },
-  { additionalProperties: true, examples: [{ max_http_body_bytes: 26_214_400, max_ttl: "PT48H" }] },
-);
-
 export const ProblemEntrySchema = Type.Object(
   { code: Type.String(), status: Type.Integer(), title: Type.String() },
   { examples: [{ code: "not_found", status: 404, title: "No such resource" }] },

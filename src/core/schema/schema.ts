@@ -203,7 +203,7 @@ export function nullable<S extends TSchema>(schema: S, description?: string) {
 
 // ---------------------------------------------------------------------------------------------- errors
 
-/** Error bodies of the Directory, the Cache and the shell: RFC 9457 with the members of the family. */
+/** Error bodies of the Directory, the Cache and the server: RFC 9457 with the members of the family. */
 export const problemShape = open(
   {
     type: Type.String({ description: "/problems/<code>" }),

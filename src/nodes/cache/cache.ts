@@ -372,7 +372,12 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
     codes: [...proofCodes, ...(plan.codes ?? [])],
   };
   const { path, handle } = plan;
-  const shared = { bodyBytesMax: null, lane: "normal", faults: "problem", unavailable: "service_unavailable" } as const;
+  const shared = {
+    bodyBytesMax: null,
+    capacity: "normal",
+    faults: "problem",
+    unavailable: "service_unavailable",
+  } as const;
   return { method: "GET", path, operation, ...shared, handle: (call) => handle(node, call) };
 }
 
@@ -380,6 +385,7 @@ function storeRoute(node: CacheNode): Route {
   return {
     method: "POST",
     path: "/cache/store",
+    hot: true,
     operation: {
       id: "cacheStore",
       summary: "Store an envelope for its recipient",
@@ -391,7 +397,7 @@ function storeRoute(node: CacheNode): Route {
       codes: storeCodes,
     },
     bodyBytesMax: node.options.limits.bodyBytesMax,
-    lane: "normal",
+    capacity: "normal",
     faults: "problem",
     unavailable: "service_unavailable",
     handle: (call) => store(node, call),
@@ -402,6 +408,7 @@ function ackRoute(node: CacheNode): Route {
   return {
     method: "POST",
     path: "/cache/ack",
+    hot: true,
     operation: {
       id: "cacheAck",
       summary: "Acknowledge stored envelopes, which removes them",
@@ -411,7 +418,7 @@ function ackRoute(node: CacheNode): Route {
       codes: ["invalid_json", "too_large", "unsupported_media_type", ...proofCodes],
     },
     bodyBytesMax: ackProofBytesMax + ackIdBytesMax * node.options.ackIdsMax,
-    lane: "reserved",
+    capacity: "reserved",
     faults: "problem",
     unavailable: "service_unavailable",
     handle: (call) => ack(node, call),

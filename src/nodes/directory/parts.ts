@@ -61,7 +61,7 @@ type RoutePlan = {
 
 /** Codes of every route that names a DID in its path. */
 export const pathCodes = ["invalid_did", "chain_unavailable"] as const satisfies readonly FaultCode[];
-/** Codes of every route that changes something, beyond those of the shell. */
+/** Codes of every route that changes something, beyond those of the server. */
 export const mutationCodes = [
   ...pathCodes,
   "path_body_mismatch",
@@ -89,7 +89,7 @@ export function directoryRoute(plan: RoutePlan): Route {
     path,
     operation,
     bodyBytesMax,
-    lane: "normal",
+    capacity: "normal",
     faults: "problem",
     unavailable: "chain_unavailable",
     ...(plan.unstable ? { headers: { "svc-stability": "unstable" } } : {}),

@@ -1,8 +1,8 @@
 /**
  * The log: one JSON object a line. It never holds payloads, ciphertext, signatures or full client
  * addresses: callers give names, counts and codes, and `maskAddress` cuts an address to its network.
- * Lines are collected and written together; when the reader of the log is too slow, lines are dropped
- * and counted rather than kept in memory without bound.
+ * Lines are collected, and formatted and written together after the requests they are about; when the reader of
+ * the log is too slow, lines are dropped and counted rather than kept in memory without bound.
  * Source: decisions section 9 ("Logs").
  */
 
@@ -20,7 +20,16 @@ export type LogSink = {
 export type LineWriter = (text: string) => Promise<void>;
 
 const pendingCharactersMax = 1 << 20;
+/** What a line with a few short fields comes to. */
+const lineCharactersTypical = 200;
 const gatherMs = 50;
+
+type Line = {
+  readonly atMs: number;
+  readonly level: LogLevel;
+  readonly message: string;
+  readonly fields: Readonly<Record<string, unknown>> | undefined;
+};
 
 export function createLog(options: {
   readonly level: LogLevel;
@@ -28,22 +37,29 @@ export function createLog(options: {
   readonly write: LineWriter;
 }): LogSink {
   const least = logLevels.indexOf(options.level);
-  let pending = "";
+  let pending: (Line | string)[] = [];
+  let pendingCharacters = 0;
   let dropped = 0;
   let writing: Promise<void> | null = null;
   let timer: ReturnType<typeof setTimeout> | null = null;
 
   const writeOut = async (): Promise<void> => {
-    while (pending !== "") {
-      const text = pending;
-      pending = dropped === 0 ? "" : line("warn", "log lines were dropped", { dropped });
+    while (pending.length > 0) {
+      const lines = pending;
+      pending = [];
+      pendingCharacters = 0;
+      if (dropped > 0) pending.push(lineOf("warn", "log lines were dropped", { dropped }));
       dropped = 0;
-      await options.write(text).catch(() => undefined);
+      await options.write(lines.map(formatLine).join("")).catch(() => undefined);
     }
     writing = null;
   };
-  const line = (level: LogLevel, message: string, fields?: Readonly<Record<string, unknown>>): string =>
-    `${JSON.stringify({ time: new Date(options.now()).toISOString(), level, message, ...fields })}\n`;
+  const lineOf = (level: LogLevel, message: string, fields?: Line["fields"]): Line => ({
+    atMs: options.now(),
+    level,
+    message,
+    fields,
+  });
   const flush = (): Promise<void> => {
     if (timer !== null) clearTimeout(timer);
     timer = null;
@@ -53,15 +69,25 @@ export function createLog(options: {
   return {
     log: (level, message, fields) => {
       if (logLevels.indexOf(level) < least) return;
-      if (pending.length > pendingCharactersMax) {
+      if (pendingCharacters > pendingCharactersMax) {
         dropped += 1;
         return;
       }
-      pending += line(level, message, fields);
+      const line = lineOf(level, message, fields);
+      // Lines of failures are rare and may be long; those of requests are many and short.
+      const rare = level === "warn" || level === "error" ? formatLine(line) : null;
+      pendingCharacters += rare?.length ?? lineCharactersTypical + message.length;
+      pending.push(rare ?? line);
       if (writing === null) timer ??= setTimeout(() => void flush(), gatherMs);
     },
     flush,
   };
+}
+
+function formatLine(line: Line | string): string {
+  if (typeof line === "string") return line;
+  const { atMs, level, message, fields } = line;
+  return `${JSON.stringify({ time: new Date(atMs).toISOString(), level, message, ...fields })}\n`;
 }
 
 /** The network of an address: /24 of IPv4, /48 of IPv6; other texts stay (`unix`). */

@@ -5,8 +5,23 @@
  * Source: decisions section 9 ("/metrics").
  */
 
-export type Counter = { readonly add: (labels: readonly string[], by?: number) => void };
-export type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
+/** One number of a family. Who counts often asks for it once and adds to it. */
+export type CounterSeries = { value: number };
+export type Counter = {
+  readonly add: (labels: readonly string[], by?: number) => void;
+  readonly series: (labels: readonly string[]) => CounterSeries;
+};
+/** Values by bucket, each in the first bucket that holds it. */
+export type HistogramSeries = {
+  readonly buckets: readonly number[];
+  readonly counts: number[];
+  sum: number;
+  count: number;
+};
+export type Histogram = {
+  readonly observe: (labels: readonly string[], value: number) => void;
+  readonly series: (labels: readonly string[]) => HistogramSeries;
+};
 export type GaugeReading = number | readonly (readonly [labels: readonly string[], value: number])[];
 
 /** Name without the `waypost_` prefix, the help line, and the names of the labels in order. */
@@ -31,9 +46,16 @@ export function createMetrics(): Metrics {
   };
   return {
     counter: (family) => {
-      const series = new Map<string, number>();
-      register(family, () => `${head(family, "counter")}${lines(family, series)}`);
-      return { add: (labels, by = 1) => addTo(series, labels, by) };
+      const series = new Map<string, CounterSeries>();
+      const values = () => new Map([...series].map(([key, { value }]) => [key, value]));
+      register(family, () => `${head(family, "counter")}${lines(family, values())}`);
+      const one = (labels: readonly string[]) => seriesOf(series, labels, () => ({ value: 0 }));
+      return {
+        add: (labels, by = 1) => {
+          one(labels).value += by;
+        },
+        series: one,
+      };
     },
     gauge: (family, read) =>
       register(family, async () => {
@@ -46,48 +68,44 @@ export function createMetrics(): Metrics {
       }),
     histogram: (family, buckets) => {
       const series = new Map<string, HistogramSeries>();
-      register(family, () => renderHistogram(family, buckets, series));
-      return { observe: (labels, value) => observe(series, buckets, labels.join("\0"), value) };
+      register(family, () => renderHistogram(family, series));
+      const empty = () => ({ buckets, counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 });
+      const one = (labels: readonly string[]) => seriesOf(series, labels, empty);
+      return { observe: (labels, value) => observe(one(labels), value), series: one };
     },
     render: async () => (await Promise.all([...families.values()].map((render) => render()))).join(""),
   };
 }
 
-function addTo(series: Map<string, number>, labels: readonly string[], by: number): void {
+/** The series of these labels. Over the bound it counts for nobody. */
+function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: () => T): T {
   const key = labels.join("\0");
-  const before = series.get(key);
-  if (before === undefined && series.size >= seriesMax) return;
-  series.set(key, (before ?? 0) + by);
+  const known = family.get(key);
+  if (known !== undefined) return known;
+  const fresh = empty();
+  if (family.size < seriesMax) family.set(key, fresh);
+  return fresh;
 }
 
-type HistogramSeries = { readonly counts: number[]; sum: number; count: number };
-
-function observe(
-  series: Map<string, HistogramSeries>,
-  buckets: readonly number[],
-  ...[key, value]: [key: string, value: number]
-): void {
-  let one = series.get(key);
-  if (one === undefined) {
-    if (series.size >= seriesMax) return;
-    one = { counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 };
-    series.set(key, one);
+/** Adds a value. Cost: one comparison for each bucket below it. */
+export function observe(series: HistogramSeries, value: number): void {
+  series.sum += value;
+  series.count += 1;
+  const { buckets, counts } = series;
+  for (let i = 0; i < buckets.length; i++) {
+    if (value > (buckets[i] as number)) continue;
+    counts[i] = (counts[i] as number) + 1;
+    return;
   }
-  one.sum += value;
-  one.count += 1;
-  for (let i = 0; i < buckets.length; i++)
-    if (value <= (buckets[i] as number)) one.counts[i] = (one.counts[i] ?? 0) + 1;
 }
 
-function renderHistogram(
-  family: Family,
-  buckets: readonly number[],
-  series: ReadonlyMap<string, HistogramSeries>,
-): string {
+function renderHistogram(family: Family, series: ReadonlyMap<string, HistogramSeries>): string {
   let text = head(family, "histogram");
   for (const [key, one] of series) {
-    buckets.forEach((bound, i) => {
-      text += `${prefix}${family.name}_bucket${labelText(family, key, `le="${bound}"`)} ${one.counts[i]}\n`;
+    let within = 0;
+    one.buckets.forEach((bound, i) => {
+      within += one.counts[i] as number;
+      text += `${prefix}${family.name}_bucket${labelText(family, key, `le="${bound}"`)} ${within}\n`;
     });
     text += `${prefix}${family.name}_bucket${labelText(family, key, `le="+Inf"`)} ${one.count}\n`;
     text += `${prefix}${family.name}_sum${labelText(family, key)} ${one.sum}\n`;

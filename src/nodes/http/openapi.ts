@@ -5,9 +5,11 @@
  */
 import type { TSchema } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
-import { describeFault, type FaultCode } from "../../core/fault.ts";
+import { describeFault, type Fault, type FaultCode, fault } from "../../core/fault.ts";
 import { tagForm } from "../../core/message/envelope.ts";
-import { exampleDid, exampleTxHash } from "../../core/schema/schema.ts";
+import { deliveryResultShape } from "../../core/schema/messages.ts";
+import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
+import { renderDeliveryFault, renderProblem } from "./render.ts";
 import type { Route } from "./route.ts";
 
 export type InterfaceDescription = {
@@ -51,8 +53,8 @@ export type DescribedResponse = {
 
 export type DescribedContent = Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
 
-/** Codes that the shell itself answers on any route, and on routes that take a body. */
-export const shellCodes: readonly FaultCode[] = [
+/** Codes that the server itself answers on any route, and on routes that take a body. */
+export const serverCodes: readonly FaultCode[] = [
   "invalid_request",
   "internal_error",
   "service_unavailable",
@@ -81,7 +83,7 @@ export function describeInterface(options: {
     },
     tags: tags.map((name) => ({ name })),
     paths,
-    components: { schemas: { Problem: problemSchema, DeliveryFailure: deliveryFailureSchema } },
+    components: { schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape } },
   };
 }
 
@@ -155,9 +157,9 @@ function describeAnswers(route: Route): Record<string, DescribedResponse> {
   return answers;
 }
 
-/** All codes a route can refuse with, those of the shell among them. */
+/** All codes a route can refuse with, those of the server among them. */
 export function codesOf(route: Route): FaultCode[] {
-  const own = [...route.operation.codes, ...shellCodes];
+  const own = [...route.operation.codes, ...serverCodes];
   return [...new Set(route.bodyBytesMax === null ? own : [...own, ...bodyCodes])];
 }
 
@@ -179,85 +181,17 @@ function describeRefusals(route: Route): Record<string, DescribedResponse> {
 }
 
 function problemContent(codes: readonly FaultCode[]): DescribedContent {
-  const { code, status, title } = describeFault(codes[0] as FaultCode);
-  const detail = "what was wrong with this request";
-  const example = { type: `/problems/${code}`, title, status, detail, code, request_id: exampleId };
-  return {
-    "application/problem+json": {
-      schema: { $ref: "#/components/schemas/Problem" },
-      example: { ...example, error: code, message: detail },
-    },
-  };
+  const schema = { $ref: "#/components/schemas/Problem" };
+  return { "application/problem+json": { schema, example: renderProblem(exampleFault(codes), exampleId) } };
 }
 
 function deliveryContent(codes: readonly FaultCode[]): DescribedContent {
-  const { code, status } = describeFault(codes[0] as FaultCode);
-  const example = {
-    success: false,
-    delivery_mode: "failed",
-    http_status: status,
-    code,
-    message: "what was wrong with this request",
-    retry_count: 0,
-    cache_attempted: false,
-    cache_result: null,
-    ndr: null,
-    details: { request_id: exampleId },
-  };
-  return { "application/json": { schema: { $ref: "#/components/schemas/DeliveryFailure" }, example } };
+  const schema = { $ref: "#/components/schemas/DeliveryResult" };
+  return { "application/json": { schema, example: renderDeliveryFault(exampleFault(codes), exampleId) } };
+}
+
+function exampleFault([code]: readonly FaultCode[]): Fault {
+  return fault(code as FaultCode, "what was wrong with this request");
 }
 
 const exampleId = "7a0c0b4e-6d3c-4a52-9d1c-0f6f5f6f6b10";
-
-const problemSchema = {
-  type: "object",
-  required: ["type", "title", "status", "detail", "code", "request_id", "error", "message"],
-  properties: {
-    type: { type: "string", description: "`/problems/<code>`" },
-    title: { type: "string" },
-    status: { type: "integer" },
-    detail: { type: "string" },
-    code: { type: "string", description: "Stable; listed at `/problems`." },
-    request_id: { type: "string" },
-    errors: {
-      type: "array",
-      description: "Input errors with JSON pointers into the body.",
-      items: {
-        type: "object",
-        required: ["pointer", "message"],
-        properties: { pointer: { type: "string" }, message: { type: "string" } },
-      },
-    },
-    expected: { type: "string", description: "With `nonce_mismatch`: the counter value that would be accepted." },
-    error: { type: "string", description: "Equals `code`." },
-    message: { type: "string", description: "Equals `detail`." },
-  },
-} as const;
-
-const deliveryFailureSchema = {
-  type: "object",
-  required: [
-    "success",
-    "delivery_mode",
-    "http_status",
-    "code",
-    "message",
-    "retry_count",
-    "cache_attempted",
-    "cache_result",
-    "ndr",
-    "details",
-  ],
-  properties: {
-    success: { const: false },
-    delivery_mode: { const: "failed" },
-    http_status: { type: "integer" },
-    code: { type: "string", description: "Stable; listed at `/problems`." },
-    message: { type: "string" },
-    retry_count: { type: "integer" },
-    cache_attempted: { type: "boolean" },
-    cache_result: { type: ["object", "null"] },
-    ndr: { type: ["object", "null"] },
-    details: { type: "object" },
-  },
-} as const;

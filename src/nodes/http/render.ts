@@ -1,7 +1,8 @@
 /**
- * From `Answer | Fault` to a Response. A Fault has two renderings: problem+json (RFC 9457), and the
- * DeliveryResult of the Relay. Nothing but the Fault's own words reaches the client.
- * Source: interface "DeliveryResult" and "Errors", decisions section 3.
+ * From what a handler answers to a Response: JSON, problem+json (RFC 9457), or the DeliveryResult of the Relay, with
+ * the headers that every answer carries: request id, no caching, and those that let pages of other origins read it.
+ * Nothing but the Fault's own words reaches the client.
+ * Source: interface "DeliveryResult" and "Errors", decisions section 3, D140; Fetch standard, CORS protocol.
  */
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { Answer } from "./route.ts";
@@ -11,6 +12,7 @@ export type RenderOptions = {
   readonly faults: "problem" | "delivery";
   /** Ends the connection: the body of the request was not read. */
   readonly close: boolean;
+  readonly cors: Readonly<Record<string, string>>;
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
@@ -18,14 +20,19 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
 }
 
 function renderAnswer(answer: Answer, options: RenderOptions): Response {
-  const headers: Record<string, string> = { "x-request-id": options.requestId, "cache-control": "no-store" };
+  const headers: Record<string, string> = {
+    "content-type": answer.body?.contentType ?? "application/json",
+    "x-request-id": options.requestId,
+    "cache-control": "no-store",
+    ...options.cors,
+  };
   if (options.close) headers["connection"] = "close";
-  headers["content-type"] = answer.body?.contentType ?? "application/json";
-  if (answer.headers !== undefined) for (const [name, value] of Object.entries(answer.headers)) headers[name] = value;
+  if (answer.headers !== undefined) Object.assign(headers, answer.headers);
   return new Response(answerContent(answer), { status: answer.status, headers });
 }
 
 function answerContent(answer: Answer): BodyInit {
+  if (answer.jsonText !== undefined) return answer.jsonText;
   if (answer.jsonBytes !== undefined) return answer.jsonBytes as Uint8Array<ArrayBuffer>;
   if (answer.body !== undefined) return answer.body.content;
   return JSON.stringify(answer.json ?? null);
@@ -37,6 +44,7 @@ function renderFault(fault: Fault, options: RenderOptions): Response {
     "content-type": delivery ? "application/json" : "application/problem+json",
     "x-request-id": options.requestId,
     "cache-control": "no-store",
+    ...options.cors,
   };
   if (options.close) headers["connection"] = "close";
   const retryAfter = fault.extra.retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
@@ -77,5 +85,43 @@ export function renderDeliveryFault(fault: Fault, requestId: string): Record<str
       request_id: requestId,
       ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }),
     },
+  };
+}
+
+// -------------------------------------------------------------------------------------------------- CORS
+
+/** Which origins may read answers: all, some, or (`loopback`) pages that this machine itself serves. */
+export type CorsOrigins = readonly string[] | "loopback";
+
+/** The headers of an answer to a page of `origin` (`null`: no page asks). */
+export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
+
+const exposed = { "access-control-expose-headers": "Retry-After, X-Request-Id, Svc-Block" } as const;
+/** Two hours: the longest that browsers remember a preflight. */
+const preflightSeconds = 7_200;
+
+export function createCors(origins: CorsOrigins): Cors {
+  if (origins !== "loopback" && origins.includes("*")) {
+    const everyone = { "access-control-allow-origin": "*", ...exposed };
+    return () => everyone;
+  }
+  const isAllowed = origins === "loopback" ? isLoopbackOrigin : (origin: string) => origins.includes(origin);
+  const others = { vary: "Origin" };
+  return (origin) =>
+    origin === null || !isAllowed(origin)
+      ? others
+      : { "access-control-allow-origin": origin, ...exposed, vary: "Origin" };
+}
+
+function isLoopbackOrigin(origin: string): boolean {
+  return /^https?:\/\/(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d{1,5})?$/.test(origin);
+}
+
+/** The answer to a preflight for a path: its methods, and the headers that its routes read. */
+export function preflightHeaders(methods: readonly string[], headers: readonly string[]): Record<string, string> {
+  return {
+    "access-control-allow-methods": methods.join(", "),
+    "access-control-allow-headers": headers.join(", "),
+    "access-control-max-age": String(preflightSeconds),
   };
 }

@@ -1,6 +1,6 @@
 /**
- * What a node gives the shell: its routes, each with what documentation needs to know of it, and the form
- * of requests and answers that handlers see. Nothing of HTTP's framework is in it.
+ * What a node gives the HTTP server: its routes, each with what documentation needs to know of it, and the form of
+ * requests and answers that handlers see. Nothing of HTTP's framework is in it.
  * Source: interface "Endpoints", decisions section 9.
  */
 import type { TSchema } from "@sinclair/typebox";
@@ -17,6 +17,8 @@ export type Call = {
   readonly requestId: string;
   /** Address of the client after trusted proxies. */
   readonly client: string;
+  /** The network that the client is counted under (`clientNetwork`). */
+  readonly network: string;
   readonly nowMs: number;
   /** Aborted when the client has gone. */
   readonly signal: AbortSignal;
@@ -25,8 +27,9 @@ export type Call = {
 export type Answer = {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Exactly one of the three: a JSON value, ready JSON bytes, or another body with its type. */
+  /** Exactly one of the four: a JSON value, ready JSON as text or bytes, or another body with its type. */
   readonly json?: unknown;
+  readonly jsonText?: string;
   readonly jsonBytes?: Uint8Array;
   readonly body?: { readonly contentType: string; readonly content: BodyInit };
   /**
@@ -57,15 +60,17 @@ export type Route = {
   readonly operation: Operation;
   /** `null`: the route takes no body. */
   readonly bodyBytesMax: number | null;
-  /** Acknowledgements and health are served even when the node is over capacity. */
-  readonly lane: "normal" | "reserved";
-  /** How a `Fault` (also of the shell itself) is rendered. */
+  /** `reserved`: acknowledgements and health, which are served even when the node is over capacity. */
+  readonly capacity: "normal" | "reserved";
+  /** How a `Fault` (also of the server itself) is rendered. */
   readonly faults: "problem" | "delivery";
   /** What an `unavailable` store means here; routes that read the ledger say `chain_unavailable`. */
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** The pace of a client, judged before its body is read: who is too fast gets nothing read. */
-  readonly pace?: (arrival: Pick<Call, "client" | "nowMs">) => Fault | null;
+  /** Goes from the server's own route table straight to the handler, past the framework. */
+  readonly hot?: true;
+  /** Asked before the body is read: of a client above its rate nothing is read. */
+  readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };

@@ -9,8 +9,9 @@ import { rmSync, statSync } from "node:fs";
 import { connect } from "node:net";
 import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
-import { noAddress } from "./client-address.ts";
-import { type App, type Connection, pathOf } from "./pipeline.ts";
+import { parseListenAddress } from "../../core/message/client-address.ts";
+import type { App } from "./app.ts";
+import { pathOf } from "./pipeline.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {
@@ -28,7 +29,7 @@ export type UpgradeContext = {
   /** Address of the client after trusted proxies. */
   readonly client: string;
   readonly nowMs: number;
-  /** Renders a refusal as the shell does. */
+  /** Renders a refusal as the pipeline does. */
   readonly refuse: (refusal: Fault) => Response;
 };
 
@@ -54,11 +55,7 @@ const idleTimeoutSeconds = 30;
 
 export function listen<Session>(options: ListenOptions<Session>): Listener {
   const { app, upgrade } = options;
-  const respond = (request: Request, server: Server<Session>): Promise<Response> =>
-    app.respond(request, connectionOf(request, server));
-  const routed = async (request: RoutedRequest, server: Server<Session>): Promise<Response> =>
-    isRewritten(request.params) ? app.refuse(request, rewritten()) : respond(request, server);
-  const routes = Object.fromEntries(app.routes.map((route) => [route.path, routed]));
+  const routes = routeTable<Session>(app);
   const fetch = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
     if (upgrade?.matches(pathOf(request.url))) {
       if (app.draining()) return app.refuse(request, fault("shutting_down", "the node is shutting down"));
@@ -93,12 +90,37 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
   };
 }
 
+type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
+type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => Promise<Response> | Response;
+
+/**
+ * The server's own route table, which sees paths as they were sent. Hot routes go straight to the pipeline, everything
+ * else by the framework.
+ */
+function routeTable<Session>(app: App): Record<string, Answering<Session> | Record<string, Answering<Session>>> {
+  const guarded =
+    (serve: App["respond"]): Answering<Session> =>
+    (request, server) =>
+      isRewritten(request.params) ? app.refuse(request, rewritten()) : serve(request, server);
+  const others = guarded(app.respond);
+  const table: Record<string, Answering<Session> | Record<string, Answering<Session>>> = {};
+  for (const { path } of app.routes) table[path] = others;
+  for (const { route, serve } of app.hot) {
+    const known = table[route.path];
+    const methods = typeof known === "object" ? known : Object.fromEntries(httpMethods.map((name) => [name, others]));
+    // Without values in the path there is nothing to rewrite.
+    methods[route.method] = route.path.includes(":") ? guarded(serve) : serve;
+    table[route.path] = methods;
+  }
+  return table;
+}
+
+const httpMethods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
+
 /** Without sessions no request is ever upgraded. */
 function noWebSocket<Session>(): WebSocketHandler<Session> {
   return { message: (socket) => socket.terminate() };
 }
-
-type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
 
 /**
  * Values that URL rewriting changes: dot segments, backslashes, controls. No identifier of the service
@@ -113,33 +135,16 @@ function rewritten(): Fault {
   return fault("invalid_request", "values of a path hold no dot segments, backslashes or control characters");
 }
 
-function connectionOf<Session>(request: Request, server: Server<Session>): Connection {
-  return {
-    peer: server.requestIP(request)?.address ?? noAddress,
-    setIdle: (seconds) => server.timeout(request, seconds),
-  };
-}
-
 function upgradeContext<Session>(
   options: ListenOptions<Session>,
   request: Request,
   server: Server<Session>,
 ): UpgradeContext {
   return {
-    client: options.app.clientOf(request, server.requestIP(request)?.address ?? noAddress),
+    client: options.app.clientOf(request, server),
     nowMs: options.now(),
     refuse: (refusal) => options.app.refuse(request, refusal),
   };
-}
-
-export type ListenAddress = { readonly unix: string } | { readonly hostname: string; readonly port: number };
-
-/** `host:port`, `[v6]:port` or `unix:/path`; `null` for anything else. */
-export function parseListenAddress(text: string): ListenAddress | null {
-  if (text.startsWith("unix:")) return text.length > 5 && text.length < 100 ? { unix: text.slice(5) } : null;
-  const m = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/.exec(text);
-  if (m === null || Number(m[3]) > 65_535) return null;
-  return { hostname: (m[1] ?? m[2]) as string, port: Number(m[3]) };
 }
 
 /**
@@ -161,14 +166,6 @@ export async function removeStaleSocket(address: string): Promise<void> {
   if (refused) rmSync(path, { force: true });
 }
 
-/** Only callers of this machine reach it. */
-export function isLoopbackListener(text: string): boolean {
-  const place = parseListenAddress(text);
-  if (place === null) return false;
-  if ("unix" in place) return true;
-  return place.hostname === "localhost" || place.hostname === "::1" || /^127\.\d+\.\d+\.\d+$/.test(place.hostname);
-}
-
 function baseUrl(hostname: string, port: number): string {
   return `http://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
@@ -180,8 +177,8 @@ async function drain<Session>(app: App, server: Server<Session>, timeoutMs: numb
   const stopped = server.stop(false);
   const endsAt = performance.now() + timeoutMs;
   const busy = (): boolean => {
-    const { requests, arriving } = app.inFlight();
-    return requests + arriving + server.pendingRequests > 0;
+    const { requests, reading } = app.inFlight();
+    return requests + reading + server.pendingRequests > 0;
   };
   while (busy() && performance.now() < endsAt) await Bun.sleep(drainPollMs);
   await server.stop(true);

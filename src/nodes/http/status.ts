@@ -7,12 +7,12 @@
 import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
 import {
   HealthAnswer,
-  LimitsAnswer,
   type ProblemEntry,
   ProblemEntrySchema,
   ProblemList,
   ReadyAnswer,
 } from "../../core/schema/node.ts";
+import { limitsShape } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/deadline.ts";
 import { renderDocumentation } from "./documentation.ts";
 import type { Metrics } from "./metrics.ts";
@@ -47,7 +47,7 @@ function nodeRoute(path: string, piece: Piece, handle: Route["handle"]): Route {
     path,
     operation: { tag: "Node", codes: [], ...piece },
     bodyBytesMax: null,
-    lane: "reserved",
+    capacity: "reserved",
     faults: "problem",
     handle,
   };
@@ -105,7 +105,7 @@ function limits(options: StatusOptions): Route {
   const piece: Piece = {
     id: "limits",
     summary: "Limits of this node",
-    responses: { 200: { description: "The limits that this node applies.", schema: LimitsAnswer } },
+    responses: { 200: { description: "The limits that this node applies.", schema: limitsShape } },
     codes: ["chain_unavailable"],
   };
   const route = nodeRoute("/limits", piece, async () => ({ status: 200, json: await options.limits() }));

@@ -35,7 +35,6 @@ import {
 } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { clientKey } from "../http/client-address.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -188,10 +187,13 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   return pace(node.addressees, envelope.to, call.nowMs) ?? { envelope, ...way };
 }
 
-/** The pace of the client, asked before the body is read. */
-function paceClient(node: RelayNode, { client, nowMs }: Pick<Call, "client" | "nowMs">): Fault | null {
+/** The rate of the client, asked before the body is read. */
+function paceClient(
+  node: RelayNode,
+  { client, network, nowMs }: Pick<Call, "client" | "network" | "nowMs">,
+): Fault | null {
   if (node.options.exemptLoopback && isLoopbackAddress(client)) return null;
-  return pace(node.clients, clientKey(client), nowMs);
+  return pace(node.clients, network, nowMs);
 }
 
 function pace(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
@@ -347,10 +349,11 @@ function relayRoutes(node: RelayNode): Route[] {
     path,
     operation: { id, tag: "Relay", request: envelopeShape, headers: ["Svc-Hops", "Svc-Via"], responses, ...more },
     bodyBytesMax: node.options.envelope.bodyBytesMax,
-    lane: "normal",
+    capacity: "normal",
     faults: "delivery",
     unavailable: "service_unavailable",
-    pace: (arrival) => paceClient(node, arrival),
+    hot: true,
+    rateLimit: (request) => paceClient(node, request),
     handle: (call) => relay(node, call),
   });
   return [

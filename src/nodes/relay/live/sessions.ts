@@ -10,10 +10,10 @@ import type { Did } from "../../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/document.ts";
 import { isLoopbackAddress } from "../../../core/message/address.ts";
+import { clientNetwork } from "../../../core/message/client-address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
-import { clientKey } from "../../http/client-address.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import { createRateLimiter } from "../rate.ts";
 import { deliver, deliverHere, enter, firstAcknowledged, keyText, relayGrants } from "./deliver.ts";
@@ -168,7 +168,7 @@ async function admit(hub: Hub, request: Request, context: UpgradeContext): Promi
 
 function paceClient(hub: Hub, { client, nowMs }: UpgradeContext): Fault | null {
   if (hub.limits.exemptLoopback && isLoopbackAddress(client)) return null;
-  const waitMs = hub.connects.take(clientKey(client), nowMs);
+  const waitMs = hub.connects.take(clientNetwork(client), nowMs);
   if (waitMs === 0) return null;
   return fault("rate_limited", "too many connections from this address", {
     retryAfterSeconds: Math.ceil(waitMs / 1_000),

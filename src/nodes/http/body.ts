@@ -1,0 +1,188 @@
+/**
+ * Bodies in and out. In: read under the route's cap, against a deadline, counted in the body budget. Out: an answer
+ * longer than 64 KiB goes out in chunks as the client takes it, because a client that reads slowly, or not at all,
+ * holds the bytes of its answer in memory (three copies of it for 30 s without this); it is counted until the last
+ * chunk is taken, and cut off when that takes too long.
+ * Source: decisions section 9 ("Long answers"), interface "Limits".
+ */
+import { type Fault, fault } from "../../core/fault.ts";
+import { late, withDeadline } from "../../core/std/deadline.ts";
+import { joinBytes } from "../../core/std/read-capped.ts";
+import { createFairShare, type FairShare, giveShare, takeShare } from "./capacity.ts";
+
+export type BodyRules = {
+  /** `null`: the route takes no body. */
+  readonly bytesMax: number | null;
+  readonly deadlineMs: number;
+  /** Where the bytes are counted, and for whom. */
+  readonly budget: FairShare;
+  readonly client: string;
+};
+
+/** What of a request's head says how its body comes. Read at once: every look at a header costs. */
+export type BodyHead = {
+  readonly length: number | null;
+  readonly contentType: string | null;
+  readonly contentEncoding: string | null;
+};
+
+/** A body, and what it holds of the budget: the reader gives that back. */
+export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
+
+export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
+
+/** Why a body was not read: a refusal, or `null` for no room. What was read so far is given back. */
+export type Unread = { readonly fault: Fault | null };
+
+/**
+ * Announced bodies up to this size are read in one go. Longer ones count only as they arrive, so that connections
+ * that announce much and send nothing can't use up the budget: by default all that may be arriving at once hold
+ * half of it.
+ */
+const atOnceBytesMax = 8 * 1024;
+
+export function bodyHeadOf(headers: Headers): BodyHead {
+  const announced = headers.get("content-length");
+  return {
+    length: announced === null ? null : Number(announced),
+    contentType: headers.get("content-type"),
+    contentEncoding: headers.get("content-encoding"),
+  };
+}
+
+/** Whether a request carries no body. A Request made without a socket carries neither header: its `body` tells. */
+export function isBodiless(request: Request, head: BodyHead): boolean {
+  if (head.length !== null) return head.length === 0;
+  return !request.headers.has("transfer-encoding") && request.body === null;
+}
+
+/**
+ * What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`.
+ * The body stays unread.
+ */
+export function checkBodyHead(head: BodyHead, bytesMax: number | null): Fault | null {
+  if (bytesMax === null) return fault("invalid_request", "this route takes no body");
+  const refused = checkMediaType(head);
+  if (refused !== null) return refused;
+  return head.length === null || head.length <= bytesMax ? null : tooLarge(bytesMax);
+}
+
+function checkMediaType({ contentType, contentEncoding }: BodyHead): Fault | null {
+  if (contentEncoding !== null && contentEncoding.toLowerCase() !== "identity") {
+    return fault("unsupported_media_type", "encoded bodies are not accepted; send the JSON as it is");
+  }
+  if (contentType === "application/json") return null;
+  const [essence = "", ...parameters] = (contentType ?? "").split(";").map((part) => part.trim().toLowerCase());
+  const known = parameters.every((text) => text === "" || text === "charset=utf-8" || text === 'charset="utf-8"');
+  if (essence === "application/json" && known) return null;
+  return fault("unsupported_media_type", "bodies are application/json in UTF-8");
+}
+
+/** The body as sent, when its head is acceptable; a body that stalls or ends early is `invalid_request`. */
+export function readBody(request: Request, head: BodyHead, rules: BodyRules): Promise<ReadBody | Unread> {
+  const { length } = head;
+  if (length === null || length > atOnceBytesMax) return readStream(request, rules);
+  if (!takeShare(rules.budget, rules.client, length)) return Promise.resolve({ fault: null });
+  return readAtOnce(request, length, rules);
+}
+
+async function readAtOnce(request: Request, length: number, rules: BodyRules): Promise<ReadBody | Unread> {
+  const bytes = await withDeadline(request.bytes(), rules.deadlineMs).catch(brokenOff);
+  // Fewer bytes than announced: the client went away, or the framing was broken.
+  if (bytes !== late && bytes.length === length) return { bytes, held: length };
+  giveShare(rules.budget, rules.client, length);
+  return { fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") };
+}
+
+async function readStream(request: Request, rules: BodyRules): Promise<ReadBody | Unread> {
+  const reader = (request.body ?? new Blob([]).stream()).getReader();
+  const deadlineMs = performance.now() + rules.deadlineMs;
+  const bytesMax = rules.bytesMax ?? 0;
+  const chunks: Uint8Array[] = [];
+  let held = 0;
+  const giveUp = (refusal: Fault | null): Unread => {
+    reader.cancel().catch(() => undefined);
+    if (held > 0) giveShare(rules.budget, rules.client, held);
+    return { fault: refusal };
+  };
+  for (;;) {
+    const step = await withDeadline(reader.read(), deadlineMs - performance.now()).catch(brokenOff);
+    if (step === late) return giveUp(stalled());
+    if (step.done) return { bytes: joinBytes(chunks, held), held };
+    if (held + step.value.length > bytesMax) return giveUp(tooLarge(bytesMax));
+    if (!takeShare(rules.budget, rules.client, step.value.length)) return giveUp(null);
+    held += step.value.length;
+    chunks.push(step.value);
+  }
+}
+
+/** A client that has gone is like one that sends no more: nobody reads the answer. */
+function brokenOff(): typeof late {
+  return late;
+}
+
+function tooLarge(bytesMax: number): Fault {
+  return fault("too_large", `the body may have at most ${bytesMax} bytes`);
+}
+
+function stalled(): Fault {
+  return fault("invalid_request", "the body did not arrive in time");
+}
+
+// ----------------------------------------------------------------------------------------- long answers
+
+export type ResponseStreams = {
+  /** One answer always goes out, however long it is. */
+  readonly budget: FairShare;
+  /** For one answer to be taken. */
+  readonly deadlineMs: number;
+};
+
+/** Answers up to this size are left to the server and not counted. */
+export const shortAnswerBytesMax = 64 * 1024;
+const chunkBytes = 256 * 1024;
+
+export function createResponseStreams(bytesMax: number, deadlineMs: number): ResponseStreams {
+  return { budget: createFairShare(bytesMax, { allowOversizeWhenIdle: true }), deadlineMs };
+}
+
+/** The content as a stream; `null` when clients keep too much waiting already. */
+export function streamContent(
+  { budget, deadlineMs }: ResponseStreams,
+  content: Uint8Array,
+  client: string,
+): ReadableStream<Uint8Array> | null {
+  if (!takeShare(budget, client, content.length)) return null;
+  return inChunks(content, deadlineMs, () => giveShare(budget, client, content.length));
+}
+
+function inChunks(content: Uint8Array, deadlineMs: number, ended: () => void): ReadableStream<Uint8Array> {
+  let left: Uint8Array | null = content;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const end = (): void => {
+    if (left === null) return;
+    left = null;
+    clearTimeout(timer);
+    ended();
+  };
+  return new ReadableStream<Uint8Array>(
+    {
+      start(controller) {
+        timer = setTimeout(() => {
+          end();
+          controller.error(new Error("the client did not take its answer in time"));
+        }, deadlineMs);
+      },
+      pull(controller) {
+        if (left === null) return;
+        controller.enqueue(left.subarray(0, chunkBytes));
+        left = left.subarray(chunkBytes);
+        if (left.length > 0) return;
+        end();
+        controller.close();
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  );
+}
