@@ -23,13 +23,13 @@ export type HotPath = {
 
 const did = "did:svc:1111111111111111111111";
 const limits: EnvelopeLimits = {
-  bodyBytesMax: 25 * 1_048_576,
-  unchunkedBytesMax: 16 * 1_048_576,
-  chunkBytesMax: 2 * 1_048_576,
-  headerBytesMax: 4_096,
-  ttlMsMax: 172_800_000,
-  ttlMsDefault: 86_400_000,
-  futureMsMax: 300_000,
+  body_bytes_max: 25 * 1_048_576,
+  unchunked_bytes_max: 16 * 1_048_576,
+  chunk_bytes_max: 2 * 1_048_576,
+  header_bytes_max: 4_096,
+  ttl_max: 172_800_000,
+  ttl_default: 86_400_000,
+  clock_ahead: 300_000,
 };
 
 function envelopeBytes(payloadBytes: number): Uint8Array {

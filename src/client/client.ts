@@ -315,13 +315,13 @@ const sendersRememberedMax = 1_000;
 
 /** The limits of nodes don't matter here: an envelope that arrived has kept them. */
 export const anySize: EnvelopeLimits = {
-  bodyBytesMax: 64 * 1_048_576,
-  unchunkedBytesMax: 64 * 1_048_576,
-  chunkBytesMax: 64 * 1_048_576,
-  headerBytesMax: 1_048_576,
-  ttlMsMax: Number.MAX_SAFE_INTEGER,
-  ttlMsDefault: 0,
-  futureMsMax: Number.MAX_SAFE_INTEGER,
+  body_bytes_max: 64 * 1_048_576,
+  unchunked_bytes_max: 64 * 1_048_576,
+  chunk_bytes_max: 64 * 1_048_576,
+  header_bytes_max: 1_048_576,
+  ttl_max: Number.MAX_SAFE_INTEGER,
+  ttl_default: 0,
+  clock_ahead: Number.MAX_SAFE_INTEGER,
 };
 
 /**

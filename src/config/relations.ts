@@ -11,12 +11,7 @@ import type { Config } from "./schema.ts";
  * `reported`: settings already found invalid. They hold defaults here, so relations between them are not checked.
  */
 export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
-  const broken = [
-    ...serverProblems(config),
-    ...limitProblems(config),
-    ...nodeProblems(config),
-    ...peerProblems(config),
-  ];
+  const broken = [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
   return broken
     .filter(({ settings }) => !settings.some((setting) => isReported(setting, reported)))
     .map(({ settings: [setting], message }) => ({ setting, message }));
@@ -99,11 +94,6 @@ function nodeProblems(config: Config): Broken[] {
     ),
     ...needsSource("relay"),
     ...unless(
-      relay.cache_reserve < relay.delivery_budget,
-      ["relay.cache_reserve", "relay.delivery_budget"],
-      "is not below delivery_budget",
-    ),
-    ...unless(
       relay.delivery_budget + relay.live_ack_timeout <= deliveryMsMax,
       ["relay.delivery_budget", "relay.live_ack_timeout"],
       "is more than 20s together with live_ack_timeout: the connection of the sender would be cut before the answer",
@@ -118,27 +108,6 @@ function nodeProblems(config: Config): Broken[] {
       cache.recipient_bytes_max <= cache.store_bytes_max,
       ["cache.recipient_bytes_max", "cache.store_bytes_max"],
       "is above store_bytes_max",
-    ),
-  ];
-}
-
-/** Checks the peer settings: a wrong peer list fails silently, so it is refused here. */
-function peerProblems({ relay, server }: Config): Broken[] {
-  const { peer_listen: own, peers } = relay;
-  const settings = ["relay.peers", "relay.peer_listen"] as const;
-  return [
-    ...unless((own === null) === (peers.length === 0), settings, "stands together with peer_listen, or not at all"),
-    ...unless(own === null || !peers.includes(own), settings, "holds this process's own peer_listen"),
-    ...unless(new Set(peers).size === peers.length, ["relay.peers"], "names one peer twice"),
-    ...unless(
-      peers.length === 0 || relay.public_endpoints.length > 0,
-      ["relay.peers", "relay.public_endpoints"],
-      "links live sessions, and there are none without public_endpoints",
-    ),
-    ...unless(
-      own === null || ![...server.listen, ...server.admin_listen].includes(own),
-      ["relay.peer_listen", "server.listen", "server.admin_listen"],
-      "is a socket of its own, where clients don't listen",
     ),
   ];
 }

@@ -60,11 +60,6 @@ const listenAddress = text.refine(
   "is no host:port, [v6]:port or unix:/path",
 );
 
-const peerAddress = text.refine(
-  (address) => /^unix:\/[^\0]+$/.test(address) && parseListenAddress(address) !== null,
-  "is no unix:/path of at most 94 characters",
-);
-
 const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
 
 /** An origin as browsers send it, or `*`. */
@@ -239,37 +234,25 @@ const relaySchema = z.strictObject({
   delivery_budget: duration("10s", { min: 100, max: 20_000 }).meta(
     doc("Longest time for all attempts of one envelope."),
   ),
-  cache_reserve: duration("4s", { min: 100, max: 20_000 }).meta(
-    doc("What of that time is kept for the Cache when it is the last resort."),
-  ),
   live_ack_timeout: duration("5s", { min: 100, max: 10_000 }).meta(
     doc("Time of a live client to acknowledge an envelope, beyond that budget."),
   ),
   connect_timeout: duration("5s", { min: 100, max: 20_000 }).meta(doc("Longest time to connect to a destination.")),
   request_timeout: duration("10s", { min: 100, max: 20_000 }).meta(doc("Longest time for one outbound request.")),
   destination_requests_max: count(4, { max: 1_000 }).meta(doc("Requests at once to one destination.")),
-  destination_queue_max: count(32, { max: 10_000 }).meta(doc("Requests that wait for one destination.")),
-  outbound_requests_max: count(256, { max: 10_000 }).meta(doc("Requests at once to all destinations.")),
   sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions in all.")),
-  recipient_sessions_max: count(16, { max: 1_000 }).meta(
-    doc("Live sessions of one recipient, at this process and its peers together."),
-  ),
-  peer_listen: peerAddress
-    .nullable()
-    .prefault(null)
-    .meta(doc("Unix socket on which this process meets the other Relay processes of this machine: `unix:/path`.")),
-  peers: z
-    .array(peerAddress)
-    .max(31)
-    .prefault([])
-    .meta(doc("`peer_listen` of each of the others, in the same words. Live sessions then work across all of them.")),
+  recipient_sessions_max: count(16, { max: 1_000 }).meta(doc("Live sessions of one recipient.")),
   clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
     doc("How far timestamps of proofs may lie from this node's clock."),
   ),
   client_rate: count(50, { max: 1_000_000 }).meta(doc("Envelopes a second from one client address.")),
-  client_burst: count(200, { max: 1_000_000 }).meta(doc("The same at once.")),
+  client_burst: count(200, { max: 1_000_000 }).meta(
+    doc("Envelopes of one client address that are accepted at once before its rate applies."),
+  ),
   recipient_rate: count(20, { max: 1_000_000 }).meta(doc("Envelopes a second to one recipient.")),
-  recipient_burst: count(200, { max: 1_000_000 }).meta(doc("The same at once.")),
+  recipient_burst: count(200, { max: 1_000_000 }).meta(
+    doc("Envelopes to one recipient that are accepted at once before its rate applies."),
+  ),
   rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
   ...admissionSettings,
 });
@@ -300,8 +283,6 @@ const cacheSchema = z.strictObject({
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
     doc("Bytes of envelopes in one answer, past the first."),
   ),
-  summary_entries_max: count(1_000, { max: 10_000 }).meta(doc("Ids in one answer of a summary.")),
-  ack_ids_max: count(1_000, { max: 4_000 }).meta(doc("Ids in one acknowledgement.")),
   streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
   recipient_streams_max: count(8, { max: 1_000 }).meta(doc("Open streams of one recipient.")),
   stream_heartbeat: duration("15s", { min: 1_000, max: 60_000 }).meta(doc("Longest silence of a stream.")),

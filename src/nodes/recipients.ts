@@ -13,14 +13,16 @@ import { type DidDocument, parseDocument } from "../core/ledger/document.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/message/policy.ts";
 import { readCapped } from "../core/std/read-capped.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
-import { createMemo, type Memo } from "./recipients-memo.ts";
+import { createMemo, type Memo } from "./memo.ts";
 
-/** What delivery needs to know of a DID, as recipient or as sender. */
+/** What admission and delivery need to know of a DID, as recipient or as sender. */
 export type Subject = {
   readonly did: Did;
   readonly document: DidDocument | null;
   readonly deactivated: boolean;
   readonly links: DeliveryPolicyLinks | null;
+  /** How often the DID was deleted. An envelope belongs to the life for which it was admitted. */
+  readonly life: number;
 };
 
 export interface RecipientSource {
@@ -38,7 +40,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     async subject(did) {
       const { record } = await ledger.account(did);
       if (record === null) return null;
-      return { did, document: record.document, deactivated: record.deactivated, links: record.links };
+      return { did, document: record.document, deactivated: record.deactivated, links: record.links, life: 0 };
     },
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
@@ -62,7 +64,7 @@ export type DirectoryOptions = {
 };
 
 const memoMsMax = 30_000;
-/** A document of 16 KiB and its record as JSON stay far below this. */
+/** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
 
 /**
@@ -139,11 +141,11 @@ function presentBody(answer: Answer): JsonObject {
 
 function readSubject(answer: Answer, key: string): Subject | null {
   if (saysAbsent(answer)) return null;
-  const { document, deactivated, delivery_policy_links: links } = presentBody(answer);
+  const { document, deactivated, delivery_policy_links: links, life } = presentBody(answer);
   const did = key as Did;
   const parsed = document === null || document === undefined ? null : parseDocument(document, did);
   if (isFault(parsed) || typeof deactivated !== "boolean") throw unusable();
-  return { did, document: parsed, deactivated, links: readLinks(links) };
+  return { did, document: parsed, deactivated, links: readLinks(links), life: whole(life, 0) ?? 0 };
 }
 
 function readLinks(value: JsonValue | undefined): DeliveryPolicyLinks | null {

@@ -301,7 +301,7 @@ describe("the device line", () => {
 });
 
 test("a Cache with several public endpoints takes envelopes and proofs for each of them", async () => {
-  const node = await createTestCache({ publicEndpoints: ["https://first.example", "https://cache.example"] });
+  const node = await createTestCache({ public_endpoints: ["https://first.example", "https://cache.example"] });
   node.recipients.add(bob);
   expect((await node.store(envelopeTo(bob, 1))).status).toBe(202);
   expect(await outcomeOf(node.read(`/cache/messages/${bob.did}`, proofHeaders(bob)))).toBe("200 ok");

@@ -121,7 +121,7 @@ describe("GET /cache/messages/{did}", () => {
   });
 
   test("pages by entries, each one exactly once", async () => {
-    const node = await cacheFor({ pageEntriesMax: 3 });
+    const node = await cacheFor({ page_entries_max: 3 });
     await storeAll(
       node,
       Array.from({ length: 8 }, (_, i) => envelopeTo(bob, i + 1)),
@@ -139,7 +139,7 @@ describe("GET /cache/messages/{did}", () => {
   });
 
   test("pages by bytes, but always answers the first", async () => {
-    const node = await cacheFor({ pageBytesMax: 1_500 });
+    const node = await cacheFor({ page_bytes_max: 1_500 });
     const large = (number: number) => envelopeTo(bob, number, { payload: { ciphertext_b64: "A".repeat(2_000) } });
     await storeAll(node, [envelopeTo(bob, 1), large(2), envelopeTo(bob, 3), envelopeTo(bob, 4)]);
     const first = await messages(node, bob);
@@ -206,7 +206,7 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
   });
 
   test("says complete of the group, not of the page", async () => {
-    const node = await cacheFor({ pageEntriesMax: 2 });
+    const node = await cacheFor({ page_entries_max: 2 });
     await storeAll(
       node,
       [0, 1, 2].map((sequence) => chunkTo(bob, sequence + 1, { group: 9, sequence, total: 3 })),
@@ -252,13 +252,13 @@ describe("GET /cache/summary/{did}", () => {
   });
 
   test("pages by its own number of ids", async () => {
-    const node = await cacheFor({ summaryEntriesMax: 2, pageEntriesMax: 1 });
+    const node = await cacheFor({ page_entries_max: 1 });
     await storeAll(
       node,
       [1, 2, 3].map((number) => envelopeTo(bob, number)),
     );
     const first = (await (
-      await node.read(`/cache/summary/${bob.did}`, proofHeaders(bob, { operation: "summary" }))
+      await node.read(`/cache/summary/${bob.did}?limit=2`, proofHeaders(bob, { operation: "summary" }))
     ).json()) as MessagesAnswer;
     expect(first.count).toBe(2);
     const path = `/cache/summary/${bob.did}?cursor=${first.next_cursor}`;

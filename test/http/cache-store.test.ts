@@ -4,9 +4,7 @@ import { utf8 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { admitEveryone } from "../../src/core/message/admission.ts";
-import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
-import { cacheDefaults } from "../../src/nodes/cache/cache.ts";
+import { decodeEnvelope } from "../../src/core/message/envelope.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {
   bytesOfJson,
@@ -23,6 +21,7 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { limitsDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);
@@ -218,7 +217,7 @@ describe("refusals", () => {
   });
 
   test("hold the order: size, shape, time, recipient, service, sender, policy, size by policy, hint", async () => {
-    const node = await cacheFor({ limits: { ...envelopeLimitsDefault, bodyBytesMax: 1_200 } });
+    const node = await cacheFor({ limits: { body_bytes_max: 1_200 } });
     const at = (change: JsonObject) => outcomeOf(node.store(envelopeTo(alice, 1, change)));
     const wrong: JsonObject = {
       timestamp: String(testNowMs - 48 * hourMs),
@@ -268,14 +267,14 @@ describe("admission", () => {
   });
 
   test("takes a signed envelope of a known sender, also when signatures are required", async () => {
-    const node = await cacheFor({ admission: { ...admitEveryone, requireSenderSignature: true } });
+    const node = await cacheFor({ require_sender_signature: true });
     node.recipients.add(alice);
     expect(await outcomeOf(node.store(signedBy(alice, envelopeTo(bob, 1))))).toBe("202 ok");
     expect(await outcomeOf(node.store(envelopeTo(bob, 2)))).toBe("403 sender_signature_invalid");
   });
 
   test("keeps to the operator's lists", async () => {
-    const node = await cacheFor({ admission: { ...admitEveryone, denyRecipients: new Set([bob.did]) } });
+    const node = await cacheFor({ deny_recipients: [bob.did] });
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("403 policy_denied");
   });
 
@@ -349,7 +348,7 @@ describe("chunks", () => {
 
 describe("quotas", () => {
   test("of a recipient answer 507 mailbox_full and evict nothing", async () => {
-    const node = await cacheFor({ quota: { ...cacheDefaults.quota, recipientEntriesMax: 2 } });
+    const node = await cacheFor({ recipient_entries_max: 2 });
     node.recipients.add(alice);
     await node.store(envelopeTo(bob, 1));
     await node.store(envelopeTo(bob, 2));
@@ -361,20 +360,20 @@ describe("quotas", () => {
 
   test("in bytes count the envelope", async () => {
     const bytes = bytesOfJson(envelopeTo(bob, 1)).length;
-    const node = await cacheFor({ quota: { ...cacheDefaults.quota, recipientBytesMax: 2 * bytes - 1 } });
+    const node = await cacheFor({ recipient_bytes_max: 2 * bytes - 1 });
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("202 ok");
     expect(await outcomeOf(node.store(envelopeTo(bob, 2)))).toBe("507 mailbox_full");
   });
 
   test("of the whole store answer 507 storage_full", async () => {
-    const node = await cacheFor({ quota: { ...cacheDefaults.quota, storeEntriesMax: 1 } });
+    const node = await cacheFor({ store_entries_max: 1 });
     node.recipients.add(alice);
     await node.store(envelopeTo(bob, 1));
     expect(await outcomeOf(node.store(envelopeTo(alice, 2)))).toBe("507 storage_full");
   });
 
   test("are exact under concurrency", async () => {
-    const node = await cacheFor({ quota: { ...cacheDefaults.quota, recipientEntriesMax: 10 } });
+    const node = await cacheFor({ recipient_entries_max: 10 });
     const outcomes = await Promise.all(
       Array.from({ length: 30 }, (_, i) => outcomeOf(node.store(envelopeTo(bob, i + 1)))),
     );
@@ -415,7 +414,7 @@ describe("what is stored", () => {
 
 describe("the store of the Relay in the same process", () => {
   const decode = (envelope: JsonObject) => {
-    const decoded = decodeEnvelope(bytesOfJson(envelope), envelopeLimitsDefault);
+    const decoded = decodeEnvelope(bytesOfJson(envelope), limitsDefault);
     if (isFault(decoded)) throw new Error(decoded.detail);
     return decoded;
   };
@@ -438,7 +437,7 @@ describe("the store of the Relay in the same process", () => {
 
 describe("the body", () => {
   test("is refused beyond its limit before it is parsed, and when it is no JSON", async () => {
-    const node = await cacheFor({ limits: { ...envelopeLimitsDefault, bodyBytesMax: 1_000 } });
+    const node = await cacheFor({ limits: { body_bytes_max: 1_000 } });
     expect(await outcomeOf(node.store("x".repeat(1_001)))).toBe("413 too_large");
     expect(await outcomeOf(node.store("{"))).toBe("400 invalid_json");
     expect(await outcomeOf(node.store('{"a":1,"a":2}'))).toBe("400 invalid_json");

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
-import { cacheDefaults } from "../../src/nodes/cache/cache.ts";
+import { quotaOf } from "../../src/nodes/cache/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";
 import {
@@ -19,6 +19,7 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { cacheDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);
@@ -92,7 +93,7 @@ async function follow(
   return new EventReader(response);
 }
 
-/** As another process would: the node is not told. */
+/** As another process would: this node does not know. */
 async function storeElsewhere(node: TestCache, number: number): Promise<void> {
   const entry = {
     recipient: mailboxOf(bob.did, 0),
@@ -106,7 +107,7 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     headerPreview: null,
     labels: [],
   } as const;
-  await node.mailbox.store(entry, cacheDefaults.quota);
+  await node.mailbox.store(entry, quotaOf(cacheDefault));
 }
 
 /** The recipient's document with one thing changed in its Cache service. */
@@ -161,7 +162,7 @@ describe("a stream", () => {
   });
 
   test("tells every one of many concurrent stores exactly once, in pages and across reconnects", async () => {
-    const node = await cacheFor({ stream: { ...cacheDefaults.stream, entriesPerReadMax: 7 } });
+    const node = await cacheFor({ page_entries_max: 7 });
     const count = 300;
     const storing = (async () => {
       for (let number = 1; number <= count; number += 10)
@@ -193,8 +194,8 @@ describe("a stream", () => {
     await second.close();
   });
 
-  test("hears of stores also when nobody else is told of them", async () => {
-    const node = await cacheFor({ untold: true });
+  test("gets new entries also when nobody else is", async () => {
+    const node = await cacheFor({ unreported: true });
     const stream = await follow(node);
     const event = stream.take(1);
     await node.store(envelopeTo(bob, 1));
@@ -245,7 +246,7 @@ describe("a stream", () => {
   });
 
   test("refuses a cursor that can't be read, and leaves no stream behind", async () => {
-    const node = await cacheFor({ stream: { ...cacheDefaults.stream, perRecipientMax: 1 } });
+    const node = await cacheFor({ recipient_streams_max: 1 });
     for (let round = 0; round < 3; round++) {
       const headers = proofHeaders(bob, { operation: "stream" });
       expect(await outcomeOf(node.read(`/cache/stream/${bob.did}?cursor=x`, headers))).toBe("400 invalid_request");
@@ -254,7 +255,7 @@ describe("a stream", () => {
   });
 
   test("sends a comment when nothing comes for a heartbeat, and then sees what another process stored", async () => {
-    const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5 } });
+    const node = await cacheFor({ stream_heartbeat: 5 });
     const stream = await follow(node);
     const event = stream.next();
     await Bun.sleep(25);
@@ -265,7 +266,7 @@ describe("a stream", () => {
   });
 
   test("ends with its life, so that its holder proves himself again", async () => {
-    const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5, lifeMsMax: minuteMs } });
+    const node = await cacheFor({ stream_heartbeat: 5, stream_life: minuteMs });
     const stream = await follow(node);
     node.clock.nowMs = testNowMs + minuteMs;
     expect(await stream.next()).toBeNull();
@@ -280,7 +281,7 @@ describe("a stream", () => {
   ];
   for (const [name, withdraw] of withdrawals) {
     test(`ends at its next look ${name}`, async () => {
-      const node = await cacheFor({ stream: { ...cacheDefaults.stream, heartbeatMs: 5 } });
+      const node = await cacheFor({ stream_heartbeat: 5 });
       const stream = await follow(node);
       await node.store(envelopeTo(bob, 1));
       await stream.take(1);
@@ -317,12 +318,12 @@ describe("a stream", () => {
 });
 
 describe("the number of streams", () => {
-  const limited = (change: object) => cacheFor({ stream: { ...cacheDefaults.stream, ...change } });
+  const limited = (change: TestCacheOptions) => cacheFor(change);
   const open = (node: TestCache, person = bob) =>
     node.read(`/cache/stream/${person.did}`, proofHeaders(person, { operation: "stream" }));
 
   test("is bounded per recipient; one that closes makes room", async () => {
-    const node = await limited({ perRecipientMax: 2 });
+    const node = await limited({ recipient_streams_max: 2 });
     const streams = [await follow(node), await follow(node)];
     const refused = await open(node);
     expect(refused.headers.get("retry-after")).toBe("30");
@@ -336,7 +337,7 @@ describe("the number of streams", () => {
   });
 
   test("is bounded in all", async () => {
-    const node = await limited({ streamsMax: 1 });
+    const node = await limited({ streams_max: 1 });
     const stream = await follow(node);
     expect(await outcomeOf(open(node, alice))).toBe("429 rate_limited");
     await stream.close();
@@ -346,7 +347,7 @@ describe("the number of streams", () => {
   });
 
   test("falls when a client goes away on a real socket", async () => {
-    const node = await limited({ perRecipientMax: 1, heartbeatMs: 20 });
+    const node = await limited({ recipient_streams_max: 1, stream_heartbeat: 20 });
     const { url, stop } = listenForTest(node.app);
     const gone = new AbortController();
     const ask = (signal?: AbortSignal) =>

@@ -5,10 +5,11 @@ import { waitingDefault } from "../../src/client/confirm.ts";
 import { createIdentity } from "../../src/client/keys.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/hash.ts";
-import { createWakeHook, type WakeHook, type WakeOptions, wakeDefaults } from "../../src/nodes/cache/wake.ts";
+import { createWakeHook, type WakeBounds, type WakeHook, wakeBounds } from "../../src/nodes/cache/wake.ts";
 import { createPerson } from "../support/cache-node.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes } from "../support/nodes.ts";
+import { cacheDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);
@@ -20,7 +21,7 @@ afterEach(async () => {
   for (const one of open.splice(0)) await one.stop();
 });
 
-/** A listener that keeps what it hears and answers as told. */
+/** A listener that keeps what it gets and answers with `answer`. */
 function listener(answer: () => Response | Promise<Response>) {
   const heard: Heard[] = [];
   const arrivals: (() => void)[] = [];
@@ -40,9 +41,15 @@ function listener(answer: () => Response | Promise<Response>) {
   return { url: `http://127.0.0.1:${server.port}/wake`, heard, atLeast };
 }
 
-function hook(url: string, change: Partial<WakeOptions> = {}): { hook: WakeHook; lines: string[] } {
+function hook(
+  url: string,
+  change: Partial<WakeBounds & { wake_interval: number }> = {},
+): { hook: WakeHook; lines: string[] } {
   const lines: string[] = [];
-  const made = createWakeHook({ ...wakeDefaults, url, ...change }, (_, message) => lines.push(message));
+  const made = createWakeHook({ ...cacheDefault, wake_url: url, ...change }, (_, message) => lines.push(message), {
+    ...wakeBounds,
+    ...change,
+  });
   open.push({ stop: () => made.close() });
   return { hook: made, lines };
 }
@@ -55,9 +62,9 @@ describe("the wake hook", () => {
     expect(heard).toEqual([{ body: { recipient_digest: digest(bob.did), count: 1 }, contentType: "application/json" }]);
   });
 
-  test("calls once per recipient and interval, and tells what came in between", async () => {
+  test("calls once per recipient and interval, and reports what came in between", async () => {
     const { url, heard, atLeast } = listener(() => new Response());
-    const { hook: wake } = hook(url, { intervalMs: 60 });
+    const { hook: wake } = hook(url, { wake_interval: 60 });
     for (let i = 0; i < 5; i++) wake.stored(bob.did, false);
     wake.stored(alice.did, false);
     await atLeast(3);
@@ -82,7 +89,7 @@ describe("the wake hook", () => {
   test("keeps what it could not say while too many calls are in flight", async () => {
     const release = Promise.withResolvers<Response>();
     const { url, heard, atLeast } = listener(() => release.promise);
-    const { hook: wake } = hook(url, { intervalMs: 40, inFlightMax: 1 });
+    const { hook: wake } = hook(url, { wake_interval: 40, inFlightMax: 1 });
     wake.stored(bob.did, false);
     wake.stored(alice.did, false);
     await atLeast(1);
@@ -96,7 +103,7 @@ describe("the wake hook", () => {
 
   test("remembers a bounded number of recipients", async () => {
     const { url, heard, atLeast } = listener(() => new Response());
-    const { hook: wake } = hook(url, { recipientsMax: 1, intervalMs: 40 });
+    const { hook: wake } = hook(url, { recipientsMax: 1, wake_interval: 40 });
     wake.stored(bob.did, false);
     wake.stored(alice.did, false);
     wake.stored(bob.did, false);
@@ -112,7 +119,7 @@ describe("the wake hook", () => {
     ["no answer", () => new Promise<Response>(() => {})],
   ] as const)("logs %s and goes on", async (_, answer) => {
     const { url, heard, atLeast } = listener(answer);
-    const { hook: wake, lines } = hook(url, { intervalMs: 30, timeoutMs: 20 });
+    const { hook: wake, lines } = hook(url, { wake_interval: 30, timeoutMs: 20 });
     wake.stored(bob.did, false);
     wake.stored(bob.did, false);
     await atLeast(2);
@@ -122,7 +129,7 @@ describe("the wake hook", () => {
 });
 
 describe("nodes of a configuration with cache.wake_url", () => {
-  test("tell the receiver of what waits, each recipient by its digest", async () => {
+  test("report what waits, each recipient by its digest", async () => {
     const { url, heard, atLeast } = listener(() => new Response(null, { status: 204 }));
     const address = `127.0.0.1:${freePort()}`;
     const nodes = await startTestNodes({

@@ -4,8 +4,8 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { checkOutboundEnvironment } from "../../src/nodes/relay/egress.ts";
-import { laneLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { at, cleanUp, cleanups, courier, post, serve, serveRaw, sniff, verdict } from "../support/destinations.ts";
+import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { at, cleanUp, cleanups, egress, post, serve, serveRaw, sniff, verdict } from "../support/destinations.ts";
 
 afterEach(cleanUp);
 
@@ -25,7 +25,7 @@ describe("answers without end", () => {
           }),
         ),
     );
-    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { wantsBody: true });
+    const answer = await post(egress(), `http://127.0.0.1:${port}/`, { wantsBody: true });
     expect(verdict(answer)).toEqual([200, "invalid_answer"]);
     expect(sent).toBeLessThan(32 * 1_048_576);
   });
@@ -34,7 +34,7 @@ describe("answers without end", () => {
     const port = serve(
       (request) => new Response("x".repeat(65_536 + Number(new URL(request.url).searchParams.get("more")))),
     );
-    const sender = courier();
+    const sender = egress();
     const answers = [0, 1].map((more) => post(sender, `http://127.0.0.1:${port}/?more=${more}`, { wantsBody: true }));
     expect((await Promise.all(answers)).map((answer) => answer.error)).toEqual([null, "invalid_answer"]);
   });
@@ -45,7 +45,7 @@ describe("answers without end", () => {
       const timer = setInterval(() => write("1\r\nx\r\n"), 20);
       cleanups.push(() => clearInterval(timer));
     });
-    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { timeoutMs: 5_000 });
+    const answer = await post(egress(), `http://127.0.0.1:${port}/`, { timeoutMs: 5_000 });
     expect(verdict(answer)).toEqual([200, null]);
     expect(answer.durationMs).toBeLessThan(2_000);
   });
@@ -71,21 +71,21 @@ describe("answers without end", () => {
     cleanups.push(() => clearInterval(timer));
   }
   test.each(slow)("%s ends at the deadline", async (_name, behave) => {
-    const answer = await post(courier(), `http://127.0.0.1:${serveRaw(behave)}/`, { wantsBody: true, timeoutMs: 400 });
+    const answer = await post(egress(), `http://127.0.0.1:${serveRaw(behave)}/`, { wantsBody: true, timeoutMs: 400 });
     expect(answer.error).toBe("upstream_timeout");
     expect(answer.durationMs).toBeWithin(350, 1_500);
   });
 
   test("a gigantic head is refused", async () => {
     const port = serveRaw((write) => write(`${head}X-Large: ${"a".repeat(2_000_000)}\r\n\r\n`));
-    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { wantsBody: true });
+    const answer = await post(egress(), `http://127.0.0.1:${port}/`, { wantsBody: true });
     expect(answer.error).not.toBeNull();
   });
 
   test("a compressed body is not unpacked", async () => {
     const packed = Bun.gzipSync(new Uint8Array(10_000_000));
     const port = serve(() => new Response(packed, { headers: { "content-encoding": "gzip" } }));
-    const answer = await post(courier(), `http://127.0.0.1:${port}/`, { wantsBody: true });
+    const answer = await post(egress(), `http://127.0.0.1:${port}/`, { wantsBody: true });
     expect(answer.body?.length).toBe(packed.length);
   });
 });
@@ -104,7 +104,7 @@ describe("what a sender can learn", () => {
       if (host.startsWith("nowhere")) throw new Error("ENOTFOUND");
       return host.startsWith("empty") ? [] : at("127.0.0.1");
     };
-    const sender = courier({ resolve });
+    const sender = egress({ resolve });
     const answers = [
       await post(sender, `http://inbox.waypost.net:${closed.port}/`),
       await post(sender, `http://inbox.waypost.net:${cut.port}/`),
@@ -120,7 +120,7 @@ describe("what a sender can learn", () => {
 
   test("a name server that does not answer costs two seconds, not ten", async () => {
     const answer = await post(
-      courier({ resolve: () => new Promise(() => undefined) }),
+      egress({ resolve: () => new Promise(() => undefined) }),
       "http://inbox.waypost.net:8080/",
       { timeoutMs: 10_000 },
     );
@@ -140,7 +140,7 @@ describe("a destination's share of the node", () => {
       inWork--;
       return new Response("ok");
     });
-    const sender = courier();
+    const sender = egress();
     const endpoint = `http://127.0.0.1:${port}/`;
     const running = Array.from({ length: 36 }, () => post(sender, endpoint, { timeoutMs: 10_000 }));
     await Bun.sleep(0);
@@ -157,7 +157,7 @@ describe("a destination's share of the node", () => {
   test("a slow destination does not hold up another one", async () => {
     const slow = serve(() => new Promise(() => undefined));
     const quick = serve(() => new Response("ok"));
-    const sender = courier();
+    const sender = egress();
     const stuck = Array.from({ length: 20 }, () => post(sender, `http://127.0.0.1:${slow}/`, { timeoutMs: 1_000 }));
     const answer = await post(sender, `http://127.0.0.1:${quick}/`);
     expect(verdict(answer)).toEqual([200, null]);
@@ -174,16 +174,16 @@ describe("a destination's share of the node", () => {
       end();
     });
     let nowMs = 1_000;
-    const sender = courier({ now: () => nowMs });
+    const sender = egress({ now: () => nowMs });
     const endpoint = `http://127.0.0.1:${port}/`;
     for (let i = 0; i < 5; i++) expect((await post(sender, endpoint)).giveUp).toBe(false);
     expect(asked).toBe(5);
     expect(await post(sender, endpoint)).toMatchObject({ error: "destination_unavailable", giveUp: true });
-    nowMs += laneLimits.openMs;
+    nowMs += hostLimits.openMs;
     expect(await post(sender, endpoint)).toMatchObject({ error: "destination_unavailable", giveUp: false });
     expect(await post(sender, endpoint)).toMatchObject({ giveUp: true });
     expect(asked).toBe(6);
-    nowMs += laneLimits.openMs;
+    nowMs += hostLimits.openMs;
     healthy = true;
     expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
     expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
@@ -191,7 +191,7 @@ describe("a destination's share of the node", () => {
 
   test("answers of any status keep the circuit closed, and a refused address is no failure", async () => {
     const port = serve(() => new Response("no", { status: 500 }));
-    const sender = courier({ resolve: async () => at("10.0.0.1") });
+    const sender = egress({ resolve: async () => at("10.0.0.1") });
     for (let i = 0; i < 8; i++) expect((await post(sender, `http://127.0.0.1:${port}/`)).httpStatus).toBe(500);
     for (let i = 0; i < 8; i++)
       expect((await post(sender, `http://inbox.waypost.net/`)).error).toBe("destination_refused");
@@ -199,7 +199,7 @@ describe("a destination's share of the node", () => {
 
   test("closing ends what is in flight", async () => {
     const port = serve(() => new Promise(() => undefined));
-    const sender = courier();
+    const sender = egress();
     const running = post(sender, `http://127.0.0.1:${port}/`, { timeoutMs: 20_000 });
     await Bun.sleep(20);
     sender.close();

@@ -4,9 +4,8 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
-import { parseNetwork } from "../../src/core/message/address.ts";
 import { testAuthority } from "../support/certificates.ts";
-import { at, cleanUp, cleanups, courier, post, rules, serve, sniff, verdict } from "../support/destinations.ts";
+import { at, cleanUp, cleanups, egress, egressSettings, post, serve, sniff, verdict } from "../support/destinations.ts";
 
 afterEach(cleanUp);
 
@@ -21,7 +20,7 @@ describe("a well-behaved destination", () => {
       seen["body"] = await request.text();
       return new Response('{"ok":true}', { status: 202 });
     });
-    const sender = courier({ resolve: async () => at("127.0.0.1") });
+    const sender = egress({ resolve: async () => at("127.0.0.1") });
     const answer = await sender.post({
       endpoint: `http://inbox.waypost.test:${port}/in/?k=1`,
       suffix: "",
@@ -44,14 +43,14 @@ describe("a well-behaved destination", () => {
   test("over TLS, the certificate is checked for the published name", async () => {
     const port = serve(() => new Response("ok"), true);
     const resolve = async () => at("127.0.0.1");
-    const trusting = courier({ resolve, ca: [testAuthority] });
+    const trusting = egress({ resolve, ca: [testAuthority] });
     expect(verdict(await post(trusting, `https://inbox.waypost.test:${port}/`))).toEqual([200, null]);
     expect(verdict(await post(trusting, `https://other.waypost.test:${port}/`))).toEqual([
       null,
       "destination_unavailable",
     ]);
     expect(verdict(await post(trusting, `https://127.0.0.1:${port}/`))).toEqual([null, "destination_unavailable"]);
-    expect(verdict(await post(courier({ resolve }), `https://inbox.waypost.test:${port}/`))).toEqual([
+    expect(verdict(await post(egress({ resolve }), `https://inbox.waypost.test:${port}/`))).toEqual([
       null,
       "destination_unavailable",
     ]);
@@ -61,7 +60,7 @@ describe("a well-behaved destination", () => {
     const port = serve(() => new Response("ok"), true);
     process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
     cleanups.push(() => delete process.env["NODE_TLS_REJECT_UNAUTHORIZED"]);
-    const sender = courier({ resolve: async () => at("127.0.0.1") });
+    const sender = egress({ resolve: async () => at("127.0.0.1") });
     expect(verdict(await post(sender, `https://inbox.waypost.test:${port}/`))).toEqual([
       null,
       "destination_unavailable",
@@ -70,14 +69,14 @@ describe("a well-behaved destination", () => {
 
   test("is found at the second address when nobody listens at the first", async () => {
     const port = serve(() => new Response("ok"));
-    const both = { rules: rules({ allowPrivate: [parseNetwork("127.0.0.0/8")!] }), connectMs: 1_000 };
-    const sender = courier({ ...both, resolve: async () => at("127.0.0.9", "127.0.0.1") });
+    const both = { settings: egressSettings({ allow_private: ["127.0.0.0/8"], connect_timeout: 1_000 }) };
+    const sender = egress({ ...both, resolve: async () => at("127.0.0.9", "127.0.0.1") });
     expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
   });
 
   test.each([400, 404, 410, 429, 500, 503])("its %i is told as it is", async (status) => {
     const port = serve(() => new Response("no", { status }));
-    expect(verdict(await post(courier(), `http://127.0.0.1:${port}/`))).toEqual([status, null]);
+    expect(verdict(await post(egress(), `http://127.0.0.1:${port}/`))).toEqual([status, null]);
   });
 });
 
@@ -134,7 +133,7 @@ describe("places that must not be reached", () => {
     } catch {
       // A machine without IPv6 can't be reached over it either.
     }
-    const sender = courier({ rules: rules({ allowPrivate: [] }), resolve: async () => at("127.0.0.1") });
+    const sender = egress({ settings: egressSettings({ allow_private: [] }), resolve: async () => at("127.0.0.1") });
     for (const endpoint of spellings(port)) {
       const answer = await post(sender, endpoint);
       expect([endpoint, answer.error, answer.giveUp]).toEqual([endpoint, "destination_refused", true]);
@@ -164,20 +163,20 @@ describe("places that must not be reached", () => {
     .concat(["ff02::1", "224.0.0.1", "255.255.255.255", "192.168.1.1", "172.16.0.1", "not-an-address", ""]);
   test.each(hidden)("a public name that leads to %p is refused", async (address) => {
     const sniffer = sniff("0.0.0.0");
-    const sender = courier({ rules: rules({ allowPrivate: [] }), resolve: async () => at(address) });
+    const sender = egress({ settings: egressSettings({ allow_private: [] }), resolve: async () => at(address) });
     expect((await post(sender, `http://inbox.waypost.net:${sniffer.port}/`)).error).toBe("destination_refused");
     expect(sniffer.connections).toBe(0);
   });
 
   test("an answer of the name server with one bad address among good ones is refused whole", async () => {
     const sniffer = sniff("0.0.0.0");
-    const sender = courier({ resolve: async () => at("127.0.0.1", "127.0.0.2") });
+    const sender = egress({ resolve: async () => at("127.0.0.1", "127.0.0.2") });
     expect((await post(sender, `http://inbox.waypost.net:${sniffer.port}/`)).error).toBe("destination_refused");
     expect(sniffer.connections).toBe(0);
   });
 
   test("more addresses than anyone needs are refused", async () => {
-    const sender = courier({ resolve: async () => at(...new Array<string>(17).fill("127.0.0.1")) });
+    const sender = egress({ resolve: async () => at(...new Array<string>(17).fill("127.0.0.1")) });
     expect((await post(sender, "http://inbox.waypost.net:9999/")).error).toBe("destination_refused");
   });
 
@@ -189,7 +188,7 @@ describe("places that must not be reached", () => {
       let lookups = 0;
       const resolve = async () => at(++lookups === 1 ? "127.0.0.1" : "127.0.0.2");
       let nowMs = 0;
-      const sender = courier({ resolve, now: () => nowMs });
+      const sender = egress({ resolve, now: () => nowMs });
       expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
       expect(lookups).toBe(1);
       nowMs += 61_000;
@@ -202,7 +201,7 @@ describe("places that must not be reached", () => {
     const sniffer = sniff("127.0.0.1");
     const location = `http://127.0.0.1:${sniffer.port}/admin`;
     const port = serve(() => new Response(null, { status, headers: { location } }));
-    const answer = await post(courier(), `http://127.0.0.1:${port}/`);
+    const answer = await post(egress(), `http://127.0.0.1:${port}/`);
     expect([answer.error, answer.httpStatus]).toEqual(["invalid_answer", null]);
     expect(sniffer.connections).toBe(0);
   });
@@ -215,7 +214,7 @@ describe("places that must not be reached", () => {
     }
     const port = serve(() => new Response("ok"));
     const tlsPort = serve(() => new Response("ok"), true);
-    const sender = courier({ resolve: async () => at("127.0.0.1"), ca: [testAuthority] });
+    const sender = egress({ resolve: async () => at("127.0.0.1"), ca: [testAuthority] });
     expect(verdict(await post(sender, `http://inbox.waypost.test:${port}/`))).toEqual([200, null]);
     expect(verdict(await post(sender, `https://inbox.waypost.test:${tlsPort}/`))).toEqual([200, null]);
     expect(sniffer.connections).toBe(0);
@@ -225,8 +224,8 @@ describe("places that must not be reached", () => {
     const sniffer = sniff("127.0.0.1");
     const url = `http://127.0.0.1:${sniffer.port}`;
     const answers = [
-      await post(courier({ rules: rules({ allowHttp: false }) }), `${url}/`),
-      await post(courier({ rules: rules({ ownRelays: [url] }) }), `${url}/relay`),
+      await post(egress({ settings: egressSettings({ allow_http: false }) }), `${url}/`),
+      await post(egress({ settings: egressSettings({ public_endpoints: [url] }) }), `${url}/relay`),
     ];
     expect(answers.map((answer) => answer.error)).toEqual(["destination_refused", "destination_refused"]);
     expect(sniffer.connections).toBe(0);

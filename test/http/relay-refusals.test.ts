@@ -2,9 +2,6 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { Service } from "../../src/core/ledger/document.ts";
-import { admitEveryone } from "../../src/core/message/admission.ts";
-import { deliveryLimits } from "../../src/core/message/delivery.ts";
-import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {
   cacheEndpoint,
@@ -46,9 +43,7 @@ describe("refusals", () => {
   const forged = { ...signedBy(alice, good), payload: { ciphertext_b64: "AAAA" } };
   const chunk = { message_group_id: uuidOf(9), sequence_number: 0, total_chunks: 2, delivery_hint: "chunked" };
   const header = { encrypted_header: "AAAA", header_nonce: "AAAA", header_key_id: "k", schema_version: "1" };
-  const admission = (change: Partial<typeof admitEveryone>) => ({
-    options: { admission: { ...admitEveryone, ...change } },
-  });
+  const admission = (settings: NonNullable<TestRelayOptions["settings"]>) => ({ settings });
   const cases: Case[] = [
     { name: "no JSON", expected: [400, "invalid_json"], envelope: "{" },
     { name: "duplicate names", expected: [400, "invalid_json"], envelope: `{"to":"a","to":"b"}` },
@@ -132,28 +127,28 @@ describe("refusals", () => {
     {
       name: "no signature where one is required",
       expected: [403, "sender_signature_invalid"],
-      given: admission({ requireSenderSignature: true }),
+      given: admission({ require_sender_signature: true }),
     },
     {
       name: "a recipient on the deny list",
       expected: [403, "policy_denied"],
-      given: admission({ denyRecipients: new Set([bob.did]) }),
+      given: admission({ deny_recipients: [bob.did] }),
     },
     {
       name: "a recipient not on the allow list",
       expected: [403, "policy_denied"],
-      given: admission({ allowRecipients: new Set([alice.did]) }),
+      given: admission({ allow_recipients: [alice.did] }),
     },
     {
       name: "a sender on the deny list",
       expected: [403, "policy_denied"],
       envelope: signedBy(alice, good),
-      given: admission({ denySenders: new Set([alice.did]) }),
+      given: admission({ deny_senders: [alice.did] }),
     },
     {
       name: "an unsigned envelope where senders are listed",
       expected: [403, "policy_denied"],
-      given: admission({ allowSenders: new Set([alice.did]) }),
+      given: admission({ allow_senders: [alice.did] }),
     },
     {
       name: "a tag that is not admitted",
@@ -182,24 +177,24 @@ describe("refusals", () => {
     {
       name: "a payload over the node's limit",
       expected: [413, "too_large"],
-      given: { options: { envelope: { ...envelopeLimitsDefault, unchunkedBytesMax: 4 } } },
+      given: { limits: { unchunked_bytes_max: 4 } },
     },
     {
       name: "a chunk over the node's limit",
       expected: [413, "too_large"],
       envelope: { ...good, ...chunk },
-      given: { options: { envelope: { ...envelopeLimitsDefault, chunkBytesMax: 4 } } },
+      given: { limits: { chunk_bytes_max: 4 } },
     },
     {
       name: "a header over the node's limit",
       expected: [413, "too_large"],
       envelope: { ...good, ...header },
-      given: { options: { envelope: { ...envelopeLimitsDefault, headerBytesMax: 2 } } },
+      given: { limits: { header_bytes_max: 2 } },
     },
     {
       name: "a body over the node's limit",
       expected: [413, "too_large"],
-      given: { options: { envelope: { ...envelopeLimitsDefault, bodyBytesMax: 64 } } },
+      given: { limits: { body_bytes_max: 64 } },
     },
     {
       name: "recipients that can't be looked up",
@@ -221,7 +216,7 @@ describe("refusals", () => {
   });
 
   test("come in the order of the checks", async () => {
-    const relay = await relayFor(admission({ denyRecipients: new Set([bob.did]) }));
+    const relay = await relayFor(admission({ deny_recipients: [bob.did] }));
     const codes: string[] = [];
     const step = async (envelope: JsonObject) => codes.push((await relay.send(envelope)).code);
     const late = { ...forged, timestamp: iso(-90_000_000) };
@@ -245,7 +240,7 @@ describe("refusals", () => {
   });
 
   test("a well-signed envelope passes where signatures are required", async () => {
-    const relay = await relayFor(admission({ requireSenderSignature: true, allowSenders: new Set([alice.did]) }));
+    const relay = await relayFor(admission({ require_sender_signature: true, allow_senders: [alice.did] }));
     const inbox = inboxFor();
     const known = knownBob(relay, [inboxAt(inbox.url)]);
     relay.recipients.add(alice);
@@ -300,7 +295,7 @@ describe("failures", () => {
 
   test("an inbox that never answers is 504", async () => {
     const relay = await relayFor({
-      options: { delivery: { ...deliveryLimits, requestMs: 100, attemptsPerDestination: 1 } },
+      settings: { request_timeout: 100, attempts: 1 },
     });
     const bob = knownBob(relay, [inboxAt(inboxFor(() => new Promise(() => undefined)).url)]);
     const result = await relay.send(envelopeTo(bob, 1));
@@ -350,19 +345,16 @@ describe("failures", () => {
 });
 
 describe("rate limits", () => {
-  test("hold for a client address, tell when to come back, and spare loopback where it is exempt", async () => {
-    const options = {
-      clientRate: { perSecond: 1, burst: 3, keysMax: 100 },
-      recipientRate: { perSecond: 1_000, burst: 1_000, keysMax: 100 },
-    };
-    const relay = await relayFor({ options });
+  test("hold for a client address, say when to come back, and spare loopback where it is exempt", async () => {
+    const settings = { client_rate: 1, client_burst: 3, recipient_rate: 1_000, recipient_burst: 1_000 };
+    const relay = await relayFor({ settings });
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
     for (let i = 0; i < 3; i++) expect((await relay.send(envelopeTo(bob, i + 1))).code).toBe("delivered");
     const refused = await relay.raw(envelopeTo(bob, 9));
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "1"]);
     relay.clock.nowMs += 1_000;
     expect((await relay.send(envelopeTo(bob, 9))).code).toBe("delivered");
-    const exempt = await relayFor({ options: { ...options, exemptLoopback: true } });
+    const exempt = await relayFor({ settings: { ...settings, rate_limit_loopback: false } });
     const url = exempt.serve();
     const codes = await Promise.all(
       Array.from({ length: 6 }, () =>
@@ -375,7 +367,7 @@ describe("rate limits", () => {
   });
 
   test("hold for a recipient, whoever sends", async () => {
-    const relay = await relayFor({ options: { recipientRate: { perSecond: 1, burst: 2, keysMax: 100 } } });
+    const relay = await relayFor({ settings: { recipient_rate: 1, recipient_burst: 2 } });
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
     const codes: string[] = [];
     for (let i = 0; i < 3; i++) codes.push((await relay.send(envelopeTo(bob, i + 1))).code);

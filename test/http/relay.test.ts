@@ -83,7 +83,7 @@ describe("delivering", () => {
   });
 
   test("to a Cache elsewhere over HTTP, which judges by itself", async () => {
-    const relay = await relayFor({ noCacheDoor: true });
+    const relay = await relayFor({ withoutLocalCache: true });
     const far = listenForTest(relay.cache.app);
     cleanups.push(far.stop);
     // This Cache publishes another endpoint than the one that Bob lists: its refusal is told.
@@ -97,10 +97,10 @@ describe("delivering", () => {
   });
 
   test("to a Cache elsewhere that accepts", async () => {
-    const relay = await relayFor({ noCacheDoor: true });
+    const relay = await relayFor({ withoutLocalCache: true });
     const slot = inboxFor();
     const endpoint = slot.url.replace("/in", "");
-    const there = await createTestCache({ publicEndpoints: [endpoint] });
+    const there = await createTestCache({ public_endpoints: [endpoint] });
     const bob = knownBob(relay, [cacheAt(endpoint)]);
     there.recipients.add(bob);
     slot.answer = () => there.store(slot.bodies.at(-1)!);
@@ -151,7 +151,7 @@ describe("delivering", () => {
   });
 
   test("a Relay or a Cache that says yes without meaning it has taken nothing", async () => {
-    const relay = await relayFor({ noCacheDoor: true });
+    const relay = await relayFor({ withoutLocalCache: true });
     const liar = inboxFor(() => Response.json({ ok: true }));
     const bob = knownBob(relay, [relayAt(liar.url), cacheAt(liar.url)]);
     const result = await relay.send(envelopeTo(bob, 1));

@@ -1,7 +1,6 @@
 /** What clients of live sessions that do not read can make the Relay hold: nothing for long. */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
-import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { authHeaders, goLive, sessionUrl } from "../support/live-client.ts";
 import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
@@ -14,8 +13,7 @@ afterEach(async () => {
 const bob = createPerson(1, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
 
 async function world(given: TestRelayOptions & { readonly liveAckMs: number }): Promise<[TestRelay, string]> {
-  const delivery = { ...deliveryLimits, liveAckMs: given.liveAckMs };
-  const relay = await createTestRelay({ ...given, options: { delivery } });
+  const relay = await createTestRelay({ ...given, settings: { live_ack_timeout: given.liveAckMs } });
   relay.recipients.add(bob);
   cleanups.push(relay.close);
   return [relay, relay.serve()];

@@ -2,7 +2,6 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
-import { deliveryLimits } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
 import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import {
@@ -27,8 +26,8 @@ const bob = createPerson(1, [relayService, {}]);
 type World = { readonly relay: TestRelay; readonly url: string };
 
 async function world(given: TestRelayOptions & { readonly liveAckMs?: number } = {}): Promise<World> {
-  const delivery = { ...deliveryLimits, liveAckMs: given.liveAckMs ?? 2_000 };
-  const relay = await createTestRelay({ ...given, options: { delivery, ...given.options } });
+  const settings = { live_ack_timeout: given.liveAckMs ?? 2_000, ...given.settings };
+  const relay = await createTestRelay({ ...given, settings });
   relay.recipients.add(bob);
   cleanups.push(relay.close);
   return { relay, url: relay.serve() };
@@ -346,7 +345,7 @@ describe("bounds", () => {
 
   test("hold for connections of this machine unless it is exempt", async () => {
     const connects = { perSecond: 1, burst: 2, keysMax: 10 };
-    const { url } = await world({ sessions: { connects, exemptLoopback: true } });
+    const { url } = await world({ sessions: { connects }, settings: { rate_limit_loopback: false } });
     const path = `${url}/ws/${encodeURIComponent(bob.did)}/phone`;
     const statuses: number[] = [];
     for (let i = 0; i < 4; i++) statuses.push((await fetch(path)).status);
@@ -360,7 +359,7 @@ describe("bounds", () => {
   });
 
   test("hold for the devices of one DID", async () => {
-    const { url } = await world({ sessions: { sessionsPerDidMax: 2 } });
+    const { url } = await world({ settings: { recipient_sessions_max: 2 } });
     await live(url, "a");
     await live(url, "b");
     const third = dial(sessionUrl(url, bob, "c"));

@@ -8,11 +8,11 @@ import {
   beginDelivery,
   type DeliveryFacts,
   type DeliveryTurn,
-  deliveryLimits,
   nextStep,
   planDelivery,
 } from "../../src/core/message/delivery.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
+import { relayDefault } from "../support/settings.ts";
 
 const recipient = "did:svc:1111111111111111111111" as Did;
 
@@ -38,7 +38,7 @@ const anyFacts: fc.Arbitrary<DeliveryFacts> = fc.record({
   cacheEligible: fc.boolean(),
   replication: fc.nat(4),
   ownEndpoints: fc.constant(["https://self.net"]),
-  limits: fc.constant(deliveryLimits),
+  limits: fc.constant(relayDefault),
 });
 
 const outcome: fc.Arbitrary<AttemptOutcome> = fc
@@ -84,7 +84,7 @@ test("every plan ends within its attempts and its time, and in a valid result", 
       for (let i = 0; turn.step.kind !== "finished"; i++) {
         const move = script[i % script.length] as (typeof script)[number];
         if (turn.step.kind === "wait") {
-          expect(turn.step.waitMs).toBeLessThanOrEqual(limits.retryWaitMs * 2 ** limits.attemptsPerDestination);
+          expect(turn.step.waitMs).toBeLessThanOrEqual(limits.retry_delay * 2 ** limits.attempts);
           nowMs += turn.step.waitMs;
           turn = nextStep(turn.state, { kind: "waited", nowMs });
           continue;
@@ -94,7 +94,9 @@ test("every plan ends within its attempts and its time, and in a valid result", 
         expect(nowMs).toBeLessThan(facts.expiresAtMs);
         const { destination, timeoutMs } = turn.step;
         expect(timeoutMs).toBeGreaterThanOrEqual(1);
-        expect(timeoutMs).toBeLessThanOrEqual(destination.channel === "live" ? limits.liveAckMs : limits.requestMs);
+        expect(timeoutMs).toBeLessThanOrEqual(
+          destination.channel === "live" ? limits.live_ack_timeout : limits.request_timeout,
+        );
         nowMs += Math.floor(timeoutMs * move.share);
         const { httpStatus, error } = move.outcome;
         turn = nextStep(turn.state, { kind: "outcome", outcome: move.outcome, jitter: move.jitter, nowMs });
@@ -112,7 +114,7 @@ test("every plan ends within its attempts and its time, and in a valid result", 
         if (taken && destination.channel !== "cache")
           expect(turn.step.kind === "finished" && turn.step.result.success).toBe(true);
       }
-      expect(nowMs - 100).toBeLessThanOrEqual(limits.liveAckMs + limits.totalMs);
+      expect(nowMs - 100).toBeLessThanOrEqual(limits.live_ack_timeout + limits.delivery_budget);
       const { result } = turn.step;
       expectDeliveryResult(result);
       expect(result.retry_count).toBeLessThan(Math.max(1, attempts));

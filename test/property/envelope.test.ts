@@ -4,12 +4,13 @@ import fc from "fast-check";
 import { decodeBase64, decodeHex, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import { renderPublicKey, verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { decodeEnvelope, envelopeLimitsDefault, verifySender } from "../../src/core/message/envelope.ts";
+import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
+import { limitsDefault } from "../support/settings.ts";
 import invalidEnvelopes from "../vectors/envelope/invalid/envelopes.json";
 import validEnvelopes from "../vectors/envelope/valid/envelopes.json";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";
 
-const limits = envelopeLimitsDefault;
+const limits = limitsDefault;
 const texts = [...validEnvelopes, ...signedEnvelopes, ...invalidEnvelopes].map((vector) =>
   JSON.stringify("envelope" in vector ? vector.envelope : ""),
 );

@@ -5,8 +5,8 @@ import { createPerson, envelopeTo } from "../support/cache-node.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 import { createTestRelay } from "../support/relay-node.ts";
 
-const everything = { perSecond: 1e9, burst: 1e9, keysMax: 1_000 };
-const relay = await createTestRelay({ options: { clientRate: everything, recipientRate: everything } });
+const everything = { client_rate: 1e9, client_burst: 1e9, recipient_rate: 1e9, recipient_burst: 1e9 };
+const relay = await createTestRelay({ settings: everything });
 const bob = createPerson(1);
 relay.recipients.add(bob);
 afterAll(relay.close);

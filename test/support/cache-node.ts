@@ -3,6 +3,7 @@
  * write, and people who sign proofs and envelopes with @noble/curves.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
+import type { Config } from "../../src/config/schema.ts";
 import { encodeBase58, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
@@ -11,17 +12,12 @@ import type { DidDocument, Service } from "../../src/core/ledger/document.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
 import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
-import {
-  type Cache,
-  type CacheOptions,
-  type CacheParts,
-  cacheDefaults,
-  createCache,
-} from "../../src/nodes/cache/cache.ts";
+import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/cache.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
 import { type TestApp, testApp, testLimits } from "./app.ts";
+import { cacheDefault, limitsDefault } from "./settings.ts";
 
 export const cacheEndpoint = "https://cache.example";
 export const testNowMs = Date.parse("2026-07-16T12:00:00Z");
@@ -179,7 +175,7 @@ function createRecipients(): TestRecipients {
     reachable: true,
     asked: 0,
     add: ({ did, document }, change) =>
-      void recipients.subjects.set(did, { did, document, deactivated: false, links: null, ...change }),
+      void recipients.subjects.set(did, { did, document, deactivated: false, links: null, life: 0, ...change }),
     subject: (did) => answer(recipients.subjects.get(did) ?? null),
     policy: (scope, key) => answer(recipients.policies.get(`${scope}:${key}`) ?? null),
     persona: (key) => answer(recipients.personas.get(key) ?? null),
@@ -199,17 +195,19 @@ export type TestCache = TestApp & {
   readonly read: (path: string, headers: Record<string, string>) => Promise<Response>;
 };
 
-export type TestCacheOptions = Partial<CacheOptions> & {
+/** Settings of the Cache that differ from their defaults, and what else a test changes. */
+export type TestCacheOptions = Partial<Config["cache"]> & {
+  readonly limits?: Partial<Config["limits"]>;
   readonly sign?: CacheParts["sign"];
   /** Stands in front of the memory driver's mailbox. */
   readonly wrap?: (mailbox: Mailbox) => Mailbox;
   readonly memory?: Record<string, unknown>;
-  /** Nobody is told of new entries. */
-  readonly untold?: boolean;
+  /** Nobody but the streams of this Cache gets to know of new entries. */
+  readonly unreported?: boolean;
 };
 
 export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
-  const { sign = null, wrap = (mailbox: Mailbox) => mailbox, memory, untold = false, ...changed } = options;
+  const { sign = null, wrap = (mailbox: Mailbox) => mailbox, memory, unreported = false, limits, ...changed } = options;
   const parsed = memoryPlugin.parseOptions(memory);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const clock = { nowMs: testNowMs };
@@ -226,8 +224,9 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     recipients,
     sign,
     now,
-    options: { ...cacheDefaults, publicEndpoints: [cacheEndpoint], ...changed },
-    ...(untold ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
+    settings: { ...cacheDefault, public_endpoints: [cacheEndpoint], ...changed },
+    limits: { ...limitsDefault, ...limits },
+    ...(unreported ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
   });
   // Room for the races that tests run on one route.
   const app = testApp(cache.routes, { now, limits: { ...testLimits, reservedRequestsMax: 128 } });

@@ -1,18 +1,19 @@
 /**
- * Destinations for tests of outbound requests: honest servers, servers that say what they are told byte
- * for byte, listeners that only count connections, and couriers that may reach 127.0.0.1 and nothing else.
+ * Destinations for tests of outbound requests: honest servers, servers that write what a test says byte
+ * for byte, listeners that only count connections, and an egress that may reach 127.0.0.1 and nothing else.
  */
 
 import { utf8 } from "../../src/core/codec/bytes.ts";
-import { type EndpointRules, parseNetwork } from "../../src/core/message/address.ts";
 import {
-  type Courier,
-  type CourierAnswer,
-  type CourierOptions,
-  createCourier,
+  createEgress,
+  type Egress,
+  type EgressAnswer,
+  type EgressOptions,
+  type EgressSettings,
   type ResolvedAddress,
 } from "../../src/nodes/relay/egress.ts";
 import { inboxCertificate, inboxKey } from "./certificates.ts";
+import { relayDefault } from "./settings.ts";
 
 /** What a test has opened, in order. */
 export const cleanups: (() => unknown)[] = [];
@@ -52,7 +53,7 @@ export function serve(respond: (request: Request) => Response | Promise<Response
   return server.port as number;
 }
 
-/** A server that writes what it is told, byte for byte. */
+/** A server that writes what a test says, byte for byte. */
 export function serveRaw(onRequest: (write: (text: string) => void, end: () => void) => void) {
   const listener = Bun.listen<{ open: boolean; asked: boolean }>({
     hostname: "127.0.0.1",
@@ -80,16 +81,15 @@ export function serveRaw(onRequest: (write: (text: string) => void, end: () => v
   return listener.port;
 }
 
-const only127001 = [parseNetwork("127.0.0.1/32")!];
-export const rules = (more: Partial<EndpointRules> = {}): EndpointRules => ({
-  allowHttp: true,
-  allowPrivate: only127001,
-  ownRelays: [],
+export const egressSettings = (more: Partial<EgressSettings> = {}): EgressSettings => ({
+  ...relayDefault,
+  allow_http: true,
+  allow_private: ["127.0.0.1/32"],
   ...more,
 });
 
-export function courier(more: Partial<CourierOptions> = {}): Courier {
-  const created = createCourier({ rules: rules(), ...more });
+export function egress(more: Partial<EgressOptions> = {}): Egress {
+  const created = createEgress({ settings: egressSettings(), ...more });
   cleanups.push(() => created.close());
   return created;
 }
@@ -97,7 +97,7 @@ export function courier(more: Partial<CourierOptions> = {}): Courier {
 export const at = (...addresses: string[]): readonly ResolvedAddress[] =>
   addresses.map((address) => ({ address, ttlSeconds: 0 }));
 
-export const post = (sender: Courier, endpoint: string, more: { wantsBody?: boolean; timeoutMs?: number } = {}) =>
+export const post = (sender: Egress, endpoint: string, more: { wantsBody?: boolean; timeoutMs?: number } = {}) =>
   sender.post({
     endpoint,
     suffix: "",
@@ -106,4 +106,4 @@ export const post = (sender: Courier, endpoint: string, more: { wantsBody?: bool
     timeoutMs: more.timeoutMs ?? 3_000,
   });
 
-export const verdict = ({ httpStatus, error }: CourierAnswer) => [httpStatus, error];
+export const verdict = ({ httpStatus, error }: EgressAnswer) => [httpStatus, error];

@@ -3,25 +3,22 @@
  * inboxes, and a clock that only sleeping moves, so that retries cost no time.
  */
 
+import type { Config } from "../../src/config/schema.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import { minuteMs } from "../../src/core/codec/time.ts";
-import { parseNetwork } from "../../src/core/message/address.ts";
-import { admitEveryone } from "../../src/core/message/admission.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
-import { envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
-import { type Courier, createCourier } from "../../src/nodes/relay/egress.ts";
-import { laneLimits } from "../../src/nodes/relay/host-limiter.ts";
-import type { Peers } from "../../src/nodes/relay/live/live.ts";
-import { type SessionLimits, sessionLimits } from "../../src/nodes/relay/live/registry.ts";
-import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/sessions.ts";
-import { createRelay, type Relay, type RelayOptions, relayDefaults } from "../../src/nodes/relay/relay.ts";
+import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
+import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { type SessionBounds, sessionBounds } from "../../src/nodes/relay/live/registry.ts";
+import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
+import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
 import { type TestApp, testApp } from "./app.ts";
 import { cacheEndpoint, createTestCache, type TestCache, type TestRecipients } from "./cache-node.ts";
 import { expectDeliveryResult } from "./delivery-shape.ts";
+import { limitsDefault, relayDefault } from "./settings.ts";
 
 export const relayEndpoint = "https://relay.example";
 
@@ -31,7 +28,7 @@ export type TestRelay = TestApp & {
   readonly recipients: TestRecipients;
   readonly clock: { nowMs: number };
   readonly sleeps: number[];
-  readonly courier: Courier;
+  readonly egress: Egress;
   readonly sessions: LiveSessions;
   readonly receipts: Receipts;
   /** Sends an envelope and checks the shape of the answer. */
@@ -45,17 +42,16 @@ export type TestRelay = TestApp & {
 export type SendMore = { readonly path?: string; readonly headers?: Record<string, string> };
 
 export type TestRelayOptions = {
-  readonly options?: Partial<RelayOptions>;
-  readonly sessions?: Partial<SessionLimits>;
+  readonly settings?: Partial<Config["relay"]>;
+  readonly limits?: Partial<Config["limits"]>;
+  readonly sessions?: Partial<SessionBounds>;
   /** Shares clock, recipients and Cache with another Relay. */
   readonly beside?: TestRelay;
   readonly receipts?: Receipts;
   readonly replay?: Replay;
   readonly endpoint?: string;
-  /** Without it the Cache of the process is behind its door. */
-  readonly noCacheDoor?: boolean;
-  /** Links to other Relays. */
-  readonly peers?: Peers;
+  /** The Cache of the process is reached over HTTP only. */
+  readonly withoutLocalCache?: boolean;
 };
 
 export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
@@ -71,29 +67,33 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   const sleeps: number[] = [];
   const metrics = createMetrics();
   const endpoint = given.endpoint ?? relayEndpoint;
-  const courier = createCourier({
-    rules: { allowHttp: true, allowPrivate: [parseNetwork("127.0.0.0/8")!], ownRelays: [endpoint] },
+  const settings: Config["relay"] = {
+    ...relayDefault,
+    public_id: "relay-1",
+    public_endpoints: [endpoint],
+    allow_http: true,
+    allow_private: ["127.0.0.0/8"],
+    ...given.settings,
+  };
+  const egress = createEgress({
+    settings,
     // Scenarios fail on purpose more often than a circuit takes.
-    lanes: { ...laneLimits, failuresToOpen: 1_000 },
+    hosts: { ...hostLimits, failuresToOpen: 1_000 },
     resolve: async () => [],
   });
-  const peers = given.peers ?? null;
   const sessions = createSessions({
-    peers,
     recipients,
     replay,
-    endpoints: [endpoint],
-    skewMs: 5 * minuteMs,
-    limits: { ...sessionLimits, ...given.sessions },
+    settings,
+    bounds: { ...sessionBounds, ...given.sessions },
     now,
     log: () => {},
   });
   const relay = createRelay({
-    peers,
     recipients,
     receipts,
-    courier,
-    cacheDoor: given.noCacheDoor === true ? null : { endpoints: [cacheEndpoint], store: cache.cache.store },
+    egress,
+    localCache: given.withoutLocalCache === true ? null : { endpoints: [cacheEndpoint], store: cache.cache.store },
     sessions,
     now,
     sleep: async (ms) => {
@@ -103,15 +103,8 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     random: () => 0.5,
     log: () => {},
     metrics,
-    options: {
-      publicId: "relay-1",
-      publicEndpoints: [endpoint],
-      envelope: envelopeLimitsDefault,
-      admission: admitEveryone,
-      skewMs: 5 * minuteMs,
-      ...relayDefaults,
-      ...given.options,
-    },
+    settings,
+    limits: { ...limitsDefault, ...given.limits },
   });
   const app = { ...testApp(relay.routes, { now }), metrics };
   const raw: TestRelay["raw"] = (envelope, more = {}) =>
@@ -128,7 +121,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     recipients,
     clock,
     sleeps,
-    courier,
+    egress,
     sessions,
     receipts,
     raw,
@@ -146,7 +139,6 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     close: async () => {
       relay.close();
       await listener?.drain(500);
-      peers?.close();
     },
   };
 }

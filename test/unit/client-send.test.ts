@@ -18,7 +18,8 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { DidDocument } from "../../src/core/ledger/document.ts";
-import { decodeEnvelope, envelopeLimitsDefault, verifySender } from "../../src/core/message/envelope.ts";
+import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
+import { limitsDefault } from "../support/settings.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-send-"));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
@@ -43,7 +44,7 @@ const plan: SendPlan = {
 const source = { file: plan.file, read: async (a: number, b: number) => content.subarray(a, b) };
 
 function decoded(body: Uint8Array) {
-  const envelope = decodeEnvelope(body, envelopeLimitsDefault);
+  const envelope = decodeEnvelope(body, limitsDefault);
   if (isFault(envelope)) throw new Error(envelope.detail);
   return envelope;
 }

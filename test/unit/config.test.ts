@@ -166,25 +166,6 @@ describe("relations", () => {
     expect(problemsOf(`${share}${loneRelay('recipients = "ledger:main"')}`)).toEqual([]);
   });
 
-  test("peers are linked both ways, by sockets of their own, for sessions that can be", () => {
-    const own = 'peer_listen = "unix:/run/a.sock"\n';
-    const endpoints = 'public_endpoints = ["https://relay.example.org"]\n';
-    const peered = (more: string): string[] => problemsOf(loneRelay(`recipients = "ledger:main"\n${more}`));
-    expect(peered(`${endpoints}${own}peers = ["unix:/run/b.sock"]`)).toEqual([]);
-    expect(peered(`${endpoints}${own}`)).toEqual(["relay.peers"]);
-    expect(peered(`${endpoints}peers = ["unix:/run/b.sock"]`)).toEqual(["relay.peers"]);
-    expect(peered(`${endpoints}${own}peers = ["unix:/run/a.sock"]`)).toEqual(["relay.peers"]);
-    expect(peered(`${endpoints}${own}peers = ["unix:/run/b.sock", "unix:/run/b.sock"]`)).toEqual(["relay.peers"]);
-    expect(peered(`${own}peers = ["unix:/run/b.sock"]`)).toEqual(["relay.peers"]);
-    expect(peered(`${endpoints}peer_listen = "127.0.0.1:1"\npeers = ["unix:b.sock"]`)).toEqual([
-      "relay.peer_listen",
-      "relay.peers.0",
-    ]);
-    const clash = '[server]\nlisten = ["unix:/run/a.sock"]\n';
-    const both = loneRelay(`recipients = "ledger:main"\n${endpoints}${own}peers = ["unix:/run/b.sock"]`);
-    expect(problemsOf(clash + both)).toEqual(["relay.peer_listen"]);
-  });
-
   test("a Cache must know its endpoints, and some node must be enabled", () => {
     expect(problemsOf(allInOne.replace(/public_endpoints.*/, ""))).toEqual(["cache.public_endpoints"]);
     expect(problemsOf("")).toEqual(["(file)"]);

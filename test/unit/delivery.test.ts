@@ -7,11 +7,11 @@ import {
   beginDelivery,
   type DeliveryFacts,
   type DeliveryResult,
-  deliveryLimits,
   nextStep,
   planDelivery,
 } from "../../src/core/message/delivery.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
+import { relayDefault } from "../support/settings.ts";
 
 const recipient = "did:svc:1111111111111111111111" as Did;
 const messageId = "0190b3b4-0000-7000-8000-000000000001" as Uuid;
@@ -38,7 +38,7 @@ const facts = (services: Service[], more: Partial<DeliveryFacts> = {}): Delivery
   cacheEligible: true,
   replication: 1,
   ownEndpoints: ["https://self.net"],
-  limits: deliveryLimits,
+  limits: relayDefault,
   ...more,
 });
 

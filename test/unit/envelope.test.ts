@@ -9,14 +9,14 @@ import { isFault } from "../../src/core/fault.ts";
 import type { DidDocument } from "../../src/core/ledger/document.ts";
 import {
   appliedTtlMs,
-  decideEnvelopeTime,
+  checkEnvelopeTime,
   decodeEnvelope,
   type Envelope,
   type EnvelopeLimits,
-  envelopeLimitsDefault,
   renderEnvelopeLimits,
   verifySender,
 } from "../../src/core/message/envelope.ts";
+import { limitsDefault } from "../support/settings.ts";
 import invalidEnvelopes from "../vectors/envelope/invalid/envelopes.json";
 import validEnvelopes from "../vectors/envelope/valid/envelopes.json";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";
@@ -31,7 +31,7 @@ type Vector = {
   pointer?: string;
 };
 const decode = (vector: Vector) =>
-  decodeEnvelope(utf8(vector.text ?? JSON.stringify(vector.envelope)), { ...envelopeLimitsDefault, ...vector.limits });
+  decodeEnvelope(utf8(vector.text ?? JSON.stringify(vector.envelope)), { ...limitsDefault, ...vector.limits });
 
 function accepted(outcome: Envelope | { code: string; detail: string }): Envelope {
   if (isFault(outcome)) throw new Error(`${outcome.code}: ${outcome.detail}`);
@@ -103,16 +103,16 @@ describe("decodeEnvelope", () => {
 
   test("keeps the bytes of the sender without a copy when the names are already normal", () => {
     const body = utf8(` ${JSON.stringify(base, null, 2)}\n`);
-    expect(accepted(decodeEnvelope(body, envelopeLimitsDefault)).bytes).toBe(body);
+    expect(accepted(decodeEnvelope(body, limitsDefault)).bytes).toBe(body);
   });
 
   test("replaces the alternate names where they stand and nothing else", () => {
     const text = `{ "recip\\u0069ent" : "${base["to"]}", "payload": {"recipient":"€","created_at": 1.50},\n"created_at":"2026-07-16T12:00:00Z","message_id":"${base["message_id"]}","tag":"created_at\\u003a"}`;
-    const envelope = accepted(decodeEnvelope(utf8(text), envelopeLimitsDefault));
+    const envelope = accepted(decodeEnvelope(utf8(text), limitsDefault));
     expect(decodeUtf8(envelope.bytes)).toBe(
       `{ "to" : "${base["to"]}", "payload": {"recipient":"€","created_at": 1.50},\n"timestamp":"2026-07-16T12:00:00Z","message_id":"${base["message_id"]}","tag":"created_at\\u003a"}`,
     );
-    expect(accepted(decodeEnvelope(envelope.bytes, envelopeLimitsDefault)).bytes).toBe(envelope.bytes);
+    expect(accepted(decodeEnvelope(envelope.bytes, limitsDefault)).bytes).toBe(envelope.bytes);
   });
 });
 
@@ -122,7 +122,7 @@ describe("the normal form", () => {
     ["created_at", "timestamp"],
   ] as const)("has no %s left when only that name is the alternate one", (alternate, normal) => {
     const text = JSON.stringify(base).replace(`"${normal}"`, `"${alternate}"`);
-    const envelope = accepted(decodeEnvelope(utf8(text), envelopeLimitsDefault));
+    const envelope = accepted(decodeEnvelope(utf8(text), limitsDefault));
     expect(decodeUtf8(envelope.bytes)).toBe(JSON.stringify(base));
   });
 
@@ -135,16 +135,16 @@ describe("the normal form", () => {
       delivery_hint: "chunked",
     };
     const text = JSON.stringify(members).replace(":7,", ":-0,");
-    const envelope = accepted(decodeEnvelope(utf8(text), envelopeLimitsDefault));
+    const envelope = accepted(decodeEnvelope(utf8(text), limitsDefault));
     expect(Object.is(envelope.chunk?.sequence, 0)).toBe(true);
   });
 });
 
-describe("decideEnvelopeTime", () => {
+describe("checkEnvelopeTime", () => {
   const envelope = (members: Record<string, unknown> = {}) =>
     accepted(decode({ name: "", envelope: { ...base, ...members } }));
   const codeAt = (nowMs: number, members: Record<string, unknown> = {}) =>
-    decideEnvelopeTime(envelope(members), nowMs, envelopeLimitsDefault)?.code ?? "in time";
+    checkEnvelopeTime(envelope(members), nowMs, limitsDefault)?.code ?? "in time";
 
   test("refuses what lies more than the allowed skew in the future", () => {
     expect(codeAt(timeMs - 5 * minuteMs)).toBe("in time");
@@ -164,7 +164,7 @@ describe("decideEnvelopeTime", () => {
 
   test("applies the smallest of request, policy and node", () => {
     const applied = (ttl: string | null, policyTtlMs: number | null) =>
-      appliedTtlMs(envelope(ttl === null ? {} : { ttl }), envelopeLimitsDefault, policyTtlMs);
+      appliedTtlMs(envelope(ttl === null ? {} : { ttl }), limitsDefault, policyTtlMs);
     expect(applied(null, null)).toBe(24 * hourMs);
     expect(applied("1h", null)).toBe(hourMs);
     expect(applied("30d", null)).toBe(48 * hourMs);
@@ -231,13 +231,13 @@ describe("the sender signature", () => {
   test("holds whatever the order of members and the white space", () => {
     const signed = (signedEnvelopes as Signed[])[1] as Signed;
     const turned = Object.fromEntries(Object.entries(signed.envelope).reverse());
-    const { sender } = accepted(decodeEnvelope(utf8(JSON.stringify(turned, null, 3)), envelopeLimitsDefault));
+    const { sender } = accepted(decodeEnvelope(utf8(JSON.stringify(turned, null, 3)), limitsDefault));
     expect(sender !== null && verifySender(sender, documentOf(signed))).toBe(true);
   });
 });
 
 test("limits are answered by their names", () => {
-  expect(renderEnvelopeLimits(envelopeLimitsDefault, 5 * minuteMs)).toEqual({
+  expect(renderEnvelopeLimits(limitsDefault, 5 * minuteMs)).toEqual({
     max_http_body_bytes: 26_214_400,
     max_unchunked_bytes: 16_777_216,
     max_chunk_bytes: 2_097_152,
@@ -250,7 +250,7 @@ test("limits are answered by their names", () => {
 
 test("equal envelopes have equal bytes after decoding twice", () => {
   const body = utf8(JSON.stringify({ ...base, recipient: base["to"], to: undefined }));
-  const first = accepted(decodeEnvelope(body, envelopeLimitsDefault));
-  const second = accepted(decodeEnvelope(first.bytes, envelopeLimitsDefault));
+  const first = accepted(decodeEnvelope(body, limitsDefault));
+  const second = accepted(decodeEnvelope(first.bytes, limitsDefault));
   expect(equalBytes(first.bytes, second.bytes)).toBe(true);
 });

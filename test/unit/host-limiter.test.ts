@@ -1,9 +1,9 @@
-/** Places for outbound requests: bounds per destination and over all, order, circuits, a bounded table. */
+/** Slots for outbound requests: bounds per destination and over all, order, circuits, a bounded table. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { createLanes, type LaneLimits, type NoPlace, type Place } from "../../src/nodes/relay/host-limiter.ts";
+import { createHostLimiter, type HostLimits, type NoSlot, type Slot } from "../../src/nodes/relay/host-limiter.ts";
 
-const limits: LaneLimits = {
+const limits: HostLimits = {
   concurrentPerDestination: 2,
   queuedPerDestination: 3,
   concurrentTotal: 4,
@@ -13,7 +13,7 @@ const limits: LaneLimits = {
   destinationsMax: 10,
 };
 
-const isPlace = (result: Place | NoPlace): result is Place => typeof result !== "string";
+const isSlot = (result: Slot | NoSlot): result is Slot => typeof result !== "string";
 
 test("under any traffic the bounds hold, and everybody who waits is answered", async () => {
   const step = fc.oneof(
@@ -24,14 +24,14 @@ test("under any traffic the bounds hold, and everybody who waits is answered", a
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 120 }), async (steps) => {
       let nowMs = 0;
-      const lanes = createLanes(limits, () => nowMs);
-      const held: { destination: string; place: Place }[] = [];
+      const limiter = createHostLimiter(limits, () => nowMs);
+      const held: { destination: string; slot: Slot }[] = [];
       let asked = 0;
       let answered = 0;
       const check = () => {
-        expect(lanes.stats().active).toBe(held.length);
+        expect(limiter.stats().active).toBe(held.length);
         expect(held.length).toBeLessThanOrEqual(limits.concurrentTotal);
-        expect(lanes.stats().waiting).toBeLessThanOrEqual(limits.queuedTotal);
+        expect(limiter.stats().waiting).toBeLessThanOrEqual(limits.queuedTotal);
         for (const name of ["a", "b", "c", "d", "e"]) {
           expect(held.filter(({ destination }) => destination === name).length).toBeLessThanOrEqual(2);
         }
@@ -43,60 +43,60 @@ test("under any traffic the bounds hold, and everybody who waits is answered", a
         if (move.kind === "pass") nowMs += move.ms;
         if (move.kind === "enter") {
           asked++;
-          lanes.enter(move.destination, 60_000).then((result) => {
+          limiter.acquire(move.destination, 60_000).then((result) => {
             answered++;
-            if (isPlace(result)) held.push({ destination: move.destination, place: result });
+            if (isSlot(result)) held.push({ destination: move.destination, slot: result });
           });
         }
         if (move.kind === "release" && held.length > 0) {
           const [taken] = held.splice(move.pick % held.length, 1);
-          taken?.place.release(move.answered);
-          taken?.place.release(false);
+          taken?.slot.release(move.answered);
+          taken?.slot.release(false);
         }
         await flush();
         check();
       }
       while (held.length > 0) {
-        held.pop()?.place.release(true);
+        held.pop()?.slot.release(true);
         await flush();
       }
-      expect([lanes.stats().active, lanes.stats().waiting, answered]).toEqual([0, 0, asked]);
+      expect([limiter.stats().active, limiter.stats().waiting, answered]).toEqual([0, 0, asked]);
     }),
     { numRuns: 500 },
   );
 });
 
 test("who waits too long is told so, and leaves no trace", async () => {
-  const lanes = createLanes({ ...limits, concurrentPerDestination: 1 }, () => 0);
-  const first = await lanes.enter("a", 1_000);
-  expect(await lanes.enter("a", 10)).toBe("late");
-  if (isPlace(first)) first.release(true);
-  expect(lanes.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
+  const limiter = createHostLimiter({ ...limits, concurrentPerDestination: 1 }, () => 0);
+  const first = await limiter.acquire("a", 1_000);
+  expect(await limiter.acquire("a", 10)).toBe("late");
+  if (isSlot(first)) first.release(true);
+  expect(limiter.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
 });
 
 test("destinations that fail are remembered up to a bound, the oldest forgotten first", async () => {
-  const lanes = createLanes(limits, () => 0);
+  const limiter = createHostLimiter(limits, () => 0);
   for (let i = 0; i < 100; i++) {
     for (let failure = 0; failure < 3; failure++) {
-      const place = await lanes.enter(`host${i}`, 1_000);
-      if (isPlace(place)) place.release(false);
+      const slot = await limiter.acquire(`host${i}`, 1_000);
+      if (isSlot(slot)) slot.release(false);
     }
-    expect(await lanes.enter(`host${i}`, 1_000)).toBe("open");
+    expect(await limiter.acquire(`host${i}`, 1_000)).toBe("open");
   }
-  expect(lanes.stats().destinations).toBe(limits.destinationsMax);
-  expect(await lanes.enter("host99", 1_000)).toBe("open");
-  expect(isPlace(await lanes.enter("host0", 1_000))).toBe(true);
+  expect(limiter.stats().destinations).toBe(limits.destinationsMax);
+  expect(await limiter.acquire("host99", 1_000)).toBe("open");
+  expect(isSlot(await limiter.acquire("host0", 1_000))).toBe(true);
 });
 
 test("of those who come when an open circuit may be tried, one goes", async () => {
   let nowMs = 0;
-  const lanes = createLanes(limits, () => nowMs);
+  const limiter = createHostLimiter(limits, () => nowMs);
   for (let failure = 0; failure < 3; failure++) {
-    const place = await lanes.enter("a", 1_000);
-    if (isPlace(place)) place.release(false);
+    const slot = await limiter.acquire("a", 1_000);
+    if (isSlot(slot)) slot.release(false);
   }
   nowMs = 1_000;
-  const results = await Promise.all([1, 2, 3].map(() => lanes.enter("a", 1_000)));
-  expect(results.filter(isPlace).length).toBe(1);
+  const results = await Promise.all([1, 2, 3].map(() => limiter.acquire("a", 1_000)));
+  expect(results.filter(isSlot).length).toBe(1);
   expect(results.filter((result) => result === "open").length).toBe(2);
 });

@@ -4,18 +4,18 @@ import { decodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { type AdmissionRules, admitEveryone, decideAdmission } from "../../src/core/message/admission.ts";
-import { decodeEnvelope, envelopeLimitsDefault } from "../../src/core/message/envelope.ts";
+import { decodeEnvelope } from "../../src/core/message/envelope.ts";
 import {
+  checkPayloadSize,
+  checkRelay,
   type DeliveryPolicy,
-  decidePayloadSize,
   decidePolicy,
-  decideRelay,
   type EffectivePolicy,
   type PolicyFacts,
 } from "../../src/core/message/policy.ts";
+import { checkParties, gatherPolicyFacts, type OperatorRules } from "../../src/nodes/admission.ts";
 import type { RecipientSource } from "../../src/nodes/recipients.ts";
-import { gatherPolicyFacts } from "../../src/nodes/recipients-policy.ts";
+import { limitsDefault, relayDefault } from "../support/settings.ts";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";
 
 const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({
@@ -88,7 +88,7 @@ describe("decidePolicy", () => {
 
   test("admits a Relay only when every persona that names Relays names it", () => {
     const code = (lists: string[][], id: string | null) =>
-      decideRelay(effective({ personaPolicies: lists.map(persona) }), id)?.code ?? "admitted";
+      checkRelay(effective({ personaPolicies: lists.map(persona) }), id)?.code ?? "admitted";
     expect(code([[]], null)).toBe("admitted");
     expect(code([["r1"], []], "r1")).toBe("admitted");
     expect(code([["r1", "r2"], ["r2"]], "r2")).toBe("admitted");
@@ -98,9 +98,9 @@ describe("decidePolicy", () => {
 
   test("refuses a payload above the limit and takes one of exactly the limit", () => {
     const limited = effective({ recipientPolicy: policy({ maxMessageBytes: 5 }) });
-    expect(decidePayloadSize(limited, 5)).toBeNull();
-    expect(decidePayloadSize(limited, 6)?.code).toBe("too_large");
-    expect(decidePayloadSize(effective({}), 1e9)).toBeNull();
+    expect(checkPayloadSize(limited, 5)).toBeNull();
+    expect(checkPayloadSize(limited, 6)?.code).toBe("too_large");
+    expect(checkPayloadSize(effective({}), 1e9)).toBeNull();
   });
 });
 
@@ -117,7 +117,7 @@ test("gathering reads the tag, the linked recipient and the personas that exist"
   };
   const did = "did:svc:1111111111111111111111" as Did;
   const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
-  const subject = { did, document: null, deactivated: false, links: linked };
+  const subject = { did, document: null, deactivated: false, links: linked, life: 0 };
   expect(await gatherPolicyFacts(source, subject, "t")).toEqual({
     links: linked,
     tag: "t",
@@ -130,10 +130,10 @@ test("gathering reads the tag, the linked recipient and the personas that exist"
   expect(asked.toSorted()).toEqual([`recipient:${did}`, "recipient:other", "tag:t"].toSorted());
 });
 
-describe("decideAdmission", () => {
+describe("checkParties", () => {
   const [vector] = signedEnvelopes;
   const decode = (members: Record<string, unknown>) => {
-    const envelope = decodeEnvelope(utf8(JSON.stringify(members)), envelopeLimitsDefault);
+    const envelope = decodeEnvelope(utf8(JSON.stringify(members)), limitsDefault);
     if (isFault(envelope)) throw new Error(envelope.detail);
     return envelope;
   };
@@ -157,15 +157,15 @@ describe("decideAdmission", () => {
   };
   const code = (
     given: typeof signed,
-    rules: Partial<AdmissionRules>,
-    sender: Parameters<typeof decideAdmission>[1] = null,
-  ) => decideAdmission(given, sender, { ...admitEveryone, ...rules })?.code ?? "admitted";
+    rules: Partial<OperatorRules>,
+    sender: Parameters<typeof checkParties>[1] = null,
+  ) => checkParties(given, sender, { ...relayDefault, ...rules })?.code ?? "admitted";
 
   test("takes unsigned envelopes unless signatures are required or senders are listed", () => {
     expect(code(unsigned, {})).toBe("admitted");
-    expect(code(unsigned, { requireSenderSignature: true })).toBe("sender_signature_invalid");
-    expect(code(unsigned, { allowSenders: new Set([envelope.from]) })).toBe("policy_denied");
-    expect(code(unsigned, { denySenders: new Set([envelope.from]) })).toBe("admitted");
+    expect(code(unsigned, { require_sender_signature: true })).toBe("sender_signature_invalid");
+    expect(code(unsigned, { allow_senders: [envelope.from] })).toBe("policy_denied");
+    expect(code(unsigned, { deny_senders: [envelope.from] })).toBe("admitted");
   });
 
   test("never takes a supplied signature on trust", () => {
@@ -180,16 +180,14 @@ describe("decideAdmission", () => {
 
   test("keeps to the operator's lists of proven senders", () => {
     const known = { document, deactivated: false };
-    expect(code(signed, { requireSenderSignature: true, allowSenders: new Set([envelope.from]) }, known)).toBe(
-      "admitted",
-    );
-    expect(code(signed, { allowSenders: new Set([unsigned.to]) }, known)).toBe("policy_denied");
-    expect(code(signed, { denySenders: new Set([envelope.from]) }, known)).toBe("policy_denied");
+    expect(code(signed, { require_sender_signature: true, allow_senders: [envelope.from] }, known)).toBe("admitted");
+    expect(code(signed, { allow_senders: [unsigned.to] }, known)).toBe("policy_denied");
+    expect(code(signed, { deny_senders: [envelope.from] }, known)).toBe("policy_denied");
   });
 
   test("keeps to the operator's lists of recipients", () => {
-    expect(code(unsigned, { denyRecipients: new Set([unsigned.to]) })).toBe("policy_denied");
-    expect(code(unsigned, { allowRecipients: new Set([unsigned.to]) })).toBe("admitted");
-    expect(code(unsigned, { allowRecipients: new Set(["did:svc:3333333333333333333333"]) })).toBe("policy_denied");
+    expect(code(unsigned, { deny_recipients: [unsigned.to] })).toBe("policy_denied");
+    expect(code(unsigned, { allow_recipients: [unsigned.to] })).toBe("admitted");
+    expect(code(unsigned, { allow_recipients: ["did:svc:3333333333333333333333"] })).toBe("policy_denied");
   });
 });

@@ -2,16 +2,16 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { clientNetwork } from "../../src/core/message/client-address.ts";
-import { createRateLimiter } from "../../src/nodes/relay/rate.ts";
+import { createRateLimiter } from "../../src/nodes/rate.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
   const limiter = createRateLimiter({ perSecond: 50, burst: 200, keysMax: 10 });
-  for (let i = 0; i < 200; i++) expect(limiter.take("a", 1_000)).toBe(0);
-  const waitMs = limiter.take("a", 1_000);
+  for (let i = 0; i < 200; i++) expect(limiter.claim("a", 1_000)).toBe(0);
+  const waitMs = limiter.claim("a", 1_000);
   expect(waitMs).toBe(20);
-  expect(limiter.take("a", 1_000 + waitMs - 1)).toBeGreaterThan(0);
-  expect(limiter.take("a", 1_000 + waitMs)).toBe(0);
-  expect(limiter.take("b", 1_000)).toBe(0);
+  expect(limiter.claim("a", 1_000 + waitMs - 1)).toBeGreaterThan(0);
+  expect(limiter.claim("a", 1_000 + waitMs)).toBe(0);
+  expect(limiter.claim("b", 1_000)).toBe(0);
 });
 
 test("over any stretch of time no more passes than burst plus rate", () => {
@@ -29,7 +29,7 @@ test("over any stretch of time no more passes than burst plus rate", () => {
         for (const delta of deltas) {
           nowMs += delta;
           forwardMs += Math.max(0, delta);
-          if (limiter.take("k", nowMs) === 0) passed++;
+          if (limiter.claim("k", nowMs) === 0) passed++;
         }
         expect(passed).toBeLessThanOrEqual(burst + (forwardMs * perSecond) / 1_000 + 1e-6);
       },
@@ -40,10 +40,10 @@ test("over any stretch of time no more passes than burst plus rate", () => {
 
 test("the table stays bounded and forgets the key used longest ago", () => {
   const limiter = createRateLimiter({ perSecond: 1, burst: 1, keysMax: 100 });
-  expect(limiter.take("kept", 0)).toBe(0);
+  expect(limiter.claim("kept", 0)).toBe(0);
   for (let i = 0; i < 1_000; i++) {
-    limiter.take(`other${i}`, 0);
-    expect(limiter.take("kept", 0)).toBeGreaterThan(0);
+    limiter.claim(`other${i}`, 0);
+    expect(limiter.claim("kept", 0)).toBeGreaterThan(0);
   }
   expect(limiter.size).toBe(100);
 });

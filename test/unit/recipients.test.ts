@@ -1,8 +1,8 @@
 /** What Relay and Cache learn about DIDs from a Directory: reading, remembering, failing. */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";
+import { createMemo } from "../../src/nodes/memo.ts";
 import { directoryRecipients, ledgerRecipients } from "../../src/nodes/recipients.ts";
-import { createMemo } from "../../src/nodes/recipients-memo.ts";
 import { type LedgerReader, StoreError } from "../../src/storage/contract.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
@@ -243,7 +243,7 @@ describe("a memo", () => {
 
 test("the ledger of this process is read as it is", async () => {
   const account = {
-    record: { document: null, deactivated: true, links: null },
+    record: { document: null, deactivated: true, links: null, life: 0 },
   };
   const ledger = {
     account: async (asked: Did) => (asked === did ? account : { record: null }),
@@ -251,7 +251,7 @@ test("the ledger of this process is read as it is", async () => {
     head: async () => ({ blockTimeMs: 6_000 }),
   };
   const source = ledgerRecipients(ledger as Partial<Record<keyof LedgerReader, unknown>> as LedgerReader);
-  expect(await source.subject(did)).toEqual({ did, document: null, deactivated: true, links: null });
+  expect(await source.subject(did)).toEqual({ did, document: null, deactivated: true, links: null, life: 0 });
   expect(await source.subject(other)).toBeNull();
   expect(await source.persona("x")).toBe("persona x" as never);
   expect(await source.blockTimeMs()).toBe(6_000);

@@ -1,6 +1,6 @@
 /**
  * The delivery plan as a pure reducer: facts about a recipient in, then outcomes of attempts in, and out
- * comes the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no chance: both
+ * comes the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both
  * come with the events. It always ends, within `attemptsMax` of its plan and the bounds of its limits.
  * Source: interface "DeliveryResult", decisions section 5 and section 10 ("Relay", "Failed deliveries").
  */
@@ -78,31 +78,24 @@ export type AttemptOutcome = {
 
 export type Destination = { readonly channel: Channel; readonly endpoint: string | null };
 
+/** The settings of a Relay that a delivery keeps to, under their own names; times in milliseconds. */
 export type DeliveryLimits = {
-  readonly attemptsPerDestination: number;
+  /** For each destination. */
+  readonly attempts: number;
   /** The first wait; each further one at the same destination is twice as long. */
-  readonly retryWaitMs: number;
+  readonly retry_delay: number;
   /** All requests and waits together; the acknowledgement of a live session has its own time. */
-  readonly totalMs: number;
-  /** What the Cache keeps of `totalMs` when it is the last resort. */
-  readonly cacheReserveMs: number;
-  readonly requestMs: number;
-  readonly liveAckMs: number;
-  readonly hopsMax: number;
-  /** URLs of one type that are tried at all: the bound of a document. */
-  readonly destinationsMax: number;
+  readonly delivery_budget: number;
+  readonly request_timeout: number;
+  readonly live_ack_timeout: number;
 };
 
-export const deliveryLimits: DeliveryLimits = {
-  attemptsPerDestination: 3,
-  retryWaitMs: 200,
-  totalMs: 10_000,
-  cacheReserveMs: 4_000,
-  requestMs: 10_000,
-  liveAckMs: 5_000,
-  hopsMax: 3,
-  destinationsMax: 20,
-};
+/** Forwards after which an envelope is not forwarded again: enough for a chain of providers, short for a loop. */
+export const hopsMax = 3;
+/** URLs of one type that are tried: the bound of a document (4 services of 5 endpoints). */
+export const destinationsMax = 20;
+/** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
+const cacheReserveShare = 0.4;
 
 export type DeliveryFacts = {
   readonly messageId: Uuid;
@@ -142,7 +135,7 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
     (relay) => !own.has(withoutTrailingSlashes(relay.endpoint as string)),
   );
   const live: Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : [];
-  const forwards = facts.hops < facts.limits.hopsMax ? relays : [];
+  const forwards = facts.hops < hopsMax ? relays : [];
   return {
     messageId: facts.messageId,
     recipient: facts.recipient,
@@ -174,13 +167,13 @@ function destinations(facts: DeliveryFacts, type: string, channel: Channel): Des
     }
   }
   return [...endpoints.values()]
-    .slice(0, facts.limits.destinationsMax)
+    .slice(0, destinationsMax)
     .map((endpoint) => ({ channel, endpoint: channel === "inbox" ? endpoint : withoutTrailingSlashes(endpoint) }));
 }
 
 /** The most attempts a plan can ask for. */
 export function attemptsMax(plan: DeliveryPlan): number {
-  return (plan.direct.length + plan.caches.length) * plan.limits.attemptsPerDestination;
+  return (plan.direct.length + plan.caches.length) * plan.limits.attempts;
 }
 
 // --------------------------------------------------------------------------------------------- reducer
@@ -242,7 +235,7 @@ export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryTu
   const destination = destinationAt(state.plan, state.at) as Destination;
   const { outcome, nowMs } = event;
   const recorded = { ...state, attempts: [...state.attempts, { destination, outcome }] };
-  const verdict = judge(destination.channel, outcome);
+  const verdict = verdictOf(destination.channel, outcome);
   const waitMs = retryWait(recorded, { verdict, outcome, jitter: event.jitter, nowMs });
   const entry = { destination, verdict, outcome };
   if (waitMs !== null) return { state: { ...recorded, pending: entry }, step: { kind: "wait", waitMs } };
@@ -266,7 +259,7 @@ function attempt(state: DeliveryState, nowMs: number): DeliveryTurn {
   if (destination === null) return finish(state, nowMs);
   const live = destination.channel === "live";
   const begun = live || state.startedMs !== null ? state : { ...state, startedMs: nowMs };
-  const limitMs = live ? state.plan.limits.liveAckMs : state.plan.limits.requestMs;
+  const limitMs = live ? state.plan.limits.live_ack_timeout : state.plan.limits.request_timeout;
   const timeoutMs = Math.min(limitMs, leftMs(begun, state.at, nowMs));
   if (timeoutMs < 1) return attempt(passBy(begun), nowMs);
   const next: DeliveryState = {
@@ -285,17 +278,18 @@ function passBy(state: DeliveryState): DeliveryState {
   return { ...state, left, pending: null, at: state.at + 1, attemptsHere: 0 };
 }
 
-/** Time left for a destination: of the whole, without the Cache's share, and never beyond the envelope's life. */
+/** Time left for a destination: of the whole, without the Cache's reserve, and never beyond the envelope's life. */
 function leftMs(state: DeliveryState, at: number, nowMs: number): number {
   const { plan } = state;
   const lifeMs = plan.expiresAtMs - nowMs;
   const destination = destinationAt(plan, at);
   if (destination === null || destination.channel === "live" || state.startedMs === null) return lifeMs;
-  const reserveMs = destination.channel !== "cache" && plan.caches.length > 0 ? plan.limits.cacheReserveMs : 0;
-  return Math.min(lifeMs, state.startedMs + plan.limits.totalMs - reserveMs - nowMs);
+  const reserveMs =
+    destination.channel !== "cache" && plan.caches.length > 0 ? cacheReserveShare * plan.limits.delivery_budget : 0;
+  return Math.min(lifeMs, state.startedMs + plan.limits.delivery_budget - reserveMs - nowMs);
 }
 
-type Judged = {
+type OutcomeFacts = {
   readonly verdict: Verdict;
   readonly outcome: AttemptOutcome;
   readonly jitter: number;
@@ -303,21 +297,21 @@ type Judged = {
 };
 
 /** How long to wait before the same destination is tried again; `null` when it is not. */
-function retryWait(state: DeliveryState, judged: Judged): number | null {
+function retryWait(state: DeliveryState, facts: OutcomeFacts): number | null {
   const { limits } = state.plan;
-  const retryable = judged.verdict === "unreachable" || judged.verdict === "timeout";
+  const retryable = facts.verdict === "unreachable" || facts.verdict === "timeout";
   const live = destinationAt(state.plan, state.at)?.channel === "live";
-  if (!retryable || live || judged.outcome.giveUp === true) return null;
-  if (state.attemptsHere >= limits.attemptsPerDestination) return null;
-  const waitMs = Math.round(limits.retryWaitMs * 2 ** (state.attemptsHere - 1) * (0.5 + judged.jitter));
-  return waitMs + 1 < leftMs(state, state.at, judged.nowMs) ? waitMs : null;
+  if (!retryable || live || facts.outcome.giveUp === true) return null;
+  if (state.attemptsHere >= limits.attempts) return null;
+  const waitMs = Math.round(limits.retry_delay * 2 ** (state.attemptsHere - 1) * (0.5 + facts.jitter));
+  return waitMs + 1 < leftMs(state, state.at, facts.nowMs) ? waitMs : null;
 }
 
 /**
  * What an outcome means. An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay
  * or a Cache speaks only for itself.
  */
-function judge(channel: Channel, outcome: AttemptOutcome): Verdict {
+function verdictOf(channel: Channel, outcome: AttemptOutcome): Verdict {
   if (outcome.error === "destination_refused") return "refused";
   if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged") return "timeout";
   const status = outcome.httpStatus;

@@ -8,7 +8,7 @@ import { decodeBase64, utf8 } from "../codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
-import { dayMs, hourMs, minuteMs, parseDuration, parseTimestamp, renderDuration } from "../codec/time.ts";
+import { parseDuration, parseTimestamp, renderDuration } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
 import { type DidDocument, keyOfMethod } from "../ledger/document.ts";
 import { encodeSenderText } from "./envelope-signature.ts";
@@ -41,26 +41,16 @@ export type EnvelopeSender = {
   readonly signedBytes: Uint8Array;
 };
 
+/** The `limits` of the configuration, under their own names: bytes, and times in milliseconds. */
 export type EnvelopeLimits = {
-  readonly bodyBytesMax: number;
-  readonly unchunkedBytesMax: number;
-  readonly chunkBytesMax: number;
-  readonly headerBytesMax: number;
-  readonly ttlMsMax: number;
-  readonly ttlMsDefault: number;
+  readonly body_bytes_max: number;
+  readonly unchunked_bytes_max: number;
+  readonly chunk_bytes_max: number;
+  readonly header_bytes_max: number;
+  readonly ttl_max: number;
+  readonly ttl_default: number;
   /** How far ahead of the node's clock a timestamp may lie. */
-  readonly futureMsMax: number;
-};
-
-/** The defaults of decisions section 2; a node may be configured otherwise. */
-export const envelopeLimitsDefault: EnvelopeLimits = {
-  bodyBytesMax: 25 * 1024 * 1024,
-  unchunkedBytesMax: 16 * 1024 * 1024,
-  chunkBytesMax: 2 * 1024 * 1024,
-  headerBytesMax: 4 * 1024,
-  ttlMsMax: 48 * hourMs,
-  ttlMsDefault: dayMs,
-  futureMsMax: 5 * minuteMs,
+  readonly clock_ahead: number;
 };
 
 export const chunksMax = 65_535;
@@ -75,7 +65,7 @@ const errorsMax = 32;
  * every rule that is broken. Looks at no clock.
  */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
-  if (body.length > limits.bodyBytesMax) return tooLarge("the body", limits.bodyBytesMax);
+  if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
   const reading = readJson(body);
   if (isFault(reading)) return reading;
   if (!isJsonObject(reading.value)) return badInput("envelope_invalid", "", "must be a JSON object");
@@ -95,7 +85,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   const sender = readSender(members, errors);
   if (errors.length > 0 || messageId === null || to === null || timestampMs === null || payloadBytes === null)
     return invalidEnvelope(errors);
-  const sizeFault = decideSizes({ payloadBytes, header, chunked: chunk !== null }, limits);
+  const sizeFault = checkSizes({ payloadBytes, header, chunked: chunk !== null }, limits);
   if (sizeFault !== null) return sizeFault;
   return {
     messageId,
@@ -113,25 +103,25 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
 }
 
 /** A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422 `message_expired`. */
-export function decideEnvelopeTime(envelope: Envelope, nowMs: number, limits: EnvelopeLimits): Fault | null {
-  if (envelope.timestampMs > nowMs + limits.futureMsMax)
+export function checkEnvelopeTime(envelope: Envelope, nowMs: number, limits: EnvelopeLimits): Fault | null {
+  if (envelope.timestampMs > nowMs + limits.clock_ahead)
     return badInput("envelope_invalid", "/timestamp", "lies too far in the future");
-  return decideExpiry(envelope, appliedTtlMs(envelope, limits, null), nowMs);
+  return checkExpiry(envelope, appliedTtlMs(envelope, limits, null), nowMs);
 }
 
 /** 422 `message_expired` when the time of the message plus what is applied to it has passed. */
-export function decideExpiry(envelope: Envelope, ttlMs: number, nowMs: number): Fault | null {
+export function checkExpiry(envelope: Envelope, ttlMs: number, nowMs: number): Fault | null {
   return envelope.timestampMs + ttlMs > nowMs ? null : fault("message_expired", "the message has expired");
 }
 
 /** The smallest of what was asked for (or the default), what the policy allows, and the node's maximum. */
 export function appliedTtlMs(envelope: Envelope, limits: EnvelopeLimits, policyTtlMs: number | null): number {
-  return Math.min(envelope.ttlMs ?? limits.ttlMsDefault, longestTtlMs(limits, policyTtlMs));
+  return Math.min(envelope.ttlMs ?? limits.ttl_default, longestTtlMs(limits, policyTtlMs));
 }
 
 /** The longest life that node and policy allow together. */
 export function longestTtlMs(limits: EnvelopeLimits, policyTtlMs: number | null): number {
-  return Math.min(policyTtlMs ?? limits.ttlMsMax, limits.ttlMsMax);
+  return Math.min(policyTtlMs ?? limits.ttl_max, limits.ttl_max);
 }
 
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
@@ -146,12 +136,12 @@ export function verifySender(sender: EnvelopeSender, document: DidDocument | nul
 /** The members of `GET /limits` that every node which takes envelopes answers (decisions section 10). */
 export function renderEnvelopeLimits(limits: EnvelopeLimits, clockSkewMs: number): Record<string, number | string> {
   return {
-    max_http_body_bytes: limits.bodyBytesMax,
-    max_unchunked_bytes: limits.unchunkedBytesMax,
-    max_chunk_bytes: limits.chunkBytesMax,
-    max_header_bytes: limits.headerBytesMax,
-    default_ttl: renderDuration(Math.min(limits.ttlMsDefault, limits.ttlMsMax)),
-    max_ttl: renderDuration(limits.ttlMsMax),
+    max_http_body_bytes: limits.body_bytes_max,
+    max_unchunked_bytes: limits.unchunked_bytes_max,
+    max_chunk_bytes: limits.chunk_bytes_max,
+    max_header_bytes: limits.header_bytes_max,
+    default_ttl: renderDuration(Math.min(limits.ttl_default, limits.ttl_max)),
+    max_ttl: renderDuration(limits.ttl_max),
     max_clock_skew_seconds: Math.floor(clockSkewMs / 1_000),
   };
 }
@@ -376,11 +366,11 @@ function readSender(members: JsonObject, errors: InputError[]): Omit<EnvelopeSen
 
 type Sizes = { readonly payloadBytes: number; readonly header: Uint8Array | null; readonly chunked: boolean };
 
-function decideSizes(sizes: Sizes, limits: EnvelopeLimits): Fault | null {
-  const payloadBytesMax = sizes.chunked ? limits.chunkBytesMax : limits.unchunkedBytesMax;
+function checkSizes(sizes: Sizes, limits: EnvelopeLimits): Fault | null {
+  const payloadBytesMax = sizes.chunked ? limits.chunk_bytes_max : limits.unchunked_bytes_max;
   if (sizes.payloadBytes > payloadBytesMax)
     return tooLarge(sizes.chunked ? "the chunk" : "the payload", payloadBytesMax);
-  if ((sizes.header?.length ?? 0) > limits.headerBytesMax) return tooLarge("the header", limits.headerBytesMax);
+  if ((sizes.header?.length ?? 0) > limits.header_bytes_max) return tooLarge("the header", limits.header_bytes_max);
   return null;
 }
 

@@ -78,13 +78,13 @@ export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
 }
 
 /** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy takes. */
-export function decidePayloadSize(policy: EffectivePolicy, payloadBytes: number): Fault | null {
+export function checkPayloadSize(policy: EffectivePolicy, payloadBytes: number): Fault | null {
   if (policy.messageBytesMax === null || payloadBytes <= policy.messageBytesMax) return null;
   return fault("too_large", `the recipient takes messages of at most ${policy.messageBytesMax} bytes`);
 }
 
 /** 403 `policy_denied` when a linked persona names Relays and this one is not among them. */
-export function decideRelay(policy: EffectivePolicy, relayPublicId: string | null): Fault | null {
+export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null): Fault | null {
   const allowed = policy.allowedRelays.every((list) => relayPublicId !== null && list.includes(relayPublicId));
   return allowed ? null : fault("policy_denied", "the recipient does not admit this Relay");
 }

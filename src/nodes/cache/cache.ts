@@ -1,22 +1,19 @@
 /**
  * The Cache: stores envelopes for recipients that publish it, and gives them back, counted and removed
- * only on a proof of the recipient. Each route is decode, gather, decide, commit, render.
+ * only on a proof of the recipient. This file puts the node together and describes its routes; the
+ * handlers stand in `store.ts` and `retrieve.ts`.
  * Source: interface "Cache ({cache_url})", decisions sections 6 and 10.
  */
 import type { TSchema } from "@sinclair/typebox";
-import { mailboxOf } from "../../core/codec/did.ts";
-import { minuteMs } from "../../core/codec/time.ts";
+import type { Config } from "../../config/schema.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
-import { type AdmissionRules, admitEveryone } from "../../core/message/admission.ts";
 import {
-  decideEnvelopeTime,
   decodeEnvelope,
   type Envelope,
   type EnvelopeLimits,
-  envelopeLimitsDefault,
   renderEnvelopeLimits,
 } from "../../core/message/envelope.ts";
-import { decideRetrievalProof } from "../../core/message/proof.ts";
 import {
   ackBodyShape,
   ackShape,
@@ -27,57 +24,23 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import type { Mailbox, MailboxQuota, PageRequest, Replay } from "../../storage/contract.ts";
+import type { Mailbox, Replay } from "../../storage/contract.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { claimed, decodeAck, decodePathUuid, decodeRead, proofHeaderNames } from "./proof.ts";
 import {
-  type AnswerContext,
-  type EventSigner,
-  renderAck,
-  renderChunks,
-  renderMessages,
-  renderReceipt,
-  renderState,
-  renderSummary,
-  type StoreReceipt,
-} from "./render.ts";
-import { decideStore, gatherStoreFacts, refusedOutcome } from "./store.ts";
-import { createStreams, type StreamLimits, type Streams, streamLimitsDefault } from "./stream.ts";
-
-export type CacheOptions = {
-  /** The URLs by which recipients publish this Cache and sign for it; at least one. Events name the first. */
-  readonly publicEndpoints: readonly [string, ...string[]];
-  readonly limits: EnvelopeLimits;
-  readonly admission: AdmissionRules;
-  readonly quota: MailboxQuota;
-  readonly skewMs: number;
-  readonly pageEntriesMax: number;
-  /** Sum of the envelopes of one answer; the first is answered however large it is. */
-  readonly pageBytesMax: number;
-  readonly summaryEntriesMax: number;
-  readonly ackIdsMax: number;
-  readonly stream: StreamLimits;
-};
-
-/** The defaults of decisions section 6. The endpoints have none. */
-export const cacheDefaults: Omit<CacheOptions, "publicEndpoints"> = {
-  limits: envelopeLimitsDefault,
-  admission: admitEveryone,
-  quota: {
-    recipientEntriesMax: 10_000,
-    recipientBytesMax: 256 * 1024 ** 2,
-    shares: [],
-    storeEntriesMax: 10_000_000,
-    storeBytesMax: 64 * 1024 ** 3,
-  },
-  skewMs: 5 * minuteMs,
-  pageEntriesMax: 100,
-  pageBytesMax: 1024 ** 2,
-  summaryEntriesMax: 1_000,
-  ackIdsMax: 1_000,
-  stream: streamLimitsDefault,
-};
+  ackIdsMax,
+  acknowledge,
+  openStream,
+  proofHeaderNames,
+  type RetrieveParts,
+  readChunks,
+  readMessage,
+  readMessages,
+  readSummary,
+  summaryIdsMax,
+} from "./retrieve.ts";
+import { type EventSigner, type StoreParts, type StoreReceipt, storeEnvelope } from "./store.ts";
+import { createStreams } from "./stream.ts";
 
 export type CacheParts = {
   readonly mailbox: Mailbox;
@@ -87,9 +50,11 @@ export type CacheParts = {
   readonly sign: EventSigner["sign"];
   /** For streams, which outlive the request that opened them. */
   readonly now: () => number;
-  readonly options: CacheOptions;
-  /** Told of every new entry and whether a stream of its recipient is open. */
-  readonly onStored?: (recipient: Envelope["to"], streamed: boolean) => void;
+  /** Of the public endpoints, which recipients publish and sign for, events name the first. */
+  readonly settings: Config["cache"];
+  readonly limits: EnvelopeLimits;
+  /** Called for every new entry, with whether a stream of its recipient is open. */
+  readonly onStored?: (recipient: Did, streamed: boolean) => void;
 };
 
 export type Cache = {
@@ -102,158 +67,48 @@ export type Cache = {
   readonly close: () => void;
 };
 
-type CacheNode = CacheParts & { readonly signer: EventSigner; readonly streams: Streams };
+type CacheNode = StoreParts & RetrieveParts;
 
 export function createCache(parts: CacheParts): Cache {
-  const { options } = parts;
-  const streams = createStreams({ mailbox: parts.mailbox, now: parts.now, limits: options.stream });
-  const node = { ...parts, streams, signer: { sign: parts.sign, endpoint: options.publicEndpoints[0] } };
+  const { settings, mailbox, now } = parts;
+  const [endpoint] = settings.public_endpoints;
+  if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
+  const streams = createStreams({ mailbox, now, settings });
+  const node: CacheNode = {
+    ...parts,
+    streams,
+    signer: { sign: parts.sign, endpoint },
+    onStored: (recipient, mailbox) => {
+      const streamed = streams.wake(mailbox);
+      parts.onStored?.(recipient, streamed);
+    },
+  };
   return {
     routes: cacheRoutes(node),
     store: (envelope, nowMs) => storeEnvelope(node, envelope, nowMs),
-    limits: renderCacheLimits(options),
+    limits: renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
 }
 
-function renderCacheLimits(options: CacheOptions): Record<string, number | string> {
+function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): Record<string, number | string> {
   return {
-    ...renderEnvelopeLimits(options.limits, options.skewMs),
-    max_mailbox_entries: options.quota.recipientEntriesMax,
-    max_mailbox_bytes: options.quota.recipientBytesMax,
-    max_page_entries: options.pageEntriesMax,
-    max_page_bytes: options.pageBytesMax,
-    max_summary_ids: options.summaryEntriesMax,
-    max_ack_ids: options.ackIdsMax,
-    max_streams_per_recipient: options.stream.perRecipientMax,
+    ...renderEnvelopeLimits(limits, settings.clock_skew),
+    max_mailbox_entries: settings.recipient_entries_max,
+    max_mailbox_bytes: settings.recipient_bytes_max,
+    max_page_entries: settings.page_entries_max,
+    max_page_bytes: settings.page_bytes_max,
+    max_summary_ids: summaryIdsMax,
+    max_ack_ids: ackIdsMax,
+    max_streams_per_recipient: settings.recipient_streams_max,
   };
 }
 
-// ------------------------------------------------------------------------------------------------ store
-
 async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const envelope = decodeEnvelope(call.body, node.options.limits);
+  const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
   const receipt = await storeEnvelope(node, envelope, call.nowMs);
   return isFault(receipt) ? receipt : { status: 202, json: receipt };
-}
-
-async function storeEnvelope(node: CacheNode, envelope: Envelope, nowMs: number): Promise<StoreReceipt | Fault> {
-  const { limits, admission, quota, publicEndpoints } = node.options;
-  const untimely = decideEnvelopeTime(envelope, nowMs, limits);
-  if (untimely !== null) return untimely;
-  const facts = await gatherStoreFacts(node.recipients, envelope);
-  const admitted = decideStore(envelope, facts, { endpoints: publicEndpoints, limits, admission, nowMs });
-  if (isFault(admitted)) return admitted;
-  const outcome = await node.mailbox.store(admitted.entry, quota);
-  const refused = refusedOutcome(outcome);
-  if (refused !== null) return refused;
-  if (outcome.kind === "stored") {
-    // Streams are woken whether or not anybody else is told.
-    const streamed = node.streams.wake(envelope.to);
-    node.onStored?.(envelope.to, streamed);
-  }
-  const deduped = outcome.kind === "duplicate";
-  const expiresAtMs = deduped ? outcome.expiresAtMs : admitted.entry.expiresAtMs;
-  // The life of the entry that is held, which a repeat with another `ttl` does not change.
-  const appliedTtlMs = Math.max(0, expiresAtMs - envelope.timestampMs);
-  const life = { expiresAtMs, appliedTtlMs, maxTtlMs: admitted.maxTtlMs };
-  const receipt = { messageId: envelope.messageId, deduped, ...life, chunked: envelope.chunk !== null };
-  return renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: node.signer });
-}
-
-// ------------------------------------------------------------------------------------------------- reads
-
-async function messages(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const read = decodeRead(call, { operation: "pull", subject: "*" }, proofTerms(node));
-  if (isFault(read)) return read;
-  const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
-  if (isFault(claim)) return claim;
-  const page = await claimed(stake(node, claim, call), () =>
-    node.mailbox.list(mailboxOf(read.did, 0), pageOf(node, call)),
-  );
-  return isFault(page) ? page : renderMessages(page, context(node, read, call));
-}
-
-async function chunks(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const groupId = decodePathUuid(call, "messageGroupId");
-  if (isFault(groupId)) return groupId;
-  const subject = call.params["messageGroupId"] as string;
-  const read = decodeRead(call, { operation: "chunks", subject }, proofTerms(node));
-  if (isFault(read)) return read;
-  const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
-  if (isFault(claim)) return claim;
-  const page = await claimed(stake(node, claim, call), () =>
-    node.mailbox.group(mailboxOf(read.did, 0), groupId, pageOf(node, call)),
-  );
-  return isFault(page) ? page : renderChunks(page, context(node, read, call));
-}
-
-async function summary(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const read = decodeRead(call, { operation: "summary", subject: "*" }, proofTerms(node));
-  if (isFault(read)) return read;
-  const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
-  if (isFault(claim)) return claim;
-  const asked = { ...pageOf(node, call), entriesMax: node.options.summaryEntriesMax };
-  const page = await claimed(stake(node, claim, call), () => node.mailbox.summary(mailboxOf(read.did, 0), asked));
-  return isFault(page) ? page : renderSummary(page);
-}
-
-async function message(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const messageId = decodePathUuid(call, "messageId");
-  if (isFault(messageId)) return messageId;
-  const subject = call.params["messageId"] as string;
-  const read = decodeRead(call, { operation: "pull_message", subject }, proofTerms(node));
-  if (isFault(read)) return read;
-  const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
-  if (isFault(claim)) return claim;
-  const found = await claimed(stake(node, claim, call), () =>
-    node.mailbox.message(mailboxOf(read.did, 0), messageId, call.nowMs),
-  );
-  return isFault(found) ? found : renderState(found, messageId, context(node, read, call));
-}
-
-async function stream(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const read = decodeRead(call, { operation: "stream", subject: "*" }, proofTerms(node));
-  if (isFault(read)) return read;
-  const claim = decideRetrievalProof(read.proof, await node.recipients.subject(read.did));
-  if (isFault(claim)) return claim;
-  // An empty Last-Event-ID is how an event source says that it has none.
-  const after = call.headers.get("last-event-id") || call.query.get("cursor");
-  const isPermitted = async () => !isFault(decideRetrievalProof(read.proof, await node.recipients.subject(read.did)));
-  const start = { after, signal: call.signal, isPermitted };
-  return claimed(stake(node, claim, call), () => node.streams.open(read.did, start));
-}
-
-// --------------------------------------------------------------------------------------------------- ack
-
-async function ack(node: CacheNode, call: Call): Promise<Answer | Fault> {
-  const request = decodeAck(call, { ...proofTerms(node), idsMax: node.options.ackIdsMax });
-  if (isFault(request)) return request;
-  const claim = decideRetrievalProof(request.proof, await node.recipients.subject(request.did));
-  if (isFault(claim)) return claim;
-  const remove = () => node.mailbox.remove(mailboxOf(request.did, 0), request.messageIds, call.nowMs);
-  const removed = await claimed(stake(node, claim, call), remove);
-  return isFault(removed) ? removed : renderAck(removed.map(({ messageId }) => messageId));
-}
-
-// -------------------------------------------------------------------------------------------- what routes share
-
-function proofTerms(node: CacheNode) {
-  return { endpoints: node.options.publicEndpoints, skewMs: node.options.skewMs };
-}
-
-function stake(node: CacheNode, claim: { tag: string; untilMs: number }, call: Call) {
-  return { replay: node.replay, claim, nowMs: call.nowMs };
-}
-
-function context(node: CacheNode, read: { did: AnswerContext["recipient"] }, call: Call): AnswerContext {
-  return { recipient: read.did, nowMs: call.nowMs, signer: node.signer };
-}
-
-function pageOf(node: CacheNode, call: Call): PageRequest {
-  const { pageEntriesMax, pageBytesMax } = node.options;
-  return { after: call.query.get("cursor"), entriesMax: pageEntriesMax, bytesMax: pageBytesMax, nowMs: call.nowMs };
 }
 
 // ------------------------------------------------------------------------------------------------ routes
@@ -299,7 +154,7 @@ type ReadPlan = {
   readonly paged: boolean;
   readonly headers?: readonly string[];
   readonly codes?: readonly FaultCode[];
-  readonly handle: (node: CacheNode, call: Call) => Promise<Answer | Fault>;
+  readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault>;
 };
 
 const reads: readonly ReadPlan[] = [
@@ -309,7 +164,7 @@ const reads: readonly ReadPlan[] = [
     summary: "Retrieve stored envelopes, oldest first",
     answer: ["What is stored and neither acknowledged nor expired", messagesShape],
     paged: true,
-    handle: messages,
+    handle: readMessages,
   },
   {
     path: "/cache/chunks/:did/:messageGroupId",
@@ -317,7 +172,7 @@ const reads: readonly ReadPlan[] = [
     summary: "Retrieve the chunks of one group by sequence number",
     answer: ["The chunks held, and whether the group is complete", chunksShape],
     paged: true,
-    handle: chunks,
+    handle: readChunks,
   },
   {
     path: "/cache/summary/:did",
@@ -325,7 +180,7 @@ const reads: readonly ReadPlan[] = [
     summary: "List the ids of stored envelopes, oldest first",
     answer: ["Ids without envelopes", summaryShape],
     paged: true,
-    handle: summary,
+    handle: readSummary,
   },
   {
     path: "/cache/summary/:did/:deviceId",
@@ -333,7 +188,7 @@ const reads: readonly ReadPlan[] = [
     summary: "The same for a client that names its device in the path",
     answer: ["Ids without envelopes", summaryShape],
     paged: true,
-    handle: summary,
+    handle: readSummary,
   },
   {
     path: "/cache/message/:did/:messageId",
@@ -341,7 +196,7 @@ const reads: readonly ReadPlan[] = [
     summary: "Retrieve one envelope, or learn what became of it",
     answer: ["The state of the message", messageStateShape],
     paged: false,
-    handle: message,
+    handle: readMessage,
   },
   {
     path: "/cache/stream/:did",
@@ -351,7 +206,7 @@ const reads: readonly ReadPlan[] = [
     paged: true,
     headers: ["Last-Event-ID"],
     codes: ["rate_limited"],
-    handle: stream,
+    handle: openStream,
   },
 ];
 
@@ -385,7 +240,6 @@ function storeRoute(node: CacheNode): Route {
   return {
     method: "POST",
     path: "/cache/store",
-    hot: true,
     operation: {
       id: "cacheStore",
       summary: "Store an envelope for its recipient",
@@ -396,8 +250,9 @@ function storeRoute(node: CacheNode): Route {
       },
       codes: storeCodes,
     },
-    bodyBytesMax: node.options.limits.bodyBytesMax,
+    bodyBytesMax: node.limits.body_bytes_max,
     capacity: "normal",
+    hot: true,
     faults: "problem",
     unavailable: "service_unavailable",
     handle: (call) => store(node, call),
@@ -408,7 +263,6 @@ function ackRoute(node: CacheNode): Route {
   return {
     method: "POST",
     path: "/cache/ack",
-    hot: true,
     operation: {
       id: "cacheAck",
       summary: "Acknowledge stored envelopes, which removes them",
@@ -417,10 +271,11 @@ function ackRoute(node: CacheNode): Route {
       responses: { 200: { description: "The ids that were removed, sorted", schema: ackShape } },
       codes: ["invalid_json", "too_large", "unsupported_media_type", ...proofCodes],
     },
-    bodyBytesMax: ackProofBytesMax + ackIdBytesMax * node.options.ackIdsMax,
+    bodyBytesMax: ackProofBytesMax + ackIdBytesMax * ackIdsMax,
     capacity: "reserved",
+    hot: true,
     faults: "problem",
     unavailable: "service_unavailable",
-    handle: (call) => ack(node, call),
+    handle: (call) => acknowledge(node, call),
   };
 }

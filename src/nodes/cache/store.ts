@@ -1,125 +1,124 @@
 /**
- * Admission to the Cache: from an envelope and all that is known of its recipient to an entry of the
- * mailbox, or a refusal. The order of checks is law; the decision itself is pure.
- * Source: interface "Cache entry", decisions sections 6 and 10 ("Order of checks on an envelope").
+ * Stores one envelope for its recipient: admission, one write, and the receipt with its event proof. The
+ * route and the Relay of the same process use the same function. A `202` means that the entry is durable.
+ * Source: interface "Cache entry" and "Cache store receipt", decisions sections 6 and 10.
  */
-
-import { mailboxOf } from "../../core/codec/did.ts";
+import type { Config } from "../../config/schema.ts";
+import { encodeBase64 } from "../../core/codec/bytes.ts";
+import { type Did, type MailboxKey, mailboxOf, type Uuid } from "../../core/codec/did.ts";
+import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/ledger/document.ts";
-import { type AdmissionRules, decideAdmission, type SenderFacts } from "../../core/message/admission.ts";
-import {
-  appliedTtlMs,
-  decideExpiry,
-  type Envelope,
-  type EnvelopeLimits,
-  longestTtlMs,
-} from "../../core/message/envelope.ts";
-import { decidePayloadSize, decidePolicy, type EffectivePolicy, type PolicyFacts } from "../../core/message/policy.ts";
-import { sameEndpoint } from "../../core/message/proof.ts";
-import type { MailboxEntry, StoreOutcome } from "../../storage/contract.ts";
+import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
+import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
+import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
+import { type Admission, decideAdmission, gatherAdmissionFacts } from "../admission.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
-import { gatherPolicyFacts } from "../recipients-policy.ts";
 
-export type StoreFacts = {
-  readonly recipient: Subject | null;
-  readonly sender: SenderFacts;
-  /** `null` when the recipient can't receive anyway, so that nobody asked. */
-  readonly policy: PolicyFacts | null;
+export type StoreParts = {
+  readonly mailbox: Mailbox;
+  readonly recipients: RecipientSource;
+  readonly settings: Config["cache"];
+  readonly limits: EnvelopeLimits;
+  readonly signer: EventSigner;
+  /** Called for every new entry. */
+  readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
 
-/** Throws `unavailable` when the source can't be asked: nothing is admitted on stale permission. */
-export async function gatherStoreFacts(source: RecipientSource, envelope: Envelope): Promise<StoreFacts> {
-  const [recipient, sender] = await Promise.all([
-    source.subject(envelope.to),
-    envelope.sender === null ? null : source.subject(envelope.sender.from),
-  ]);
-  const receives = recipient !== null && !recipient.deactivated && recipient.document !== null;
-  return { recipient, sender, policy: receives ? await gatherPolicyFacts(source, recipient, envelope.tag) : null };
+/** Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
+export async function storeEnvelope(
+  parts: StoreParts,
+  envelope: Envelope,
+  nowMs: number,
+): Promise<StoreReceipt | Fault> {
+  const { settings, limits } = parts;
+  const untimely = checkEnvelopeTime(envelope, nowMs, limits);
+  if (untimely !== null) return untimely;
+  const facts = await gatherAdmissionFacts(parts.recipients, envelope);
+  const admission = decideStore(envelope, facts, { settings, limits, nowMs });
+  if (isFault(admission)) return admission;
+  const entry = entryOf(envelope, admission, nowMs);
+  const outcome = await parts.mailbox.store(entry, quotaOf(settings));
+  const refused = checkOutcome(outcome);
+  if (refused !== null) return refused;
+  if (outcome.kind === "stored") parts.onStored(envelope.to, entry.recipient);
+  const deduped = outcome.kind === "duplicate";
+  const expiresAtMs = deduped ? outcome.expiresAtMs : entry.expiresAtMs;
+  // The life of the entry that is held, which a repeat with another `ttl` does not change.
+  const appliedTtlMs = Math.max(0, expiresAtMs - envelope.timestampMs);
+  const life = { expiresAtMs, appliedTtlMs, maxTtlMs: admission.ttlMsMax };
+  const receipt = { messageId: envelope.messageId, deduped, ...life, chunked: envelope.chunk !== null };
+  return renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: parts.signer });
 }
 
-export type StoreRules = {
-  readonly endpoints: readonly string[];
-  readonly limits: EnvelopeLimits;
-  readonly admission: AdmissionRules;
-};
+// ------------------------------------------------------------------------------------------------ decide
 
-/** An entry ready for the mailbox, and the longest life that recipient and node together allow. */
-export type Admitted = {
-  readonly entry: MailboxEntry;
-  readonly maxTtlMs: number;
-};
+type StoreRules = { readonly settings: Config["cache"]; readonly limits: EnvelopeLimits; readonly nowMs: number };
 
-/**
- * 404 `recipient_not_found`, 422 `did_deactivated`, 404 `service_not_found`, 403
- * `sender_signature_invalid` or `policy_denied`, 413 `too_large`, 422 `message_expired` under the
- * recipient's policy, 422 `not_deliverable` for a hint that forbids a Cache.
- */
+/** Besides `decideAdmission`: 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache. */
 export function decideStore(
   envelope: Envelope,
-  facts: StoreFacts,
-  rules: StoreRules & { readonly nowMs: number },
-): Admitted | Fault {
-  const { recipient } = facts;
-  if (recipient === null || facts.policy === null) return unreachable(recipient);
-  if (!publishesCache(recipient.document, rules.endpoints))
-    return fault("service_not_found", "the recipient publishes no service of this Cache");
-  const admission = decideAdmission(envelope, facts.sender, rules.admission);
-  if (admission !== null) return admission;
-  const policy = decidePolicy(facts.policy);
-  if (isFault(policy)) return policy;
-  if (!policy.cacheEligible) return fault("policy_denied", "the recipient does not permit a Cache");
-  const size = decidePayloadSize(policy, envelope.payloadBytes);
-  if (size !== null) return size;
-  const ttlMs = appliedTtlMs(envelope, rules.limits, policy.ttlMs);
-  const expiry = decideExpiry(envelope, ttlMs, rules.nowMs);
-  if (expiry !== null) return expiry;
-  if (envelope.hint === "direct") return fault("not_deliverable", "the sender asked for no Cache");
-  const entry = entryOf(envelope, policy, { ttlMs, nowMs: rules.nowMs });
-  return { entry, maxTtlMs: longestTtlMs(rules.limits, policy.ttlMs) };
+  facts: Parameters<typeof decideAdmission>[1],
+  { settings, limits, nowMs }: StoreRules,
+): Admission | Fault {
+  const rules = {
+    operator: settings,
+    limits,
+    checkRecipient: (recipient: Subject) => checkService(recipient, settings.public_endpoints),
+    checkPolicy: (policy: Admission["policy"]) =>
+      policy.cacheEligible ? null : fault("policy_denied", "the recipient does not permit a Cache"),
+  };
+  const admission = decideAdmission(envelope, facts, rules, nowMs);
+  if (isFault(admission) || envelope.hint !== "direct") return admission;
+  return fault("not_deliverable", "the sender asked for no Cache");
 }
 
-function unreachable(recipient: Subject | null): Fault {
-  if (recipient?.deactivated === true) return fault("did_deactivated", "the recipient is deactivated");
-  return fault("recipient_not_found", "the recipient does not exist");
-}
-
-function publishesCache(document: DidDocument | null, endpoints: readonly string[]): boolean {
-  const services = document?.service ?? [];
-  return services.some(
+/** The recipient's document must list this Cache. */
+function checkService({ document }: Subject, endpoints: readonly string[]): Fault | null {
+  if (document === null) return fault("recipient_not_found", "the recipient does not exist");
+  const published = document.service.some(
     (service) =>
       service.type === "SvcCacheService" &&
-      service.serviceEndpoint.some((published) => endpoints.some((own) => sameEndpoint(own, published))),
+      service.serviceEndpoint.some((endpoint) => endpoints.some((own) => sameEndpoint(own, endpoint))),
   );
+  return published ? null : fault("service_not_found", "the recipient publishes no service of this Cache");
 }
+
+/** Bound of the contract for `headerPreview`. */
+const previewBytesMax = 4_096;
 
 function entryOf(
   envelope: Envelope,
-  policy: EffectivePolicy,
-  time: { readonly ttlMs: number; readonly nowMs: number },
+  { recipient, policy, ttlMs, expiresAtMs }: Admission,
+  nowMs: number,
 ): MailboxEntry {
-  const expiresAtMs = envelope.timestampMs + time.ttlMs;
   const keeps = policy.expiration !== "DeleteOnExpiry";
   const previews = policy.expiration === "KeepHeaderPreview" && envelope.header !== null;
   return {
-    recipient: mailboxOf(envelope.to, 0),
+    recipient: mailboxOf(envelope.to, recipient.life),
     messageId: envelope.messageId,
     chunk: envelope.chunk,
-    storedAtMs: time.nowMs,
+    storedAtMs: nowMs,
     expiresAtMs,
     onExpiry: policy.expiration,
-    keptUntilMs: keeps ? expiresAtMs + time.ttlMs : expiresAtMs,
+    keptUntilMs: keeps ? expiresAtMs + ttlMs : expiresAtMs,
     labels: [],
     headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
     envelope: envelope.bytes,
   };
 }
 
-/** Bound of the contract for `headerPreview`. */
-const previewBytesMax = 4_096;
+export function quotaOf(settings: Config["cache"]): MailboxQuota {
+  return {
+    recipientEntriesMax: settings.recipient_entries_max,
+    recipientBytesMax: settings.recipient_bytes_max,
+    shares: [],
+    storeEntriesMax: settings.store_entries_max,
+    storeBytesMax: settings.store_bytes_max,
+  };
+}
 
-/** What the mailbox would not take: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
-export function refusedOutcome(outcome: StoreOutcome): Fault | null {
+/** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
+function checkOutcome(outcome: StoreOutcome): Fault | null {
   switch (outcome.kind) {
     case "chunk_conflict":
       return fault("chunk_conflict", "the group has another total, or another message holds the sequence number");
@@ -130,4 +129,80 @@ export function refusedOutcome(outcome: StoreOutcome): Fault | null {
     default:
       return null;
   }
+}
+
+// ---------------------------------------------------------------------------------------------- receipts
+
+export type StoreReceipt = {
+  readonly accepted: true;
+  readonly deduped: boolean;
+  readonly message_id: Uuid;
+  readonly recipient: Did;
+  readonly expires_at: string;
+  readonly max_ttl: string;
+  readonly applied_ttl: string;
+  readonly chunked: boolean;
+  readonly proof: EventProof;
+};
+
+type EventProof = {
+  readonly event_type: "delivery" | "retrieval";
+  readonly message_id: Uuid;
+  readonly recipient_did: Did;
+  readonly timestamp: string;
+  readonly reason: string | null;
+  readonly signature: string | null;
+};
+
+type ReceiptFacts = {
+  readonly messageId: Uuid;
+  readonly deduped: boolean;
+  readonly expiresAtMs: number;
+  readonly maxTtlMs: number;
+  readonly appliedTtlMs: number;
+  readonly chunked: boolean;
+};
+
+function renderReceipt(facts: ReceiptFacts, context: AnswerContext): StoreReceipt {
+  const { messageId } = facts;
+  const timestamp = renderTimestamp(context.nowMs);
+  return {
+    accepted: true,
+    deduped: facts.deduped,
+    message_id: messageId,
+    recipient: context.recipient,
+    expires_at: renderTimestamp(facts.expiresAtMs),
+    max_ttl: renderDuration(facts.maxTtlMs),
+    applied_ttl: renderDuration(facts.appliedTtlMs),
+    chunked: facts.chunked,
+    proof: {
+      event_type: "delivery",
+      message_id: messageId,
+      recipient_did: context.recipient,
+      timestamp,
+      reason: null,
+      signature: signEvent("delivery", { messageId, timestamp }, context),
+    },
+  };
+}
+
+/** How this Cache signs its events; without a key, signatures are `null`. */
+export type EventSigner = {
+  readonly sign: ((text: Uint8Array) => Uint8Array) | null;
+  /** The endpoint that the signed text names. */
+  readonly endpoint: string;
+};
+
+/** For whom, by whom and when an answer is made. */
+export type AnswerContext = { readonly recipient: Did; readonly nowMs: number; readonly signer: EventSigner };
+
+/** Base64 of the Cache's signature of one event; `null` without a key. */
+export function signEvent(
+  eventType: EventProof["event_type"],
+  event: { readonly messageId: Uuid; readonly timestamp: string },
+  { recipient, signer }: AnswerContext,
+): string | null {
+  if (signer.sign === null) return null;
+  const claims = { eventType, ...event, recipientDid: recipient, reason: null, endpoint: signer.endpoint };
+  return encodeBase64(signer.sign(encodeEventProof(claims)));
 }

@@ -1,48 +1,37 @@
 /**
  * Streams of the ids of new envelopes, as server-sent events. A stream reads the mailbox from its cursor
- * like any client that pages, so that nothing can fall into a gap; a store only tells it to look now
- * instead of at the next heartbeat. What another process stored is therefore seen as well, later.
- * Before each look the stream's permission is judged again: a withdrawn key hears no more.
+ * like any client that pages, so that nothing can fall into a gap; a store only wakes it before
+ * the next heartbeat. What another process stored is therefore seen as well, at the latest then.
+ * Before each read the stream's proof is checked against the document again, so that a withdrawn key gets
+ * nothing more.
  * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
  * client comes back with a new proof and its last event id.
  * Source: decisions section 6 ("Further reads"), `docs/decisions.md` ("Streams").
  */
+import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";
-import { type Did, mailboxOf } from "../../core/codec/did.ts";
-import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import type { MailboxKey } from "../../core/codec/did.ts";
+import { renderTimestamp, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
+import type { Chunk, Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import type { Answer } from "../http/route.ts";
-import { summaryMembers } from "./render.ts";
-
-export type StreamLimits = {
-  readonly streamsMax: number;
-  readonly perRecipientMax: number;
-  /** Longest silence; then a comment is sent and the mailbox is read again. */
-  readonly heartbeatMs: number;
-  readonly lifeMsMax: number;
-  readonly entriesPerReadMax: number;
-};
-
-export const streamLimitsDefault: StreamLimits = {
-  streamsMax: 10_000,
-  perRecipientMax: 8,
-  heartbeatMs: 15 * secondMs,
-  lifeMsMax: 15 * minuteMs,
-  entriesPerReadMax: 100,
-};
 
 export type StreamParts = {
   readonly mailbox: Mailbox;
   readonly now: () => number;
-  readonly limits: StreamLimits;
+  readonly settings: StreamSettings;
 };
+
+type StreamSettings = Pick<
+  Config["cache"],
+  "streams_max" | "recipient_streams_max" | "stream_heartbeat" | "stream_life" | "page_entries_max"
+>;
 
 export type Streams = {
   /** Refuses with 429 `rate_limited`, or as the mailbox does for a cursor that it can't read. */
-  readonly open: (recipient: Did, from: StreamStart) => Promise<Answer | Fault>;
-  /** Something was stored for the recipient; answers whether a stream of his is open. */
-  readonly wake: (recipient: Did) => boolean;
+  readonly open: (recipient: MailboxKey, from: StreamStart) => Promise<Answer | Fault>;
+  /** Something was stored for the recipient; answers whether a stream of it is open. */
+  readonly wake: (recipient: MailboxKey) => boolean;
   readonly close: () => void;
   readonly size: () => number;
 };
@@ -55,7 +44,7 @@ export type StreamStart = {
 };
 
 type Stream = {
-  readonly recipient: Did;
+  readonly recipient: MailboxKey;
   readonly isPermitted: () => Promise<boolean>;
   readonly endsAtMs: number;
   cursor: Cursor | null;
@@ -63,39 +52,39 @@ type Stream = {
   stale: boolean;
   ended: boolean;
   /** Ends the wait for news. */
-  rouse: (() => void) | null;
+  wake: (() => void) | null;
 };
 
 export function createStreams(parts: StreamParts): Streams {
-  const { limits, now } = parts;
-  const open = new Map<Did, Set<Stream>>();
+  const { settings, now } = parts;
+  const open = new Map<MailboxKey, Set<Stream>>();
   let count = 0;
   let closed = false;
 
-  const enlist = (stream: Stream) => {
-    const mine = open.get(stream.recipient) ?? new Set();
-    mine.add(stream);
-    open.set(stream.recipient, mine);
+  const add = (stream: Stream) => {
+    const own = open.get(stream.recipient) ?? new Set();
+    own.add(stream);
+    open.set(stream.recipient, own);
     count++;
   };
   const end = (stream: Stream) => {
-    const mine = open.get(stream.recipient);
-    if (mine?.delete(stream) === true) count--;
-    if (mine?.size === 0) open.delete(stream.recipient);
+    const own = open.get(stream.recipient);
+    if (own?.delete(stream) === true) count--;
+    if (own?.size === 0) open.delete(stream.recipient);
     stream.ended = true;
-    stream.rouse?.();
+    stream.wake?.();
   };
 
   return {
     async open(recipient, { after, signal, isPermitted }) {
       if (closed) return fault("shutting_down", "the node is shutting down");
-      if (count >= limits.streamsMax || (open.get(recipient)?.size ?? 0) >= limits.perRecipientMax)
+      if (count >= settings.streams_max || (open.get(recipient)?.size ?? 0) >= settings.recipient_streams_max)
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
-      const endsAtMs = now() + limits.lifeMsMax;
-      const place = { cursor: after, stale: false, ended: false, rouse: null };
+      const endsAtMs = now() + settings.stream_life;
+      const place = { cursor: after, stale: false, ended: false, wake: null };
       const stream: Stream = { recipient, isPermitted, endsAtMs, ...place };
-      // Enlisted before the first read: what is stored from here on makes the stream read again.
-      enlist(stream);
+      // Added before the first read: what is stored from here on makes the stream read again.
+      add(stream);
       const first = await readPage(parts, stream).catch((error: unknown) => {
         end(stream);
         throw error;
@@ -106,40 +95,39 @@ export function createStreams(parts: StreamParts): Streams {
       }
       if (signal.aborted) end(stream);
       signal.addEventListener("abort", () => end(stream), { once: true });
-      return renderStream(eventStream(parts, { stream, first, end }), limits);
+      return renderStream(eventStream(parts, { stream, first, end }), settings);
     },
     wake(recipient) {
-      const mine = open.get(recipient);
-      if (mine === undefined) return false;
-      for (const stream of mine) {
+      const own = open.get(recipient);
+      if (own === undefined) return false;
+      for (const stream of own) {
         stream.stale = true;
-        stream.rouse?.();
+        stream.wake?.();
       }
       return true;
     },
     close() {
       closed = true;
-      for (const mine of [...open.values()]) for (const stream of [...mine]) end(stream);
+      for (const own of [...open.values()]) for (const stream of [...own]) end(stream);
     },
     size: () => count,
   };
 }
 
-function renderStream(content: ReadableStream<Uint8Array>, limits: StreamLimits): Answer {
+function renderStream(content: ReadableStream<Uint8Array>, settings: StreamSettings): Answer {
   return {
     status: 200,
     headers: { "x-accel-buffering": "no" },
     body: { contentType: "text/event-stream", content },
     // Three heartbeats; the listener knows at most 255 seconds.
-    idleSeconds: Math.min(255, Math.max(1, Math.ceil((3 * limits.heartbeatMs) / secondMs))),
+    idleSeconds: Math.min(255, Math.max(1, Math.ceil((3 * settings.stream_heartbeat) / secondMs))),
   };
 }
 
 function readPage(parts: StreamParts, stream: Stream): Promise<Page<MessageSummary> | Fault> {
-  const { entriesPerReadMax } = parts.limits;
   stream.stale = false;
-  const page = { after: stream.cursor, entriesMax: entriesPerReadMax, bytesMax: 0, nowMs: parts.now() };
-  return parts.mailbox.summary(mailboxOf(stream.recipient, 0), page);
+  const page = { after: stream.cursor, entriesMax: parts.settings.page_entries_max, bytesMax: 0, nowMs: parts.now() };
+  return parts.mailbox.summary(stream.recipient, page);
 }
 
 type Opened = {
@@ -190,13 +178,13 @@ async function nextText(
       return page.entries.map(renderEvent).join("");
     }
     page = null;
-    if (!stream.stale && !(await news(stream, parts.limits.heartbeatMs))) return stream.ended ? null : ": \n\n";
+    if (!stream.stale && !(await news(stream, parts.settings.stream_heartbeat))) return stream.ended ? null : ": \n\n";
   }
   return null;
 }
 
 function renderEvent(entry: MessageSummary): string {
-  return `id: ${entry.cursor}\nevent: message\ndata: ${JSON.stringify(summaryMembers(entry))}\n\n`;
+  return `id: ${entry.cursor}\nevent: message\ndata: ${JSON.stringify(renderSummaryEntry(entry))}\n\n`;
 }
 
 /** Waits until something was stored or the stream ended; `false` when nothing came within the time. */
@@ -204,11 +192,26 @@ function news(stream: Stream, waitMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (came: boolean) => {
       clearTimeout(timer);
-      stream.rouse = null;
+      stream.wake = null;
       resolve(came);
     };
     const timer = setTimeout(() => settle(false), waitMs);
-    stream.rouse = () => settle(!stream.ended);
+    stream.wake = () => settle(!stream.ended);
     if (stream.ended) settle(false);
   });
+}
+
+/** Chunk members stand flat in a summary, as in an envelope. */
+export function renderSummaryEntry(entry: MessageSummary): Record<string, unknown> {
+  const { messageId, chunk, expiresAtMs } = entry;
+  return {
+    message_id: messageId,
+    expires_at: renderTimestamp(expiresAtMs),
+    chunked: chunk !== null,
+    ...(chunk === null ? {} : renderChunk(chunk)),
+  };
+}
+
+export function renderChunk(chunk: Chunk) {
+  return { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total };
 }

@@ -1,32 +1,32 @@
 /**
- * The wake hook: tells one configured URL that something arrived for a recipient whom no stream serves,
- * so that a push service may wake his device. It says a digest and a number and nothing else, is off
- * unless configured, and is a hint: what fails is not tried again before the next interval.
+ * The wake hook: calls one configured URL when something arrived for a recipient without a stream, so that
+ * a push service may wake the device. It sends a digest and a number and nothing else, is off unless
+ * configured, and is a hint: a failed call is not repeated before the next interval.
  * Bounded: one call per recipient and interval, calls in flight, recipients remembered.
  * Source: decisions section 9 (logs and privacy), `docs/decisions.md` ("Wake hook").
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { sha256 } from "../../core/codec/hash.ts";
-import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import type { Log } from "../http/log.ts";
 
-export type WakeOptions = {
+export type WakeSettings = {
   /** Set by the operator, so it may be any host; redirects are not followed. */
-  readonly url: string;
-  readonly intervalMs: number;
+  readonly wake_url: string;
+  /** Milliseconds between two calls for one recipient. */
+  readonly wake_interval: number;
+};
+
+/** Bounds that no operator has a reason to change: a push service is slow at worst, and a hint may be lost. */
+export type WakeBounds = {
   readonly timeoutMs: number;
   readonly inFlightMax: number;
-  /** Recipients told of within the last interval; further ones are left out until there is room. */
+  /** Recipients called for within the last interval; further ones are left out until there is room. */
   readonly recipientsMax: number;
 };
 
-export const wakeDefaults: Omit<WakeOptions, "url"> = {
-  intervalMs: minuteMs,
-  timeoutMs: 5 * secondMs,
-  inFlightMax: 8,
-  recipientsMax: 10_000,
-};
+export const wakeBounds: WakeBounds = { timeoutMs: 5 * secondMs, inFlightMax: 8, recipientsMax: 10_000 };
 
 export type WakeHook = {
   /** Counts a new entry; calls at once, or once at the end of the interval that is running. */
@@ -36,30 +36,30 @@ export type WakeHook = {
 
 type Waiting = { count: number; timer: ReturnType<typeof setTimeout> };
 
-export function createWakeHook(options: WakeOptions, log: Log): WakeHook {
-  const told = new Map<Did, Waiting>();
+export function createWakeHook(settings: WakeSettings, log: Log, bounds = wakeBounds): WakeHook {
+  const intervals = new Map<Did, Waiting>();
   const closing = new AbortController();
   let inFlight = 0;
 
-  /** Starts an interval; whatever is counted in it is told when it ends. */
+  /** Starts an interval; whatever is counted in it is reported when it ends. */
   const interval = (recipient: Did): Waiting => {
-    const waiting = { count: 0, timer: setTimeout(() => due(recipient, waiting), options.intervalMs) };
-    told.set(recipient, waiting);
+    const waiting = { count: 0, timer: setTimeout(() => ended(recipient, waiting), settings.wake_interval) };
+    intervals.set(recipient, waiting);
     return waiting;
   };
-  const due = (recipient: Did, { count }: Waiting) => {
-    told.delete(recipient);
-    if (count > 0) tell(recipient, count);
+  const ended = (recipient: Did, { count }: Waiting) => {
+    intervals.delete(recipient);
+    if (count > 0) call(recipient, count);
   };
-  const tell = (recipient: Did, count: number) => {
+  const call = (recipient: Did, count: number) => {
     const waiting = interval(recipient);
-    if (inFlight >= options.inFlightMax) {
+    if (inFlight >= bounds.inFlightMax) {
       waiting.count = count;
       return;
     }
     inFlight++;
-    const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(options.timeoutMs)]);
-    post(options.url, { recipient_digest: sha256(utf8(recipient)).toHex(), count }, signal)
+    const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(bounds.timeoutMs)]);
+    post(settings.wake_url, { recipient_digest: sha256(utf8(recipient)).toHex(), count }, signal)
       .catch((error: unknown) => {
         if (!closing.signal.aborted) log("warn", "the wake hook failed", { error: describe(error) });
       })
@@ -70,14 +70,14 @@ export function createWakeHook(options: WakeOptions, log: Log): WakeHook {
   return {
     stored(recipient, streamed) {
       if (streamed || closing.signal.aborted) return;
-      const waiting = told.get(recipient);
+      const waiting = intervals.get(recipient);
       if (waiting !== undefined) waiting.count++;
-      else if (told.size < options.recipientsMax) tell(recipient, 1);
+      else if (intervals.size < bounds.recipientsMax) call(recipient, 1);
     },
     close() {
       closing.abort();
-      for (const { timer } of told.values()) clearTimeout(timer);
-      told.clear();
+      for (const { timer } of intervals.values()) clearTimeout(timer);
+      intervals.clear();
     },
   };
 }
@@ -91,7 +91,7 @@ async function post(url: string, call: WakeCall, signal: AbortSignal): Promise<v
     headers: { "content-type": "application/json" },
     body: JSON.stringify(call),
     redirect: "error",
-    // A proxy of the environment must not learn of deliveries.
+    // A proxy from the environment must not learn of deliveries.
     proxy: false,
     signal,
   } as BunFetchRequestInit);

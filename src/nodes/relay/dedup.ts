@@ -1,7 +1,7 @@
 /**
- * One delivery for one message: repeats in flight wait for the first, repeats after a success answer its
- * result, repeats after a failure try again, and the same id with other content is a conflict. What is
- * remembered survives a restart and ends with the life of the envelope.
+ * Idempotency: one delivery for one message. Repeats in flight wait for the first, repeats after a
+ * success answer its result, repeats after a failure try again, and the same id with other content is a
+ * conflict. What is remembered survives a restart and ends with the life of the envelope.
  * Source: decisions section 5 "Repeats".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -12,62 +12,67 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 
-export type Repeats = {
-  /** `deliver` runs for the first of all repeats that are in flight together. */
-  once(
-    message: { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number },
-    deliver: () => Promise<DeliveryResult>,
-  ): Promise<DeliveryResult | Fault>;
-  readonly inFlight: number;
+export type Dedup = {
+  readonly receipts: Receipts;
+  readonly log: Log;
+  readonly inFlight: Map<string, InFlight>;
 };
 
-type Flight = { readonly digest: string; readonly result: Promise<DeliveryResult | Fault> };
+type InFlight = { readonly digest: string; readonly result: Promise<DeliveryResult | Fault> };
 
-/** `result` is `null` after a failure: only the content is held to. */
-type Memory = { readonly digest: string; readonly result: DeliveryResult | null };
+/** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
+type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
 
-export function createRepeats(receipts: Receipts, log: Log): Repeats {
-  const flights = new Map<string, Flight>();
+export function createDedup(receipts: Receipts, log: Log): Dedup {
+  return { receipts, log, inFlight: new Map() };
+}
 
-  const recall = async (key: string, nowMs: number): Promise<Memory | null> => {
-    const value = await receipts.get(key, nowMs);
-    return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as Memory);
-  };
+export type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
 
-  /** What was delivered stays delivered, even when it can't be remembered. */
-  const remember = async (key: string, memory: Memory, untilMs: number): Promise<void> => {
-    try {
-      await receipts.put(key, utf8(JSON.stringify(memory)), untilMs);
-    } catch (error) {
-      if (!(error instanceof StoreError)) throw error;
-      log("warn", "a delivery result could not be remembered; a repeat would be delivered again", {
-        error: error.code,
-      });
-    }
-  };
+/** Runs `deliver` for the first of all repeats that are in flight together. 409 `duplicate_conflict`. */
+export async function deliverOnce(
+  dedup: Dedup,
+  message: DedupMessage,
+  deliver: () => Promise<DeliveryResult>,
+): Promise<DeliveryResult | Fault> {
+  const { envelope } = message;
+  const key = `relay:${envelope.to}:${envelope.messageId}`;
+  const digest = sha256(envelope.bytes).toHex();
+  const first = dedup.inFlight.get(key);
+  if (first !== undefined) return first.digest === digest ? repeated(await first.result) : conflict();
+  const result = deliverFirst(dedup, { key, digest, message }, deliver).finally(() => dedup.inFlight.delete(key));
+  dedup.inFlight.set(key, { digest, result });
+  return result;
+}
 
-  return {
-    async once({ envelope, expiresAtMs, nowMs }, deliver) {
-      const key = `relay:${envelope.to}:${envelope.messageId}`;
-      const digest = sha256(envelope.bytes).toHex();
-      const first = flights.get(key);
-      if (first !== undefined) return first.digest === digest ? repeated(await first.result) : conflict();
-      const fly = async (): Promise<DeliveryResult | Fault> => {
-        const known = await recall(key, nowMs);
-        if (known !== null && known.digest !== digest) return conflict();
-        if (known?.result) return repeated(known.result);
-        const result = await deliver();
-        await remember(key, { digest, result: result.success ? result : null }, expiresAtMs);
-        return result;
-      };
-      const result = fly().finally(() => flights.delete(key));
-      flights.set(key, { digest, result });
-      return result;
-    },
-    get inFlight() {
-      return flights.size;
-    },
-  };
+async function deliverFirst(
+  dedup: Dedup,
+  { key, digest, message }: { readonly key: string; readonly digest: string; readonly message: DedupMessage },
+  deliver: () => Promise<DeliveryResult>,
+): Promise<DeliveryResult | Fault> {
+  const known = await recall(dedup, key, message.nowMs);
+  if (known !== null && known.digest !== digest) return conflict();
+  if (known?.result) return repeated(known.result);
+  const result = await deliver();
+  await remember(dedup, key, { digest, result: result.success ? result : null }, message.expiresAtMs);
+  return result;
+}
+
+async function recall({ receipts }: Dedup, key: string, nowMs: number): Promise<Remembered | null> {
+  const value = await receipts.get(key, nowMs);
+  return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as Remembered);
+}
+
+/** What was delivered stays delivered, even when it can't be remembered. */
+async function remember({ receipts, log }: Dedup, key: string, what: Remembered, untilMs: number): Promise<void> {
+  try {
+    await receipts.put(key, utf8(JSON.stringify(what)), untilMs);
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+    log("warn", "a delivery result could not be remembered; a repeat would be delivered again", {
+      error: error.code,
+    });
+  }
 }
 
 function repeated<T extends DeliveryResult | Fault>(result: T): T {

@@ -29,7 +29,7 @@ export type PinnedRequest = {
 export type PinnedAnswer =
   | { readonly kind: "answer"; readonly status: number; readonly body: Uint8Array | null }
   | { readonly kind: "timeout" | "unreachable" }
-  /** An answer that is none: a redirect, or a body over the cap. */
+  /** An answer that can't be used: a redirect, or a body over the cap. */
   | { readonly kind: "unusable"; readonly status: number | null };
 
 function bracketed(address: string): string {
@@ -128,8 +128,8 @@ async function readCapped(response: Response, deadlineMs: number): Promise<Uint8
 }
 
 /**
- * Whether a TCP connection to the address comes about in time. `fetch` has no limit of its own for
- * connecting, so a destination that has not answered lately is knocked at first.
+ * Whether a TCP connection to the address succeeds in time. `fetch` has no limit of its own for
+ * connecting, so a destination that has not answered lately gets a test connection first.
  */
 export function canConnect(address: string, port: number, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {

@@ -2,10 +2,11 @@
  * Outbound requests to destinations that strangers choose. The law: not one packet goes to an address
  * that the rules refuse, whatever a URL, a name server or an answer says; no destination holds more than
  * its share of the node; and an error tells a sender nothing about networks that he can't see himself.
- * Order: URL rules, a place in the lanes, one resolution, address rules, connection, request.
+ * Order: URL rules, a slot of the host, one resolution, address rules, connection, request.
  * Source: decisions sections 5 and 10 ("Relay", "Failed deliveries").
  */
 import { networkInterfaces } from "node:os";
+import type { Config } from "../../config/schema.ts";
 import {
   decideAddresses,
   type Endpoint,
@@ -16,26 +17,30 @@ import {
   parseNetwork,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
-import { createMemo } from "../recipients-memo.ts";
+import { createMemo, type Memo } from "../memo.ts";
 import { canConnect, sendPinned } from "./egress-request.ts";
-import { createLanes, type LaneLimits, laneLimits } from "./host-limiter.ts";
+import { createHostLimiter, type HostLimits, hostLimits } from "./host-limiter.ts";
 
 export type ResolvedAddress = { readonly address: string; readonly ttlSeconds: number };
 /** All addresses of a name; throws or answers none when there are none. */
 export type Resolver = (host: string) => Promise<readonly ResolvedAddress[]>;
 
-export type CourierOptions = {
-  readonly rules: EndpointRules;
-  readonly lanes?: LaneLimits;
+export type EgressSettings = Pick<
+  Config["relay"],
+  "allow_http" | "allow_private" | "public_endpoints" | "connect_timeout" | "destination_requests_max"
+>;
+
+export type EgressOptions = {
+  readonly settings: EgressSettings;
+  readonly hosts?: HostLimits;
   readonly resolve?: Resolver;
-  readonly connectMs?: number;
   /** Certificates that are trusted besides those of the system, in PEM. */
   readonly ca?: readonly string[];
   /** A clock that never steps back. */
   readonly now?: () => number;
 };
 
-export type CourierRequest = {
+export type EgressRequest = {
   /** A URL as a recipient publishes it. */
   readonly endpoint: string;
   /** Path behind the endpoint's own. */
@@ -47,7 +52,7 @@ export type CourierRequest = {
   readonly timeoutMs: number;
 };
 
-export type CourierAnswer = {
+export type EgressAnswer = {
   readonly httpStatus: number | null;
   readonly error: AttemptError | null;
   /** At most 64 KiB; `null` when none was wanted or none came. */
@@ -57,9 +62,9 @@ export type CourierAnswer = {
   readonly durationMs: number;
 };
 
-export type Courier = {
+export type Egress = {
   /** Never throws. */
-  post(request: CourierRequest): Promise<CourierAnswer>;
+  post(request: EgressRequest): Promise<EgressAnswer>;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
   /** Ends every request in flight; later ones answer `destination_unavailable`. */
   close(): void;
@@ -67,52 +72,51 @@ export type Courier = {
 
 const resolveMs = 2_000;
 const addressesMax = 16;
-const verdictMsMax = 60_000;
-/** The system's resolver often tells no life time. Old addresses are safe: they have been judged. */
-const verdictMsMin = 5_000;
-const verdictsMax = 4_096;
+const addressMsMax = 60_000;
+/** The system's resolver often knows no life time. Old addresses are safe: each use checks them again. */
+const addressMsMin = 5_000;
+const namesMax = 4_096;
 const lookupsMax = 64;
-/** A destination that answered this recently is not knocked at again before a request. */
-const warmMs = 30_000;
+/** A destination that answered this recently needs no test connection before a request. */
+const recentMs = 30_000;
 const ownAddressesMs = 10_000;
 
-type Outcome = Omit<CourierAnswer, "durationMs">;
+type Outcome = Omit<EgressAnswer, "durationMs">;
 
-export function createCourier(options: CourierOptions): Courier {
+export function createEgress(options: EgressOptions): Egress {
+  const { settings } = options;
   const now = options.now ?? (() => performance.now());
-  const lanes = createLanes(options.lanes ?? laneLimits, now);
-  const flights = new Set<AbortController>();
+  const limits = options.hosts ?? { ...hostLimits, concurrentPerDestination: settings.destination_requests_max };
+  const hosts = createHostLimiter(limits, now);
+  const inFlight = new Set<AbortController>();
   let closed = false;
-  const addresses = createMemo({
-    load: (host) => resolveInTime(options.resolve ?? systemResolver, host),
-    valueMs: (found) =>
-      Math.max(verdictMsMin, Math.min(verdictMsMax, ...found.map((entry) => entry.ttlSeconds * 1_000))),
-    failureMs: resolveMs,
-    entriesMax: verdictsMax,
-    loadsMax: lookupsMax,
+  const state: EgressState = {
+    options,
+    rules: endpointRules(settings),
     now,
-  });
-  const warm = new Map<string, { address: string; untilMs: number }>();
-  const trip: Trip = { options, now, addresses, warm, ownAddresses: ownAddressReader(now) };
+    addresses: createAddressMemo(options, now),
+    recent: new Map(),
+    ownAddresses: ownAddressReader(now),
+  };
 
-  const post = async (request: CourierRequest): Promise<Outcome> => {
-    const endpoint = parseEndpoint(request.endpoint, request.suffix, options.rules);
+  const post = async (request: EgressRequest): Promise<Outcome> => {
+    const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
     if (endpoint === null) return refused;
-    if (closed) return unavailable(true);
+    if (closed) return unavailable({ giveUp: true });
     const deadlineMs = now() + request.timeoutMs;
-    const place = await lanes.enter(endpoint.origin, request.timeoutMs);
-    if (place === "late") return timedOut;
-    if (typeof place === "string") return unavailable(true);
-    let outcome: Outcome = unavailable(false);
-    const flight = new AbortController();
-    flights.add(flight);
+    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs);
+    if (slot === "late") return timedOut;
+    if (typeof slot === "string") return unavailable({ giveUp: true });
+    let outcome: Outcome = unavailable({ giveUp: false });
+    const abort = new AbortController();
+    inFlight.add(abort);
     try {
-      outcome = await travel(trip, endpoint, { ...request, timeoutMs: deadlineMs - now(), flight });
+      outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort });
       return outcome;
     } finally {
-      flights.delete(flight);
+      inFlight.delete(abort);
       // A refused address is an answer about the rules, not a failure of a host.
-      place.release(outcome.error === null || outcome.error === "destination_refused");
+      slot.release(outcome.error === null || outcome.error === "destination_refused");
     }
   };
 
@@ -122,42 +126,63 @@ export function createCourier(options: CourierOptions): Courier {
       const outcome = await post(request);
       return { ...outcome, durationMs: performance.now() - startMs };
     },
-    stats: lanes.stats,
+    stats: hosts.stats,
     close: () => {
       closed = true;
-      for (const flight of flights) flight.abort();
+      for (const abort of inFlight) abort.abort();
     },
   };
+}
+
+function endpointRules(settings: EgressSettings): EndpointRules {
+  return {
+    allowHttp: settings.allow_http,
+    allowPrivate: settings.allow_private.map(parseNetwork).filter((network) => network !== null),
+    ownRelays: settings.public_endpoints,
+  };
+}
+
+function createAddressMemo(options: EgressOptions, now: () => number): Memo<readonly ResolvedAddress[]> {
+  return createMemo({
+    load: (host) => resolveInTime(options.resolve ?? systemResolver, host),
+    valueMs: (found) =>
+      Math.max(addressMsMin, Math.min(addressMsMax, ...found.map((entry) => entry.ttlSeconds * 1_000))),
+    failureMs: resolveMs,
+    entriesMax: namesMax,
+    loadsMax: lookupsMax,
+    now,
+  });
 }
 
 const refused: Outcome = { httpStatus: null, error: "destination_refused", body: null, giveUp: true };
 const timedOut: Outcome = { httpStatus: null, error: "upstream_timeout", body: null, giveUp: false };
 
-function unavailable(giveUp: boolean): Outcome {
+function unavailable({ giveUp }: { readonly giveUp: boolean }): Outcome {
   return { httpStatus: null, error: "destination_unavailable", body: null, giveUp };
 }
 
-type Trip = {
-  readonly options: CourierOptions;
+type EgressState = {
+  readonly options: EgressOptions;
+  readonly rules: EndpointRules;
   readonly now: () => number;
-  readonly addresses: { get(host: string): Promise<readonly ResolvedAddress[]> };
-  readonly warm: Map<string, { address: string; untilMs: number }>;
+  readonly addresses: Memo<readonly ResolvedAddress[]>;
+  /** Addresses that took a connection lately, by origin. */
+  readonly recent: Map<string, { address: string; untilMs: number }>;
   readonly ownAddresses: () => readonly Network[];
 };
 
-type Flight = CourierRequest & { readonly flight: AbortController };
+type AbortableRequest = EgressRequest & { readonly abort: AbortController };
 
-/** Resolves, judges, connects, asks. What is connected to is always what was judged. */
-async function travel(trip: Trip, endpoint: Endpoint, request: Flight): Promise<Outcome> {
-  const { rules } = trip.options;
-  const deadlineMs = trip.now() + request.timeoutMs;
-  const found = await addressesOf(trip, endpoint);
-  if (found === null) return unavailable(false);
-  const judged = { allowPrivate: rules.allowPrivate, ownAddresses: trip.ownAddresses() };
-  if (found.length > addressesMax || !decideAddresses(endpoint, found, judged)) return refused;
-  const address = await reachable(trip, endpoint, { addresses: found, deadlineMs });
-  const leftMs = deadlineMs - trip.now();
-  if (address === null) return leftMs <= 0 ? timedOut : unavailable(false);
+/** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
+async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<Outcome> {
+  const deadlineMs = state.now() + request.timeoutMs;
+  const found = await addressesOf(state, endpoint);
+  if (found === null) return unavailable({ giveUp: false });
+  const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: state.ownAddresses() };
+  if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
+  const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
+  const leftMs = deadlineMs - state.now();
+  if (address === null) return leftMs <= 0 ? timedOut : unavailable({ giveUp: false });
   const answer = await sendPinned({
     endpoint,
     address,
@@ -165,11 +190,11 @@ async function travel(trip: Trip, endpoint: Endpoint, request: Flight): Promise<
     body: request.body,
     wantsBody: request.wantsBody,
     timeoutMs: leftMs,
-    ca: trip.options.ca ?? [],
-    abort: request.flight,
+    ca: state.options.ca ?? [],
+    abort: request.abort,
   });
-  if (answer.kind === "answer" || answer.kind === "unusable") keepWarm(trip, endpoint.origin, address);
-  else trip.warm.delete(endpoint.origin);
+  if (answer.kind === "answer" || answer.kind === "unusable") remember(state, endpoint.origin, address);
+  else state.recent.delete(endpoint.origin);
   switch (answer.kind) {
     case "answer":
       return { httpStatus: answer.status, error: null, body: answer.body, giveUp: false };
@@ -178,43 +203,43 @@ async function travel(trip: Trip, endpoint: Endpoint, request: Flight): Promise<
     case "timeout":
       return timedOut;
     case "unreachable":
-      return unavailable(false);
+      return unavailable({ giveUp: false });
   }
 }
 
-async function addressesOf(trip: Trip, endpoint: Endpoint): Promise<readonly string[] | null> {
+async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<readonly string[] | null> {
   if (parseAddress(endpoint.host) !== null) return [endpoint.host];
   try {
-    const found = await trip.addresses.get(endpoint.host);
+    const found = await state.addresses.get(endpoint.host);
     return found.length === 0 ? null : found.map((entry) => entry.address);
   } catch {
     return null;
   }
 }
 
-/** The first of the judged addresses that takes a connection, within the limit for connecting. */
+/** The first of the checked addresses that takes a connection, within the limit for connecting. */
 async function reachable(
-  trip: Trip,
+  state: EgressState,
   endpoint: Endpoint,
   among: { readonly addresses: readonly string[]; readonly deadlineMs: number },
 ): Promise<string | null> {
-  const known = trip.warm.get(endpoint.origin);
-  if (known !== undefined && trip.now() < known.untilMs && among.addresses.includes(known.address))
+  const known = state.recent.get(endpoint.origin);
+  if (known !== undefined && state.now() < known.untilMs && among.addresses.includes(known.address))
     return known.address;
-  const untilMs = Math.min(among.deadlineMs, trip.now() + (trip.options.connectMs ?? 5_000));
+  const untilMs = Math.min(among.deadlineMs, state.now() + state.options.settings.connect_timeout);
   for (const [i, address] of among.addresses.entries()) {
     // Each address gets an equal share of what is left, so that a silent one can't starve the next.
-    const shareMs = (untilMs - trip.now()) / (among.addresses.length - i);
+    const shareMs = (untilMs - state.now()) / (among.addresses.length - i);
     if (shareMs < 1) return null;
     if (await canConnect(address, endpoint.port, shareMs)) return address;
   }
   return null;
 }
 
-function keepWarm(trip: Trip, origin: string, address: string): void {
-  trip.warm.delete(origin);
-  trip.warm.set(origin, { address, untilMs: trip.now() + warmMs });
-  if (trip.warm.size > verdictsMax) trip.warm.delete(trip.warm.keys().next().value as string);
+function remember(state: EgressState, origin: string, address: string): void {
+  state.recent.delete(origin);
+  state.recent.set(origin, { address, untilMs: state.now() + recentMs });
+  if (state.recent.size > namesMax) state.recent.delete(state.recent.keys().next().value as string);
 }
 
 async function resolveInTime(resolve: Resolver, host: string): Promise<readonly ResolvedAddress[]> {
@@ -251,8 +276,8 @@ const proxyVariables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", 
 
 /**
  * Start-up check: what in the environment would weaken outbound requests. TLS checks must not be switched
- * off. Proxy variables are never used; set, they mean an operator who expects otherwise, so they are a
- * problem unless he says that he knows (`allowProxyVariables`). They are removed from `env` either way.
+ * off. Proxy variables are never used; an operator who sets them expects otherwise, so they are a problem
+ * unless `allowProxyVariables` says that this is known. They are removed from `env` either way.
  */
 export function checkOutboundEnvironment(
   env: Record<string, string | undefined>,

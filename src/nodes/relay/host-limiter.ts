@@ -1,11 +1,11 @@
 /**
- * Places for outbound requests: a few at a time for each destination, a bounded queue behind them, a
- * bound over all, and a circuit that opens after repeated failures, so that one dead or slow host can't
- * use up the node.
+ * Per-host limiter of outbound requests: a few slots for each destination, a bounded queue behind them, a
+ * bound over all, and a circuit breaker that opens after repeated failures, so that one dead or slow host
+ * can't use up the node.
  * Source: decisions section 5 "Outbound requests".
  */
 
-export type LaneLimits = {
+export type HostLimits = {
   readonly concurrentPerDestination: number;
   readonly queuedPerDestination: number;
   readonly concurrentTotal: number;
@@ -17,7 +17,7 @@ export type LaneLimits = {
   readonly destinationsMax: number;
 };
 
-export const laneLimits: LaneLimits = {
+export const hostLimits: HostLimits = {
   concurrentPerDestination: 4,
   queuedPerDestination: 32,
   concurrentTotal: 256,
@@ -27,17 +27,17 @@ export const laneLimits: LaneLimits = {
   destinationsMax: 4_096,
 };
 
-/** A place in work. `release` is called once, with whether the destination answered at all. */
-export type Place = { readonly release: (answered: boolean) => void };
-/** `busy`: no place and no room to wait. `open`: the circuit is open. `late`: no place came in time. */
-export type NoPlace = "busy" | "open" | "late";
+/** A slot in use. `release` is called once, with whether the destination answered at all. */
+export type Slot = { readonly release: (answered: boolean) => void };
+/** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came in time. */
+export type NoSlot = "busy" | "open" | "late";
 
-export type Lanes = {
-  enter(destination: string, waitMs: number): Promise<Place | NoPlace>;
+export type HostLimiter = {
+  acquire(destination: string, waitMs: number): Promise<Slot | NoSlot>;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
 };
 
-type Lane = {
+type Host = {
   active: number;
   waiting: number;
   failures: number;
@@ -46,89 +46,89 @@ type Lane = {
   trial: boolean;
 };
 
-type Waiter = { readonly destination: string; readonly lane: Lane; readonly admit: () => void };
+type Waiter = { readonly destination: string; readonly host: Host; readonly admit: () => void };
 
-export function createLanes(limits: LaneLimits, now: () => number): Lanes {
-  const lanes = new Map<string, Lane>();
+export function createHostLimiter(limits: HostLimits, now: () => number): HostLimiter {
+  const hosts = new Map<string, Host>();
   const waiters = new Set<Waiter>();
   let active = 0;
 
-  const laneOf = (destination: string): Lane => {
-    const lane = lanes.get(destination) ?? { active: 0, waiting: 0, failures: 0, openUntilMs: 0, trial: false };
-    lanes.delete(destination);
-    lanes.set(destination, lane);
-    return lane;
+  const hostOf = (destination: string): Host => {
+    const host = hosts.get(destination) ?? { active: 0, waiting: 0, failures: 0, openUntilMs: 0, trial: false };
+    hosts.delete(destination);
+    hosts.set(destination, host);
+    return host;
   };
 
-  /** Forgets idle lanes: those without failures at once, the others from the oldest when there are too many. */
-  const tidy = (destination: string, lane: Lane) => {
-    const idle = (candidate: Lane) => candidate.active + candidate.waiting === 0;
-    if (idle(lane) && lane.failures === 0) lanes.delete(destination);
-    if (lanes.size <= limits.destinationsMax) return;
-    for (const [key, candidate] of lanes) {
-      if (idle(candidate)) lanes.delete(key);
-      if (lanes.size <= limits.destinationsMax) return;
+  /** Forgets idle hosts: those without failures at once, the others from the oldest when there are too many. */
+  const tidy = (destination: string, host: Host) => {
+    const idle = (candidate: Host) => candidate.active + candidate.waiting === 0;
+    if (idle(host) && host.failures === 0) hosts.delete(destination);
+    if (hosts.size <= limits.destinationsMax) return;
+    for (const [key, candidate] of hosts) {
+      if (idle(candidate)) hosts.delete(key);
+      if (hosts.size <= limits.destinationsMax) return;
     }
   };
 
-  const isOpen = (lane: Lane) => lane.failures >= limits.failuresToOpen && (now() < lane.openUntilMs || lane.trial);
-  const hasRoom = (lane: Lane) => active < limits.concurrentTotal && lane.active < limits.concurrentPerDestination;
+  const isOpen = (host: Host) => host.failures >= limits.failuresToOpen && (now() < host.openUntilMs || host.trial);
+  const hasRoom = (host: Host) => active < limits.concurrentTotal && host.active < limits.concurrentPerDestination;
 
   const admitNext = () => {
     for (const waiter of waiters) {
       if (active >= limits.concurrentTotal) return;
-      if (hasRoom(waiter.lane)) waiter.admit();
+      if (hasRoom(waiter.host)) waiter.admit();
     }
   };
 
-  const place = (destination: string, lane: Lane): Place => {
+  const use = (destination: string, host: Host): Slot => {
     active++;
-    lane.active++;
-    if (lane.failures >= limits.failuresToOpen) lane.trial = true;
+    host.active++;
+    if (host.failures >= limits.failuresToOpen) host.trial = true;
     let released = false;
     return {
       release: (answered) => {
         if (released) return;
         released = true;
         active--;
-        lane.active--;
-        lane.trial = false;
-        lane.failures = answered ? 0 : lane.failures + 1;
-        if (lane.failures >= limits.failuresToOpen) lane.openUntilMs = now() + limits.openMs;
-        tidy(destination, lane);
+        host.active--;
+        host.trial = false;
+        host.failures = answered ? 0 : host.failures + 1;
+        if (host.failures >= limits.failuresToOpen) host.openUntilMs = now() + limits.openMs;
+        tidy(destination, host);
         admitNext();
       },
     };
   };
 
-  const wait = (destination: string, lane: Lane, waitMs: number): Promise<Place | NoPlace> =>
+  const wait = (destination: string, host: Host, waitMs: number): Promise<Slot | NoSlot> =>
     new Promise((resolve) => {
-      lane.waiting++;
-      const leave = (result: Place | NoPlace) => {
+      host.waiting++;
+      const leave = (result: Slot | NoSlot) => {
         clearTimeout(timer);
         waiters.delete(waiter);
-        lane.waiting--;
+        host.waiting--;
         resolve(result);
-        tidy(destination, lane);
+        tidy(destination, host);
       };
       // The circuit may have opened while this one waited.
       const waiter: Waiter = {
         destination,
-        lane,
-        admit: () => leave(isOpen(lane) ? "open" : place(destination, lane)),
+        host,
+        admit: () => leave(isOpen(host) ? "open" : use(destination, host)),
       };
       const timer = setTimeout(() => leave("late"), waitMs);
       waiters.add(waiter);
     });
 
   return {
-    async enter(destination, waitMs) {
-      const lane = laneOf(destination);
-      if (isOpen(lane)) return "open";
-      if (hasRoom(lane)) return place(destination, lane);
-      if (lane.waiting >= limits.queuedPerDestination || waiters.size >= limits.queuedTotal) return "busy";
-      return wait(destination, lane, waitMs);
+    async acquire(destination, waitMs) {
+      const host = hostOf(destination);
+      if (isOpen(host)) return "open";
+      if (hasRoom(host)) return use(destination, host);
+      if (host.waiting >= limits.queuedPerDestination || waiters.size >= limits.queuedTotal) return "busy";
+      return wait(destination, host, waitMs);
     },
-    stats: () => ({ active, waiting: waiters.size, destinations: lanes.size }),
+    stats: () => ({ active, waiting: waiters.size, destinations: hosts.size }),
   };
 }

@@ -1,11 +1,10 @@
 /**
- * What the Relay counts: results by code, attempts by channel and outcome, time of deliveries, and what
- * is under way. Labels come from fixed lists, never from what a sender or a destination says.
+ * Metrics of the Relay: results by code, attempts by channel and outcome, time of attempts, and what is in
+ * flight. Labels come from fixed lists, never from what a sender or a destination says.
  * Source: decisions section 9 ("/metrics").
  */
 import type { AttemptOutcome, Channel, DeliveryResult } from "../../core/message/delivery.ts";
 import type { Metrics } from "../http/metrics.ts";
-import type { PeerStats } from "./live/live.ts";
 
 export type RelayMetrics = {
   readonly result: (result: DeliveryResult) => void;
@@ -16,7 +15,6 @@ export type RelayReadings = {
   readonly inFlight: () => number;
   readonly outbound: () => { readonly active: number; readonly waiting: number };
   readonly sessions: () => number;
-  readonly peers: () => readonly PeerStats[];
 };
 
 export function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
@@ -34,23 +32,16 @@ export function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMe
     { name: "relay_attempt_seconds", help: "Time of one attempt.", labels: ["channel"] },
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
   );
-  metrics.gauge({ name: "relay_deliveries_in_flight", help: "Envelopes under way." }, readings.inFlight);
+  metrics.gauge({ name: "relay_deliveries_in_flight", help: "Deliveries in flight." }, readings.inFlight);
   metrics.gauge(
-    { name: "relay_outbound_active", help: "Outbound requests at work." },
+    { name: "relay_outbound_active", help: "Outbound requests in flight." },
     () => readings.outbound().active,
   );
   metrics.gauge(
-    { name: "relay_outbound_waiting", help: "Outbound requests that wait for a place." },
+    { name: "relay_outbound_waiting", help: "Outbound requests that wait for a slot." },
     () => readings.outbound().waiting,
   );
   metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
-  metrics.gauge({ name: "relay_peer_linked", help: "1 for a peer that is linked.", labels: ["peer"] }, () =>
-    readings.peers().map(({ address, linked }) => [[address], linked ? 1 : 0] as const),
-  );
-  metrics.gauge(
-    { name: "relay_peer_sessions", help: "Live sessions that are known at a peer.", labels: ["peer"] },
-    () => readings.peers().map(({ address, sessions }) => [[address], sessions] as const),
-  );
   return {
     result: (result) => results.add([result.code, String(result.details["deduped"] === true)]),
     attempt: (channel, outcome) => {

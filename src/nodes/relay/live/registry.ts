@@ -1,26 +1,30 @@
 /**
- * The state of live sessions and what every part of them does to it: who is proven, what is under way,
- * how a socket leaves. The laws stand in `sessions.ts` (how a session begins) and `deliver.ts` (how
- * an envelope reaches one).
- * Source: decisions section 5 "Live sessions" and section 10.
+ * The registry of live sessions: who is connected, who joins, and which deliveries are in flight. It also
+ * sends envelopes to sockets. The laws: an envelope counts as delivered only when a client acknowledged
+ * it; all devices of the recipient get it at once, and the first acknowledgement wins; a session that
+ * joins and a delivery that begins wait for each other, so that nothing falls between the two. What
+ * waits is bounded in sessions, envelopes, bytes and time.
+ * Source: decisions section 5 "Live sessions" and "Devices", and section 10.
  */
 import type { ServerWebSocket } from "bun";
+import type { Config } from "../../../config/schema.ts";
+import { decodeUtf8 } from "../../../core/codec/bytes.ts";
 import type { Did, Uuid } from "../../../core/codec/did.ts";
+import type { DidDocument } from "../../../core/ledger/document.ts";
+import type { Envelope } from "../../../core/message/envelope.ts";
+import { sameEndpoint } from "../../../core/message/proof.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
+import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
 import type { RecipientSource } from "../../recipients.ts";
-import type { RateLimit, RateLimiter } from "../rate.ts";
-import type { KeyText, LiveEnd, Peers } from "./live.ts";
-import type { ConnectTerms, SessionTarget } from "./session-frames.ts";
+import type { SessionTarget } from "./frames.ts";
 
-export type SessionLimits = {
-  /** Sockets at one time, proven or not. */
-  readonly socketsMax: number;
-  /** Sockets that have not proven themselves yet. */
+/** Bounds that no operator has a reason to change. Tests set tighter ones. */
+export type SessionBounds = {
+  /** Sockets without a proof yet: strangers, so a tenth of the default for all sessions. */
   readonly unprovenMax: number;
-  readonly sessionsPerDidMax: number;
   readonly authMs: number;
-  /** How long a welcome, and the deliveries behind it, wait for deliveries that began before. */
+  /** How long a welcome waits for deliveries that began before it, and a delivery for sessions that join. */
   readonly joinMs: number;
   /** Envelopes and their bytes that one session has not acknowledged yet. */
   readonly unackedMax: number;
@@ -28,69 +32,74 @@ export type SessionLimits = {
   /** The same bytes over all sessions; beyond it envelopes go on to the next destination. */
   readonly unackedBytesTotalMax: number;
   readonly idleSeconds: number;
+  /** Connections of one client network. */
   readonly connects: RateLimit;
-  /** Connections from this machine are not counted. */
-  readonly exemptLoopback: boolean;
 };
 
-export const sessionLimits: SessionLimits = {
-  socketsMax: 10_000,
+export const sessionBounds: SessionBounds = {
   unprovenMax: 1_000,
-  sessionsPerDidMax: 16,
   authMs: 5_000,
   joinMs: 3_000,
   unackedMax: 64,
   unackedBytesMax: 64 * 1024 ** 2,
   unackedBytesTotalMax: 256 * 1024 ** 2,
   idleSeconds: 60,
-  connects: { perSecond: 5, burst: 50, keysMax: 65_536 },
-  exemptLoopback: false,
+  connects: { perSecond: 5, burst: 50, keysMax: rateKeysMax },
 };
+
+/** Joins that one delivery waits for, one after the other; a client that reconnects more often is abusive. */
+const joinsWaitedMax = 3;
+/** Frame heads, pings and the welcome. */
+const unreadSlackBytes = 4 * 1024;
 
 export type SessionParts = {
   readonly recipients: RecipientSource;
   readonly replay: Replay;
-  /** The URLs by which recipients publish this Relay; without one no session can be proven. */
-  readonly endpoints: readonly string[];
-  readonly skewMs: number;
-  readonly limits: SessionLimits;
-  /** The Relay processes beside this one; `null` when it is alone. */
-  readonly peers: Peers | null;
+  readonly settings: Config["relay"];
+  readonly bounds?: SessionBounds;
   readonly now: () => number;
   readonly log: Log;
 };
 
+/** What a proof rests on. The document must go on authorizing it. */
 export type SessionPermit = { readonly serviceId: string; readonly endpoint: string; readonly key: KeyText };
+
+/** A key's id and its public part as the document has them: another key under an old id is another key. */
+export type KeyText = string;
+
+/** What the recipient's document allows: these keys may listen at these endpoints under this service. */
+export type AuthorizedEndpoint = {
+  readonly serviceId: string;
+  readonly endpoints: readonly string[];
+  readonly keys: readonly KeyText[];
+};
 
 /** What the server keeps for each socket. */
 export type SessionSocket = {
   readonly target: SessionTarget;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
-  /** What the proof rested on, once it was judged; the document must go on allowing it. */
+  /** `null` until the proof was verified. */
   permit: SessionPermit | null;
-  /** Of two sessions of one device that join at the same time, the one with the greater key stays. */
-  joinKey: string;
   /** Ends the wait for a proof. */
   timer: ReturnType<typeof setTimeout> | null;
-  readonly unacked: Map<Uuid, (end: LiveEnd) => void>;
+  readonly unacked: Map<Uuid, (outcome: LiveOutcome) => void>;
   unackedBytes: number;
   /** Frames that acknowledged nothing. */
-  strays: number;
+  unexpectedFrames: number;
+  /** Takes the socket out of the sessions of its DID. */
   leave: () => void;
 };
 
 export type SessionWebSocket = ServerWebSocket<SessionSocket>;
 
-export type Hub = SessionParts & {
-  readonly terms: ConnectTerms;
-  /** Names this process in the keys of joining sessions. */
-  readonly mark: string;
+export type SessionRegistry = SessionParts & {
+  readonly bounds: SessionBounds;
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
   readonly joining: Map<Did, Set<Promise<void>>>;
   readonly deliveries: Map<Did, Set<Promise<void>>>;
   readonly sockets: Set<SessionWebSocket>;
-  /** Upgrades whose proof in headers is being judged. */
+  /** Upgrades whose proof in headers is being verified. */
   opening: number;
   readonly unproven: Set<SessionWebSocket>;
   readonly connects: RateLimiter;
@@ -99,28 +108,41 @@ export type Hub = SessionParts & {
   closed: boolean;
 };
 
+export function createRegistry(parts: SessionParts): SessionRegistry {
+  const bounds = parts.bounds ?? sessionBounds;
+  return {
+    ...parts,
+    bounds,
+    proven: new Map(),
+    joining: new Map(),
+    deliveries: new Map(),
+    sockets: new Set(),
+    unproven: new Set(),
+    opening: 0,
+    connects: createRateLimiter(bounds.connects),
+    unackedBytes: 0,
+    closed: false,
+  };
+}
+
 /** Close codes: 4000 and the status of a refused proof, and these. */
 export const closeCodes = {
   late: 4408,
   replaced: 4410,
   tooMany: 4429,
-  strayed: 4400,
+  unexpected: 4400,
+  unauthorized: 4403,
   goingAway: 1001,
   tryLater: 1013,
 } as const;
 
 /** Sockets of the DID that take envelopes. */
-export function liveSockets(hub: Hub, did: Did): SessionWebSocket[] {
-  return [...(hub.proven.get(did) ?? [])].filter((socket) => socket.data.state === "live");
+export function liveSockets(registry: SessionRegistry, did: Did): SessionWebSocket[] {
+  return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.state === "live");
 }
 
-/** Tells the peers how many take envelopes here. */
-export function announce(hub: Hub, did: Did): void {
-  hub.peers?.announce(did, liveSockets(hub, did).length);
-}
-
-/** Adds to a set in a map, and answers what takes it out again. */
-export function join<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
+/** Adds `value` to the set at `key`; the answer is a function that removes it. */
+export function add<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
   const set = map.get(key) ?? new Set<V>();
   map.set(key, set.add(value));
   return () => {
@@ -129,38 +151,159 @@ export function join<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
   };
 }
 
+/** Resolves when all have settled, or when the time is up. */
 export async function settledWithin(promises: readonly Promise<void>[], ms: number): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<void>((resolve) => {
     timer = setTimeout(resolve, ms);
   });
-  await Promise.race([Promise.all(promises), late]);
-  clearTimeout(timer);
+  try {
+    await Promise.race([Promise.allSettled(promises), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
-/** Heads of frames, pings and the welcome. */
-export const unreadSlackBytes = 4 * 1024;
-
-/** Says goodbye, but not behind frames that the client does not read. */
+/** Closes with a reason, unless the client does not even read what it was sent. */
 export function shut(socket: SessionWebSocket, code: number, reason: string): void {
   if (socket.getBufferedAmount() > unreadSlackBytes) socket.terminate();
   else socket.close(code, reason);
 }
 
-export function settleProof(hub: Hub, socket: SessionWebSocket): void {
-  hub.unproven.delete(socket);
+export function endProofWait(registry: SessionRegistry, socket: SessionWebSocket): void {
+  registry.unproven.delete(socket);
   if (socket.data.timer !== null) clearTimeout(socket.data.timer);
   socket.data.timer = null;
 }
 
 /** Takes a socket out of everything. Idempotent. */
-export function ended(hub: Hub, socket: SessionWebSocket): void {
+export function forget(registry: SessionRegistry, socket: SessionWebSocket): void {
   const session = socket.data;
-  settleProof(hub, socket);
-  const wasLive = session.state === "live";
+  endProofWait(registry, socket);
   session.state = "closed";
-  hub.sockets.delete(socket);
+  registry.sockets.delete(socket);
   session.leave();
-  if (wasLive) announce(hub, session.target.did);
   for (const settle of [...session.unacked.values()]) settle("gone");
+}
+
+// --------------------------------------------------------------------------------------------- deliveries
+
+export type LiveDelivery = {
+  readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;
+  /** A session that none of them allows ends. */
+  readonly authorized: readonly AuthorizedEndpoint[];
+  readonly timeoutMs: number;
+};
+
+/** `silent`: sent, and not acknowledged in time. `gone`: nobody is there, or nobody has room. */
+export type LiveOutcome = "acknowledged" | "silent" | "gone";
+
+/**
+ * Begins a delivery once no session of the DID is joining, or after three joins at most; the answer ends
+ * it. A session that joins later waits until then.
+ */
+export async function beginDelivery(registry: SessionRegistry, did: Did): Promise<() => void> {
+  const endsAtMs = performance.now() + joinsWaitedMax * registry.bounds.joinMs;
+  for (let round = 0; round < joinsWaitedMax; round++) {
+    // A join that begins during this wait is waited for too.
+    const joining = registry.joining.get(did);
+    if (joining === undefined) break;
+    await settledWithin([...joining], endsAtMs - performance.now());
+  }
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const remove = add(registry.deliveries, did, promise);
+  return () => {
+    remove();
+    resolve();
+  };
+}
+
+/** What a document allows listeners: keys that stand in it and that a Relay service lists. */
+export function authorizedEndpoints(document: DidDocument | null): AuthorizedEndpoint[] {
+  const services = document?.service.filter((service) => service.type === "SvcRelayService") ?? [];
+  return services.map((service) => ({
+    serviceId: service.id,
+    endpoints: service.serviceEndpoint,
+    keys: service.authorization?.flatMap((keyId) => keyText(document, keyId) ?? []) ?? [],
+  }));
+}
+
+/** The key that stands under an id. */
+export function keyText(document: DidDocument | null, keyId: string): KeyText | null {
+  const method = document?.verificationMethod.find((candidate) => candidate.id === keyId);
+  return method === undefined ? null : `${keyId} ${method.publicKeyMultibase}`;
+}
+
+/** To every device of the recipient at once; one outcome for each session. */
+export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelivery): Promise<LiveOutcome>[] {
+  const sockets = liveSockets(registry, delivery.envelope.to);
+  const text = sockets.length === 0 ? null : decodeUtf8(delivery.envelope.bytes);
+  return text === null ? [] : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
+}
+
+/** Resolves on the first acknowledgement; otherwise `silent` if any session was silent, else `gone`. */
+export async function firstAcknowledged(outcomes: readonly Promise<LiveOutcome>[]): Promise<LiveOutcome> {
+  if (outcomes.length === 0) return "gone";
+  const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
+  for (const outcome of outcomes) void outcome.then((one) => one === "acknowledged" && resolve(one));
+  void Promise.all(outcomes).then((all) => resolve(all.includes("silent") ? "silent" : "gone"));
+  return promise;
+}
+
+type FrameDelivery = LiveDelivery & { readonly text: string };
+
+function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery: FrameDelivery): Promise<LiveOutcome> {
+  const session = socket.data;
+  const { envelope } = delivery;
+  if (!isAuthorized(session, delivery.authorized)) {
+    shut(socket, closeCodes.unauthorized, "the document no longer authorizes this session");
+    return Promise.resolve("gone");
+  }
+  if (!hasRoom(registry, session, envelope)) return Promise.resolve("gone");
+  return new Promise((resolve) => {
+    const settle = (outcome: LiveOutcome) => {
+      if (!session.unacked.delete(envelope.messageId)) return;
+      clearTimeout(timer);
+      session.unackedBytes -= envelope.bytes.length;
+      registry.unackedBytes -= envelope.bytes.length;
+      resolve(outcome);
+      terminateUnread(socket);
+    };
+    const timer = setTimeout(() => settle("silent"), delivery.timeoutMs);
+    session.unacked.set(envelope.messageId, settle);
+    session.unackedBytes += envelope.bytes.length;
+    registry.unackedBytes += envelope.bytes.length;
+    // 0 is a frame that was dropped; -1 is one that waits until the client reads.
+    if (socket.sendText(delivery.text) === 0) settle("gone");
+  });
+}
+
+function hasRoom(registry: SessionRegistry, session: SessionSocket, envelope: LiveDelivery["envelope"]): boolean {
+  const { bounds } = registry;
+  const { unacked, unackedBytes } = session;
+  const { length } = envelope.bytes;
+  if (session.state !== "live" || unacked.has(envelope.messageId)) return false;
+  if (registry.unackedBytes > 0 && registry.unackedBytes + length > bounds.unackedBytesTotalMax) return false;
+  if (unacked.size === 0) return true;
+  return unacked.size < bounds.unackedMax && unackedBytes + length <= bounds.unackedBytesMax;
+}
+
+/**
+ * What waits in a socket is part of what its client has not acknowledged. More than that means a client
+ * that does not read, or acknowledges what it has not read: the memory is worth more than its session.
+ */
+function terminateUnread(socket: SessionWebSocket): void {
+  const session = socket.data;
+  if (session.state !== "closed" && socket.getBufferedAmount() > session.unackedBytes + unreadSlackBytes)
+    socket.terminate();
+}
+
+function isAuthorized({ permit }: SessionSocket, authorized: readonly AuthorizedEndpoint[]): boolean {
+  if (permit === null) return false;
+  return authorized.some(
+    ({ serviceId, endpoints, keys }) =>
+      serviceId === permit.serviceId &&
+      endpoints.some((endpoint) => sameEndpoint(endpoint, permit.endpoint)) &&
+      keys.includes(permit.key),
+  );
 }

@@ -1,5 +1,5 @@
 /**
- * Token buckets over a bounded table: so many events a second for each key, with a burst.
+ * Token buckets over a bounded table: a number of events a second for each key, with a burst.
  * When the table is full the bucket that was used longest ago is forgotten, which gives its key a fresh
  * burst: under a flood of keys the limiter fails open, and its memory stays bounded.
  * Source: decisions section 5 "Rate limits".
@@ -13,10 +13,13 @@ export type RateLimit = {
 };
 
 export type RateLimiter = {
-  /** Takes one token: 0 when there was one, else the milliseconds until there is. */
-  take(key: string, nowMs: number): number;
+  /** Claims one token: 0 when there was one, else the milliseconds until there is. */
+  claim(key: string, nowMs: number): number;
   readonly size: number;
 };
+
+/** Keys of one limiter: about 10 MB when full. */
+export const rateKeysMax = 65_536;
 
 type Bucket = { tokens: number; atMs: number };
 
@@ -29,7 +32,7 @@ export function createRateLimiter(limit: RateLimit): RateLimiter {
     bucket.atMs = nowMs;
   };
   return {
-    take(key, nowMs) {
+    claim(key, nowMs) {
       const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
       refill(bucket, nowMs);
       // A Map keeps insertion order, so the first key is always the one used longest ago.

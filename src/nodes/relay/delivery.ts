@@ -1,9 +1,8 @@
 /**
- * Carries out a delivery plan: asks the reducer for the next step, makes the attempt over its channel,
- * tells the reducer how it went. No rule is decided here.
+ * Runs a delivery plan: asks the reducer for the next step, makes the attempt over its channel, and
+ * reports the outcome to the reducer. No rule is decided here.
  * Source: decisions section 5.
  */
-
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/document.ts";
 import {
@@ -16,21 +15,21 @@ import {
   nextStep,
 } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
-import { withoutTrailingSlashes } from "../../core/message/proof.ts";
+import { sameEndpoint } from "../../core/message/proof.ts";
 import { parseForwardResult, parseRefusal, parseStoreReceipt } from "../../core/message/upstream.ts";
 import { StoreError } from "../../storage/contract.ts";
-import type { Courier, CourierAnswer } from "./egress.ts";
-import type { LiveSessions } from "./live/sessions.ts";
+import type { Egress, EgressAnswer } from "./egress.ts";
+import type { LiveSessions } from "./live/session.ts";
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
-export type CacheDoor = {
+export type LocalCache = {
   readonly endpoints: readonly string[];
   readonly store: (envelope: Envelope, nowMs: number) => Promise<Readonly<Record<string, unknown>> | Fault>;
 };
 
-export type Carriers = {
-  readonly courier: Courier;
-  readonly cacheDoor: CacheDoor | null;
+export type DeliveryParts = {
+  readonly egress: Egress;
+  readonly localCache: LocalCache | null;
   readonly sessions: LiveSessions | null;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;
@@ -39,8 +38,8 @@ export type Carriers = {
   readonly onAttempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
-/** One envelope under way. */
-export type Shipment = {
+/** One envelope on its way. */
+export type Delivery = {
   readonly envelope: Envelope;
   readonly document: DidDocument | null;
   readonly plan: DeliveryPlan;
@@ -50,44 +49,44 @@ export type Shipment = {
 };
 
 /** Ends within the bounds of the plan's limits; never throws for what a destination does. */
-export async function carry(carriers: Carriers, shipment: Shipment): Promise<DeliveryResult> {
-  let turn = beginDelivery(shipment.plan, carriers.now());
+export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<DeliveryResult> {
+  let turn = beginDelivery(delivery.plan, parts.now());
   for (;;) {
     const { step, state } = turn;
     if (step.kind === "finished") return step.result;
     if (step.kind === "wait") {
-      await carriers.sleep(step.waitMs);
-      turn = nextStep(state, { kind: "waited", nowMs: carriers.now() });
+      await parts.sleep(step.waitMs);
+      turn = nextStep(state, { kind: "waited", nowMs: parts.now() });
       continue;
     }
     const startMs = performance.now();
-    const made = await makeAttempt(carriers, shipment, step);
+    const made = await makeAttempt(parts, delivery, step);
     const outcome = { ...made, durationMs: performance.now() - startMs };
-    carriers.onAttempt(step.destination.channel, outcome);
-    turn = nextStep(state, { kind: "outcome", outcome, jitter: carriers.random(), nowMs: carriers.now() });
+    parts.onAttempt(step.destination.channel, outcome);
+    turn = nextStep(state, { kind: "outcome", outcome, jitter: parts.random(), nowMs: parts.now() });
   }
 }
 
 type Attempt = { readonly destination: Destination; readonly timeoutMs: number };
 type Made = Omit<AttemptOutcome, "durationMs">;
 
-function makeAttempt(carriers: Carriers, shipment: Shipment, attempt: Attempt): Promise<Made> {
+function makeAttempt(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
   switch (attempt.destination.channel) {
     case "live":
-      return deliverLive(carriers, shipment, attempt.timeoutMs);
+      return deliverLive(parts, delivery, attempt.timeoutMs);
     case "inbox":
-      return deliverToInbox(carriers, shipment, attempt);
+      return deliverToInbox(parts, delivery, attempt);
     case "relay":
-      return forward(carriers, shipment, attempt);
+      return forward(parts, delivery, attempt);
     case "cache":
-      return storeInCache(carriers, shipment, attempt);
+      return storeInCache(parts, delivery, attempt);
   }
 }
 
-async function deliverLive({ sessions }: Carriers, shipment: Shipment, timeoutMs: number): Promise<Made> {
-  const { envelope, document } = shipment;
-  const end = await sessions?.deliver({ envelope, document, timeoutMs });
-  switch (end) {
+async function deliverLive({ sessions }: DeliveryParts, delivery: Delivery, timeoutMs: number): Promise<Made> {
+  const { envelope, document } = delivery;
+  const outcome = await sessions?.deliver({ envelope, document, timeoutMs });
+  switch (outcome) {
     case "acknowledged":
       return { httpStatus: null, error: null };
     case "silent":
@@ -97,41 +96,41 @@ async function deliverLive({ sessions }: Carriers, shipment: Shipment, timeoutMs
   }
 }
 
-function madeOf(answer: CourierAnswer): Made {
+function madeOf(answer: EgressAnswer): Made {
   return { httpStatus: answer.httpStatus, error: answer.error, giveUp: answer.giveUp };
 }
 
-function hopHeaders(shipment: Shipment): Record<string, string> {
-  return { "svc-hops": String(shipment.hopsNext), "svc-via": shipment.viaNext };
+function hopHeaders(delivery: Delivery): Record<string, string> {
+  return { "svc-hops": String(delivery.hopsNext), "svc-via": delivery.viaNext };
 }
 
-async function deliverToInbox({ courier }: Carriers, shipment: Shipment, attempt: Attempt): Promise<Made> {
-  const answer = await courier.post({
+async function deliverToInbox({ egress }: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  const answer = await egress.post({
     endpoint: attempt.destination.endpoint ?? "",
     suffix: "",
-    body: shipment.envelope.bytes,
-    headers: hopHeaders(shipment),
+    body: delivery.envelope.bytes,
+    headers: hopHeaders(delivery),
     wantsBody: false,
     timeoutMs: attempt.timeoutMs,
   });
   return madeOf(answer);
 }
 
-function isSuccess(answer: CourierAnswer): boolean {
+function isSuccess(answer: EgressAnswer): boolean {
   return answer.error === null && answer.httpStatus !== null && answer.httpStatus >= 200 && answer.httpStatus < 300;
 }
 
-/** An answer of success that does not say what it should is no success, and asking again would not help. */
-function invalid(answer: CourierAnswer): Made {
+/** A 2xx whose body is not what the route answers counts as no success; a retry would not help. */
+function invalid(answer: EgressAnswer): Made {
   return { httpStatus: answer.httpStatus, error: "invalid_answer", giveUp: true };
 }
 
-async function forward({ courier }: Carriers, shipment: Shipment, attempt: Attempt): Promise<Made> {
-  const answer = await courier.post({
+async function forward({ egress }: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  const answer = await egress.post({
     endpoint: attempt.destination.endpoint ?? "",
-    suffix: `/relay/${encodeURIComponent(shipment.envelope.to)}`,
-    body: shipment.envelope.bytes,
-    headers: hopHeaders(shipment),
+    suffix: `/relay/${encodeURIComponent(delivery.envelope.to)}`,
+    body: delivery.envelope.bytes,
+    headers: hopHeaders(delivery),
     wantsBody: true,
     timeoutMs: attempt.timeoutMs,
   });
@@ -140,13 +139,13 @@ async function forward({ courier }: Carriers, shipment: Shipment, attempt: Attem
   return downstream === null ? invalid(answer) : { ...madeOf(answer), downstream };
 }
 
-async function storeInCache(carriers: Carriers, shipment: Shipment, attempt: Attempt): Promise<Made> {
-  const { envelope } = shipment;
+async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  const { envelope } = delivery;
   const endpoint = attempt.destination.endpoint ?? "";
-  const door = carriers.cacheDoor;
-  const own = door?.endpoints.some((known) => withoutTrailingSlashes(known) === withoutTrailingSlashes(endpoint));
-  if (door !== null && own === true) return storeThroughDoor(door, envelope, carriers.now());
-  const answer = await carriers.courier.post({
+  const local = parts.localCache;
+  if (local?.endpoints.some((own) => sameEndpoint(own, endpoint)))
+    return storeInLocalCache(local, envelope, parts.now());
+  const answer = await parts.egress.post({
     endpoint,
     suffix: "/cache/store",
     body: envelope.bytes,
@@ -163,9 +162,9 @@ async function storeInCache(carriers: Carriers, shipment: Shipment, attempt: Att
 }
 
 /** A store that fails is a Cache that is not available: other Caches may still take the envelope. */
-async function storeThroughDoor(door: CacheDoor, envelope: Envelope, nowMs: number): Promise<Made> {
+async function storeInLocalCache(local: LocalCache, envelope: Envelope, nowMs: number): Promise<Made> {
   try {
-    const receipt = await door.store(envelope, nowMs);
+    const receipt = await local.store(envelope, nowMs);
     if (!isFault(receipt)) return { httpStatus: 202, error: null, receipt };
     return { httpStatus: receipt.status, error: null, refusal: { code: receipt.code, message: receipt.detail } };
   } catch (error) {

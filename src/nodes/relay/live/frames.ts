@@ -1,5 +1,5 @@
 /**
- * What clients say to open and to use a live session: the proof in headers or in the first frame, and
+ * The frames of a live session: the proof in headers or in the first frame, and
  * acknowledgements. Decoding only; nothing is looked up.
  * Source: decisions section 5 "Live sessions" and section 10.
  */
@@ -29,7 +29,7 @@ export function isSessionPath(pathname: string): boolean {
   return segments.length === 4 && segments[0] === "" && segments[1] === "ws";
 }
 
-/** Who wants to listen: 400 `invalid_did` or `invalid_request`. */
+/** Which device of which DID a path names: 400 `invalid_did` or `invalid_request`. */
 export function parseSessionTarget(url: string): SessionTarget | Fault {
   const [, , didText, deviceText] = pathOf(url).split("/");
   const [didValue, deviceId] = [decodeSegment(didText), decodeSegment(deviceText)];

@@ -1,5 +1,5 @@
 /**
- * Remembering the answers of a slow source for a short time: one load in flight per key, values and
+ * Remembers the answers of a slow source for a short time: one load in flight per key, values and
  * failures kept for their own spans, every table bounded.
  * Source: decisions section 7.
  */
@@ -37,7 +37,7 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   };
 
   const load = async (key: string): Promise<T> => {
-    // A value is as old as its question: time counts from here, not from the answer.
+    // A value is as old as its request: time counts from here, not from the answer.
     const startMs = options.now();
     try {
       const value = await options.load(key);
@@ -61,7 +61,7 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
       }
       const running = loading.get(key);
       if (running !== undefined) return running;
-      if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many questions at one time");
+      if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many lookups at one time");
       const begun = Promise.resolve().then(() => load(key));
       loading.set(key, begun);
       return begun;

@@ -1,0 +1,148 @@
+/**
+ * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and policy
+ * are gathered in parallel, then one pure function decides. The order of checks is law: recipient (404),
+ * deactivated (422), what the node needs of the document (404), sender signature (403), the operator's
+ * lists (403), policy (403, 413), expiry under the policy (422).
+ * Source: decisions sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors".
+ */
+import type { Config } from "../config/schema.ts";
+import { type Fault, fault, isFault } from "../core/fault.ts";
+import type { DidDocument } from "../core/ledger/document.ts";
+import {
+  appliedTtlMs,
+  checkExpiry,
+  type Envelope,
+  type EnvelopeLimits,
+  longestTtlMs,
+  verifySender,
+} from "../core/message/envelope.ts";
+import {
+  checkPayloadSize,
+  decidePolicy,
+  type EffectivePolicy,
+  type PersonaPolicy,
+  type PolicyFacts,
+} from "../core/message/policy.ts";
+import type { RecipientSource, Subject } from "./recipients.ts";
+
+export type AdmissionFacts = {
+  readonly recipient: Subject | null;
+  readonly sender: SenderFacts;
+  /** `null` when the recipient can't receive anyway, so that nobody asked. */
+  readonly policy: PolicyFacts | null;
+};
+
+/** What is known of the sender that the envelope names; `null` when it names none or none exists. */
+export type SenderFacts = { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
+
+// ----------------------------------------------------------------------------------------------- gather
+
+/** Throws `unavailable` when the source can't be asked: nothing is admitted on stale permission. */
+export async function gatherAdmissionFacts(source: RecipientSource, envelope: Envelope): Promise<AdmissionFacts> {
+  const [recipient, sender] = await Promise.all([
+    source.subject(envelope.to),
+    envelope.sender === null ? null : source.subject(envelope.sender.from),
+  ]);
+  const receives = recipient !== null && !recipient.deactivated;
+  return { recipient, sender, policy: receives ? await gatherPolicyFacts(source, recipient, envelope.tag) : null };
+}
+
+/**
+ * What `decidePolicy` needs to know of one recipient and one tag, in one round of parallel reads. The
+ * block time is asked only when a policy counts in blocks.
+ */
+export async function gatherPolicyFacts(
+  source: RecipientSource,
+  recipient: Subject,
+  tag: string | null,
+): Promise<PolicyFacts> {
+  const { links } = recipient;
+  const personas = links?.personaPolicies ?? [];
+  const [tagPolicy, recipientPolicy, ...personaPolicies] = await Promise.all([
+    tag === null ? null : source.policy("tag", tag),
+    source.policy("recipient", links?.recipientPolicy ?? recipient.did),
+    ...personas.map((persona) => source.persona(persona)),
+  ]);
+  const counts = tagPolicy !== null || recipientPolicy !== null;
+  const blockTimeMs = counts ? await source.blockTimeMs() : 0;
+  const known = personaPolicies.filter((policy): policy is PersonaPolicy => policy !== null);
+  return { links, tag, tagPolicy, recipientPolicy, personaPolicies: known, blockTimeMs };
+}
+
+// ----------------------------------------------------------------------------------------------- decide
+
+/** Whom the operator serves besides what the recipient's policy says. */
+export type OperatorRules = Pick<
+  Config["relay"],
+  "require_sender_signature" | "allow_recipients" | "deny_recipients" | "allow_senders" | "deny_senders"
+>;
+
+/** What differs between the Relay and the Cache. */
+export type AdmissionRules = {
+  readonly operator: OperatorRules;
+  readonly limits: EnvelopeLimits;
+  /** What the node needs of the recipient's document. */
+  readonly checkRecipient?: (recipient: Subject) => Fault | null;
+  /** What the node needs of the policy, before the size. */
+  readonly checkPolicy: (policy: EffectivePolicy) => Fault | null;
+};
+
+export type Admission = {
+  readonly recipient: Subject;
+  readonly policy: EffectivePolicy;
+  readonly ttlMs: number;
+  /** The longest life that recipient and node together allow. */
+  readonly ttlMsMax: number;
+  readonly expiresAtMs: number;
+};
+
+/**
+ * 404 `recipient_not_found`, 422 `did_deactivated`, 403 `sender_signature_invalid` or `policy_denied`,
+ * 413 `too_large`, 422 `message_expired`, and what the two checks of the node refuse.
+ */
+export function decideAdmission(
+  envelope: Envelope,
+  facts: AdmissionFacts,
+  rules: AdmissionRules,
+  nowMs: number,
+): Admission | Fault {
+  const { recipient } = facts;
+  if (recipient === null) return fault("recipient_not_found", "the recipient does not exist");
+  if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the recipient is deactivated");
+  const refused = rules.checkRecipient?.(recipient) ?? checkParties(envelope, facts.sender, rules.operator);
+  if (refused !== null) return refused;
+  const policy = decidePolicy(facts.policy);
+  if (isFault(policy)) return policy;
+  const denied = rules.checkPolicy(policy) ?? checkPayloadSize(policy, envelope.payloadBytes);
+  if (denied !== null) return denied;
+  const ttlMs = appliedTtlMs(envelope, rules.limits, policy.ttlMs);
+  const expired = checkExpiry(envelope, ttlMs, nowMs);
+  if (expired !== null) return expired;
+  const ttlMsMax = longestTtlMs(rules.limits, policy.ttlMs);
+  return { recipient, policy, ttlMs, ttlMsMax, expiresAtMs: envelope.timestampMs + ttlMs };
+}
+
+/**
+ * 403 `sender_signature_invalid` when a signature is supplied and does not verify, or is required and
+ * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
+ * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
+ */
+export function checkParties(envelope: Envelope, sender: SenderFacts, operator: OperatorRules): Fault | null {
+  if (envelope.sender === null) {
+    if (operator.require_sender_signature)
+      return fault("sender_signature_invalid", "this node takes signed envelopes only");
+  } else if (sender === null || sender.deactivated || !verifySender(envelope.sender, sender.document)) {
+    return fault("sender_signature_invalid", "the sender signature does not verify");
+  }
+  if (operator.deny_recipients.includes(envelope.to) || isLeftOut(operator.allow_recipients, envelope.to))
+    return fault("policy_denied", "this node does not serve the recipient");
+  const from = envelope.sender?.from ?? null;
+  if ((from !== null && operator.deny_senders.includes(from)) || isLeftOut(operator.allow_senders, from))
+    return fault("policy_denied", "this node does not serve the sender");
+  return null;
+}
+
+/** Whether a list that is not empty lacks the DID. */
+function isLeftOut(allowed: readonly string[], did: string | null): boolean {
+  return allowed.length > 0 && (did === null || !allowed.includes(did));
+}

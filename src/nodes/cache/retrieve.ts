@@ -1,0 +1,351 @@
+/**
+ * What a recipient does with its mailbox: read entries, chunks, ids and states, and acknowledge. Each
+ * request proves the recipient first: decode the proof (form and time), decide it against the document,
+ * claim its nonce, then the operation. Envelopes are spliced into answers as the bytes that were stored.
+ * Source: interface "Signed Cache proof" and "Cached message entry", decisions sections 3, 6 and 10.
+ */
+import type { Config } from "../../config/schema.ts";
+import { decodeUtf8, encodeBase64, utf8 } from "../../core/codec/bytes.ts";
+import { type Did, type MailboxKey, mailboxOf, parseDid, parseUuid, type Uuid } from "../../core/codec/did.ts";
+import { parseJsonObject } from "../../core/codec/json.ts";
+import { renderTimestamp } from "../../core/codec/time.ts";
+import { badInput, type Fault, isFault } from "../../core/fault.ts";
+import {
+  ackMembers,
+  ackSubject,
+  decideRetrievalProof,
+  decodeRetrievalProof,
+  type PresentedRetrieval,
+  proofReplayed,
+  type RetrievalProof,
+  type RetrievalRule,
+  retrievalHeaders,
+} from "../../core/message/proof.ts";
+import { ackRequestShape } from "../../core/schema/messages.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import type {
+  GroupPage,
+  HeldMessage,
+  Mailbox,
+  MessageState,
+  MessageSummary,
+  Page,
+  PageRequest,
+  Replay,
+} from "../../storage/contract.ts";
+import type { Answer, Call } from "../http/route.ts";
+import type { RecipientSource } from "../recipients.ts";
+import { type AnswerContext, type EventSigner, signEvent } from "./store.ts";
+import { renderChunk, renderSummaryEntry, type Streams } from "./stream.ts";
+
+export type RetrieveParts = {
+  readonly mailbox: Mailbox;
+  readonly replay: Replay;
+  readonly recipients: RecipientSource;
+  readonly settings: Config["cache"];
+  readonly signer: EventSigner;
+  readonly streams: Streams;
+};
+
+/** The interface's bound of an acknowledgement. */
+export const ackIdsMax = 1_000;
+/** Ids in one summary: about 150 KB of JSON. */
+export const summaryIdsMax = 1_000;
+/** The most entries that a client may ask for in one page. */
+const limitMax = 1_000;
+
+type Reply = Promise<Answer | Fault>;
+
+// ------------------------------------------------------------------------------------------------- reads
+
+export function readMessages(parts: RetrieveParts, call: Call): Reply {
+  return provenRead(parts, call, { operation: "pull", subject: "*" }, async ({ did, mailbox }) => {
+    const page = await parts.mailbox.list(mailbox, pageOf(parts, call));
+    return isFault(page) ? page : renderMessages(page, contextOf(parts, did, call));
+  });
+}
+
+export async function readChunks(parts: RetrieveParts, call: Call): Reply {
+  const groupId = parsePathUuid(call, "messageGroupId");
+  if (isFault(groupId)) return groupId;
+  const subject = call.params["messageGroupId"] as string;
+  return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox }) => {
+    const page = await parts.mailbox.group(mailbox, groupId, pageOf(parts, call));
+    return isFault(page) ? page : renderChunks(page, contextOf(parts, did, call));
+  });
+}
+
+export async function readSummary(parts: RetrieveParts, call: Call): Reply {
+  const entriesMax = parseLimit(call, summaryIdsMax);
+  if (isFault(entriesMax)) return entriesMax;
+  return provenRead(parts, call, { operation: "summary", subject: "*" }, async ({ mailbox }) => {
+    const page = await parts.mailbox.summary(mailbox, { ...pageOf(parts, call), entriesMax });
+    return isFault(page) ? page : renderSummary(page);
+  });
+}
+
+export async function readMessage(parts: RetrieveParts, call: Call): Reply {
+  const messageId = parsePathUuid(call, "messageId");
+  if (isFault(messageId)) return messageId;
+  const subject = call.params["messageId"] as string;
+  return provenRead(parts, call, { operation: "pull_message", subject }, async ({ did, mailbox }) => {
+    const state = await parts.mailbox.message(mailbox, messageId, call.nowMs);
+    return renderState(state, messageId, contextOf(parts, did, call));
+  });
+}
+
+export function openStream(parts: RetrieveParts, call: Call): Reply {
+  return provenRead(parts, call, { operation: "stream", subject: "*" }, async ({ did, proof, mailbox }) => {
+    // An empty Last-Event-ID is how an event source says that it has none.
+    const after = call.headers.get("last-event-id") || call.query.get("cursor");
+    const isPermitted = async () => {
+      const subject = await parts.recipients.subject(did);
+      return !isFault(decideRetrievalProof(proof, subject)) && mailboxOf(did, subject?.life ?? 0) === mailbox;
+    };
+    return parts.streams.open(mailbox, { after, signal: call.signal, isPermitted });
+  });
+}
+
+/** Removes the named entries and answers the ids that it removed. */
+export async function acknowledge(parts: RetrieveParts, call: Call): Reply {
+  const request = decodeAck(call, parts.settings);
+  if (isFault(request)) return request;
+  return whenProven(parts, request, call.nowMs, async (mailbox) => {
+    const removed = await parts.mailbox.remove(mailbox, request.messageIds, call.nowMs);
+    return renderAck(removed.map(({ messageId }) => messageId));
+  });
+}
+
+function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerContext {
+  return { recipient, nowMs: call.nowMs, signer: parts.signer };
+}
+
+/** `?limit=`: 1 to 1,000 entries, or 400 `invalid_request`. */
+function parseLimit(call: Call, absent: number): number | Fault {
+  const text = call.query.get("limit");
+  if (text === null) return absent;
+  if (/^[1-9]\d{0,3}$/.test(text) && Number(text) <= limitMax) return Number(text);
+  return badInput("invalid_request", "", `limit must be a number from 1 to ${limitMax}`);
+}
+
+function pageOf({ settings }: RetrieveParts, call: Call): PageRequest {
+  return {
+    after: call.query.get("cursor"),
+    entriesMax: settings.page_entries_max,
+    bytesMax: settings.page_bytes_max,
+    nowMs: call.nowMs,
+  };
+}
+
+// ------------------------------------------------------------------------------------------------- proof
+
+type Proven = { readonly did: Did; readonly proof: RetrievalProof };
+
+/** The headers of a read, for the description of the routes. */
+export const proofHeaderNames = Object.values(retrievalHeaders);
+
+/** Runs a read for the one request that presents a valid proof with a new nonce. */
+async function provenRead(
+  parts: RetrieveParts,
+  call: Call,
+  action: Pick<RetrievalRule, "operation" | "subject">,
+  read: (proven: Proven & { readonly mailbox: MailboxKey }) => Reply,
+): Reply {
+  const proven = decodeRead(call, action, parts.settings);
+  return isFault(proven) ? proven : whenProven(parts, proven, call.nowMs, (mailbox) => read({ ...proven, mailbox }));
+}
+
+async function whenProven(
+  parts: RetrieveParts,
+  { did, proof }: Proven,
+  nowMs: number,
+  operation: (mailbox: MailboxKey) => Reply,
+): Reply {
+  const subject = await parts.recipients.subject(did);
+  const claim = decideRetrievalProof(proof, subject);
+  if (isFault(claim)) return claim;
+  if (!(await parts.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
+  return operation(mailboxOf(did, subject?.life ?? 0));
+}
+
+/**
+ * The proof in the headers of a read. `pull` has no device line, whatever header is sent; the others take
+ * the header when it is there.
+ */
+function decodeRead(
+  call: Call,
+  action: Pick<RetrievalRule, "operation" | "subject">,
+  settings: Config["cache"],
+): Proven | Fault {
+  const did = parseDid(call.params["did"] ?? "");
+  if (isFault(did)) return did;
+  const deviceId = action.operation === "pull" ? "" : headerText(call.headers.get("x-device-id") ?? "");
+  const rule = { ...action, ...proofTerms(settings), did, deviceId, names: retrievalHeaders };
+  const proof = decodeRetrievalProof(presentedHeaders(call.headers), rule, call.nowMs);
+  return isFault(proof) ? proof : { did, proof };
+}
+
+/** What all proofs to one Cache have in common. */
+function proofTerms(settings: Config["cache"]): Pick<RetrievalRule, "serviceType" | "endpoints" | "skewMs"> {
+  return { serviceType: "SvcCacheService", endpoints: settings.public_endpoints, skewMs: settings.clock_skew };
+}
+
+/** Headers arrive as Latin-1; a name that was sent as UTF-8, as it is signed, is read as UTF-8. */
+function headerText(value: string): string {
+  if (!/[\u0080-\u00ff]/.test(value)) return value;
+  return decodeUtf8(Buffer.from(value, "latin1")) ?? value;
+}
+
+function presentedHeaders(headers: Headers): PresentedRetrieval {
+  return {
+    serviceId: headers.get(retrievalHeaders.serviceId),
+    endpoint: headers.get(retrievalHeaders.endpoint),
+    keyId: headers.get(retrievalHeaders.keyId),
+    timestamp: headers.get(retrievalHeaders.timestamp),
+    nonce: headers.get(retrievalHeaders.nonce),
+    signature: headers.get(retrievalHeaders.signature),
+  };
+}
+
+/** An id in the path: its normal form, or 400 `invalid_request`. The subject of the proof is its text as sent. */
+function parsePathUuid(call: Call, name: string): Uuid | Fault {
+  return parseUuid(call.params[name] ?? "") ?? badInput("invalid_request", "", `${name} in the path must be a UUID`);
+}
+
+const checkAckBody = compileShape(ackRequestShape);
+
+/** Refuses with `invalid_json`, `invalid_request`, `invalid_did`, or as `decodeRetrievalProof`. */
+function decodeAck(call: Call, settings: Config["cache"]): (Proven & { messageIds: readonly Uuid[] }) | Fault {
+  const members = parseJsonObject(call.body);
+  if (isFault(members)) return members;
+  const body = checkAckBody(members);
+  if (isFault(body)) return body;
+  const did = parseDid(body.did);
+  if (isFault(did)) return did;
+  const messageIds = parseMessageIds(body.message_ids);
+  if (isFault(messageIds)) return messageIds;
+  const presented = {
+    serviceId: body.service_id ?? null,
+    endpoint: body.cache_endpoint ?? null,
+    keyId: body.key_id ?? null,
+    timestamp: body.timestamp ?? null,
+    nonce: body.nonce ?? null,
+    signature: body.signature_b64 ?? null,
+  };
+  const rule: RetrievalRule = {
+    operation: "ack",
+    did,
+    deviceId: body.device_id ?? "",
+    subject: ackSubject(body.message_ids),
+    names: ackMembers,
+    ...proofTerms(settings),
+  };
+  const proof = decodeRetrievalProof(presented, rule, call.nowMs);
+  return isFault(proof) ? proof : { did, proof, messageIds };
+}
+
+/** The ids that the body names, each once. Blank entries count for nothing, but at least one id must stand. */
+function parseMessageIds(texts: readonly string[]): Uuid[] | Fault {
+  if (texts.length > ackIdsMax)
+    return badInput("invalid_request", "/message_ids", `must have at most ${ackIdsMax} entries`);
+  const ids = new Set<Uuid>();
+  for (const [index, text] of texts.entries()) {
+    const trimmed = text.trim();
+    if (trimmed === "") continue;
+    const id = parseUuid(trimmed);
+    if (id === null) return badInput("invalid_request", `/message_ids/${index}`, "must be a UUID");
+    ids.add(id);
+  }
+  return ids.size > 0 ? [...ids] : badInput("invalid_request", "/message_ids", "must name at least one message");
+}
+
+// ----------------------------------------------------------------------------------------------- render
+
+function renderMessages(page: Page<HeldMessage>, context: AnswerContext): Answer {
+  const head = `{"count":${page.entries.length},"messages":[`;
+  return spliced([head, ...entryParts(page.entries, context), `]${renderNext(page.next)}}`]);
+}
+
+function renderChunks(page: GroupPage, context: AnswerContext): Answer {
+  const head = `{"count":${page.entries.length},"complete":${page.complete},"total_chunks":${page.total},"chunks":[`;
+  return spliced([head, ...entryParts(page.entries, context), `]${renderNext(page.next)}}`]);
+}
+
+function renderState(state: MessageState, messageId: Uuid, context: AnswerContext): Answer {
+  switch (state.state) {
+    case "active":
+      return spliced(['{"state":"active","message":', ...entryParts([state.message], context), "}"]);
+    case "expired": {
+      const { expiresAtMs, headerPreview } = state;
+      return ok({
+        state: "expired",
+        message: null,
+        message_id: messageId,
+        expires_at: renderTimestamp(expiresAtMs),
+        header_preview: headerPreview === null ? null : encodeBase64(headerPreview),
+      });
+    }
+    case "acked":
+    case "absent":
+      return ok({ state: state.state, message: null });
+  }
+}
+
+/**
+ * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes, and JSON
+ * text after them; the text between two envelopes is one part. Ids, DIDs and times hold nothing that JSON
+ * escapes, so they are written as they are.
+ */
+function entryParts(entries: readonly HeldMessage[], context: AnswerContext): (string | Uint8Array)[] {
+  const timestamp = renderTimestamp(context.nowMs);
+  const parts: (string | Uint8Array)[] = [];
+  let before = "";
+  for (const entry of entries) {
+    const { messageId, chunk, expiresAtMs, envelope } = entry;
+    const chunked = chunk === null ? "false" : `true,"chunk":${JSON.stringify(renderChunk(chunk))}`;
+    const names = `"message_id":"${messageId}","recipient":"${context.recipient}"`;
+    parts.push(`${before}{${names},"expires_at":"${renderTimestamp(expiresAtMs)}","chunked":${chunked},"envelope":`);
+    parts.push(envelope);
+    before = `,"proof":${renderRetrievalProof(messageId, timestamp, context)}},`;
+  }
+  if (before !== "") parts.push(before.slice(0, -1));
+  return parts;
+}
+
+/** The JSON text of the event proof of one entry. */
+function renderRetrievalProof(messageId: Uuid, timestamp: string, context: AnswerContext): string {
+  const { recipient } = context;
+  const signature = signEvent("retrieval", { messageId, timestamp }, context);
+  const signed = signature === null ? "null" : `"${signature}"`;
+  const event = `"event_type":"retrieval","message_id":"${messageId}","recipient_did":"${recipient}"`;
+  return `{${event},"timestamp":"${timestamp}","reason":null,"signature":${signed}}`;
+}
+
+function renderNext(next: string | null): string {
+  return next === null ? "" : `,"next_cursor":${JSON.stringify(next)}`;
+}
+
+/** One buffer of known size from the parts. Cost: one copy of every envelope of the page. */
+function spliced(parts: readonly (string | Uint8Array)[]): Answer {
+  const encoded = parts.map((part) => (typeof part === "string" ? utf8(part) : part));
+  const jsonBytes = new Uint8Array(encoded.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of encoded) {
+    jsonBytes.set(part, at);
+    at += part.length;
+  }
+  return { status: 200, jsonBytes };
+}
+
+function ok(json: unknown): Answer {
+  return { status: 200, json };
+}
+
+function renderSummary(page: Page<MessageSummary>): Answer {
+  const messages = page.entries.map(renderSummaryEntry);
+  return ok({ count: messages.length, messages, ...(page.next === null ? {} : { next_cursor: page.next }) });
+}
+
+function renderAck(removed: readonly Uuid[]): Answer {
+  return ok({ acked: removed.length, message_ids: removed });
+}

@@ -1,0 +1,325 @@
+/**
+ * The life of a live session: a WebSocket over which a recipient takes envelopes as they arrive. The
+ * laws: nobody listens for a DID without a proof that its document authorizes at this moment; and when
+ * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
+ * Cache after the welcome misses nothing. How an envelope reaches a session stands in `registry.ts`.
+ * Source: decisions section 5 "Live sessions" and section 10.
+ */
+import type { Did } from "../../../core/codec/did.ts";
+import { type Fault, fault, isFault } from "../../../core/fault.ts";
+import type { DidDocument } from "../../../core/ledger/document.ts";
+import { isLoopbackAddress } from "../../../core/message/address.ts";
+import { clientNetwork } from "../../../core/message/client-address.ts";
+import type { Envelope } from "../../../core/message/envelope.ts";
+import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
+import { StoreError } from "../../../storage/contract.ts";
+import type { Upgrade, UpgradeContext } from "../../http/server.ts";
+import {
+  bearsProof,
+  type ConnectTerms,
+  decodeConnectFrame,
+  decodeConnectHeaders,
+  frameBytesMax,
+  isSessionPath,
+  parseAck,
+  parseSessionTarget,
+  renderWelcome,
+  type SessionTarget,
+} from "./frames.ts";
+import {
+  add,
+  authorizedEndpoints,
+  beginDelivery,
+  closeCodes,
+  createRegistry,
+  deliverToSockets,
+  endProofWait,
+  firstAcknowledged,
+  forget,
+  keyText,
+  type LiveOutcome,
+  liveSockets,
+  type SessionParts,
+  type SessionPermit,
+  type SessionRegistry,
+  type SessionSocket,
+  type SessionWebSocket,
+  settledWithin,
+  shut,
+} from "./registry.ts";
+
+export type LiveSessions = {
+  readonly upgrade: Upgrade<SessionSocket>;
+  /** Whether anybody listens for the DID. */
+  listens(did: Did): boolean;
+  /**
+   * Begins a delivery to a DID, once no session of it is joining; the answer ends it. A session joins
+   * only after the deliveries that began before it have ended.
+   */
+  begin(did: Did): Promise<() => void>;
+  /** `document`: the recipient's as it is now. A session that it no longer authorizes ends. */
+  deliver(delivery: {
+    readonly envelope: Envelope;
+    readonly document: DidDocument | null;
+    readonly timeoutMs: number;
+  }): Promise<LiveOutcome>;
+  stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
+  close(): void;
+};
+
+/** A client that sends more frames than these without acknowledging anything is cut off. */
+const unexpectedFramesMax = 256;
+
+export function createSessions(parts: SessionParts): LiveSessions {
+  const registry = createRegistry(parts);
+  return {
+    upgrade: createUpgrade(registry),
+    listens: (did) => liveSockets(registry, did).length > 0,
+    begin: (did) => beginDelivery(registry, did),
+    deliver: ({ document, ...delivery }) =>
+      firstAcknowledged(deliverToSockets(registry, { ...delivery, authorized: authorizedEndpoints(document) })),
+    stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
+    close: () => {
+      registry.closed = true;
+      for (const socket of registry.sockets) socket.close(closeCodes.goingAway, "the node is shutting down");
+    },
+  };
+}
+
+// ---------------------------------------------------------------------------------------------- upgrades
+
+function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
+  return {
+    matches: (pathname) => registry.settings.public_endpoints.length > 0 && isSessionPath(pathname),
+    open: async (request, server, context) => {
+      const data = await admit(registry, request, context);
+      if (isFault(data)) return context.refuse(data);
+      if (server.upgrade(request, { data })) return undefined;
+      return context.refuse(fault("invalid_request", "this path takes WebSocket connections"));
+    },
+    websocket: {
+      maxPayloadLength: frameBytesMax,
+      backpressureLimit: registry.bounds.unackedBytesMax,
+      idleTimeout: registry.bounds.idleSeconds,
+      sendPings: true,
+      perMessageDeflate: false,
+      open: (socket) => opened(registry, socket),
+      message: (socket, frame) =>
+        socket.data.state === "live" ? acknowledge(socket, frame) : prove(registry, socket, frame),
+      close: (socket) => forget(registry, socket),
+    },
+  };
+}
+
+/** What stands before the upgrade: room, pace, the path, and the proof when it came in headers. */
+async function admit(
+  registry: SessionRegistry,
+  request: Request,
+  context: UpgradeContext,
+): Promise<SessionSocket | Fault> {
+  const target = parseSessionTarget(request.url);
+  if (isFault(target)) return target;
+  const tooFast = checkPace(registry, context);
+  if (tooFast !== null) return tooFast;
+  if (registry.closed) return fault("shutting_down", "the node is shutting down");
+  const proven = bearsProof(request.headers);
+  const full = registry.sockets.size + registry.opening >= registry.settings.sessions_max;
+  if (full || (!proven && registry.unproven.size >= registry.bounds.unprovenMax)) {
+    return fault("service_unavailable", "the node has as many sessions as it can take");
+  }
+  const permit = proven ? await proveHeaders(registry, target, { request, nowMs: context.nowMs }) : null;
+  if (isFault(permit)) return permit;
+  return {
+    target,
+    state: "unproven",
+    permit,
+    timer: null,
+    unacked: new Map(),
+    unackedBytes: 0,
+    unexpectedFrames: 0,
+    leave: () => undefined,
+  };
+}
+
+function checkPace(registry: SessionRegistry, { client, nowMs }: UpgradeContext): Fault | null {
+  if (!registry.settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
+  const waitMs = registry.connects.claim(clientNetwork(client), nowMs);
+  if (waitMs === 0) return null;
+  return fault("rate_limited", "too many connections from this address", {
+    retryAfterSeconds: Math.ceil(waitMs / 1_000),
+  });
+}
+
+function connectTerms({ settings }: SessionRegistry): ConnectTerms {
+  return { endpoints: settings.public_endpoints, skewMs: settings.clock_skew };
+}
+
+async function proveHeaders(
+  registry: SessionRegistry,
+  target: SessionTarget,
+  arrival: { readonly request: Request; readonly nowMs: number },
+): Promise<SessionPermit | Fault> {
+  const of = { target, terms: connectTerms(registry) };
+  const proof = decodeConnectHeaders(arrival.request.headers, of, arrival.nowMs);
+  if (isFault(proof)) return proof;
+  registry.opening++;
+  try {
+    return await permitOf(registry, proof, arrival.nowMs);
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+    return fault("service_unavailable", "the proof can't be verified at the moment");
+  } finally {
+    registry.opening--;
+  }
+}
+
+/** What the document authorizes, when it does and the nonce is new; the refusal when not. */
+async function permitOf(
+  registry: SessionRegistry,
+  proof: RetrievalProof,
+  nowMs: number,
+): Promise<SessionPermit | Fault> {
+  const { did, serviceId, endpoint, keyId } = proof.claims;
+  const subject = await registry.recipients.subject(did);
+  const claim = decideRetrievalProof(proof, subject);
+  if (isFault(claim)) return claim;
+  if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
+  return { serviceId, endpoint, key: keyText(subject?.document ?? null, keyId) ?? "" };
+}
+
+// ------------------------------------------------------------------------------------------ life of a socket
+
+function opened(registry: SessionRegistry, socket: SessionWebSocket): void {
+  registry.sockets.add(socket);
+  // The node began to close during the upgrade.
+  if (registry.closed) {
+    socket.close(closeCodes.goingAway, "the node is shutting down");
+    return;
+  }
+  if (socket.data.permit !== null) {
+    join(registry, socket);
+    return;
+  }
+  registry.unproven.add(socket);
+  socket.data.timer = setTimeout(() => socket.close(closeCodes.late, "no proof came in time"), registry.bounds.authMs);
+}
+
+/** The first frame. A second one before the first has been verified ends the connection. */
+async function prove(registry: SessionRegistry, socket: SessionWebSocket, frame: string | Uint8Array): Promise<void> {
+  const session = socket.data;
+  if (session.state === "joining" || session.state === "closed") return;
+  if (session.state === "proving") {
+    socket.close(4401, "a frame before the welcome");
+    return;
+  }
+  session.state = "proving";
+  const nowMs = registry.now();
+  const proof = decodeConnectFrame(frame, { target: session.target, terms: connectTerms(registry) }, nowMs);
+  const permit = isFault(proof) ? proof : await proveFrame(registry, proof, nowMs);
+  if (isClosed(session)) return;
+  if (isFault(permit)) {
+    socket.close(closeCodeOf(permit), permit.code);
+    return;
+  }
+  session.permit = permit;
+  join(registry, socket);
+}
+
+async function proveFrame(
+  registry: SessionRegistry,
+  proof: RetrievalProof,
+  nowMs: number,
+): Promise<SessionPermit | Fault> {
+  try {
+    return await permitOf(registry, proof, nowMs);
+  } catch (error) {
+    const known = error instanceof StoreError;
+    registry.log(known ? "warn" : "error", "the proof of a live session could not be verified", {
+      error: String(error),
+    });
+    return fault(known ? "service_unavailable" : "internal_error", "the proof can't be verified at the moment");
+  }
+}
+
+function closeCodeOf(refusal: Fault): number {
+  if (refusal.status === 401 || refusal.status === 403 || refusal.status === 409) return 4_000 + refusal.status;
+  return refusal.status >= 500 ? closeCodes.tryLater : 4401;
+}
+
+/** Joins without being awaited; whatever goes wrong ends this session alone. */
+function join(registry: SessionRegistry, socket: SessionWebSocket): void {
+  joinSession(registry, socket).catch((error: unknown) => {
+    registry.log("error", "a live session could not join", { error: String(error) });
+    forget(registry, socket);
+    socket.close(closeCodes.tryLater, "internal_error");
+  });
+}
+
+/**
+ * From proven to live. An older session of the same device ends first, so that what it has not
+ * acknowledged moves on; then the deliveries in flight find their place; then, in one turn, the session is
+ * live and the client gets its welcome. Deliveries that begin meanwhile wait for that turn.
+ */
+async function joinSession(registry: SessionRegistry, socket: SessionWebSocket): Promise<void> {
+  const session = socket.data;
+  const { did } = session.target;
+  endProofWait(registry, socket);
+  session.state = "joining";
+  for (const other of sameDevice(registry, session.target)) replace(registry, other);
+  if ((registry.proven.get(did)?.size ?? 0) >= registry.settings.recipient_sessions_max) {
+    refuseJoin(registry, socket);
+    return;
+  }
+  session.leave = add(registry.proven, did, socket);
+  const inFlight = [...(registry.deliveries.get(did) ?? [])];
+  if (inFlight.length === 0) {
+    goLive(socket);
+    return;
+  }
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const remove = add(registry.joining, did, promise);
+  try {
+    await settledWithin(inFlight, registry.bounds.joinMs);
+    goLive(socket);
+  } finally {
+    // Deliveries wait for this promise, so it is released whatever happens above.
+    remove();
+    resolve();
+  }
+}
+
+function sameDevice(registry: SessionRegistry, { did, deviceId }: SessionTarget): SessionWebSocket[] {
+  return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.target.deviceId === deviceId);
+}
+
+/** Its unacknowledged envelopes move on now, not when a dead connection has noticed. */
+function replace(registry: SessionRegistry, socket: SessionWebSocket): void {
+  if (isClosed(socket.data)) return;
+  forget(registry, socket);
+  shut(socket, closeCodes.replaced, "replaced by a newer connection");
+}
+
+function refuseJoin(registry: SessionRegistry, socket: SessionWebSocket): void {
+  forget(registry, socket);
+  shut(socket, closeCodes.tooMany, "too many sessions of this DID");
+}
+
+function goLive(socket: SessionWebSocket): void {
+  const session = socket.data;
+  if (isClosed(session)) return;
+  session.state = "live";
+  socket.sendText(renderWelcome(session.target));
+}
+
+function acknowledge(socket: SessionWebSocket, frame: string | Uint8Array): void {
+  const session = socket.data;
+  const messageId = parseAck(frame);
+  const settle = messageId === null ? undefined : session.unacked.get(messageId);
+  if (settle !== undefined) settle("acknowledged");
+  else if (++session.unexpectedFrames > unexpectedFramesMax)
+    shut(socket, closeCodes.unexpected, "too many frames that acknowledge nothing");
+}
+
+function isClosed(session: SessionSocket): boolean {
+  return session.state === "closed";
+}
