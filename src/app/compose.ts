@@ -5,7 +5,12 @@
  */
 
 import type { Config } from "../config/schema.ts";
+import { isLoopbackListener } from "../core/message/client-address.ts";
+import type { About } from "../core/schema/node.ts";
 import { errorText } from "../core/std/error-text.ts";
+import { dashboardRoutes } from "../nodes/dashboard/dashboard.ts";
+import type { History } from "../nodes/dashboard/history.ts";
+import { aboutRoute } from "../nodes/http/about.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
@@ -17,8 +22,10 @@ import { statusRoutes } from "../nodes/http/status.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
 import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
+import { checksOf, factsOf, startHistory } from "./dashboard.ts";
 import { failed } from "./failure.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
+import { eventProofKey } from "./signing-key.ts";
 import { openConfiguredStores } from "./stores.ts";
 import { startSweepers } from "./sweep.ts";
 
@@ -43,24 +50,28 @@ export type RunningNodes = {
 export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
   const now = options.now ?? Date.now;
   const metrics = createMetrics();
-  const stores = await openConfiguredStores(config, { now, log: options.log, fatal: options.onFatal });
-  const bus = await openConfiguredBus(config, { log: options.log });
+  const history = startHistory(metrics, now);
+  const log = history.watch(options.log);
+  const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
+  const bus = await openConfiguredBus(config, { log });
   let composed: ComposedNodes | null = null;
   try {
-    composed = await composeNodes(config, { ...options, stores, bus, now, metrics });
+    composed = await composeNodes(config, { ...options, log, stores, bus, now, metrics });
     const nodes = composed;
     registerStoreMetrics(metrics, stores);
     registerBusMetrics(metrics, bus);
-    const apps = createApps(config, { nodes, stores, metrics, now, log: options.log });
+    const proofKey = config.cache.enabled ? await eventProofKey(config.cache.signing_key_file) : null;
+    const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventProofKey: proofKey });
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
     const listeners = bindListeners(config, { nodes, ...apps, now });
-    const sweepers = startSweepers(stores, { now, log: options.log });
+    const sweepers = startSweepers(stores, { now, log });
     let ended: Promise<void> | null = null;
     const end = async (): Promise<void> => {
       const drained = [...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout));
       nodes.endLasting();
       await Promise.all(drained);
       nodes.close();
+      history.close();
       await bus.close();
       await sweepers.stop();
       await stores.close();
@@ -77,6 +88,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     };
   } catch (error) {
     composed?.close();
+    history.close();
     await bus.close();
     await stores.close();
     throw error;
@@ -89,6 +101,8 @@ type AppParts = {
   readonly metrics: Metrics;
   readonly now: () => number;
   readonly log: Log;
+  readonly history: History;
+  readonly eventProofKey: string | null;
 };
 
 /** The app of the public listeners and, when they are apart, of the admin listeners. */
@@ -104,21 +118,50 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
     probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  const build = (routes: readonly Route[]): App =>
+  const build = (routes: readonly Route[], origins: CorsOrigins): App =>
     createApp({
       routes,
       settings: server,
-      corsOrigins: corsOrigins(config),
+      corsOrigins: origins,
       now: parts.now,
       log: parts.log,
       metrics: measured,
     });
-  const { routes } = parts.nodes;
   const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
-  main = build([...routes, ...statusRoutes({ ...common, routes, notes, withMetrics: !apart })]);
-  const admin = apart ? build(statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })) : null;
+  const dashboard = dashboardRoutes({
+    version,
+    roles: rolesOf(config),
+    startedAtMs: parts.now(),
+    history: parts.history,
+    checks: () => checksOf(common.probes),
+    facts: () => factsOf(config, parts.stores),
+  });
+  // The page is the operator's: on a listener of its own, or where only this machine can ask.
+  const isPrivate = !apart && server.listen.every(isLoopbackListener);
+  const routes = [...parts.nodes.routes, aboutRoute(aboutOf(config, parts.eventProofKey))];
+  const shown = isPrivate ? [...routes, ...dashboard] : routes;
+  main = build([...shown, ...statusRoutes({ ...common, routes, notes, withMetrics: !apart })], corsOrigins(config));
+  const admin = apart
+    ? build([...dashboard, ...statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })], "loopback")
+    : null;
   registerHttpGauges(parts.metrics, main);
   return { main, admin };
+}
+
+function rolesOf(config: Config): About["roles"] {
+  return (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
+}
+
+function aboutOf(config: Config, eventProofKey: string | null): About {
+  const { relay, cache } = config;
+  return {
+    roles: rolesOf(config),
+    version,
+    relay_endpoints: relay.enabled ? relay.public_endpoints : [],
+    relay_public_id: relay.enabled ? relay.public_id : null,
+    cache_endpoints: cache.enabled ? cache.public_endpoints : [],
+    event_proof_key: eventProofKey,
+  };
 }
 
 /** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */

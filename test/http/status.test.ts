@@ -33,6 +33,16 @@ describe("the routes of every node", () => {
     });
   });
 
+  test("a node says what it is", async () => {
+    expect(await read("/node")).toMatchObject({
+      roles: ["directory", "relay", "cache"],
+      version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
+      relay_endpoints: expect.any(Array),
+      cache_endpoints: [expect.any(String)],
+      event_proof_key: null,
+    });
+  });
+
   test("the catalogue of refusals is complete and each code can be asked for", async () => {
     const { problems } = (await read("/problems")) as { problems: { code: string; status: number; title: string }[] };
     expect(problems.map(({ code }) => code)).toEqual([...faultCodes]);
@@ -103,6 +113,7 @@ describe("the description", () => {
     ["get", "/cache/message/{did}/{messageId}"],
     ["get", "/cache/stream/{did}"],
     ["get", "/healthz"],
+    ["get", "/node"],
     ["get", "/readyz"],
     ["get", "/metrics"],
     ["get", "/openapi.json"],

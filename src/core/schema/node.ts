@@ -25,3 +25,62 @@ export const ProblemList = Type.Object(
   { problems: Type.Array(ProblemEntrySchema) },
   { examples: [{ problems: [{ code: "not_found", status: 404, title: "No such resource" }] }] },
 );
+
+export const AboutAnswer = Type.Object(
+  {
+    roles: Type.Array(Type.Union([Type.Literal("directory"), Type.Literal("relay"), Type.Literal("cache")])),
+    version: Type.String(),
+    relay_endpoints: Type.Array(Type.String(), { description: "URLs by which documents name this Relay" }),
+    relay_public_id: Type.Union([Type.String(), Type.Null()], {
+      description: "Name of this Relay in `allowed_relays` of policies",
+    }),
+    cache_endpoints: Type.Array(Type.String(), {
+      description: "URLs by which documents name this Cache and proofs are signed for it",
+    }),
+    event_proof_key: Type.Union([Type.String(), Type.Null()], {
+      description: "Key that signs event proofs, as multibase; `null` when they are not signed",
+    }),
+  },
+  {
+    examples: [
+      {
+        roles: ["directory", "relay", "cache"],
+        version: "0.1.0",
+        relay_endpoints: ["https://waypost.example.org"],
+        relay_public_id: "waypost.example.org",
+        cache_endpoints: ["https://waypost.example.org"],
+        event_proof_key: null,
+      },
+    ],
+  },
+);
+export type About = Static<typeof AboutAnswer>;
+
+const SampleRow = Type.Record(Type.String(), Type.Union([Type.Number(), Type.Null()]));
+
+export const StatusAnswer = Type.Object(
+  {
+    version: Type.String(),
+    roles: Type.Array(Type.String()),
+    started_at_ms: Type.Integer(),
+    ready: Type.Boolean(),
+    samples: Type.Array(SampleRow, { description: "One every ten seconds of the last hour, oldest first" }),
+    checks: Type.Array(Type.Object({ name: Type.String(), ok: Type.Boolean() })),
+    facts: Type.Array(Type.Object({ name: Type.String(), value: Type.String() })),
+    warnings: Type.Array(Type.Object({ atMs: Type.Integer(), level: Type.String(), message: Type.String() })),
+  },
+  {
+    examples: [
+      {
+        version: "0.1.0",
+        roles: ["cache"],
+        started_at_ms: 1_763_000_000_000,
+        ready: true,
+        samples: [],
+        checks: [{ name: "store main", ok: true }],
+        facts: [],
+        warnings: [],
+      },
+    ],
+  },
+);

@@ -2,7 +2,7 @@
  * `GET /status` and `GET /status.json`: what this process does, for the operator. The page is served on the
  * admin listener, or on a node that only this machine reaches.
  */
-import { Type } from "@sinclair/typebox";
+import { StatusAnswer } from "../../core/schema/node.ts";
 import type { Route } from "../http/route.ts";
 import type { History } from "./history.ts";
 import { pageSecurityPolicy, renderStatusPage } from "./page.ts";
@@ -17,3 +17,51 @@ export type DashboardParts = {
   /** Further figures as text: chain head, free disk space, queue lengths. */
   readonly facts: () => Promise<readonly { readonly name: string; readonly value: string }[]>;
 };
+
+export function dashboardRoutes(parts: DashboardParts): Route[] {
+  const shared = { method: "GET", bodyBytesMax: null, capacity: "reserved", faults: "problem" } as const;
+  const page = renderStatusPage();
+  return [
+    {
+      ...shared,
+      path: "/status",
+      operation: {
+        id: "statusPage",
+        summary: "What this process does, as a page",
+        tag: "Node",
+        responses: { 200: { description: "A page." } },
+        codes: [],
+      },
+      handle: () => ({
+        status: 200,
+        headers: { "content-security-policy": pageSecurityPolicy, "x-content-type-options": "nosniff" },
+        body: { contentType: "text/html; charset=utf-8", content: page },
+      }),
+    },
+    {
+      ...shared,
+      path: "/status.json",
+      operation: {
+        id: "statusData",
+        summary: "The figures of the page",
+        tag: "Node",
+        responses: { 200: { description: "The last hour of this process.", schema: StatusAnswer } },
+        codes: [],
+      },
+      handle: async () => {
+        const [checks, facts] = await Promise.all([parts.checks(), parts.facts()]);
+        const json = {
+          version: parts.version,
+          roles: parts.roles,
+          started_at_ms: parts.startedAtMs,
+          ready: checks.every(({ ok }) => ok),
+          samples: parts.history.samples(),
+          checks,
+          facts,
+          warnings: parts.history.warnings(),
+        };
+        return { status: 200, headers: { "cache-control": "no-store" }, json };
+      },
+    },
+  ];
+}
