@@ -44,19 +44,25 @@ export function renderRound(round: Round): Record<string, unknown> {
     from_verified: one.from?.verified ?? null,
   }));
   const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
+  const unreadable = round.unreadable.map((one) => ({ ...one, remove: removal(one) }));
   const { failed, unreachable } = round;
-  return { ok: failed.length === 0, received, incomplete, failed, unreachable };
+  return { ok: failed.length === 0, received, incomplete, unreadable, failed, unreachable };
 }
 
 export function describeRound(round: Round): string[] {
   return [
     ...round.received.map((one) => `${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`),
     ...round.incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
+    ...round.unreadable.map((one) =>
+      printable(`${one.what}: ${one.message} (${one.code}); to remove it unread: ${removal(one)}`),
+    ),
     ...[...round.failed, ...round.unreachable].map(({ what, message, code }) =>
       printable(`${what}: ${message} (${code})`),
     ),
   ];
 }
+
+const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 
 function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
@@ -65,22 +71,24 @@ function describeSender({ from }: Received): string {
 }
 
 /**
- * Tells of rounds as they come: what was received, and each problem once. With `--json` one line for each
+ * Reports rounds as they come: what was received, and each problem once. With `--json` one line for each
  * round that brought something.
  */
 export function createRoundReporter(session: Session): (round: Round) => void {
-  const told = new Set<string>();
+  const reported = new Set<string>();
   return (round) => {
-    const isNew = ({ what, code }: Problem) => !told.has(`${what} ${code}`);
+    const isNew = ({ what, code }: Problem) => !reported.has(`${what} ${code}`);
     const shown: Round = {
       ...round,
       incomplete: [],
+      unreadable: round.unreadable.filter(isNew),
       failed: round.failed.filter(isNew),
       unreachable: round.unreachable.filter(isNew),
     };
-    for (const { what, code } of [...shown.failed, ...shown.unreachable])
-      if (told.size < 10_000) told.add(`${what} ${code}`);
-    if (shown.received.length + shown.failed.length + shown.unreachable.length === 0) return;
+    for (const { what, code } of [...shown.unreadable, ...shown.failed, ...shown.unreachable])
+      if (reported.size < 10_000) reported.add(`${what} ${code}`);
+    const lists = [shown.received, shown.unreadable, shown.failed, shown.unreachable];
+    if (lists.every((list) => list.length === 0)) return;
     session.report.result(renderRound(shown), describeRound(shown).join("\n"));
   };
 }

@@ -59,7 +59,8 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
     await Bun.sleep(Math.min(pollMs, waitMs));
     round = await inbox.receive(inbox.caches);
   }
-  if (waitMs > 0 && round.received.length === 0 && round.failed.length === 0) throw timedOut("nothing arrived");
+  if (waitMs > 0 && round.received.length + round.unreadable.length + round.failed.length === 0)
+    throw timedOut("nothing arrived");
   session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
   if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
 }

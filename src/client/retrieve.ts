@@ -241,7 +241,8 @@ function openChunk(envelope: Record<string, unknown>, part: HeldEnvelope, recipi
 
 /**
  * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
- * Throws a `local` ClientError: `unknown_profile`, `unknown_key` or `not_authentic`.
+ * Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
+ * `record_unreadable`.
  */
 export async function openEnvelope(
   envelope: Readonly<Record<string, unknown>>,
@@ -253,6 +254,13 @@ export async function openEnvelope(
   const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const opened = openPayload(envelope["payload"], binding, recipient.secretsOf);
   return { opened, from: await recipient.senderOf(envelope) };
+}
+
+/** Codes of a message that no later attempt will open: it waits until it expires or is removed. */
+const unreadableCodes = ["unknown_profile", "unknown_key", "not_authentic", "record_unreadable"];
+
+export function isUnreadable(error: ClientError): boolean {
+  return error.kind === "local" && unreadableCodes.includes(error.code);
 }
 
 /** Acknowledges every copy everywhere. Answers the Caches where that failed: they will offer it again. */

@@ -9,7 +9,7 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { decodeBase58, decodeBase64, decodeHex, encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
+import { decodeBase58, decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
@@ -17,6 +17,7 @@ export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v
 const recordFormat = "svc:binary-chunk:v1";
 const keyBytes = 32;
 const nonceBytes = 12;
+const digestBytes = 32;
 
 /** What the additional data binds a payload to. Unchunked: no group, 0 of 1. */
 export type Binding = {
@@ -63,8 +64,8 @@ export function sealPayload({ binding, file, data, recipient, entropy }: SealInp
     name: file.name,
     media_type: file.mediaType,
     size_bytes: file.sizeBytes,
-    sha256: encodeHex(file.sha256),
-    message_group_id: binding.chunk?.groupId ?? null,
+    sha256: file.sha256,
+    message_group_id: binding.chunk?.groupId ?? "",
     sequence_number: binding.chunk?.sequence ?? 0,
     total_chunks: binding.chunk?.total ?? 1,
     data,
@@ -95,7 +96,7 @@ export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
 /** The secrets held under the id of a key agreement: several when its key was replaced, none when unknown. */
 export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 
-/** The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key` or `not_authentic`. */
+/** The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`. */
 export function openPayload(payload: unknown, binding: Binding, secretsOf: SecretsOf): Opened {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);
@@ -159,33 +160,59 @@ const recordMembers = [
   "data",
 ];
 
+/** The message decrypts, so nobody changed it on the way: its sender wrote what this client can't read. */
+function unreadableRecord(why: string) {
+  return localError("record_unreadable", `the message decrypts, but its sealed record can't be read: ${why}`);
+}
+
 /** What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. */
 function parseRecord(plaintext: Uint8Array, binding: Binding): Opened {
   const record = decodeRecord(plaintext);
-  const { name, media_type: mediaType, size_bytes: sizeBytes, sha256: digest, data } = record;
-  const known =
-    Object.keys(record).length === recordMembers.length &&
-    recordMembers.every((member) => Object.hasOwn(record, member)) &&
-    record["format"] === recordFormat;
-  if (!known) throw notAuthentic("its record has another format");
-  const placed =
-    (record["message_group_id"] || null) === (binding.chunk?.groupId ?? null) &&
-    record["sequence_number"] === (binding.chunk?.sequence ?? 0) &&
-    record["total_chunks"] === (binding.chunk?.total ?? 1);
-  if (!placed) throw notAuthentic("its record belongs to another place");
-  const hash = typeof digest === "string" && /^[0-9a-f]{64}$/.test(digest) ? decodeHex(digest) : null;
-  if (typeof name !== "string" || typeof mediaType !== "string" || hash === null || !(data instanceof Uint8Array)) {
-    throw notAuthentic("its record is malformed");
-  }
-  if (typeof sizeBytes !== "number" || !Number.isSafeInteger(sizeBytes) || sizeBytes < data.length) {
-    throw notAuthentic("its size is malformed");
-  }
+  checkMembers(record);
+  checkPlace(record, binding);
+  const { name, media_type: mediaType, data } = record;
+  const hash = parseDigest(record["sha256"]);
+  if (typeof name !== "string") throw unreadableRecord("name must be text");
+  if (typeof mediaType !== "string") throw unreadableRecord("media_type must be text");
+  if (hash === null) throw unreadableRecord("sha256 must be a byte string of 32 bytes");
+  if (!(data instanceof Uint8Array)) throw unreadableRecord("data must be a byte string");
+  const sizeBytes = record["size_bytes"];
+  if (!isCount(sizeBytes)) throw unreadableRecord("size_bytes must be an unsigned integer");
+  if (sizeBytes < data.length) throw unreadableRecord("size_bytes is smaller than the data");
   return { file: { name, mediaType, sizeBytes, sha256: hash }, data };
 }
 
+function checkMembers(record: Record<string, unknown>): void {
+  const missing = recordMembers.find((member) => !Object.hasOwn(record, member));
+  if (missing !== undefined) throw unreadableRecord(`${missing} is missing`);
+  if (Object.keys(record).length > recordMembers.length) throw unreadableRecord("it has members that are not known");
+  if (record["format"] !== recordFormat) throw unreadableRecord(`its format is not ${recordFormat}`);
+}
+
+/** The first release wrote `null` for the group of a whole message, where the family writes empty text. */
+function checkPlace(record: Record<string, unknown>, { chunk }: Binding): void {
+  if ((record["message_group_id"] ?? "") !== (chunk?.groupId ?? ""))
+    throw unreadableRecord("message_group_id differs from the envelope's");
+  if (record["sequence_number"] !== (chunk?.sequence ?? 0))
+    throw unreadableRecord("sequence_number differs from the envelope's");
+  if (record["total_chunks"] !== (chunk?.total ?? 1))
+    throw unreadableRecord("total_chunks differs from the envelope's");
+}
+
+/** 32 bytes; the first release wrote them as lower hex. */
+function parseDigest(value: unknown): Uint8Array | null {
+  if (value instanceof Uint8Array) return value.length === digestBytes ? value : null;
+  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
+}
+
 function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
+  let record: unknown;
   try {
-    const record: unknown = decode(plaintext, {
+    record = decode(plaintext, {
       strict: true,
       allowIndefinite: false,
       allowUndefined: false,
@@ -194,11 +221,11 @@ function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
       allowBigInt: false,
       rejectDuplicateMapKeys: true,
     });
-    if (isRecord(record)) return record;
   } catch {
-    // Told below: what exactly is wrong with a stranger's bytes helps nobody.
+    throw unreadableRecord("it is not deterministic CBOR");
   }
-  throw notAuthentic("its record can't be decoded");
+  if (isRecord(record) && !(record instanceof Uint8Array)) return record;
+  throw unreadableRecord("it is not a CBOR map");
 }
 
 /** The 32 bytes of an X25519 key: `z` and base58btc of the bare key or of `ec 01` and the key; else `null`. */

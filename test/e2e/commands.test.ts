@@ -189,6 +189,34 @@ test("a message that could not be written is still there", async () => {
   expect(readFileSync(join(cwd, "inbox", "note.txt"), "utf8")).toBe("Meet me at noon.\n");
 });
 
+test("a message that can't be opened is reported with the command that removes it, and fails nothing", async () => {
+  const record = JSON.parse((await waypost("did", "show", "bob", "--json")).stdout);
+  const envelope = {
+    message_id: crypto.randomUUID(),
+    to: record.did,
+    timestamp: new Date().toISOString(),
+    payload: { profile: "svc:plaintext-cbor:v1", cbor_b64: "oA==" },
+  };
+  const stored = await fetch(`${url}/cache/store`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(envelope),
+  });
+  expect(stored.status).toBe(202);
+  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(0);
+  const received = await waypost("receive", "--as", "bob", "--out", "inbox", "--json");
+  const remove = `waypost purge --id ${envelope.message_id}`;
+  expect([received.code, received.stderr]).toEqual([0, ""]);
+  expect(JSON.parse(received.stdout)).toMatchObject({
+    ok: true,
+    received: [{ name: "note.txt" }],
+    unreadable: [{ what: envelope.message_id, code: "unknown_profile", remove }],
+    failed: [],
+  });
+  const purged = await waypost(...remove.split(" ").slice(1), "--as", "bob", "--yes");
+  expect(purged.stdout).toContain("1 message removed");
+});
+
 test("an input error of a node says which member is wrong", async () => {
   const { code, stderr } = await waypost("did", "prepare", "alice", "AddService", "--json");
   expect(code).toBe(1);

@@ -10,7 +10,7 @@ import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
 import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { LiveEnvelope } from "../../client/live.ts";
-import { acknowledge, isComplete, listPending, type PendingMessage } from "../../client/retrieve.ts";
+import { acknowledge, isComplete, isUnreadable, listPending, type PendingMessage } from "../../client/retrieve.ts";
 import { openJournal } from "./journal.ts";
 import { openLiveChunks } from "./live-chunks.ts";
 import { type Received, storeMessage, sweepTemporaries, wasReceived } from "./store-message.ts";
@@ -33,6 +33,8 @@ export type Round = {
   /** Files of which chunks are missing so far. */
   readonly incomplete: readonly { readonly groupId: string | null; readonly held: number; readonly total: number }[];
   /** Messages that can't be opened: they stay where they are until they expire or are purged. */
+  readonly unreadable: readonly Problem[];
+  /** Messages that could not be received this time. */
   readonly failed: readonly Problem[];
   /** Caches that could not be read, or not be told. */
   readonly unreachable: readonly Problem[];
@@ -91,13 +93,14 @@ type Steps = {
 async function receiveRound(caches: readonly CacheClient[], steps: Steps): Promise<Round> {
   const { pending, unreachable } = await listPending(caches, steps.held());
   const received: Received[] = [];
+  const unreadable: Problem[] = [];
   const failed: Problem[] = [];
   const unreported = unreachable.map(({ endpoint, error }) => problem(endpoint, error));
   const isWhole = (message: PendingMessage) => steps.isKnown(message) || isComplete(message);
   for (const message of pending.filter(isWhole)) {
     const stored = steps.isKnown(message) ? null : await attempt(steps.store, message);
-    if (stored !== null && "code" in stored) {
-      failed.push(stored);
+    if (stored instanceof ClientError) {
+      (isUnreadable(stored) ? unreadable : failed).push(problem(nameOf(message), stored));
       continue;
     }
     if (stored !== null) received.push(stored);
@@ -107,16 +110,18 @@ async function receiveRound(caches: readonly CacheClient[], steps: Steps): Promi
   const incomplete = pending
     .filter((message) => !isWhole(message))
     .map(({ groupId, parts, total }) => ({ groupId, held: parts.length, total }));
-  return { received, incomplete, failed, unreachable: unreported };
+  return { received, incomplete, unreadable, failed, unreachable: unreported };
 }
 
-async function attempt(store: Steps["store"], message: PendingMessage): Promise<Received | Problem> {
+async function attempt(store: Steps["store"], message: PendingMessage): Promise<Received | ClientError> {
   try {
     return await store(message);
   } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    return problem(message.groupId ?? message.parts[0]?.messageId ?? "?", error);
+    if (error instanceof ClientError) return error;
+    throw error;
   }
 }
+
+const nameOf = ({ groupId, parts }: PendingMessage): string => groupId ?? parts[0]?.messageId ?? "?";
 
 const problem = (what: string, error: ClientError): Problem => ({ what, code: error.code, message: error.message });
