@@ -4,6 +4,7 @@
  * Source: decisions section 9.
  */
 
+import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
 import { isLoopbackListener } from "../core/message/client-address.ts";
 import type { About } from "../core/schema/node.ts";
@@ -43,6 +44,8 @@ export type RunningNodes = {
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
   readonly stores: OpenStores;
+  /** Takes over what can change while running; names the rest. */
+  readonly reload: (next: Config) => ReloadPlan;
   /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
   readonly stop: () => Promise<void>;
 };
@@ -81,6 +84,12 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       urls: listeners.main.map((one) => one.url),
       adminUrls: listeners.admin.map((one) => one.url),
       stores,
+      reload: (next) => {
+        const plan = decideReload(config, next);
+        applyReload(config, next, plan);
+        for (const app of [apps.main, apps.admin]) app?.readSettings();
+        return plan;
+      },
       stop: () => {
         ended ??= end();
         return ended;

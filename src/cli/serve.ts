@@ -8,10 +8,9 @@ import type { Command } from "commander";
 import { type RunningNodes, startNodes } from "../app/compose.ts";
 import { failed } from "../app/failure.ts";
 import { endAtOnce, logLibraryOutput, logUncaught } from "../app/uncaught.ts";
-import { applyReload, decideReload } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/std/error-text.ts";
-import { createLog, type Log, type LogSink } from "../nodes/http/log.ts";
+import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
@@ -26,9 +25,11 @@ export function registerServeCommand(program: Command): void {
       const config = await readConfig(options.config);
       refuseWeakEnvironment(config);
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
-      for (const warning of await warningsOf(config)) sink.log("warn", "a setting is probably not meant", warning);
-      const stopReloading = reloadOnHangup(config, () => readConfig(options.config), sink.log);
+      for (const warning of await warningsOf(config))
+        sink.log("warn", "a setting is probably not meant", { setting: warning.setting, reason: warning.message });
+      let stopReloading = (): void => undefined;
       await runUntilSignal(config, sink, (running) => {
+        stopReloading = reloadOnHangup(running, () => readConfig(options.config), sink);
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });
@@ -76,15 +77,15 @@ export async function runUntilSignal(
 }
 
 /** On SIGHUP: takes over what can change while running, and logs what needs a restart or is wrong. */
-function reloadOnHangup(config: Config, read: () => Promise<Config>, log: Log): () => void {
+function reloadOnHangup(running: RunningNodes, read: () => Promise<Config>, sink: LogSink): () => void {
   const onHangup = async (): Promise<void> => {
     try {
       const next = await read();
-      const plan = decideReload(config, next);
-      applyReload(config, next, plan);
-      log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
+      const { changed, needsRestart } = running.reload(next);
+      sink.log("warn", "the configuration was read again", { changed, needs_restart: needsRestart });
+      sink.setLevel(next.server.log_level);
     } catch (error) {
-      log("error", "the configuration was not taken over", { reason: errorText(error) });
+      sink.log("error", "the configuration was not taken over", { reason: errorText(error) });
     }
   };
   const listener = (): void => void onHangup();

@@ -16,7 +16,7 @@ const admissionLists = [
   "deny_senders",
 ] as const;
 
-/** Read at each use by the code that acts on them; `test/http/reload.test.ts` changes every one of them. */
+/** `test/http/reload.test.ts` changes every one of them on a running node. */
 export const reloadable: ReloadableSettings = {
   server: ["log_level", "trusted_proxies"],
   relay: admissionLists,

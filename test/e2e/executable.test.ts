@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { executable, freePort, run, scratchFolder, startNode } from "../support/executable.ts";
+import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 
 const examples = join(import.meta.dir, "..", "..", "examples");
 const scratch = scratchFolder();
@@ -127,6 +127,29 @@ test("init writes what serve runs, and replaces nothing", async () => {
   expect(await node.kill("SIGTERM")).toBe(0);
   const again = await run(flags, { cwd: folder });
   expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("already exists")]);
+});
+
+async function untilPrinted(node: RunningNode, text: string): Promise<void> {
+  for (let tries = 0; !node.printed().includes(text); tries++) {
+    if (tries > 200) throw new Error(`not printed: ${text}; but: ${node.printed()}`);
+    await Bun.sleep(25);
+  }
+}
+
+test("SIGHUP reads the file again: a mistake is logged and changes nothing, a change is taken over", async () => {
+  const folder = join(cwd, "hangup");
+  const { url } = placeExample("cache.toml", folder);
+  const path = join(folder, "waypost.toml");
+  const text = readFileSync(path, "utf8");
+  const node = await startNode(["serve"], { cwd: folder, url });
+  writeFileSync(path, `${text}\ncolour = 1\n`);
+  node.hangUp();
+  await untilPrinted(node, "the configuration was not taken over");
+  writeFileSync(path, text.replace("[server]", '[server]\nlog_level = "error"\nrequests_max = 99'));
+  node.hangUp();
+  await untilPrinted(node, '"needs_restart":["server.requests_max"]');
+  expect((await fetch(`${url}/healthz`)).status).toBe(200);
+  expect(await node.kill("SIGTERM")).toBe(0);
 });
 
 test("a second process on the same address or the same data is refused in one line", async () => {

@@ -74,8 +74,14 @@ export async function run(args: readonly string[], options: RunOptions): Promise
 
 export type RunningNode = {
   readonly url: string;
+  /** Everything that it printed, once it has ended. */
   readonly output: () => Promise<string>;
+  /** What it printed on standard output up to now. */
+  readonly printed: () => string;
+  /** Sends a signal and waits for the end. */
   readonly kill: (signal: "SIGTERM" | "SIGKILL" | "SIGINT") => Promise<number>;
+  /** Sends a signal that does not end it. */
+  readonly hangUp: () => void;
 };
 
 /** Starts the executable as a server and waits until `url` is served; what it depends on may be elsewhere. */
@@ -86,12 +92,20 @@ export async function startNode(args: readonly string[], options: RunOptions & {
     stdout: "pipe",
     stderr: "pipe",
   });
-  const texts = Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  let printed = "";
+  const readOut = async (): Promise<string> => {
+    const decoder = new TextDecoder();
+    for await (const bytes of child.stdout) printed += decoder.decode(bytes, { stream: true });
+    return printed;
+  };
+  const texts = Promise.all([readOut(), new Response(child.stderr).text()]);
   const output = async (): Promise<string> => (await texts).join("\n");
   await untilServing(options.url, child, output);
   return {
     url: options.url,
     output,
+    printed: () => printed,
+    hangUp: () => child.kill("SIGHUP"),
     kill: async (signal) => {
       child.kill(signal);
       return child.exited;

@@ -28,7 +28,7 @@ test("the console is the log's until it is given back", () => {
   const lines: unknown[] = [];
   const log = (level: string, message: string, fields?: Readonly<Record<string, unknown>>) =>
     lines.push([level, message, fields]);
-  const giveBack = logLibraryOutput({ log, flush: async () => undefined });
+  const giveBack = logLibraryOutput({ log, flush: async () => undefined, setLevel: () => undefined });
   console.error(new Error("first"));
   console.warn("second");
   giveBack();

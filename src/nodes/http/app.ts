@@ -17,6 +17,7 @@ import {
   internalError,
   type Plan,
   planOf,
+  readSettings,
   refuse,
   requestIdOf,
   serve,
@@ -36,6 +37,8 @@ export type App = {
   /** From now on every request is answered 503 `shutting_down`. */
   readonly startDraining: () => void;
   readonly draining: () => boolean;
+  /** Takes over settings that a reload changed. */
+  readonly readSettings: () => void;
   /** What has not been answered yet, and whose body is still arriving. */
   readonly inFlight: () => InFlight;
   /** Bytes of long answers that clients have not taken yet. */
@@ -64,6 +67,7 @@ export function createApp(options: AppOptions): App {
       http.draining = true;
     },
     draining: () => http.draining,
+    readSettings: () => readSettings(http),
     inFlight: () => inFlight(http.capacity),
     waitingAnswerBytes: () => http.streams.budget.total,
   };

@@ -14,6 +14,8 @@ export type Log = (level: LogLevel, message: string, fields?: Readonly<Record<st
 export type LogSink = {
   readonly log: Log;
   readonly flush: () => Promise<void>;
+  /** Changes the least level that is written. */
+  readonly setLevel: (level: LogLevel) => void;
 };
 
 /** Where lines go: `write` resolves when they have left the process. */
@@ -36,7 +38,7 @@ export function createLog(options: {
   readonly now: () => number;
   readonly write: LineWriter;
 }): LogSink {
-  const least = logLevels.indexOf(options.level);
+  let least = logLevels.indexOf(options.level);
   let pending: (Line | string)[] = [];
   let pendingCharacters = 0;
   let dropped = 0;
@@ -81,6 +83,9 @@ export function createLog(options: {
       if (writing === null) timer ??= setTimeout(() => void flush(), gatherMs);
     },
     flush,
+    setLevel: (level) => {
+      least = logLevels.indexOf(level);
+    },
   };
 }
 

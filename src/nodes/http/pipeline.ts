@@ -89,10 +89,11 @@ export type Http = AppOptions & {
   readonly capacity: Capacity;
   readonly streams: ResponseStreams;
   readonly cors: Cors;
-  readonly addressOf: ClientAddress;
-  readonly readsForwarded: boolean;
+  /** Derived from the settings; `readSettings` derives them again. */
+  addressOf: ClientAddress;
+  readsForwarded: boolean;
   readonly readsOrigin: boolean;
-  readonly logsRequests: boolean;
+  logsRequests: boolean;
   /** Facts of clients seen lately, by address: parsing one costs more than the rest of the head. */
   readonly clients: Map<string, Client>;
   /** Request ids are a prefix of this process and a count: unique without randomness for each. */
@@ -106,21 +107,32 @@ const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
   const limits = { ...capacityLimits(options.settings), ...options.limits };
-  const { trusted_proxies, log_level } = options.settings;
   return {
     ...options,
     capacity: createCapacity(limits),
     streams: createResponseStreams(limits.bodyBytesMax, limits.bodyDeadlineMs),
     cors: createCors(options.corsOrigins),
-    addressOf: clientAddress(trusted_proxies),
-    readsForwarded: trusted_proxies.length > 0,
+    ...derivedFrom(options.settings),
     readsOrigin: options.corsOrigins === "loopback" || !options.corsOrigins.includes("*"),
-    logsRequests: log_level === "info" || log_level === "debug",
     clients: new Map(),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
     draining: false,
   };
+}
+
+function derivedFrom({ trusted_proxies, log_level }: AppOptions["settings"]) {
+  return {
+    addressOf: clientAddress(trusted_proxies),
+    readsForwarded: trusted_proxies.length > 0,
+    logsRequests: log_level === "info" || log_level === "debug",
+  };
+}
+
+/** Takes over settings that a reload changed. */
+export function readSettings(http: Http): void {
+  Object.assign(http, derivedFrom(http.settings));
+  http.clients.clear();
 }
 
 // ------------------------------------------------------------------------------------------------- routes

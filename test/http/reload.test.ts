@@ -1,0 +1,151 @@
+/**
+ * A running node takes over every setting that is listed as reloadable, at once and without a restart, and
+ * keeps the others.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { checkConfig } from "../../src/config/config.ts";
+import { reloadable } from "../../src/config/reload.ts";
+import type { Config, ConfigInput } from "../../src/config/schema.ts";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const port = freePort();
+const url = `http://127.0.0.1:${port}`;
+const input = {
+  server: { listen: [`127.0.0.1:${port}`], drain_timeout: "2s", log_level: "info" },
+  stores: { main: { plugin: "memory", block_time_ms: 20 } },
+  directory: { enabled: true, unsigned_updates: "allow" },
+  relay: { enabled: true, public_endpoints: [url], allow_http: true, rate_limit_loopback: false },
+  cache: { enabled: true, public_endpoints: [url] },
+} satisfies ConfigInput;
+
+type Changes = { readonly [Section in "server" | "relay" | "cache"]?: Partial<ConfigInput[Section]> };
+
+function configWith(changes: Changes): Config {
+  const checked = checkConfig({
+    ...input,
+    server: { ...input.server, ...changes.server },
+    relay: { ...input.relay, ...changes.relay },
+    cache: { ...input.cache, ...changes.cache },
+  });
+  if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
+  return checked.config;
+}
+
+let nodes: TestNodes;
+let did: string;
+const seed = ed25519.utils.randomSecretKey();
+beforeAll(async () => {
+  nodes = await startTestNodes(input);
+  did = await registered();
+});
+afterAll(() => nodes.stop());
+
+/** An identity whose document publishes the Cache of the node. */
+async function registered(): Promise<string> {
+  const key = renderPublicKey(ed25519.getPublicKey(seed));
+  const own = "did:svc:reLoadTestReLoadTest22";
+  const timestamp = new Date().toISOString();
+  const document = {
+    id: own,
+    verificationMethod: [{ id: `${own}#root`, type: "Multikey", controller: own, publicKeyMultibase: key }],
+    authentication: [`${own}#root`],
+    service: [{ id: `${own}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [`${own}#root`] }],
+  };
+  const signature = encodeBase64(ed25519.sign(utf8(`${own}|${timestamp}`), seed));
+  const body = JSON.stringify({ did: own, timestamp, signature, did_document: document });
+  const reply = await fetch(`${url}/register-did`, { method: "POST", headers: json, body });
+  expect(reply.status).toBe(202);
+  for (;;) {
+    const status = (await (await fetch(`${url}/registration-status/${own}`)).json()) as { registered: boolean };
+    if (status.registered) return own;
+    await Bun.sleep(20);
+  }
+}
+
+const json = { "content-type": "application/json" };
+
+type Sent = { readonly signed?: true; readonly headers?: Record<string, string> };
+
+/** The status of an envelope from the recipient to itself, stored or relayed. */
+async function statusAt(path: "/cache/store" | "/relay", { signed, headers }: Sent = {}): Promise<number> {
+  const plain = { message_id: crypto.randomUUID(), to: did, timestamp: new Date().toISOString(), payload: {} };
+  const named = { ...plain, from: did, sender_key_id: `${did}#root` };
+  const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
+  const body = JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });
+  return (await fetch(url + path, { method: "POST", headers: { ...json, ...headers }, body })).status;
+}
+
+describe("lists of whom a node serves", () => {
+  const other = "did:svc:1111111111111111111111";
+  /** `false`: whom the list meets is an envelope without a signature. */
+  const cases: readonly (readonly [setting: string, value: () => unknown, signed: boolean])[] = [
+    ["deny_recipients", () => [did], true],
+    ["allow_recipients", () => [other], true],
+    ["deny_senders", () => [did], true],
+    ["allow_senders", () => [other], true],
+    ["require_sender_signature", () => true, false],
+  ];
+
+  test.each(cases)(
+    "%s act on the next request, and no longer once they are taken back",
+    async (name, value, signed) => {
+      const sent: Sent = signed ? { signed: true } : {};
+      for (const [section, path] of [
+        ["cache", "/cache/store"],
+        ["relay", "/relay"],
+      ] as const) {
+        expect(await statusAt(path, sent)).toBe(202);
+        const changes = { [section]: { [name]: value() } } as Changes;
+        expect(nodes.reload(configWith(changes)).changed).toEqual([`${section}.${name}`]);
+        expect(await statusAt(path, sent)).toBe(403);
+        nodes.reload(configWith({}));
+        expect(await statusAt(path, sent)).toBe(202);
+      }
+    },
+  );
+});
+
+describe("the server", () => {
+  const lastRequest = (): unknown => nodes.lines.findLast(({ message }) => message === "request")?.fields;
+
+  test("trusts a proxy from the moment that it is named", async () => {
+    const headers = { "x-forwarded-for": "203.0.113.9" };
+    await statusAt("/cache/store", { headers });
+    expect(JSON.stringify(lastRequest())).toContain("127.0.0.0/24");
+    nodes.reload(configWith({ server: { trusted_proxies: ["127.0.0.1"] } }));
+    await statusAt("/cache/store", { headers });
+    expect(JSON.stringify(lastRequest())).toContain("203.0.113.0/24");
+    nodes.reload(configWith({}));
+  });
+
+  test("stops writing a line for each request at the level warn", async () => {
+    nodes.reload(configWith({ server: { log_level: "warn" } }));
+    const before = nodes.lines.length;
+    await statusAt("/cache/store");
+    expect(nodes.lines.length).toBe(before);
+    nodes.reload(configWith({}));
+    await statusAt("/cache/store");
+    expect(nodes.lines.length).toBeGreaterThan(before);
+  });
+
+  test("names what needs a restart and keeps it", async () => {
+    const plan = nodes.reload(configWith({ server: { requests_max: 7 } }));
+    expect(plan).toEqual({ changed: [], needsRestart: ["server.requests_max"] });
+    nodes.reload(configWith({}));
+  });
+});
+
+test("every reloadable setting is tried above", () => {
+  const lists = ["require_sender_signature", "allow_recipients", "deny_recipients", "allow_senders", "deny_senders"];
+  const expected: Record<string, readonly string[]> = {
+    server: ["log_level", "trusted_proxies"],
+    relay: lists,
+    cache: lists,
+  };
+  expect({ ...reloadable } as Record<string, readonly string[]>).toEqual(expected);
+});
