@@ -6,9 +6,9 @@
 import { createPublicKey, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { verifyEd25519 } from "../src/core/codec/ed25519.ts";
+import { decodeWith, encodeWith } from "../src/core/codec/scale.ts";
 import { isFault } from "../src/core/fault.ts";
-import type { DocumentPayload } from "../src/core/ledger/authorization.ts";
-import { decodeDocumentPayload, encodeDocumentPayload } from "../src/core/ledger/structures.ts";
+import { type DocumentPayload, documentPayloadCodec } from "../src/core/ledger/structures.ts";
 import { decodeEnvelope, type EnvelopeLimits } from "../src/core/message/envelope.ts";
 import { judge, judgeEncode, judgeReencode } from "../test/support/scale-judge.ts";
 
@@ -82,12 +82,12 @@ const payload: DocumentPayload = {
 
 function scalePaths(): HotPath[] {
   const judged = judge.documentPayload(payload);
-  const bytes = encodeDocumentPayload(payload);
+  const bytes = encodeWith(documentPayloadCodec, payload);
   return [
     {
       name: "SCALE payload encode",
       bytes: bytes.length,
-      ours: { name: "encodeDocumentPayload", run: () => encodeDocumentPayload(payload) },
+      ours: { name: "encodeDocumentPayload", run: () => encodeWith(documentPayloadCodec, payload) },
       references: [{ name: "@polkadot codec", run: () => judgeEncode(judged) }],
     },
     {
@@ -95,7 +95,7 @@ function scalePaths(): HotPath[] {
       bytes: bytes.length,
       ours: {
         name: "decode and encode",
-        run: () => encodeDocumentPayload(decodeDocumentPayload(bytes) ?? payload),
+        run: () => encodeWith(documentPayloadCodec, decodeWith(documentPayloadCodec, bytes) ?? payload),
       },
       references: [{ name: "@polkadot codec", run: () => judgeReencode(judged[0], bytes) }],
     },
@@ -105,7 +105,7 @@ function scalePaths(): HotPath[] {
 function signaturePath(): HotPath {
   const seed = new Uint8Array(32).fill(7);
   const publicKey = ed25519.getPublicKey(seed);
-  const message = encodeDocumentPayload(payload);
+  const message = encodeWith(documentPayloadCodec, payload);
   const signature = ed25519.sign(message, seed);
   const der = Buffer.concat([Buffer.from("302a300506032b6570032100", "hex"), publicKey]);
   const key = createPublicKey({ key: der, format: "der", type: "spki" });

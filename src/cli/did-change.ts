@@ -15,7 +15,7 @@ import { equalBytes } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import { parsePublicKey, renderPublicKey } from "../core/codec/ed25519.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
-import type { Intent } from "../core/ledger/intent.ts";
+import type { Intent } from "../core/ledger/intents.ts";
 import { collectUrls, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -371,7 +371,7 @@ function registerEndCommands(did: Command): void {
 }
 
 function control(identity: Identity, kind: "deactivate_did" | "delete_did"): Intent {
-  return { action: kind, did: identity.did, control: { kind } };
+  return { action: kind, did: identity.did };
 }
 
 /** Asks on the terminal; without one, `--yes` must have been given. */

@@ -9,10 +9,10 @@ import { encodeBase58, encodeBase64, encodeHex0x } from "../core/codec/bytes.ts"
 import type { Did } from "../core/codec/did.ts";
 import { renderPublicKey } from "../core/codec/ed25519.ts";
 import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
-import { counters, type NonceDomain, operations } from "../core/ledger/authorization.ts";
-import { type DidDocument, renderDocument, renderService } from "../core/ledger/document.ts";
-import { encodeAuthorization, type Intent } from "../core/ledger/intent.ts";
-import { documentMessage, registrationMessage, renderProofTimestamp } from "../core/ledger/proof-message.ts";
+import { actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
+import { encodeAuthorization, registrationMessage, renderProofTimestamp } from "../core/ledger/authorization.ts";
+import { type DidDocument, renderDocument } from "../core/ledger/document.ts";
+import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
 import { encodeDidDocument } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import type { Submission } from "./directory.ts";
@@ -29,17 +29,17 @@ export type ChangeTerms = { readonly nonce: bigint; readonly nowMs: number };
 
 /** The member of `GET /dids/{did}/nonces` to read for an action. */
 export function nonceDomainOf(action: Intent["action"]): NonceDomain {
-  return counters[operations[action].counter].nonceDomain;
+  return counters[actions[action].counter].nonceDomain;
 }
 
 export function signIntent(intent: Intent, signer: Signer, { nonce, nowMs }: ChangeTerms): Submission {
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
   const payload = encodeAuthorization(intent, { nonce, validUntilMs, signerKeyId: signer.keyId });
-  const timestamped = operations[intent.action].counter === "alias";
+  const timestamped = actions[intent.action].counter === "alias";
   const body = {
     did: intent.did,
     action: intent.action,
-    ...intentMembers(intent),
+    ...renderItems(intent),
     nonce: String(nonce),
     ...(timestamped ? { timestamp: renderTimestamp(nowMs) } : {}),
     valid_until: String(validUntilMs),
@@ -47,66 +47,9 @@ export function signIntent(intent: Intent, signer: Signer, { nonce, nowMs }: Cha
     canonical_payload: encodeHex0x(payload),
     signature: encodeBase64(ed25519.sign(payload, signer.seed)),
   };
-  return { ...routeOf(intent), body: jsonBody(body) };
-}
-
-/** The members of the body, and of a preparation, that say what is to change. */
-export function intentMembers(intent: Intent): Record<string, unknown> {
-  if ("verificationMethod" in intent) return { verification_method: intent.verificationMethod };
-  if ("keyAgreement" in intent) return { key_agreement: intent.keyAgreement };
-  if ("service" in intent) return { service: renderService(intent.service) };
-  if ("id" in intent) return { id: intent.id };
-  if ("alias" in intent) return { alias: intent.alias };
-  if ("oldAlias" in intent) return { old_alias: intent.oldAlias, new_alias: intent.newAlias };
-  if ("newRootPubkey" in intent) return { new_root_pubkey: renderPublicKey(intent.newRootPubkey) };
-  return {};
-}
-
-type Route = Pick<Submission, "method" | "path">;
-
-function routeOf(intent: Intent): Route {
-  const { did } = intent;
-  switch (intent.action) {
-    case "AddVerificationMethod":
-      return { method: "POST", path: path`/dids/${did}/document/verification-methods` };
-    case "UpdateVerificationMethod":
-      return {
-        method: "PUT",
-        path: path`/dids/${did}/document/verification-methods/${intent.verificationMethod.id}`,
-      };
-    case "RemoveVerificationMethod":
-      return { method: "DELETE", path: path`/dids/${did}/document/verification-methods/${intent.id}` };
-    case "AddAuthentication":
-      return { method: "POST", path: path`/dids/${did}/document/authentication` };
-    case "RemoveAuthentication":
-      return { method: "DELETE", path: path`/dids/${did}/document/authentication/${intent.id}` };
-    case "AddKeyAgreement":
-      return { method: "POST", path: path`/dids/${did}/document/key-agreements` };
-    case "UpdateKeyAgreement":
-      return { method: "PUT", path: path`/dids/${did}/document/key-agreements/${intent.keyAgreement.id}` };
-    case "RemoveKeyAgreement":
-      return { method: "DELETE", path: path`/dids/${did}/document/key-agreements/${intent.id}` };
-    case "AddService":
-      return { method: "POST", path: path`/dids/${did}/document/services` };
-    case "UpdateService":
-      return { method: "PUT", path: path`/dids/${did}/document/services/${intent.service.id}` };
-    case "RemoveService":
-      return { method: "DELETE", path: path`/dids/${did}/document/services/${intent.id}` };
-    case "UpdateRootPubkey":
-      return { method: "PUT", path: path`/dids/${did}/root-pubkey` };
-    case "add_alias":
-      return { method: "POST", path: path`/dids/${did}/aliases` };
-    case "remove_alias":
-      return { method: "DELETE", path: path`/dids/${did}/aliases/${intent.alias}` };
-    case "update_alias":
-      return { method: "PATCH", path: path`/dids/${did}/aliases/${intent.oldAlias}` };
-    case "deactivate_did":
-      return { method: "POST", path: path`/dids/${did}/deactivate` };
-    case "delete_did":
-      return { method: "DELETE", path: path`/dids/${did}` };
-    default:
-      throw localError("no_route", `no route submits ${intent.action}`);
-  }
+  const request = requestOf(intent);
+  if (request === null) throw localError("no_route", `no route submits ${intent.action}`);
+  return { ...request, body: jsonBody(body) };
 }
 
 // ---------------------------------------------------------------------------- registration and documents
@@ -133,22 +76,6 @@ export function signRegistration({ document, alias, rootSeed, nowMs }: Registrat
     root_pubkey: renderPublicKey(pubkey),
     ...(alias === null ? {} : { alias }),
   };
-}
-
-/** Replaces the whole document with a version 2 proof; only the root key may. */
-export function signDocument(document: DidDocument, rootSeed: Uint8Array, { nonce, nowMs }: ChangeTerms): Submission {
-  const timestamp = renderProofTimestamp(nonce, BigInt(nowMs + authorizationLifeMs));
-  const docBlob = encodeDidDocument(document);
-  const message = documentMessage({ did: document.id, timestamp, docBlob });
-  if (message === null) throw localError("internal", "a proof timestamp was made that can't be read");
-  const body = {
-    did: document.id,
-    document: renderDocument(document),
-    timestamp,
-    pubkey: renderPublicKey(ed25519.getPublicKey(rootSeed)),
-    signature: encodeBase64(ed25519.sign(message, rootSeed)),
-  };
-  return { method: "PUT", path: path`/dids/${document.id}/document/proof`, body: jsonBody(body) };
 }
 
 // ---------------------------------------------------------------------------- updates with header proofs

@@ -8,8 +8,8 @@ import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { renderPublicKey } from "../core/codec/ed25519.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
 import { isFault } from "../core/fault.ts";
-import { type DidDocument, methodKey, parseDocument, type Service } from "../core/ledger/document.ts";
-import type { Intent } from "../core/ledger/intent.ts";
+import { type DidDocument, keyFor, normalizeDocument, type Service } from "../core/ledger/document.ts";
+import type { Intent } from "../core/ledger/intents.ts";
 import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/message/envelope.ts";
 import type { Accepted, NodeLimits, Registered, Resolved } from "./answers.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
@@ -82,7 +82,8 @@ export async function activeDocument(client: Client, did: Did): Promise<DidDocum
 }
 
 export function documentOf(record: Resolved, did: Did): DidDocument {
-  const document = parseDocument(record.document, did);
+  if (record.document === null) throw new ClientError("unreadable", "unreadable", `${did} has no document`);
+  const document = normalizeDocument(record.document, did);
   if (!isFault(document)) return document;
   throw new ClientError("unreadable", "unreadable", `the document of ${did} is malformed: ${document.detail}`);
 }
@@ -280,7 +281,7 @@ async function readersFor(
 }
 
 function seedInForce(identity: Identity, document: DidDocument, keyId: string): Uint8Array | null {
-  const key = methodKey(document, keyId);
+  const key = keyFor({ document }, keyId, "service");
   return key === null ? null : heldSeed(identity, key);
 }
 

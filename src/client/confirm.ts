@@ -3,7 +3,7 @@
  * the ledger's refusal, or `timed_out`. Reads that fail for a passing reason are tried again.
  * Source: interface "States and transitions", docs/ledger.md 3.1 ("Confirmation after 202").
  */
-import type { NonceDomain } from "../core/ledger/authorization.ts";
+import type { NonceDomain } from "../core/ledger/actions.ts";
 import type { RegistrationStatus, Resolved } from "./answers.ts";
 import type { DirectoryClient } from "./directory.ts";
 import { ClientError, orNull } from "./http.ts";

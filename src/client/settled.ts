@@ -4,57 +4,37 @@
  */
 import { equalBytes } from "../core/codec/bytes.ts";
 import { parsePublicKey } from "../core/codec/ed25519.ts";
-import { renderService } from "../core/ledger/document.ts";
-import type { Intent } from "../core/ledger/intent.ts";
+import { actionRows } from "../core/ledger/actions.ts";
+import { type Intent, renderItems } from "../core/ledger/intents.ts";
 import type { Resolved } from "./answers.ts";
 
-type Component = { readonly id: string };
-type Document = NonNullable<Resolved["document"]>;
-
 export function recordShows(intent: Intent, record: Resolved): boolean {
-  const document = record.document;
-  switch (intent.action) {
-    case "AddVerificationMethod":
-    case "UpdateVerificationMethod":
-      return holds(document?.verificationMethod, intent.verificationMethod);
-    case "AddKeyAgreement":
-    case "UpdateKeyAgreement":
-      return holds(document?.keyAgreement, intent.keyAgreement);
-    case "AddService":
-    case "UpdateService":
-      return holds(document?.service, { id: intent.service.id, ...renderService(intent.service) });
-    case "RemoveVerificationMethod":
-    case "RemoveKeyAgreement":
-    case "RemoveService":
-      return !listOf(document, intent.action).some(({ id }) => id === intent.id);
-    case "AddAuthentication":
-      return document?.authentication.includes(intent.id) === true;
-    case "RemoveAuthentication":
-      return document?.authentication.includes(intent.id) === false;
-    case "add_alias":
-      return record.aliases.includes(intent.alias);
-    case "remove_alias":
-      return !record.aliases.includes(intent.alias);
-    case "update_alias":
-      return record.aliases.includes(intent.newAlias);
-    case "UpdateRootPubkey": {
-      const key = parsePublicKey(record.root_pubkey ?? "");
-      return key !== null && equalBytes(key, intent.newRootPubkey);
-    }
-    case "deactivate_did":
-      return record.deactivated;
-    default:
-      return true;
+  const { change } = actionRows[intent.action];
+  if (change !== undefined) {
+    const list = change.list === "aliases" ? record.aliases : (record.document?.[change.list] ?? null);
+    // What an action puts is its last item: a new alias comes behind the old one.
+    const item = Object.values(renderItems(intent)).at(-1);
+    return change.effect === "put" ? holds(list ?? [], item) : list !== null && !names(list, String(item));
   }
+  if (intent.action === "UpdateRootPubkey") {
+    const key = parsePublicKey(record.root_pubkey ?? "");
+    return key !== null && equalBytes(key, intent.newRootPubkey);
+  }
+  return intent.action !== "deactivate_did" || record.deactivated;
 }
 
-function listOf(document: Document | null, action: string): readonly Component[] {
-  if (action === "RemoveVerificationMethod") return document?.verificationMethod ?? [];
-  return (action === "RemoveKeyAgreement" ? document?.keyAgreement : document?.service) ?? [];
+type Entry = string | { readonly id: string };
+
+function names(list: readonly Entry[], id: string): boolean {
+  return list.some((entry) => (typeof entry === "string" ? entry : entry.id) === id);
 }
 
-/** The list has a component with the same members, in whatever order. */
-function holds(list: readonly Component[] | undefined, wanted: Component): boolean {
-  const sorted = (value: object) => JSON.stringify(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
-  return list?.some((component) => component.id === wanted.id && sorted(component) === sorted(wanted)) === true;
+/** The list has an entry with the same members, in whatever order. */
+function holds(list: readonly Entry[], wanted: unknown): boolean {
+  return list.some((entry) => sorted(entry) === sorted(wanted));
+}
+
+function sorted(value: unknown): string {
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  return JSON.stringify(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

@@ -8,6 +8,7 @@
 import type { Config } from "../config/schema.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
 import type { DidDocument } from "../core/ledger/document.ts";
+import type { PersonaPolicy } from "../core/ledger/policy.ts";
 import {
   appliedTtlMs,
   checkExpiry,
@@ -16,13 +17,7 @@ import {
   longestTtlMs,
   verifySender,
 } from "../core/message/envelope.ts";
-import {
-  checkPayloadSize,
-  decidePolicy,
-  type EffectivePolicy,
-  type PersonaPolicy,
-  type PolicyFacts,
-} from "../core/message/policy.ts";
+import { checkPayloadSize, decidePolicy, type EffectivePolicy, type PolicyFacts } from "../core/message/policy.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
 
 export type AdmissionFacts = {

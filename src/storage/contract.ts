@@ -17,8 +17,8 @@ import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
 import type { Account } from "../core/ledger/account.ts";
 import type { LedgerBounds } from "../core/ledger/bounds.ts";
-import type { LedgerCall } from "../core/ledger/call.ts";
-import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
+import type { LedgerCall } from "../core/ledger/calls.ts";
+import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 
 /**
  * What a settled promise survives: `volatile` nothing (memory), `committed` a crash of the process,

@@ -15,19 +15,12 @@
  */
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
+import { decodeWith, encodeWith } from "../core/codec/scale.ts";
 import { type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
 import { type Account, emptyAccount } from "../core/ledger/account.ts";
-import type { LedgerCall } from "../core/ledger/call.ts";
-import { decodeLedgerCall } from "../core/ledger/call-codec.ts";
-import type { Claim } from "../core/ledger/pending.ts";
-import {
-  decodeAccount,
-  decodeDeliveryPolicy,
-  decodePersonaPolicy,
-  encodeDeliveryPolicy,
-  encodePersonaPolicy,
-} from "../core/ledger/structures.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/message/policy.ts";
+import { type Claim, decodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
+import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";
 
 export const headKey = "head";
@@ -144,7 +137,7 @@ function decodeJson<T>(bytes: Uint8Array, what: string): T {
 
 export function accountOf(bytes: Uint8Array | null): Account {
   if (bytes === null) return emptyAccount;
-  const account = decodeAccount(bytes);
+  const account = decodeWith(accountCodec, bytes);
   if (account === null) throw corrupt("account");
   return account;
 }
@@ -158,13 +151,13 @@ export function didOf(bytes: Uint8Array | null): Did | null {
 
 export function encodePolicy(scope: PolicyScope, policy: DeliveryPolicy | PersonaPolicy): Uint8Array {
   return scope === "persona"
-    ? encodePersonaPolicy(policy as PersonaPolicy)
-    : encodeDeliveryPolicy(policy as DeliveryPolicy);
+    ? encodeWith(personaPolicyCodec, policy as PersonaPolicy)
+    : encodeWith(deliveryPolicyCodec, policy as DeliveryPolicy);
 }
 
 export function policyOf(scope: PolicyScope, bytes: Uint8Array | null): DeliveryPolicy | PersonaPolicy | null {
   if (bytes === null) return null;
-  const policy = scope === "persona" ? decodePersonaPolicy(bytes) : decodeDeliveryPolicy(bytes);
+  const policy = scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes);
   if (policy === null) throw corrupt("policy");
   return policy;
 }

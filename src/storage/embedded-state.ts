@@ -5,12 +5,11 @@
 import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { blake2b256 } from "../core/codec/hash.ts";
+import { encodeWith } from "../core/codec/scale.ts";
 import type { Fault } from "../core/fault.ts";
-import { aliasesNamed } from "../core/ledger/apply.ts";
-import type { LedgerCall } from "../core/ledger/call.ts";
-import type { Applied } from "../core/ledger/change.ts";
-import { claimsOf, decideClash } from "../core/ledger/pending.ts";
-import { encodeAccount } from "../core/ledger/structures.ts";
+import { aliasesNamed, claimsOf, decideClash, type LedgerCall } from "../core/ledger/calls.ts";
+import type { Applied } from "../core/ledger/effects.ts";
+import { accountCodec } from "../core/ledger/structures.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import * as records from "./embedded-records.ts";
 import type { TableChange, TableView } from "./table.ts";
@@ -81,7 +80,7 @@ export function findCollision(view: TableView, call: LedgerCall): Submission | F
 }
 
 export function writeApplied(view: TableChange, did: Did, applied: Applied): void {
-  view.put(records.accountKey(did), encodeAccount(applied.account));
+  view.put(records.accountKey(did), encodeWith(accountCodec, applied.account));
   for (const alias of applied.aliases.removed) view.remove(records.aliasKey(alias));
   for (const alias of applied.aliases.set) view.put(records.aliasKey(alias), utf8(did));
   for (const { scope, key, policy } of applied.policies) {

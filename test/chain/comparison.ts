@@ -7,7 +7,7 @@ import type { TypeRegistry } from "@polkadot/types";
 import type { DispatchError, EventRecord } from "@polkadot/types/interfaces";
 import type { Vec } from "@polkadot/types-codec";
 import { decodeUtf8, encodeHex0x } from "../../src/core/codec/bytes.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
 import { storageKeys } from "../../src/plugins/chain/keys.ts";
 import type { Surface } from "../../src/plugins/chain/surface.ts";

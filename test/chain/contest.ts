@@ -5,10 +5,10 @@
  */
 import { Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { aliasesNamed, applyCall } from "../../src/core/ledger/apply.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import type { Applied } from "../../src/core/ledger/change.ts";
-import { isRefusal } from "../../src/core/ledger/refusal.ts";
+import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { Applied } from "../../src/core/ledger/effects.ts";
+import { isRefusal } from "../../src/core/ledger/refusals.ts";
+import { applyCall } from "../../src/core/ledger/rules.ts";
 import { isOwned } from "../../src/plugins/chain/entry.ts";
 import { generalExtrinsic, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
 import { readAccountState, storageKeys } from "../../src/plugins/chain/keys.ts";

@@ -3,12 +3,13 @@
  * comparison would notice if they did not: one rule is changed on either side, and it must be named. On the
  * runtime's side that is a build of the same sources which breaks a rule on command (runtime/README.md).
  */
+
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { applyCall } from "../../src/core/ledger/apply.ts";
-import { operations } from "../../src/core/ledger/authorization.ts";
+import { actions } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
-import { isRefusal } from "../../src/core/ledger/refusal.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import { isRefusal } from "../../src/core/ledger/refusals.ts";
+import { applyCall } from "../../src/core/ledger/rules.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
 import { type Apply, type Contest, openContest, type Script } from "./contest.ts";
@@ -34,7 +35,7 @@ const registers =
 const intends =
   (intent: Intent): Script =>
   ({ person, account, nowMs }) => {
-    const nonce = account.counters[operations[intent.action].counter];
+    const nonce = account.counters[actions[intent.action].counter];
     const terms = { nonce, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" };
     return authorizedCall(intent, terms, person.root);
   };
@@ -213,11 +214,11 @@ function fullLists({ did }: Identity, aliases: readonly string[]): Intent[] {
     ...range(5, (n) => ({ did, action: "AddAuthentication", id: `${did}#m${n}` })),
     ...range(6, (n) => ({ did, action: "AddKeyAgreement", keyAgreement: method("x", n) })),
     ...range(5, (n) => ({ did, action: "AddService", service: service(n) })),
-    { did, action: "tombstone_device", control: { kind: "tombstone_device", deviceId: "d1" } },
-    { did, action: "add_device", control: { kind: "add_device", deviceId: "d1" } },
-    { did, action: "add_device", control: { kind: "add_device", deviceId: "d".repeat(64) } },
+    { did, action: "tombstone_device", deviceId: "d1" },
+    { did, action: "add_device", deviceId: "d1" },
+    { did, action: "add_device", deviceId: "d".repeat(64) },
     { did, action: "UpdateService", service: { ...service(1), authorization: keys } },
     { did, action: "RemoveVerificationMethod", id: `${did}#m0` },
-    { did, action: "delete_did", control: { kind: "delete_did" } },
+    { did, action: "delete_did" },
   ];
 }

@@ -4,12 +4,12 @@
  */
 
 import type { Account } from "../../src/core/ledger/account.ts";
-import { operations } from "../../src/core/ledger/authorization.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { actions } from "../../src/core/ledger/actions.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { DidDocument } from "../../src/core/ledger/document.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import type { DeliveryPolicy } from "../../src/core/ledger/policy.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
-import type { DeliveryPolicy } from "../../src/core/message/policy.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 
 export type Chance = {
@@ -185,7 +185,7 @@ function owned(chance: Chance, { person: { did }, aliases }: Turn): LedgerCall {
 function authorized(chance: Chance, turn: Turn): LedgerCall {
   const { person, account, nowMs } = turn;
   const intent = randomIntent(chance, turn);
-  const counter = account.counters[operations[intent.action].counter];
+  const counter = account.counters[actions[intent.action].counter];
   const signer = chance.one("root", "root", "root", "root", "m0", "m1", "m4");
   const terms = {
     nonce: chance.sometimes(12) ? counter + BigInt(chance.one(1, 2)) : counter,
@@ -197,7 +197,7 @@ function authorized(chance: Chance, turn: Turn): LedgerCall {
   if (!("signedPayload" in call)) return call;
   if (chance.sometimes(25)) return { ...call, signerKeyId: `${person.did}#m9` };
   if (chance.sometimes(30)) return { ...call, signedPayload: Uint8Array.from([...call.signedPayload, 0]) };
-  if (chance.sometimes(25) && "methodId" in call) return { ...call, methodId: `${call.methodId}x` };
+  if (chance.sometimes(25) && call.name === "remove_authentication") return { ...call, id: `${call.id}x` };
   return forged(chance, call);
 }
 
@@ -240,8 +240,8 @@ function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
     () => control({ kind: "tombstone_device", deviceId: device() }),
     () => control({ kind: "update_device", oldDeviceId: device(), newDeviceId: device() }),
     () => control({ kind: "remove_device", deviceId: device() }),
-    () => control({ kind: "set_delivery_policy_links", links }),
-    () => control({ kind: "clear_delivery_policy_links" }),
+    () => ({ did, action: "set_delivery_policy_links", links }),
+    () => ({ did, action: "clear_delivery_policy_links" }),
   ];
   const rare: (() => Intent)[] = [
     () => ({
@@ -251,9 +251,9 @@ function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
         ? person.root.publicKey
         : chance.one(key(0).publicKey, Uint8Array.fromHex(`01${"00".repeat(31)}`)),
     }),
-    () => control({ kind: "deactivate_did" }),
-    () => control({ kind: "delete_did" }),
-    () => control({ kind: "delete_did" }),
+    () => ({ did, action: "deactivate_did" }),
+    () => ({ did, action: "delete_did" }),
+    () => ({ did, action: "delete_did" }),
   ];
   return chance.one(...(chance.sometimes(12) ? rare : common))();
 }

@@ -2,13 +2,14 @@
  * Laws of the ledger capability. The cases sign real calls for DIDs of their own, so they run over an
  * embedded ledger and over a chain that others use as well; they read no time but the present.
  */
+
 import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
-import { operations } from "../../src/core/ledger/authorization.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
+import { actions } from "../../src/core/ledger/actions.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, documentOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import type { ConformanceCase, Subject } from "./kit.ts";
@@ -59,7 +60,7 @@ async function registered(ledger: Ledger, alias?: string): Promise<Identity> {
 /** The call for an intent with the counter value that the ledger shows, plus `offset`. */
 async function signed(ledger: Ledger, identity: Identity, intent: Intent, offset = 0n): Promise<LedgerCall> {
   const { counters } = await ledger.account(identity.did);
-  const nonce = counters[operations[intent.action].counter] + offset;
+  const nonce = counters[actions[intent.action].counter] + offset;
   const terms = { nonce, validUntilMs: BigInt(Date.now() + 600_000), signerKeyId: "root" };
   return authorizedCall(intent, terms, identity.root);
 }
@@ -245,7 +246,7 @@ const cases: readonly LedgerCase[] = [
         { action: "update_alias", did, oldAlias: one, newAlias: two },
         { action: "UpdateRootPubkey", did, newRootPubkey: identity.root.publicKey },
         { action: "RemoveAuthentication", did, id: `${did}#k1` },
-        { action: "clear_delivery_policy_links", did, control: { kind: "clear_delivery_policy_links" } },
+        { action: "clear_delivery_policy_links", did },
       ];
       for (const intent of series) await finalized(ledger, await submitIntent(ledger, identity, intent));
       const { counters, record } = await ledger.account(did);
@@ -264,7 +265,7 @@ const cases: readonly LedgerCase[] = [
       const identity = await registered(ledger);
       const [{ did }, alias] = [identity, freshAlias()];
       const [deactivation, addition] = await Promise.all([
-        submitIntent(ledger, identity, { action: "deactivate_did", did, control: { kind: "deactivate_did" } }),
+        submitIntent(ledger, identity, { action: "deactivate_did", did }),
         submitIntent(ledger, identity, { action: "add_alias", did, alias }),
       ]);
       await finalized(ledger, deactivation);
@@ -306,7 +307,7 @@ const cases: readonly LedgerCase[] = [
       const { did } = identity;
       const setPolicy: LedgerCall = { name: "set_delivery_policy", did, policy: recipientPolicy };
       await finalized(ledger, await ledger.submit(setPolicy, setPolicy.name));
-      const deletion: Intent = { action: "delete_did", did, control: { kind: "delete_did" } };
+      const deletion: Intent = { action: "delete_did", did };
       const call = await signed(ledger, identity, deletion);
       await finalized(ledger, await ledger.submit(call, "delete_did"));
       const { record, counters } = await ledger.account(did);
@@ -322,7 +323,7 @@ const cases: readonly LedgerCase[] = [
     async run({ ledger }) {
       const identity = await registered(ledger);
       const { did } = identity;
-      const deactivation: Intent = { action: "deactivate_did", did, control: { kind: "deactivate_did" } };
+      const deactivation: Intent = { action: "deactivate_did", did };
       await finalized(ledger, await submitIntent(ledger, identity, deactivation));
       expect(recordOf(await ledger.account(did)).deactivated).toBe(true);
       expect(codeOf(await submitIntent(ledger, identity, deactivation))).toBe("did_deactivated");

@@ -4,7 +4,7 @@
  */
 import { writeSync } from "node:fs";
 import { isFault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";

@@ -5,9 +5,10 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Socket } from "node:net";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { encodeDidRecord } from "../../src/core/ledger/structures.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import { recordCodec } from "../../src/core/ledger/structures.ts";
 import { extrinsicHash } from "../../src/plugins/chain/extrinsic.ts";
 import { Lane } from "../../src/plugins/chain/lane.ts";
 import { Link, type LinkEvents, type LinkOptions } from "../../src/plugins/chain/link.ts";
@@ -330,7 +331,7 @@ describe("a lane", () => {
     const person = identityOf("twice");
     const call = registrationOf(person, { timestamp: "1800000000000" });
     world.apply(call);
-    const record = encodeHex0x(encodeDidRecord(world.record(person.did)));
+    const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
     const extrinsic = new Uint8Array([3, 0, 0]);
     const { link, lane, stateOf } = await laneTo(node, { extrinsic, mark: extrinsicHash(extrinsic), nonce: 0 }, call);
     await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);

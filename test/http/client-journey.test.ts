@@ -31,7 +31,7 @@ import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { retryingDefault } from "../../src/client/relay.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../../src/client/retrieve.ts";
 import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -365,14 +365,14 @@ describe("changes", () => {
     const alias = { extrinsic: "set_alias" as const, did, alias: "only" };
     expect((await changeAsOwner(client, alias, renewed)).record?.aliases).toEqual(["only"]);
     expect(await lookUp(client, "Only")).toBe(did);
-    const deactivate: Intent = { action: "deactivate_did", did, control: { kind: "deactivate_did" } };
+    const deactivate: Intent = { action: "deactivate_did", did };
     expect((await change(client, deactivate, renewed)).record?.deactivated).toBe(true);
     expect(await refusal(activeDocument(client, did))).toBe("did_deactivated");
   }, 30_000);
 
   test("a deleted DID is gone, and its alias is free", async () => {
     const erin = await enrol("erin");
-    const intent: Intent = { action: "delete_did", did: erin.did, control: { kind: "delete_did" } };
+    const intent: Intent = { action: "delete_did", did: erin.did };
     expect((await change(client, intent, { signer: root(erin), waiting })).record).toBeNull();
     expect(await refusal(client.directory.resolve(erin.did))).toBe("did_not_found");
     expect(await refusal(lookUp(client, "erin"))).toBe("alias_not_found");

@@ -5,9 +5,11 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { exampleMembers, exampleStanding, exampleTime, exampleValidUntil } from "../../src/core/schema/examples.ts";
+import { renderDocument } from "../../src/core/ledger/document.ts";
+import { exampleStanding, exampleTime, exampleValidUntil } from "../../src/core/ledger/example.ts";
+import { renderItems } from "../../src/core/ledger/intents.ts";
+import { exampleIntent } from "../../src/core/schema/directory.ts";
 import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
-import { updates } from "../../src/nodes/directory/updates.ts";
 import { exampleOf } from "../../src/nodes/http/openapi.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import {
@@ -16,6 +18,7 @@ import {
   type TestDirectory,
   testDirectory,
   updateBodyOf,
+  updates,
   vectorIdentity,
 } from "../support/directory.ts";
 import { expectDocumented, nameOf } from "../support/directory-stage.ts";
@@ -33,7 +36,11 @@ afterEach(async () => {
 async function open(registered: boolean): Promise<TestDirectory> {
   const opened = await testDirectory({ startMs: exampleMs - 1_000 });
   directory = opened;
-  if (registered) await opened.register(identity, exampleStanding);
+  if (registered)
+    await opened.register(identity, {
+      did_document: renderDocument(exampleStanding.document),
+      alias: exampleStanding.alias,
+    });
   opened.advance(exampleMs - opened.nowMs());
   return opened;
 }
@@ -86,7 +93,7 @@ test("the reads answer as documented once the examples of the policies have been
 });
 
 test.each(updates.map(({ action }) => action))("the signature in the example of %s is that of its key", (action) => {
-  const made = updateBodyOf(identity, action, exampleMembers[action], {
+  const made = updateBodyOf(identity, action, renderItems(exampleIntent(action)), {
     nonce: "0",
     validUntilMs: Number(exampleValidUntil),
   });

@@ -2,6 +2,7 @@
  * The Directory as a whole over HTTP: counters under load and under concurrency, receipts across a
  * restart, lifetimes, a payload with any byte flipped, and the registration proof of the worked vectors.
  */
+
 import { afterEach, describe, expect, test } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -9,10 +10,9 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { directoryLimitsShape } from "../../src/core/schema/directory.ts";
 import { compileShape } from "../../src/core/schema/schema.ts";
-import { updates } from "../../src/nodes/directory/updates.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
 import {
@@ -25,6 +25,7 @@ import {
   type TestDirectory,
   testDirectory,
   updateBodyOf,
+  updates,
   vectorIdentity,
   withSubmit,
 } from "../support/directory.ts";
@@ -331,27 +332,6 @@ describe("a ledger whose pool says nothing, as a chain's", () => {
     expect(replies.map(({ status }) => status)).toEqual(Array(8).fill(202));
     expect(new Set(replies.map(({ body }) => body["tx_id"])).size).toBe(1);
     expect(seen.length).toBe(1);
-  });
-
-  test("is never given what its rules refuse", async () => {
-    const { directory, seen } = await silent();
-    const identity = identityOf("careful");
-    const path = `/dids/${identity.did}/document/services`;
-    const members = { service: serviceOf(identity, "inbox") };
-    const unknown = await directory.ask(
-      "POST",
-      path,
-      updateBodyOf(identity, "AddService", members, termsAt(directory)),
-    );
-    const timestamp = new Date(directory.nowMs()).toISOString();
-    const replacement = replaceBodyOf(identity, { timestamp, document: simpleDocument(identity) });
-    const replaced = await directory.ask("PUT", `/dids/${identity.did}/document/proof`, replacement);
-    const linked = await directory.ask("PUT", `/dids/${identity.did}/delivery-policy-links`, { did: identity.did });
-    const spoiled = { ...registerBodyOf(identity, directory.nowMs()), timestamp: String(directory.nowMs()) };
-    const registered = await directory.ask("POST", "/register-did", spoiled);
-    const codes = [unknown, replaced, linked, registered].map(({ body }) => body["code"]);
-    expect(codes).toEqual(["did_not_found", "did_not_found", "did_not_found", "invalid_signature"]);
-    expect(seen).toEqual([]);
   });
 
   test("is given a registration once, however often it is sent", async () => {

@@ -6,19 +6,19 @@ import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { DidRecord } from "../../src/core/ledger/account.ts";
-import { aliasActions, type ControlAction, documentActions } from "../../src/core/ledger/authorization.ts";
+import { type AliasAction, actionsOf, type DocumentAction } from "../../src/core/ledger/actions.ts";
 import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../src/core/ledger/call-codec.ts";
+import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
-import * as scale from "../../src/core/ledger/structures.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,
   ExpirationBehavior,
   PersonaPolicy,
-} from "../../src/core/message/policy.ts";
-import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
+} from "../../src/core/ledger/policy.ts";
+import type { ControlAction } from "../../src/core/ledger/structures.ts";
+import * as scale from "../../src/core/ledger/structures.ts";
+import { coded, type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
 
 /** Any text whose UTF-8 form is at most `bytesMax` long, often at the edges of the compact length. */
 const text = (bytesMax: number): fc.Arbitrary<string> =>
@@ -81,7 +81,7 @@ const persona: fc.Arbitrary<PersonaPolicy> = fc.record({
 const sealed = { did: text(bounds.didBytes), nonce: u64, validUntilMs: u64, signerKeyId: id };
 const documentPayload = fc.record({
   did: sealed.did,
-  action: fc.constantFrom(...documentActions),
+  action: fc.constantFrom(...actionsOf<DocumentAction>("document")),
   verificationMethod: maybe(method),
   keyAgreement: maybe(method),
   service: maybe(service),
@@ -117,18 +117,28 @@ const named = <N extends LedgerCall["name"]>(...names: N[]) => fc.constantFrom(.
 const call: fc.Arbitrary<LedgerCall> = fc.oneof(
   fc.record({ name: named("register_with_document_proof_signed"), alias: maybe(alias), ...documentProof }),
   fc.record({ name: named("set_document_with_proof"), ...documentProof }),
-  fc.record({ name: named("add_verification_method", "update_verification_method"), did, method, ...proof }),
+  fc.record({
+    name: named("add_verification_method", "update_verification_method"),
+    did,
+    verificationMethod: method,
+    ...proof,
+  }) as fc.Arbitrary<LedgerCall>,
   fc.record({
     name: named("remove_verification_method", "add_authentication", "remove_authentication"),
     did,
-    methodId: id,
+    id,
     ...proof,
   }) as fc.Arbitrary<LedgerCall>,
-  fc.record({ name: named("add_key_agreement", "update_key_agreement"), did, keyAgreement: method, ...proof }),
-  fc.record({ name: named("remove_key_agreement"), did, keyAgreementId: id, ...proof }),
-  fc.record({ name: named("add_service", "update_service"), did, service, ...proof }),
-  fc.record({ name: named("remove_service"), did, serviceId: id, ...proof }),
-  fc.record({ name: named("add_alias", "remove_alias"), did, alias, ...proof }),
+  fc.record({
+    name: named("add_key_agreement", "update_key_agreement"),
+    did,
+    keyAgreement: method,
+    ...proof,
+  }) as fc.Arbitrary<LedgerCall>,
+  fc.record({ name: named("remove_key_agreement"), did, id, ...proof }),
+  fc.record({ name: named("add_service", "update_service"), did, service, ...proof }) as fc.Arbitrary<LedgerCall>,
+  fc.record({ name: named("remove_service"), did, id, ...proof }),
+  fc.record({ name: named("add_alias", "remove_alias"), did, alias, ...proof }) as fc.Arbitrary<LedgerCall>,
   fc.record({ name: named("update_alias"), did, oldAlias: alias, newAlias: alias, ...proof }),
   fc.record({ name: named("update_root_pubkey"), did, newRootPubkey: bytes(32), ...proof }),
   fc
@@ -136,7 +146,7 @@ const call: fc.Arbitrary<LedgerCall> = fc.oneof(
     .map(({ signature, ...payload }) => ({
       name: "apply_control_with_proof" as const,
       did: payload.did,
-      signedPayload: scale.encodeControlPayload(payload),
+      signedPayload: coded(scale.controlPayloadCodec).encode(payload),
       signature,
       signerKeyId: payload.signerKeyId,
     })),
@@ -162,16 +172,14 @@ const cases = [
     name: "verification methods",
     runs: 500,
     values: method,
-    encode: scale.encodeVerificationMethod,
-    decode: scale.decodeVerificationMethod,
+    ...coded(scale.verificationMethodCodec),
     judged: judge.method,
   }),
   row({
     name: "services",
     runs: 1_000,
     values: service,
-    encode: scale.encodeService,
-    decode: scale.decodeService,
+    ...coded(scale.serviceCodec),
     judged: judge.service,
   }),
   row({
@@ -186,16 +194,14 @@ const cases = [
     name: "document payloads",
     runs: 1_500,
     values: documentPayload,
-    encode: scale.encodeDocumentPayload,
-    decode: scale.decodeDocumentPayload,
+    ...coded(scale.documentPayloadCodec),
     judged: judge.documentPayload,
   }),
   row({
     name: "root key payloads",
     runs: 500,
     values: fc.record({ did: sealed.did, newRootPubkey: bytes(32), nonce: u64, validUntilMs: u64, signerKeyId: id }),
-    encode: scale.encodeRootPubkeyPayload,
-    decode: scale.decodeRootPubkeyPayload,
+    ...coded(scale.rootPubkeyPayloadCodec),
     judged: judge.rootPubkeyPayload,
   }),
   row({
@@ -203,7 +209,7 @@ const cases = [
     runs: 1_000,
     values: fc.record({
       did: sealed.did,
-      action: fc.constantFrom(...aliasActions),
+      action: fc.constantFrom(...actionsOf<AliasAction>("alias")),
       alias: maybe(alias),
       oldAlias: maybe(alias),
       newAlias: maybe(alias),
@@ -211,40 +217,35 @@ const cases = [
       validUntilMs: u64,
       signerKeyId: id,
     }),
-    encode: scale.encodeAliasPayload,
-    decode: scale.decodeAliasPayload,
+    ...coded(scale.aliasPayloadCodec),
     judged: judge.aliasPayload,
   }),
   row({
     name: "control payloads",
     runs: 1_000,
     values: fc.record({ did: sealed.did, action: controlAction, nonce: u64, validUntilMs: u64, signerKeyId: id }),
-    encode: scale.encodeControlPayload,
-    decode: scale.decodeControlPayload,
+    ...coded(scale.controlPayloadCodec),
     judged: judge.controlPayload,
   }),
   row({
     name: "delivery policies",
     runs: 1_000,
     values: policy,
-    encode: scale.encodeDeliveryPolicy,
-    decode: scale.decodeDeliveryPolicy,
+    ...coded(scale.deliveryPolicyCodec),
     judged: judge.deliveryPolicy,
   }),
   row({
     name: "persona policies",
     runs: 500,
     values: persona,
-    encode: scale.encodePersonaPolicy,
-    decode: scale.decodePersonaPolicy,
+    ...coded(scale.personaPolicyCodec),
     judged: judge.personaPolicy,
   }),
   row({
     name: "records",
     runs: 500,
     values: record,
-    encode: scale.encodeDidRecord,
-    decode: scale.decodeDidRecord,
+    ...coded(scale.recordCodec),
     judged: judge.record,
   }),
   row({

@@ -2,11 +2,12 @@
  * Alice, whose DID most ledger tests are about: a world in which she is registered, her components, and
  * the calls that she signs.
  */
-import { operations } from "../../src/core/ledger/authorization.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+
+import { actions } from "../../src/core/ledger/actions.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
-import { isRefusal } from "../../src/core/ledger/refusal.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { authorizedCall, identityOf, type KeyPair, keyOf, methodOf, registrationOf } from "./identity.ts";
 import { World } from "./world.ts";
 
@@ -29,7 +30,7 @@ export type Signing = { readonly signer?: KeyPair; readonly signerKeyId?: string
 
 /** The call for an intent with the next counter value, good for a minute, signed by Alice's root key. */
 export function signed(world: World, intent: Intent, signing: Signing = {}): LedgerCall {
-  const { counter } = operations[intent.action];
+  const { counter } = actions[intent.action];
   const nonce = signing.nonce ?? world.account(intent.did).counters[counter];
   const terms = { nonce, validUntilMs: BigInt(world.nowMs + 60_000), signerKeyId: signing.signerKeyId ?? "root" };
   return authorizedCall(intent, terms, signing.signer ?? alice.root);

@@ -5,9 +5,8 @@
 import { expect } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import type { ActionName } from "../../src/core/ledger/authorization.ts";
-import type { Update } from "../../src/nodes/directory/updates.ts";
-import type { Json, Reply, Terms } from "./directory.ts";
+import type { ActionName } from "../../src/core/ledger/actions.ts";
+import type { Json, Reply, Terms, Update } from "./directory.ts";
 import { agreementOf, aliasOf, encoded, methodWith, type Stage, sendUpdate, serviceOf } from "./directory-stage.ts";
 import { type Identity, keyOf } from "./identity.ts";
 

@@ -6,8 +6,7 @@ import { expect } from "bun:test";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { FaultCode } from "../../src/core/fault.ts";
 import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
-import { updates } from "../../src/nodes/directory/updates.ts";
-import { type Json, type Reply, simpleDocument } from "./directory.ts";
+import { type Json, type Reply, simpleDocument, updates } from "./directory.ts";
 import { sampleOf } from "./directory-samples.ts";
 import { newcomer } from "./directory-scenarios-registration.ts";
 import { aliasOf, richDocument, type Scenario, type Stage, smallOrderKey } from "./directory-stage.ts";
@@ -89,7 +88,7 @@ const journeys: readonly Scenario[] = [
   ...ownerUpdates.map(({ extrinsic }) =>
     journey(extrinsic, null, ownerMembers[extrinsic] as (identity: Identity) => Json),
   ),
-  journey("replace_document", "document_nonce", (identity) => ({ document: simpleDocument(identity) })),
+  journey("replace_document", null, (identity) => ({ document: simpleDocument(identity) })),
   {
     name: "names another signer and another end when asked to",
     route: prepare,

@@ -5,7 +5,7 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import type { ActionName } from "../../src/core/ledger/authorization.ts";
+import type { RoutedAction } from "../../src/core/ledger/actions.ts";
 import type { Json } from "./directory.ts";
 import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
 import { troubles } from "./directory-troubles.ts";
@@ -118,7 +118,7 @@ export const readScenarios: readonly Scenario[] = [
     act: async (stage) => {
       const identity = await stage.fresh();
       const alias = `late-${identity.did.slice(8, 20).toLowerCase()}`;
-      const send = (action: ActionName, path: string, members: Json) =>
+      const send = (action: RoutedAction, path: string, members: Json) =>
         sendUpdate(stage, { identity, action, method: "POST", path: `/dids/${identity.did}/${path}`, members });
       const won = await send("deactivate_did", "deactivate", {});
       const lost = await send("add_alias", "aliases", { alias, timestamp: String(stage.nowMs()) });

@@ -4,9 +4,9 @@
  */
 
 import type { FaultCode } from "../../src/core/fault.ts";
-import type { ActionName } from "../../src/core/ledger/authorization.ts";
-import { type Update, updates } from "../../src/nodes/directory/updates.ts";
+import type { ActionName } from "../../src/core/ledger/actions.ts";
 import type { Json, Reply } from "./directory.ts";
+import { type Update, updates } from "./directory.ts";
 import { sampleOf, send } from "./directory-samples.ts";
 import {
   agreementOf,

@@ -4,8 +4,8 @@
  */
 import { expect } from "bun:test";
 import type { FaultCode } from "../../src/core/fault.ts";
-import { type Update, updates } from "../../src/nodes/directory/updates.ts";
 import type { Json } from "./directory.ts";
+import { type Update, updates } from "./directory.ts";
 import { pathOf, type Sending, sampleOf, send } from "./directory-samples.ts";
 import { ruleScenarios } from "./directory-scenarios-rules.ts";
 import type { Scenario } from "./directory-stage.ts";

@@ -8,15 +8,14 @@ import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { ActionName } from "../../src/core/ledger/authorization.ts";
-import { parseDocument } from "../../src/core/ledger/document.ts";
-import { encodeAuthorization } from "../../src/core/ledger/intent.ts";
-import { documentMessage, registrationMessage } from "../../src/core/ledger/proof-message.ts";
+import { type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
+import { documentMessage, encodeAuthorization, registrationMessage } from "../../src/core/ledger/authorization.ts";
+import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
+import { parseDocument } from "../../src/core/schema/document.ts";
 import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory/directory.ts";
 import { directoryDefaults } from "../../src/nodes/directory/parts.ts";
-import { parseIntent } from "../../src/nodes/directory/updates.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
@@ -194,6 +193,14 @@ export function replaceBodyOf(identity: Identity, given: { timestamp: string } &
   };
 }
 
+/** The routes of the signed actions, as the scenarios go over them. */
+export const updates = routedActions.map(({ action, route }) => ({
+  action,
+  ...route,
+  subject: subjectParameter(route.path) ?? undefined,
+}));
+export type Update = (typeof updates)[number];
+
 export type Terms = {
   readonly nonce: string;
   readonly validUntilMs: number;
@@ -202,7 +209,7 @@ export type Terms = {
 };
 
 /** The body of a signed update. Alias bodies carry `timestamp` among the members. */
-export function updateBodyOf(identity: Identity, action: ActionName, members: Json, terms: Terms): Json {
+export function updateBodyOf(identity: Identity, action: RoutedAction, members: Json, terms: Terms): Json {
   const { did } = identity;
   const signerKeyId = terms.signerKeyId ?? "root";
   const intent = parseIntent(action, members, did);

@@ -7,10 +7,10 @@ import { encodeBase58 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { sha256 } from "../../src/core/codec/hash.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import { documentMessage, encodeAuthorization, registrationMessage } from "../../src/core/ledger/authorization.ts";
+import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/ledger/document.ts";
-import { callOfIntent, encodeAuthorization, type Intent, type Terms } from "../../src/core/ledger/intent.ts";
-import { documentMessage, registrationMessage } from "../../src/core/ledger/proof-message.ts";
+import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };

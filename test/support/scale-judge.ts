@@ -3,18 +3,20 @@
  * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/ledger/structures.ts`. It judges ours and is judged by nothing.
  */
 import { TypeRegistry } from "@polkadot/types";
-import { encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import { blake2b128 } from "../../src/core/codec/hash.ts";
+import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
 import type { DidRecord } from "../../src/core/ledger/account.ts";
+import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type {
   AliasPayload,
   ControlAction,
   ControlPayload,
   DocumentPayload,
   RootPubkeyPayload,
-} from "../../src/core/ledger/authorization.ts";
-import type { LedgerCall, SignedPayload } from "../../src/core/ledger/call.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/message/policy.ts";
+} from "../../src/core/ledger/structures.ts";
 
 const registry = new TypeRegistry();
 
@@ -324,19 +326,24 @@ function callLayout(call: LedgerCall): [type: string, pallet: number, index: num
       return ["UpdateAlias", 8, 12, { oldAlias: hex(call.oldAlias), newAlias: hex(call.newAlias), ...proof(call) }];
     case "add_verification_method":
     case "update_verification_method":
-      return ["MethodCall", 8, call.name.startsWith("add") ? 14 : 15, { method: method(call.method), ...proof(call) }];
+      return [
+        "MethodCall",
+        8,
+        call.name.startsWith("add") ? 14 : 15,
+        { method: method(call.verificationMethod), ...proof(call) },
+      ];
     case "remove_verification_method":
-      return ["BytesCall", 8, 16, { subject: hex(call.methodId), ...proof(call) }];
+      return ["BytesCall", 8, 16, { subject: hex(call.id), ...proof(call) }];
     case "add_authentication":
     case "remove_authentication":
-      return ["BytesCall", 8, call.name.startsWith("add") ? 17 : 18, { subject: hex(call.methodId), ...proof(call) }];
+      return ["BytesCall", 8, call.name.startsWith("add") ? 17 : 18, { subject: hex(call.id), ...proof(call) }];
     case "add_key_agreement":
     case "update_key_agreement": {
       const index = call.name.startsWith("add") ? 19 : 20;
       return ["MethodCall", 8, index, { method: method(call.keyAgreement), ...proof(call) }];
     }
     case "remove_key_agreement":
-      return ["BytesCall", 8, 21, { subject: hex(call.keyAgreementId), ...proof(call) }];
+      return ["BytesCall", 8, 21, { subject: hex(call.id), ...proof(call) }];
     case "add_service":
     case "update_service":
       return [
@@ -346,7 +353,7 @@ function callLayout(call: LedgerCall): [type: string, pallet: number, index: num
         { service: service(call.service), ...proof(call) },
       ];
     case "remove_service":
-      return ["BytesCall", 8, 24, { subject: hex(call.serviceId), ...proof(call) }];
+      return ["BytesCall", 8, 24, { subject: hex(call.id), ...proof(call) }];
     case "update_root_pubkey":
       return ["BytesCall", 8, 25, { subject: hex(call.newRootPubkey), ...proof(call) }];
     case "apply_control_with_proof":
@@ -370,3 +377,47 @@ const documentProof = (call: {
   signature: hex(call.signature),
   docBlob: hex(call.docBlob),
 });
+
+// ------------------------------------------------------------------------------------------ storage keys
+
+/** twox128 of the pallets' and the maps' names, as docs/ledger.md 1.9 lists them. */
+const storagePrefixes = {
+  DidRegistry: {
+    pallet: "72b29c5d16546b7d2c5310d5fbada68b",
+    maps: {
+      Dids: "13f72fd4db0687b2a6a53903e54be0cf",
+      AliasIndex: "cb8dc7da6f784cfd3a1f34c76b4b1ff0",
+      DocumentNonces: "56b98e04127c7311ccbc659f497627b8",
+      ControlNonces: "98685a9dcdde2a85e7ab3480f59b5570",
+    },
+  },
+  DeliveryPolicy: {
+    pallet: "6519a53f0c3c422cdb2a81f164e116a4",
+    maps: {
+      RecipientPolicies: "7dc42b50459a4ff30fa442e5cabd8c8c",
+      TagPolicies: "01e2057ca6c23a0d36d2555ad80cb999",
+      PersonaPolicies: "cf254e06e0ec82aa1d255d031418cb9b",
+    },
+  },
+} as const;
+
+type StoragePallet = keyof typeof storagePrefixes;
+
+/** The `Blake2_128Concat` key of one entry: prefixes, hash of the encoded key, the encoded key. */
+export function storageMapKey<P extends StoragePallet>(
+  pallet: P,
+  map: keyof (typeof storagePrefixes)[P]["maps"] & string,
+  keyText: string,
+): Uint8Array {
+  const maps: Readonly<Record<string, string>> = storagePrefixes[pallet].maps;
+  const key = registry.createType("Bytes", hex(utf8(keyText))).toU8a();
+  return concatBytes(Uint8Array.fromHex(`${storagePrefixes[pallet].pallet}${maps[map]}`), blake2b128(key), key);
+}
+
+/** A codec of ours as the pair of functions that the tests of every structure go over. */
+export function coded<T>(codec: Codec<T>) {
+  return {
+    encode: (value: T): Uint8Array => encodeWith(codec, value),
+    decode: (bytes: Uint8Array): T | null => decodeWith(codec, bytes),
+  };
+}

@@ -5,12 +5,12 @@
 
 import type { Did } from "../../src/core/codec/did.ts";
 import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
-import { applyCall } from "../../src/core/ledger/apply.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import type { Applied } from "../../src/core/ledger/change.ts";
-import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/ledger/refusal.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { Applied } from "../../src/core/ledger/effects.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
+import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
+import { applyCall } from "../../src/core/ledger/rules.ts";
 
 export const operatorAccount = new Uint8Array(32).fill(0xaa);
 

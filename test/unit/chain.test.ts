@@ -6,10 +6,8 @@ import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import { encodeLedgerCall } from "../../src/core/ledger/call-codec.ts";
-import { faultOfRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusal.ts";
-import { storageMapKey } from "../../src/core/ledger/structures.ts";
+import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import { faultOfRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusals.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import {
   callMark,
@@ -27,6 +25,7 @@ import { singly } from "../../src/plugins/chain/singly.ts";
 import { readSurface, type Surface } from "../../src/plugins/chain/surface.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
+import { storageMapKey } from "../support/scale-judge.ts";
 
 const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const kept = (await Bun.file(metadataFile).text()).trim();
@@ -51,7 +50,7 @@ const registration = registrationOf(alice, { timestamp: "1800000000000" });
 const removal: LedgerCall = {
   name: "remove_service",
   did: alice.did,
-  serviceId: `${alice.did}#s`,
+  id: `${alice.did}#s`,
   signedPayload: new Uint8Array(3),
   signature: new Uint8Array(64),
   signerKeyId: "root",

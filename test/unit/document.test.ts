@@ -3,23 +3,20 @@ import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import {
-  authorizedMethodKey,
   checkDocument,
   type DidDocument,
   emptyDocument,
   hasOwnIds,
-  isAuthorizedSigner,
-  methodKey,
-  parseDocument,
-  parseKeyAgreement,
-  parseService,
-  parseVerificationMethod,
+  keyFor,
+  normalizeDocument,
+  normalizeMethod,
+  normalizeService,
   renderDocument,
   type Service,
-  serviceOf,
   type VerificationMethod,
 } from "../../src/core/ledger/document.ts";
-import { faultOfRefusal, isRefusal } from "../../src/core/ledger/refusal.ts";
+import { faultOfRefusal, isRefusal } from "../../src/core/ledger/refusals.ts";
+import { parseDocument } from "../../src/core/schema/document.ts";
 import { bob, cache, did, k1, k2, x1 } from "../support/alice.ts";
 import { keyOf, methodOf } from "../support/identity.ts";
 
@@ -58,8 +55,8 @@ describe("JSON in", () => {
 
   test("absent lists are empty, @context is left out, a lone endpoint becomes a list", () => {
     expect(parseDocument({ "@context": ["x"], id: did }, did)).toEqual(emptyDocument(did));
-    const service = { "@context": 1, id: "#s", type: "T", serviceEndpoint: "https://a.example" };
-    expect(parseService(service, did)).toEqual({
+    const service = { id: "#s", type: "T", serviceEndpoint: "https://a.example" };
+    expect(normalizeService(service, did, "")).toEqual({
       id: `${did}#s`,
       type: "T",
       serviceEndpoint: ["https://a.example"],
@@ -70,7 +67,7 @@ describe("JSON in", () => {
 
   test("an empty authorization stays: it authorizes nobody", () => {
     const service = { id: "#s", type: "T", serviceEndpoint: ["u"], authorization: [] };
-    expect(parseService(service, did)).toMatchObject({ authorization: [] });
+    expect(normalizeService(service, did, "")).toMatchObject({ authorization: [] });
   });
 
   const wrong: readonly (readonly [pointer: string, json: unknown])[] = [
@@ -120,18 +117,19 @@ describe("JSON in", () => {
     );
     test(`shape ${i} is refused at ${pointer === "" ? "the document" : pointer}`, () => {
       expect(pointerOf(parseDocument(clean, did))).toBe(`invalid_request ${pointer}`);
-      expect(pointerOf(parseDocument(clean, did, "/did_document"))).toBe(`invalid_request /did_document${pointer}`);
     });
   }
 
-  test("components alone are held to the same shape", () => {
-    expect(parseVerificationMethod({ ...k1, id: "#k1" }, did)).toEqual(k1);
-    expect(parseKeyAgreement(x1, did)).toEqual(x1);
-    expect(pointerOf(parseVerificationMethod({}, did, "/verification_method"))).toBe(
+  test("components alone have the same normal form, and pointers begin where the component stands", () => {
+    expect(normalizeMethod({ ...k1, id: "#k1" }, did, "")).toEqual(k1);
+    expect(normalizeMethod(x1, did, "")).toEqual(x1);
+    expect(pointerOf(normalizeMethod({ ...k1, id: "k1" }, did, "/verification_method"))).toBe(
       "invalid_request /verification_method/id",
     );
-    expect(pointerOf(parseKeyAgreement([], did, "/key_agreement"))).toBe("invalid_request /key_agreement");
-    expect(pointerOf(parseService({ id: "#s" }, did, "/service"))).toBe("invalid_request /service/type");
+    const service = { id: "#s", type: "T", serviceEndpoint: [], authorization: ["root"] };
+    expect(pointerOf(normalizeService(service, did, "/service"))).toBe("invalid_request /service/authorization/0");
+    const document = { id: did, authentication: ["#k1", "k2"] };
+    expect(pointerOf(normalizeDocument(document, did, "/document"))).toBe("invalid_request /document/authentication/1");
   });
 });
 
@@ -278,22 +276,31 @@ describe("rules of a whole document", () => {
   });
 });
 
-describe("readers", () => {
-  test("a method's key counts only when the DID controls it, and signs only when it is listed", () => {
-    expect(methodKey(whole, k2.id)).toEqual(keyOf("alice k2").publicKey);
-    expect(authorizedMethodKey(whole, k2.id)).toBeNull();
-    expect(authorizedMethodKey(whole, k1.id)).toEqual(keyOf("alice k1").publicKey);
-    expect(isAuthorizedSigner(whole, k1.id)).toBe(true);
-    expect(isAuthorizedSigner(whole, `${did}#k9`)).toBe(false);
+describe("who may sign", () => {
+  const record = { document: whole, rootPubkey: keyOf("alice root").publicKey };
+
+  test("a method's key counts only when the DID controls it, and signs for the DID only when it is listed", () => {
+    expect(keyFor(record, k2.id, "service")).toEqual(keyOf("alice k2").publicKey);
+    for (const purpose of ["change", "send"] as const) {
+      expect(keyFor(record, k2.id, purpose)).toBeNull();
+      expect(keyFor(record, k1.id, purpose)).toEqual(keyOf("alice k1").publicKey);
+      expect(keyFor(record, `${did}#k9`, purpose)).toBeNull();
+    }
     const foreign = { ...whole, verificationMethod: [{ ...k1, controller: bob.did }] };
-    expect(methodKey(foreign, k1.id)).toBeNull();
+    for (const purpose of ["change", "send", "service"] as const) {
+      expect(keyFor({ document: foreign }, k1.id, purpose)).toBeNull();
+    }
   });
 
-  test("services are found by their absolute id", () => {
-    expect(serviceOf(whole, cache.id)).toBe(cache);
-    expect(serviceOf(whole, "#cache")).toBeNull();
+  test("root changes the identity and does nothing else", () => {
+    expect(keyFor(record, "root", "change")).toEqual(record.rootPubkey);
+    expect(keyFor({ ...record, document: null }, "root", "change")).toEqual(record.rootPubkey);
+    expect(keyFor({ ...record, rootPubkey: null }, "root", "change")).toBeNull();
+    expect([keyFor(record, "root", "send"), keyFor(record, "root", "service")]).toEqual([null, null]);
   });
+});
 
+describe("ids", () => {
   test("own ids are absolute ids of the DID, in every place", () => {
     expect(hasOwnIds(whole, did)).toBe(true);
     const strangers: Partial<DidDocument>[] = [

@@ -1,8 +1,8 @@
 /** The embedded ledger over a table in memory: what is taken, what becomes of it, what survives. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import {
   addAlias,
@@ -138,7 +138,7 @@ describe("a call", () => {
     const ledger = await made.open();
     await register(ledger, alice);
     const { did } = alice;
-    const deactivation = signed(alice, { action: "deactivate_did", did, control: { kind: "deactivate_did" } }, 0n);
+    const deactivation = signed(alice, { action: "deactivate_did", did }, 0n);
     const [first, second] = await Promise.all([
       ledger.submit(deactivation, "deactivate_did"),
       ledger.submit(addAlias(alice, "team"), "add_alias"),

@@ -4,10 +4,10 @@
  */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
-import type { LedgerError } from "../../src/core/ledger/refusal.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import type { LedgerError } from "../../src/core/ledger/refusals.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";
 import { authorizedCall, documentOf, identityOf, registrationOf, setDocumentOf } from "../support/identity.ts";
@@ -105,8 +105,8 @@ const kinds: Kind[] = [
       "DeviceNotFound",
     ],
     {
-      intent: { action: "remove_device", did, control: { kind: "remove_device", deviceId: "phone" } },
-      other: { action: "delete_did", did, control: { kind: "delete_did" } },
+      intent: { action: "remove_device", did, deviceId: "phone" },
+      other: { action: "delete_did", did },
       breakRule: () => {},
     },
   ),

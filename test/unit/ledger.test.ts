@@ -1,14 +1,16 @@
 /** Aliases, control actions, policies and counters: what each call refuses and what it changes. */
+
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import type { CounterName } from "../../src/core/ledger/account.ts";
-import { aliasesNamed, applyCall, counterOf } from "../../src/core/ledger/apply.ts";
-import { counters } from "../../src/core/ledger/authorization.ts";
+import { counters } from "../../src/core/ledger/actions.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
-import type { LedgerCall } from "../../src/core/ledger/call.ts";
-import type { Intent } from "../../src/core/ledger/intent.ts";
-import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusal.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/message/policy.ts";
+import { aliasesNamed, counterOf, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
+import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../src/core/ledger/refusals.ts";
+import { applyCall } from "../../src/core/ledger/rules.ts";
+import type { ControlAction } from "../../src/core/ledger/structures.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../support/alice.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
@@ -134,8 +136,8 @@ describe("aliases", () => {
 });
 
 describe("control actions", () => {
-  const act = (world: World, control: Extract<Intent, { readonly control: unknown }>["control"]) =>
-    world.apply(signed(world, { action: control.kind, did, control }));
+  const act = (world: World, { kind, ...items }: ControlAction) =>
+    world.apply(signed(world, { action: kind, did, ...items } as Intent));
 
   test("deactivation refuses everything that follows", () => {
     const world = aliceWorld();
@@ -143,8 +145,8 @@ describe("control actions", () => {
       signed(world, { action: "AddService", did, service: cache }),
       signed(world, { action: "add_alias", did, alias: "x" }),
       signed(world, { action: "UpdateRootPubkey", did, newRootPubkey: bob.root.publicKey }),
-      signed(world, { action: "delete_did", did, control: { kind: "delete_did" } }, { nonce: 1n }),
-      signed(world, { action: "deactivate_did", did, control: { kind: "deactivate_did" } }, { nonce: 1n }),
+      signed(world, { action: "delete_did", did }, { nonce: 1n }),
+      signed(world, { action: "deactivate_did", did }, { nonce: 1n }),
       { name: "set_alias", did, alias: "x" },
       { name: "set_delivery_policy_links", did, recipientPolicy: null, tagPolicies: [], personaPolicies: [] },
     ];
@@ -155,20 +157,21 @@ describe("control actions", () => {
     expect(world.apply(registrationOf(alice, { timestamp: String(world.nowMs) }))).toBe("DidAlreadyExists");
   });
 
-  test("deletion frees DID, aliases and policies, and keeps the counters", () => {
+  test("deletion frees DID, aliases and policies, keeps the counters, and ends a life", () => {
     const world = aliceWorld();
     world.apply(signed(world, { action: "add_alias", did, alias: "mine" }));
     world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy });
     world.apply({ name: "set_persona_policy", did, policy: personaPolicy });
     const before = world.account(did);
-    const old = signed(world, { action: "delete_did", did, control: { kind: "delete_did" } });
+    const old = signed(world, { action: "delete_did", did });
     expect(world.apply(old)).toEqual(["DidDeleted"]);
-    expect(world.account(did)).toEqual({ ...before, record: null, counters: { ...before.counters, control: 1n } });
+    const counters = { ...before.counters, control: 1n };
+    expect(world.account(did)).toEqual({ ...before, record: null, counters, life: 1 });
     expect(world.aliases.size + world.policies.size).toBe(0);
     expect(world.apply(old)).toBe("DidNotFound");
     world.nowMs += 1_000;
     expect(world.apply(registrationOf(alice, { timestamp: String(world.nowMs) }))).toBeArray();
-    expect(world.record(did).version).toBe(1n);
+    expect([world.record(did).version, world.account(did).life]).toEqual([1n, 1]);
     expect(world.account(did).counters).toEqual({ alias: 1n, document: 0n, rootPubkey: 0n, control: 1n });
     expect(world.apply(old)).toBe("InvalidControlNonce");
   });
@@ -231,7 +234,7 @@ describe("control actions", () => {
 
   test("a payload for another DID is refused", () => {
     const world = aliceWorld();
-    const call = signed(world, { action: "deactivate_did", did: bob.did, control: { kind: "deactivate_did" } });
+    const call = signed(world, { action: "deactivate_did", did: bob.did });
     expect(world.apply({ ...call, did })).toBe("InvalidControlPayload");
     expect(world.apply({ ...call, signedPayload: new Uint8Array(3) } as LedgerCall)).toBe("InvalidControlPayload");
   });
@@ -355,7 +358,6 @@ describe("a thousand mutations", () => {
             signed(world, {
               action: "clear_delivery_policy_links",
               did,
-              control: { kind: "clear_delivery_policy_links" },
             }),
           ),
         ).toBeArray();
@@ -378,9 +380,10 @@ describe("about a call", () => {
       domain: "alias",
       nonce: 8n,
     });
-    expect(
-      counterOf(signed(world, { action: "delete_did", did, control: { kind: "delete_did" } }, { nonce: 9n })),
-    ).toEqual({ domain: "control", nonce: 9n });
+    expect(counterOf(signed(world, { action: "delete_did", did }, { nonce: 9n }))).toEqual({
+      domain: "control",
+      nonce: 9n,
+    });
     expect(counterOf(registrationOf(alice, { timestamp: "v2:0:1" }))).toBeNull();
     const setDocument = {
       name: "set_document_with_proof",

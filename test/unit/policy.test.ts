@@ -4,11 +4,11 @@ import { decodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { isFault } from "../../src/core/fault.ts";
+import type { DeliveryPolicy } from "../../src/core/ledger/policy.ts";
 import { decodeEnvelope } from "../../src/core/message/envelope.ts";
 import {
   checkPayloadSize,
   checkRelay,
-  type DeliveryPolicy,
   decidePolicy,
   type EffectivePolicy,
   type PolicyFacts,

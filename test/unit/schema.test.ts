@@ -7,9 +7,10 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import fc from "fast-check";
 import { type Fault, isFault } from "../../src/core/fault.ts";
+import { renderDocument, renderService } from "../../src/core/ledger/document.ts";
+import { exampleDid, exampleDocument, exampleService } from "../../src/core/ledger/example.ts";
 import * as directory from "../../src/core/schema/directory.ts";
 import * as documents from "../../src/core/schema/document.ts";
-import * as examples from "../../src/core/schema/examples.ts";
 import * as messages from "../../src/core/schema/messages.ts";
 import * as shared from "../../src/core/schema/schema.ts";
 
@@ -25,9 +26,8 @@ function pointersOf(value: unknown): string[] {
   return (refusal(value).extra.errors ?? []).map((error) => error.pointer).sort();
 }
 
-const parseUpdate = compileShape(directory.updateBody("UpdateVerificationMethod", "verification_method", false));
-const updateExample = (): Record<string, unknown> =>
-  example(directory.updateBody("UpdateVerificationMethod", "verification_method", false));
+const parseUpdate = compileShape(directory.updateBody("UpdateVerificationMethod"));
+const updateExample = (): Record<string, unknown> => example(directory.updateBody("UpdateVerificationMethod"));
 
 describe("the checker", () => {
   test("answers the value itself when it has the shape", () => {
@@ -37,7 +37,7 @@ describe("the checker", () => {
   });
 
   test("lists all input errors at once, a missing member at its own place", () => {
-    const method = { id: 1, type: "Multikey", controller: shared.exampleDid, extra: true };
+    const method = { id: 1, type: "Multikey", controller: exampleDid, extra: true };
     const body: Record<string, unknown> = {
       ...updateExample(),
       verification_method: method,
@@ -59,14 +59,14 @@ describe("the checker", () => {
 
   test("tells a value of a union what is wrong inside the variant it is meant as", () => {
     const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
-    const service = (serviceEndpoint: unknown) => ({ ...examples.exampleService, serviceEndpoint });
+    const service = (serviceEndpoint: unknown) => ({ ...renderService(exampleService), serviceEndpoint });
     expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([
       { pointer: "/serviceEndpoint/1", message: "must be a string" },
     ]);
     expect(errorsOf(documents.serviceShape, service(1))).toEqual([
       { pointer: "/serviceEndpoint", message: "must be a string or an array" },
     ]);
-    const links = { did: shared.exampleDid, recipient_policy: "" };
+    const links = { did: exampleDid, recipient_policy: "" };
     expect(errorsOf(directory.linksBody, links)).toEqual([
       { pointer: "/recipient_policy", message: "must have at least 1 characters" },
     ]);
@@ -105,7 +105,7 @@ describe("the checker", () => {
     const parse = compileShape(schema);
     const mutated = fc
       .tuple(fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"), fc.jsonValue())
-      .map(([name, value]) => ({ ...examples.exampleDocument, [name]: value }));
+      .map(([name, value]) => ({ ...renderDocument(exampleDocument), [name]: value }));
     fc.assert(
       fc.property(fc.oneof(fc.jsonValue(), mutated), (value) => {
         const result = parse(value);

@@ -11,7 +11,7 @@ import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import { blake2b256 } from "../../src/core/codec/hash.ts";
 import type { DidDocument } from "../../src/core/ledger/document.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
-import { type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
+import { coded, type Judged, judge, judgeEncode, judgeReencode, storageMapKey } from "../support/scale-judge.ts";
 
 type Vector = {
   readonly name: string;
@@ -48,14 +48,12 @@ type Kind = {
 
 const structures: Readonly<Record<string, Kind>> = {
   verification_method: {
-    encode: scale.encodeVerificationMethod,
-    decode: scale.decodeVerificationMethod,
+    ...coded(scale.verificationMethodCodec),
     judged: judge.method,
     judgedType: "Method",
   },
   service: {
-    encode: scale.encodeService,
-    decode: scale.decodeService,
+    ...coded(scale.serviceCodec),
     judged: judge.service,
     judgedType: "Service",
   },
@@ -66,32 +64,27 @@ const structures: Readonly<Record<string, Kind>> = {
     judgedType: "Document",
   },
   document_payload: {
-    encode: scale.encodeDocumentPayload,
-    decode: scale.decodeDocumentPayload,
+    ...coded(scale.documentPayloadCodec),
     judged: judge.documentPayload,
     judgedType: "DocumentPayload",
   },
   root_pubkey_payload: {
-    encode: scale.encodeRootPubkeyPayload,
-    decode: scale.decodeRootPubkeyPayload,
+    ...coded(scale.rootPubkeyPayloadCodec),
     judged: judge.rootPubkeyPayload,
     judgedType: "RootPubkeyPayload",
   },
   alias_payload: {
-    encode: scale.encodeAliasPayload,
-    decode: scale.decodeAliasPayload,
+    ...coded(scale.aliasPayloadCodec),
     judged: judge.aliasPayload,
     judgedType: "AliasPayload",
   },
   control_payload: {
-    encode: scale.encodeControlPayload,
-    decode: scale.decodeControlPayload,
+    ...coded(scale.controlPayloadCodec),
     judged: judge.controlPayload,
     judgedType: "ControlPayload",
   },
   delivery_policy: {
-    encode: scale.encodeDeliveryPolicy,
-    decode: scale.decodeDeliveryPolicy,
+    ...coded(scale.deliveryPolicyCodec),
     judged: judge.deliveryPolicy,
     judgedType: "DeliveryPolicy",
   },
@@ -106,7 +99,7 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
       blake2b256(scale.encodeDidDocument(v.document)),
       utf8(`|${v.timestamp}`),
     ),
-  storage_key: (v: { pallet: "DidRegistry"; map: "Dids"; key: string }) => scale.storageMapKey(v.pallet, v.map, v.key),
+  storage_key: (v: { pallet: "DidRegistry"; map: "Dids"; key: string }) => storageMapKey(v.pallet, v.map, v.key),
 };
 
 const valid = load("valid");

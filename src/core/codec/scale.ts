@@ -333,6 +333,26 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
   };
 }
 
+/**
+ * The last field of a structure that was added later: not written while it has its first value, and read as that
+ * where the bytes end before it. So what was written before the field was there is still read.
+ */
+export function trailing<T>(inner: Codec<T>, first: T): Codec<T> {
+  return {
+    size: (value) => (value === first ? 0 : inner.size(value)),
+    write: (writer, value) => {
+      if (value !== first) inner.write(writer, value);
+    },
+    read: (reader) => {
+      if (reader.failed || reader.at === reader.bytes.length) return first;
+      const value = inner.read(reader);
+      // One value has one encoding.
+      if (value === first) reader.refuse();
+      return value;
+    },
+  };
+}
+
 /** A list that is none when empty. An empty list written as some is read as the same empty list. */
 export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]> {
   const outer = option(inner);

@@ -3,8 +3,8 @@
  * Source: chain-facts 1.3 and 1.9, decisions section 10 ("Document time").
  */
 
-import type { DeliveryPolicyLinks } from "../message/policy.ts";
 import type { DidDocument } from "./document.ts";
+import type { DeliveryPolicyLinks } from "./policy.ts";
 
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */
 export type AccountId = Uint8Array;
@@ -37,6 +37,8 @@ export type Account = {
   readonly documentTimeMs: bigint;
   /** The expiry of the last version 2 registration proof: the next one must expire later, so that none works twice. */
   readonly registrationExpiryMs: bigint;
+  /** How often the DID was deleted; 0 as well where a ledger can't say. What was admitted for one life is not for the next. */
+  readonly life: number;
 };
 
 export const emptyAccount: Account = {
@@ -44,4 +46,5 @@ export const emptyAccount: Account = {
   counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },
   documentTimeMs: 0n,
   registrationExpiryMs: 0n,
+  life: 0,
 };

@@ -1,204 +1,171 @@
 /**
- * What a DID key signs to authorize a change. `operations` is the one place that says what an action is:
- * its runtime call, its counter, its discriminant and which items its payload carries. `intent.ts` makes
- * payloads and calls of it; what registrations and full documents sign is in `proof-message.ts`.
- * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5 and 1.8, decisions section 4.
+ * The bytes that keys sign to change an identity: the payload of an action (a SCALE structure per counter), and what
+ * registers a DID or replaces its whole document, in version 1 (a time) and version 2 (`v2:<nonce>:<expiry ms>`, which
+ * binds the document and works once). Payloads are rebuilt from the request and compared as bytes, by the Directory and
+ * by the ledger alike: a payload that says anything else than the request is no authorization of it.
+ * Source: interface "Signed DID-document updates", decisions sections 4 ("Registration proof", "Full document") and 10,
+ * docs/ledger.md 1.4, 1.5 and 1.8.
  */
-
-import type { DeliveryPolicyLinks } from "../message/policy.ts";
+import { concatBytes, utf8 } from "../codec/bytes.ts";
+import { aliasBytesMax, normalizeAlias } from "../codec/did.ts";
+import { blake2b256 } from "../codec/hash.ts";
+import { decodeWith, encodeWith } from "../codec/scale.ts";
+import { hourMs, parseTimestamp } from "../codec/time.ts";
+import { parseU64 } from "../codec/u64.ts";
 import type { CounterName } from "./account.ts";
-import type { LedgerCallName } from "./call.ts";
-import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
-import type { LedgerError } from "./refusal.ts";
+import {
+  type ActionName,
+  type AliasAction,
+  actions,
+  type ControlName,
+  type DocumentAction,
+  type Items,
+} from "./actions.ts";
+import { type Intent, itemsOf, type Terms } from "./intents.ts";
+import {
+  aliasPayloadCodec,
+  type ControlAction,
+  controlPayloadCodec,
+  documentPayloadCodec,
+  registrationTailCodec,
+  rootPubkeyPayloadCodec,
+  setDocumentTailCodec,
+} from "./structures.ts";
 
-/** Discriminants of `DocumentAction`: the index in this list is the byte on the wire. */
-export const documentActions = [
-  "AddVerificationMethod",
-  "UpdateVerificationMethod",
-  "RemoveVerificationMethod",
-  "AddAuthentication",
-  "RemoveAuthentication",
-  "AddKeyAgreement",
-  "UpdateKeyAgreement",
-  "RemoveKeyAgreement",
-  "AddService",
-  "UpdateService",
-  "RemoveService",
-] as const;
-export type DocumentAction = (typeof documentActions)[number];
+// ----------------------------------------------------------------------------------------------- payloads
 
-/** Discriminants of `AliasAction`, by index; the names are those of the JSON member `action`. */
-export const aliasActions = ["add_alias", "update_alias", "remove_alias"] as const;
-export type AliasAction = (typeof aliasActions)[number];
+const noItems = {
+  document: { verificationMethod: null, keyAgreement: null, service: null, id: null },
+  alias: { alias: null, oldAlias: null, newAlias: null },
+} as const;
 
-/** The nine positions of the interface, in order. */
-export type DocumentPayload = {
+/** The exact bytes that authorize `intent` on these terms. */
+export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
+  const { did, action } = intent;
+  const { nonce, validUntilMs, signerKeyId } = terms;
+  const items = itemsOf(intent);
+  const end = { nonce, validUntilMs, signerKeyId };
+  switch (actions[action].counter) {
+    case "document":
+      return encodeWith(documentPayloadCodec, {
+        did,
+        action: action as DocumentAction,
+        ...noItems.document,
+        ...items,
+        ...end,
+      });
+    case "alias":
+      return encodeWith(aliasPayloadCodec, { did, action: action as AliasAction, ...noItems.alias, ...items, ...end });
+    case "rootPubkey":
+      return encodeWith(rootPubkeyPayloadCodec, { did, newRootPubkey: items.newRootPubkey as Uint8Array, ...end });
+    case "control":
+      return encodeWith(controlPayloadCodec, { did, action: { kind: action, ...items } as ControlAction, ...end });
+  }
+}
+
+/** What a payload says. A payload may name any action of its structure with any of its items: compare it as bytes. */
+export type Payload = Terms & {
   readonly did: string;
-  readonly action: DocumentAction;
-  readonly verificationMethod: VerificationMethod | null;
-  readonly keyAgreement: KeyAgreement | null;
-  readonly service: Service | null;
-  readonly id: string | null;
-  readonly nonce: bigint;
-  readonly validUntilMs: bigint;
-  readonly signerKeyId: string;
+  readonly action: ActionName;
+  readonly items: { readonly [I in keyof Items]?: Items[I] | null };
 };
 
-/** Rotation signs a structure of its own, because the nine positions would not bind the new key. */
-export type RootPubkeyPayload = {
-  readonly did: string;
-  readonly newRootPubkey: Uint8Array;
-  readonly nonce: bigint;
-  readonly validUntilMs: bigint;
-  readonly signerKeyId: string;
-};
+/** What the bytes say, or `null` when they are no payload of that counter's structure. */
+export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload | null {
+  switch (counter) {
+    case "document": {
+      const payload = decodeWith(documentPayloadCodec, bytes);
+      if (payload === null) return null;
+      const { verificationMethod, keyAgreement, service, id, ...rest } = payload;
+      return { ...rest, items: { verificationMethod, keyAgreement, service, id } };
+    }
+    case "alias": {
+      const payload = decodeWith(aliasPayloadCodec, bytes);
+      if (payload === null) return null;
+      const { alias, oldAlias, newAlias, ...rest } = payload;
+      return { ...rest, items: { alias, oldAlias, newAlias } };
+    }
+    case "rootPubkey": {
+      const payload = decodeWith(rootPubkeyPayloadCodec, bytes);
+      if (payload === null) return null;
+      const { newRootPubkey, ...rest } = payload;
+      return { ...rest, action: "UpdateRootPubkey", items: { newRootPubkey } };
+    }
+    case "control": {
+      const payload = decodeWith(controlPayloadCodec, bytes);
+      if (payload === null) return null;
+      const { kind, ...items } = payload.action;
+      return { ...payload, action: kind as ControlName, items };
+    }
+  }
+}
 
-export type AliasPayload = {
+// -------------------------------------------------------------------------------------------- full documents
+
+/** A version 2 proof expires at most this long after it is used. */
+export const proofLifeMsMax = hourMs;
+
+export type ProofTimestamp =
+  | { readonly version: 1; readonly timestampMs: number }
+  | { readonly version: 2; readonly nonce: bigint; readonly expiryMs: bigint };
+
+/** Reads the `timestamp` of a registration or full-document proof; `null` when it is of neither version. */
+export function parseProofTimestamp(text: string): ProofTimestamp | null {
+  if (text.length > 64) return null;
+  if (!text.startsWith("v2:")) {
+    const timestampMs = parseTimestamp(text);
+    return timestampMs === null ? null : { version: 1, timestampMs };
+  }
+  const parts = text.split(":");
+  if (parts.length !== 3) return null;
+  const [nonce, expiryMs] = [parseU64(parts[1] as string), parseU64(parts[2] as string)];
+  return nonce === null || expiryMs === null ? null : { version: 2, nonce, expiryMs };
+}
+
+/** The `timestamp` of a version 2 proof. */
+export function renderProofTimestamp(nonce: bigint, expiryMs: bigint): string {
+  return `v2:${nonce}:${expiryMs}`;
+}
+
+export type RegistrationProof = {
   readonly did: string;
-  readonly action: AliasAction;
+  /** As sent: version 2 covers its normal form, version 1 does not cover it. */
   readonly alias: string | null;
-  readonly oldAlias: string | null;
-  readonly newAlias: string | null;
-  readonly nonce: bigint;
-  readonly validUntilMs: bigint;
-  readonly signerKeyId: string;
+  readonly timestamp: string;
+  readonly pubkey: Uint8Array;
+  readonly docBlob: Uint8Array;
 };
 
-/** Discriminants of `ControlAction`: 0 to 7 in this order. */
-export type ControlAction =
-  | { readonly kind: "add_device"; readonly deviceId: string }
-  | { readonly kind: "tombstone_device"; readonly deviceId: string }
-  | { readonly kind: "update_device"; readonly oldDeviceId: string; readonly newDeviceId: string }
-  | { readonly kind: "remove_device"; readonly deviceId: string }
-  | { readonly kind: "deactivate_did" }
-  | { readonly kind: "set_delivery_policy_links"; readonly links: DeliveryPolicyLinks }
-  | { readonly kind: "clear_delivery_policy_links" }
-  | { readonly kind: "delete_did" };
+/**
+ * The bytes that a registration signs. `null` when nothing can have been signed: the timestamp is of
+ * neither version, a version 2 nonce is not 0, or its alias has no normal form.
+ */
+export function registrationMessage(proof: RegistrationProof, aliasBytes: number = aliasBytesMax): Uint8Array | null {
+  const { did, timestamp, pubkey, docBlob } = proof;
+  const parsed = parseProofTimestamp(timestamp);
+  if (parsed === null) return null;
+  if (parsed.version === 1) return utf8(`${did}|${timestamp}`);
+  const alias = proof.alias === null ? null : normalizeAlias(proof.alias, aliasBytes);
+  if (parsed.nonce !== 0n || (alias === null && proof.alias !== null)) return null;
+  const { nonce, expiryMs } = parsed;
+  const tail = { did, alias, rootPubkey: pubkey, documentHash: blake2b256(docBlob), nonce, expiryMs };
+  return concatBytes(utf8("svc:register:v2|"), encodeWith(registrationTailCodec, tail));
+}
 
-export type ControlPayload = {
-  readonly did: string;
-  readonly action: ControlAction;
-  readonly nonce: bigint;
-  readonly validUntilMs: bigint;
-  readonly signerKeyId: string;
-};
+export type DocumentProof = { readonly did: string; readonly timestamp: string; readonly docBlob: Uint8Array };
 
-// --------------------------------------------------------------------------------------------- operations
-
-/** What an action is about. The items of the table below name members of this. */
-export type Items = {
-  readonly verificationMethod: VerificationMethod;
-  readonly keyAgreement: KeyAgreement;
-  readonly service: Service;
-  /** Absolute id of a method, key agreement or service. */
-  readonly id: string;
-  /** Aliases in normal form. */
-  readonly alias: string;
-  readonly oldAlias: string;
-  readonly newAlias: string;
-  readonly newRootPubkey: Uint8Array;
-  readonly control: ControlAction;
-};
-
-type Operation = {
-  readonly call: LedgerCallName;
-  /** The counter whose value the authorization uses up; it also decides the payload structure. */
-  readonly counter: CounterName;
-  /** `null`: the structure has no action byte. */
-  readonly discriminant: number | null;
-  /** The items that are *some*; every other item of the structure is none. */
-  readonly items: readonly (keyof Items)[];
-};
-
-const document = (discriminant: number, call: LedgerCallName, item: keyof Items): Operation => ({
-  call,
-  counter: "document",
-  discriminant,
-  items: [item],
-});
-
-const alias = (discriminant: number, call: LedgerCallName, ...items: (keyof Items)[]): Operation => ({
-  call,
-  counter: "alias",
-  discriminant,
-  items,
-});
-
-const control = (discriminant: number): Operation => ({
-  call: "apply_control_with_proof",
-  counter: "control",
-  discriminant,
-  items: ["control"],
-});
-
-export type ActionName = DocumentAction | AliasAction | "UpdateRootPubkey" | ControlAction["kind"];
-
-/** Every action that a DID key can authorize, by its name in the JSON member `action`. */
-export const operations: { readonly [A in ActionName]: Operation } = {
-  AddVerificationMethod: document(0, "add_verification_method", "verificationMethod"),
-  UpdateVerificationMethod: document(1, "update_verification_method", "verificationMethod"),
-  RemoveVerificationMethod: document(2, "remove_verification_method", "id"),
-  AddAuthentication: document(3, "add_authentication", "id"),
-  RemoveAuthentication: document(4, "remove_authentication", "id"),
-  AddKeyAgreement: document(5, "add_key_agreement", "keyAgreement"),
-  UpdateKeyAgreement: document(6, "update_key_agreement", "keyAgreement"),
-  RemoveKeyAgreement: document(7, "remove_key_agreement", "id"),
-  AddService: document(8, "add_service", "service"),
-  UpdateService: document(9, "update_service", "service"),
-  RemoveService: document(10, "remove_service", "id"),
-  add_alias: alias(0, "add_alias", "alias"),
-  update_alias: alias(1, "update_alias", "oldAlias", "newAlias"),
-  remove_alias: alias(2, "remove_alias", "alias"),
-  UpdateRootPubkey: {
-    call: "update_root_pubkey",
-    counter: "rootPubkey",
-    discriminant: null,
-    items: ["newRootPubkey"],
-  },
-  add_device: control(0),
-  tombstone_device: control(1),
-  update_device: control(2),
-  remove_device: control(3),
-  deactivate_did: control(4),
-  set_delivery_policy_links: control(5),
-  clear_delivery_policy_links: control(6),
-  delete_did: control(7),
-};
-
-export type NonceDomain = "document_nonce" | "alias_nonce" | "root_pubkey_nonce" | "control_nonce";
-
-type Counter = {
-  /** The member of `GET /dids/{did}/nonces` that shows the counter. */
-  readonly nonceDomain: NonceDomain;
-  readonly payloadError: LedgerError;
-  readonly nonceError: LedgerError;
-  readonly expiredError: LedgerError;
-};
-
-/** The four counters, each with its payload structure, and what the ledger calls their breaches. */
-export const counters: { readonly [C in CounterName]: Counter } = {
-  document: {
-    nonceDomain: "document_nonce",
-    payloadError: "InvalidDocumentPayload",
-    nonceError: "InvalidDocumentNonce",
-    expiredError: "DocumentAuthorizationExpired",
-  },
-  alias: {
-    nonceDomain: "alias_nonce",
-    payloadError: "InvalidAliasPayload",
-    nonceError: "InvalidAliasNonce",
-    expiredError: "AliasAuthorizationExpired",
-  },
-  rootPubkey: {
-    nonceDomain: "root_pubkey_nonce",
-    payloadError: "InvalidRootPubkeyPayload",
-    nonceError: "InvalidRootPubkeyNonce",
-    expiredError: "RootPubkeyAuthorizationExpired",
-  },
-  control: {
-    nonceDomain: "control_nonce",
-    payloadError: "InvalidControlPayload",
-    nonceError: "InvalidControlNonce",
-    expiredError: "ControlAuthorizationExpired",
-  },
-};
+/** The bytes that a full document signs, or `null` when the timestamp is of neither version. */
+export function documentMessage(proof: DocumentProof): Uint8Array | null {
+  const { did, timestamp, docBlob } = proof;
+  const parsed = parseProofTimestamp(timestamp);
+  if (parsed === null) return null;
+  const documentHash = blake2b256(docBlob);
+  if (parsed.version === 1) {
+    return concatBytes(utf8(`svc:set_document:v1|${did}|`), documentHash, utf8(`|${timestamp}`));
+  }
+  const { nonce, expiryMs } = parsed;
+  return concatBytes(
+    utf8("svc:set_document:v2|"),
+    encodeWith(setDocumentTailCodec, { did, documentHash, nonce, expiryMs }),
+  );
+}

@@ -1,16 +1,15 @@
 /**
- * The DID document: its one normal form, its JSON form in and out, and its rules. Ids are absolute
- * inside; lists are always present. Shape is a matter of parsing (400); what the ledger would refuse, full
- * lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
+ * The DID document: its one normal form, its JSON form in and out, its rules, and which of its keys may sign. Ids
+ * are absolute inside; lists are always present. Shape is a matter of the schema (400); what the ledger would refuse,
+ * full lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
  * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, decisions sections 1, 4, 8 and 10.
  */
 
 import { type Did, parseDidUrl } from "../codec/did.ts";
 import { isAdmissibleKey, parseMultibaseKey } from "../codec/ed25519.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
-import { jsonPointer } from "../std/json-pointer.ts";
 import { type LedgerBounds, longerThan } from "./bounds.ts";
-import { type LedgerRefusal, refuse } from "./refusal.ts";
+import { type LedgerRefusal, refuse } from "./refusals.ts";
 
 export type VerificationMethod = {
   readonly id: string;
@@ -54,137 +53,80 @@ export function emptyDocument(did: Did): DidDocument {
 
 // ------------------------------------------------------------------------------------------------ JSON in
 
+/** The JSON forms as sent; the schemas that check them are in `core/schema/document.ts`. */
+export type ServiceForm = {
+  readonly id: string;
+  readonly type: string;
+  readonly serviceEndpoint: string | readonly string[];
+  readonly authorization?: readonly string[];
+  readonly priority?: number;
+};
+export type DocumentForm = {
+  readonly id: string;
+  readonly verificationMethod?: readonly VerificationMethod[];
+  readonly authentication?: readonly string[];
+  readonly keyAgreement?: readonly KeyAgreement[];
+  readonly service?: readonly ServiceForm[];
+};
+
+type Normalize<F, T> = (form: F, did: Did, pointer: string) => T | Fault;
+
 /**
- * A document from JSON. Relative ids are expanded against `did`, `@context` is left out, absent lists are
- * empty. Refuses with `invalid_request`: a wrong type, a member the structure lacks, an id that is not the
- * DID's own, a document of another DID. `pointer` is where the document stands in the body.
+ * The normal form of a document: relative ids are expanded against `did`, `@context` is left out, absent lists are
+ * empty. Refuses with `invalid_request` an id that is not the DID's own, and a document of another DID. `pointer` is
+ * where the document stands in the body.
  */
-export function parseDocument(json: unknown, did: Did, pointer = ""): DidDocument | Fault {
-  const members = parseMembers(json, documentMembers, pointer);
-  if (isFault(members)) return members;
-  const id = parseText(members, "id", pointer);
-  if (isFault(id)) return id;
-  const verificationMethod = parseList(members, "verificationMethod", { did, pointer, parse: parseVerificationMethod });
+export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): DidDocument | Fault {
+  const listed = <F, T>(name: keyof DocumentForm, forms: readonly F[] | undefined, normalize: Normalize<F, T>) =>
+    normalizeEach(forms ?? [], normalize, did, `${pointer}/${name}`);
+  const verificationMethod = listed("verificationMethod", form.verificationMethod, normalizeMethod);
   if (isFault(verificationMethod)) return verificationMethod;
-  const authentication = parseList(members, "authentication", { did, pointer, parse: parseId });
+  const authentication = listed("authentication", form.authentication, normalizeId);
   if (isFault(authentication)) return authentication;
-  const keyAgreement = parseList(members, "keyAgreement", { did, pointer, parse: parseKeyAgreement });
+  const keyAgreement = listed("keyAgreement", form.keyAgreement, normalizeMethod);
   if (isFault(keyAgreement)) return keyAgreement;
-  const service = parseList(members, "service", { did, pointer, parse: parseService });
+  const service = listed("service", form.service, normalizeService);
   if (isFault(service)) return service;
-  if (id !== did) return badInput("invalid_request", `${pointer}/id`, "the document belongs to another DID");
-  return { id, verificationMethod, authentication, keyAgreement, service };
+  if (form.id !== did) return badInput("invalid_request", `${pointer}/id`, "the document belongs to another DID");
+  return { id: form.id, verificationMethod, authentication, keyAgreement, service };
 }
 
-/** A verification method from JSON; refuses as `parseDocument` does. */
-export function parseVerificationMethod(json: unknown, did: Did, pointer = ""): VerificationMethod | Fault {
-  const members = parseMembers(json, methodMembers, pointer);
-  if (isFault(members)) return members;
-  const id = parseId(members.id, did, `${pointer}/id`);
+/** A verification method or key agreement with its absolute id; refuses as `normalizeDocument` does. */
+export function normalizeMethod(form: VerificationMethod, did: Did, pointer: string): VerificationMethod | Fault {
+  const id = normalizeId(form.id, did, `${pointer}/id`);
   if (isFault(id)) return id;
-  const type = parseText(members, "type", pointer);
-  if (isFault(type)) return type;
-  const controller = parseText(members, "controller", pointer);
-  if (isFault(controller)) return controller;
-  const publicKeyMultibase = parseText(members, "publicKeyMultibase", pointer);
-  if (isFault(publicKeyMultibase)) return publicKeyMultibase;
+  const { type, controller, publicKeyMultibase } = form;
   return { id, type, controller, publicKeyMultibase };
 }
 
-/** A key agreement has the members of a verification method. */
-export function parseKeyAgreement(json: unknown, did: Did, pointer = ""): KeyAgreement | Fault {
-  return parseVerificationMethod(json, did, pointer);
-}
-
-/** A service from JSON; refuses as `parseDocument` does. A lone `serviceEndpoint` text becomes a list of one. */
-export function parseService(json: unknown, did: Did, pointer = ""): Service | Fault {
-  const members = parseMembers(json, serviceMembers, pointer);
-  if (isFault(members)) return members;
-  const id = parseId(members.id, did, `${pointer}/id`);
+/** A service with absolute ids; a lone `serviceEndpoint` becomes a list of one. Refuses as `normalizeDocument` does. */
+export function normalizeService(form: ServiceForm, did: Did, pointer: string): Service | Fault {
+  const id = normalizeId(form.id, did, `${pointer}/id`);
   if (isFault(id)) return id;
-  const type = parseText(members, "type", pointer);
-  if (isFault(type)) return type;
-  const serviceEndpoint = parseEndpoints(members.serviceEndpoint, `${pointer}/serviceEndpoint`);
-  if (isFault(serviceEndpoint)) return serviceEndpoint;
-  const authorization =
-    members.authorization === undefined ? null : parseList(members, "authorization", { did, pointer, parse: parseId });
+  const { type, serviceEndpoint: endpoint, authorization: keys, priority = null } = form;
+  const authorization = keys === undefined ? null : normalizeEach(keys, normalizeId, did, `${pointer}/authorization`);
   if (isFault(authorization)) return authorization;
-  const priority = parsePriority(members.priority, `${pointer}/priority`);
-  if (isFault(priority)) return priority;
-  return { id, type, serviceEndpoint, authorization, priority };
+  return { id, type, serviceEndpoint: typeof endpoint === "string" ? [endpoint] : endpoint, authorization, priority };
 }
 
-const documentMembers = ["id", "verificationMethod", "authentication", "keyAgreement", "service"];
-const methodMembers = ["id", "type", "controller", "publicKeyMultibase"];
-const serviceMembers = ["id", "type", "serviceEndpoint", "authorization", "priority"];
-
-type Members = Readonly<Record<string, unknown>>;
-
-/** A longer name is cut, so that an answer does not repeat a body. */
-const nameCharsMax = 64;
-
-/** The object itself once it is one and has no member outside `known`. */
-function parseMembers(json: unknown, known: readonly string[], pointer: string): Members | Fault {
-  if (typeof json !== "object" || json === null || Array.isArray(json)) {
-    return badInput("invalid_request", pointer, "must be an object");
-  }
-  for (const name of Object.keys(json)) {
-    if (name !== "@context" && !known.includes(name)) {
-      return badInput(
-        "invalid_request",
-        `${pointer}${jsonPointer(name.slice(0, nameCharsMax))}`,
-        "is not a member of this structure",
-      );
-    }
-  }
-  return json as Members;
-}
-
-function parseText(members: Members, name: string, pointer: string): string | Fault {
-  const value = members[name];
-  if (typeof value === "string") return value;
-  return badInput("invalid_request", `${pointer}/${name}`, value === undefined ? "is required" : "must be a string");
-}
-
-function parseId(json: unknown, did: Did, pointer: string): string | Fault {
-  if (json === undefined) return badInput("invalid_request", pointer, "is required");
-  const id = typeof json === "string" ? parseDidUrl(json, did) : null;
+function normalizeId(text: string, did: Did, pointer: string): string | Fault {
+  const id = parseDidUrl(text, did);
   return id ?? badInput("invalid_request", pointer, "must be an id of this DID, <did>#<fragment> or #<fragment>");
 }
 
-type ListForm<T> = {
-  readonly did: Did;
-  readonly pointer: string;
-  readonly parse: (json: unknown, did: Did, pointer: string) => T | Fault;
-};
-
-function parseList<T>(members: Members, name: string, form: ListForm<T>): T[] | Fault {
-  const json = members[name];
-  const pointer = `${form.pointer}/${name}`;
-  if (json === undefined) return [];
-  if (!Array.isArray(json)) return badInput("invalid_request", pointer, "must be a list");
+function normalizeEach<F, T>(
+  forms: readonly F[],
+  normalize: Normalize<F, T>,
+  did: Did,
+  pointer: string,
+): readonly T[] | Fault {
   const values: T[] = [];
-  for (const [i, entry] of json.entries()) {
-    const value = form.parse(entry, form.did, `${pointer}/${i}`);
+  for (const [i, form] of forms.entries()) {
+    const value = normalize(form, did, `${pointer}/${i}`);
     if (isFault(value)) return value;
     values.push(value);
   }
   return values;
-}
-
-function parseEndpoints(json: unknown, pointer: string): string[] | Fault {
-  if (json === undefined) return badInput("invalid_request", pointer, "is required");
-  if (typeof json === "string") return [json];
-  if (!Array.isArray(json)) return badInput("invalid_request", pointer, "must be a URL or a list of URLs");
-  const wrong = json.findIndex((entry) => typeof entry !== "string");
-  if (wrong >= 0) return badInput("invalid_request", `${pointer}/${wrong}`, "must be a string");
-  return [...json] as string[];
-}
-
-function parsePriority(json: unknown, pointer: string): number | null | Fault {
-  if (json === undefined) return null;
-  if (typeof json === "number" && Number.isInteger(json) && json >= 0 && json <= 0xffff_ffff) return json;
-  return badInput("invalid_request", pointer, "must be an integer from 0 to 4294967295");
 }
 
 // ----------------------------------------------------------------------------------------------- JSON out
@@ -279,7 +221,7 @@ function twice(
   return refuse(error, { detail: "a list of the document holds an id twice" });
 }
 
-/** Methods of other types than the two that name Ed25519 keys carry keys we can't judge. */
+/** Methods of other types than the two that name Ed25519 keys carry keys we can't check. */
 function isAdmittedMethod(method: VerificationMethod): boolean {
   return !keyTypes.includes(method.type) || keyOfMethod(method) !== null;
 }
@@ -352,31 +294,26 @@ export function hasOwnIds(document: DidDocument, did: Did): boolean {
   );
 }
 
-// ------------------------------------------------------------------------------------------------ readers
+// --------------------------------------------------------------------------------------------------- keys
 
-export function findMethod(document: DidDocument, id: string): VerificationMethod | null {
-  return document.verificationMethod.find((method) => method.id === id) ?? null;
-}
+/** `root` names the record's root key wherever a key id is asked for. */
+export const rootKeyId = "root";
 
-/** The service with this absolute id. */
-export function serviceOf(document: DidDocument, id: string): Service | null {
-  return document.service.find((service) => service.id === id) ?? null;
-}
-
-/** The Ed25519 key of a method that the document's DID controls, or `null`. Says nothing about what it may do. */
-export function methodKey(document: DidDocument, id: string): Uint8Array | null {
-  const method = findMethod(document, id);
-  return method !== null && method.controller === document.id ? keyOfMethod(method) : null;
-}
+/** What is known of a DID when somebody signs for it; a document alone has no root key. */
+export type KeySubject = { readonly document: DidDocument | null; readonly rootPubkey?: Uint8Array | null };
 
 /**
- * The key that may sign for the DID under this method id: listed in `authentication`, controlled by the
- * DID, Ed25519. `null` when the method authorizes nothing.
+ * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
+ * method in `authentication`), or `service`: to speak for a service that names the key itself.
  */
-export function authorizedMethodKey(document: DidDocument, id: string): Uint8Array | null {
-  return document.authentication.includes(id) ? methodKey(document, id) : null;
-}
+export type KeyPurpose = "change" | "send" | "service";
 
-export function isAuthorizedSigner(document: DidDocument, id: string): boolean {
-  return authorizedMethodKey(document, id) !== null;
+/** The one rule which Ed25519 key may sign for a DID under a key id; `null` when none may. */
+export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {
+  const { document, rootPubkey = null } = subject;
+  if (purpose === "change" && keyId === rootKeyId) return rootPubkey;
+  if (document === null) return null;
+  if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
+  const method = document.verificationMethod.find(({ id }) => id === keyId);
+  return method !== undefined && method.controller === document.id ? keyOfMethod(method) : null;
 }

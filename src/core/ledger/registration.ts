@@ -8,30 +8,26 @@ import { equalBytes } from "../codec/bytes.ts";
 import { isDid } from "../codec/did.ts";
 import { isAdmissibleKey, publicKeyBytes, signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import type { Account, DidRecord } from "./account.ts";
-import { registrationAlias } from "./alias.ts";
-import { longerThan } from "./bounds.ts";
-import type { LedgerCall } from "./call.ts";
-import type { LedgerInput } from "./change.ts";
-import { type Applied, applyChange } from "./change.ts";
-import { checkDocument, type DidDocument } from "./document.ts";
+import { registrationAlias } from "./action-rules.ts";
 import {
   documentMessage,
   type ProofTimestamp,
   parseProofTimestamp,
   proofLifeMsMax,
   registrationMessage,
-} from "./proof-message.ts";
-import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusal.ts";
+} from "./authorization.ts";
+import { longerThan } from "./bounds.ts";
+import type { DocumentCall, RegistrationCall } from "./calls.ts";
+import { checkDocument, type DidDocument } from "./document.ts";
+import { type Applied, applyChange, type LedgerInput } from "./effects.ts";
+import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodeDidDocument } from "./structures.ts";
-
-type RegisterCall = Extract<LedgerCall, { readonly name: "register_with_document_proof_signed" }>;
-type SetDocumentCall = Extract<LedgerCall, { readonly name: "set_document_with_proof" }>;
 
 /**
  * A new record, owned by the operator. The counters of an earlier record under the same DID stand. An alias
  * that is not free or no alias is left out, with an event, because the runtime does so.
  */
-export function register(input: LedgerInput, call: RegisterCall): Applied | LedgerRefusal {
+export function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
@@ -78,7 +74,7 @@ function newRecord(input: LedgerInput, given: Pick<DidRecord, "document" | "alia
 }
 
 /** Replaces the whole document. A bad document is reported before a bad signature, as in the runtime. */
-export function setDocument(input: LedgerInput, call: SetDocumentCall): Applied | LedgerRefusal {
+export function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
@@ -104,11 +100,11 @@ export function setDocument(input: LedgerInput, call: SetDocumentCall): Applied 
   );
 }
 
-function hasProofSizes(call: RegisterCall | SetDocumentCall): boolean {
+function hasProofSizes(call: RegistrationCall | DocumentCall): boolean {
   return call.pubkey.length === publicKeyBytes && call.signature.length === signatureBytes;
 }
 
-function readDocument(input: LedgerInput, call: RegisterCall | SetDocumentCall): DidDocument | LedgerRefusal {
+function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall): DidDocument | LedgerRefusal {
   const document = call.docBlob.length > input.bounds.documentBytes ? null : decodeDidDocument(call.docBlob);
   if (document === null) {
     return refuse("InvalidDocument", {

@@ -1,12 +1,10 @@
 /**
- * Our structures in SCALE: documents, authorization payloads, policies, records and the storage keys of
- * the chain. Field order here is the order on the wire. What is decoded has kept every bound; decoders
- * answer `null` for anything else. Ledger calls are in `calls.ts`.
+ * Our structures in SCALE: documents, authorization payloads, policies and records. Field order here is the order on
+ * the wire. What is decoded has kept every bound; decoding answers `null` for anything else. Ledger calls are in
+ * `calls.ts`.
  * Source: docs/ledger.md 1.1 to 1.6 and 1.9, decisions sections 4 and 10.
  */
 
-import { decodeHex } from "../codec/bytes.ts";
-import { blake2b128 } from "../codec/hash.ts";
 import {
   boolean,
   type Codec,
@@ -19,6 +17,7 @@ import {
   optionalList,
   structure,
   text,
+  trailing,
   u8,
   u32,
   u64,
@@ -26,19 +25,27 @@ import {
   variants,
   vector,
 } from "../codec/scale.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../message/policy.ts";
 import type { Account, Counters, Device, DidRecord } from "./account.ts";
 import {
-  type AliasPayload,
-  aliasActions,
-  type ControlAction,
-  type ControlPayload,
-  type DocumentPayload,
-  documentActions,
-  type RootPubkeyPayload,
-} from "./authorization.ts";
+  type ActionName,
+  type AliasAction,
+  actionRows,
+  actionsOf,
+  type ControlName,
+  type DocumentAction,
+  type ItemName,
+  type Items,
+} from "./actions.ts";
 import { scaleBounds } from "./bounds.ts";
-import type { DidDocument, Service, VerificationMethod } from "./document.ts";
+import type { DidDocument, KeyAgreement, Service, VerificationMethod } from "./document.ts";
+import type { IntentOf, Terms } from "./intents.ts";
+import {
+  type DeliveryPolicy,
+  type DeliveryPolicyLinks,
+  type ExpirationBehavior,
+  expirationBehaviors,
+  type PersonaPolicy,
+} from "./policy.ts";
 
 const did = text(scaleBounds.didBytes);
 const id = text(scaleBounds.idBytes);
@@ -80,20 +87,8 @@ export function decodeDidDocument(bytes: Uint8Array): DidDocument | null {
   return bytes.length > scaleBounds.documentBytes ? null : decodeWith(documentCodec, bytes);
 }
 
-export const encodeVerificationMethod = (method: VerificationMethod): Uint8Array =>
-  encodeWith(verificationMethodCodec, method);
-export const decodeVerificationMethod = (bytes: Uint8Array): VerificationMethod | null =>
-  decodeWith(verificationMethodCodec, bytes);
-export const encodeService = (service: Service): Uint8Array => encodeWith(serviceCodec, service);
-export const decodeService = (bytes: Uint8Array): Service | null => decodeWith(serviceCodec, bytes);
-
 // ---------------------------------------------------------------------------------------------- policies
 
-const expirationBehaviors = [
-  "DeleteOnExpiry",
-  "KeepHeaderPreview",
-  "TombstoneReference",
-] as const satisfies readonly ExpirationBehavior[];
 const expirationBehavior = enumeration<ExpirationBehavior>(expirationBehaviors);
 
 export const deliveryPolicyCodec = structure<DeliveryPolicy>({
@@ -125,84 +120,92 @@ export const linksCodec = structure<DeliveryPolicyLinks>({
   personaPolicies: vector(policyRef, scaleBounds.policyRefs),
 });
 
-export const encodeDeliveryPolicy = (policy: DeliveryPolicy): Uint8Array => encodeWith(deliveryPolicyCodec, policy);
-export const decodeDeliveryPolicy = (bytes: Uint8Array): DeliveryPolicy | null =>
-  decodeWith(deliveryPolicyCodec, bytes);
-export const encodePersonaPolicy = (policy: PersonaPolicy): Uint8Array => encodeWith(personaPolicyCodec, policy);
-export const decodePersonaPolicy = (bytes: Uint8Array): PersonaPolicy | null => decodeWith(personaPolicyCodec, bytes);
-
 // -------------------------------------------------------------------------------- authorization payloads
 
-const documentPayloadCodec = structure<DocumentPayload>({
-  did,
-  action: enumeration(documentActions),
-  verificationMethod: option(verificationMethodCodec),
-  keyAgreement: option(verificationMethodCodec),
-  service: option(serviceCodec),
-  id: option(id),
-  nonce: u64,
-  validUntilMs: u64,
-  signerKeyId: id,
-});
+/** What every payload ends with. */
+const terms = { nonce: u64, validUntilMs: u64, signerKeyId: id };
 
-const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
-  did,
+/** Each item as a payload holds it: bounded. */
+const itemCodecs: { readonly [I in ItemName]: Codec<Items[I]> } = {
+  verificationMethod: verificationMethodCodec,
+  keyAgreement: verificationMethodCodec,
+  service: serviceCodec,
+  id,
+  alias,
+  oldAlias: alias,
+  newAlias: alias,
   newRootPubkey: exactByteVector(32),
-  nonce: u64,
-  validUntilMs: u64,
-  signerKeyId: id,
-});
+  deviceId,
+  oldDeviceId: deviceId,
+  newDeviceId: deviceId,
+  links: linksCodec,
+};
 
-const aliasPayloadCodec = structure<AliasPayload>({
+/** The nine positions of the interface, in order. */
+export type DocumentPayload = Terms & {
+  readonly did: string;
+  readonly action: DocumentAction;
+  readonly verificationMethod: VerificationMethod | null;
+  readonly keyAgreement: KeyAgreement | null;
+  readonly service: Service | null;
+  readonly id: string | null;
+};
+
+export const documentPayloadCodec = structure<DocumentPayload>({
   did,
-  action: enumeration(aliasActions),
-  alias: option(alias),
-  oldAlias: option(alias),
-  newAlias: option(alias),
-  nonce: u64,
-  validUntilMs: u64,
-  signerKeyId: id,
+  action: enumeration(actionsOf<DocumentAction>("document")),
+  verificationMethod: option(itemCodecs.verificationMethod),
+  keyAgreement: option(itemCodecs.keyAgreement),
+  service: option(itemCodecs.service),
+  id: option(itemCodecs.id),
+  ...terms,
 });
 
-type Nothing = Readonly<Record<never, never>>;
-const nothing = structure<Nothing>({});
+/** Rotation signs a structure of its own, because the nine positions would not bind the new key. */
+export type RootPubkeyPayload = Terms & { readonly did: string; readonly newRootPubkey: Uint8Array };
 
-/** The order of the kinds is their discriminant. */
-const controlActionCodec = variants<ControlAction>({
-  add_device: structure<{ readonly deviceId: string }>({ deviceId }),
-  tombstone_device: structure<{ readonly deviceId: string }>({ deviceId }),
-  update_device: structure<{ readonly oldDeviceId: string; readonly newDeviceId: string }>({
-    oldDeviceId: deviceId,
-    newDeviceId: deviceId,
-  }),
-  remove_device: structure<{ readonly deviceId: string }>({ deviceId }),
-  deactivate_did: nothing,
-  set_delivery_policy_links: structure<{ readonly links: DeliveryPolicyLinks }>({ links: linksCodec }),
-  clear_delivery_policy_links: nothing,
-  delete_did: nothing,
-});
-
-const controlPayloadCodec = structure<ControlPayload>({
+export const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
   did,
-  action: controlActionCodec,
-  nonce: u64,
-  validUntilMs: u64,
-  signerKeyId: id,
+  newRootPubkey: itemCodecs.newRootPubkey,
+  ...terms,
 });
 
-export const encodeDocumentPayload = (payload: DocumentPayload): Uint8Array =>
-  encodeWith(documentPayloadCodec, payload);
-export const decodeDocumentPayload = (bytes: Uint8Array): DocumentPayload | null =>
-  decodeWith(documentPayloadCodec, bytes);
-export const encodeRootPubkeyPayload = (payload: RootPubkeyPayload): Uint8Array =>
-  encodeWith(rootPubkeyPayloadCodec, payload);
-export const decodeRootPubkeyPayload = (bytes: Uint8Array): RootPubkeyPayload | null =>
-  decodeWith(rootPubkeyPayloadCodec, bytes);
-export const encodeAliasPayload = (payload: AliasPayload): Uint8Array => encodeWith(aliasPayloadCodec, payload);
-export const decodeAliasPayload = (bytes: Uint8Array): AliasPayload | null => decodeWith(aliasPayloadCodec, bytes);
-export const encodeControlPayload = (payload: ControlPayload): Uint8Array => encodeWith(controlPayloadCodec, payload);
-export const decodeControlPayload = (bytes: Uint8Array): ControlPayload | null =>
-  decodeWith(controlPayloadCodec, bytes);
+export type AliasPayload = Terms & {
+  readonly did: string;
+  readonly action: AliasAction;
+  readonly alias: string | null;
+  readonly oldAlias: string | null;
+  readonly newAlias: string | null;
+};
+
+export const aliasPayloadCodec = structure<AliasPayload>({
+  did,
+  action: enumeration(actionsOf<AliasAction>("alias")),
+  alias: option(itemCodecs.alias),
+  oldAlias: option(itemCodecs.oldAlias),
+  newAlias: option(itemCodecs.newAlias),
+  ...terms,
+});
+
+/** An action and its items in one value. */
+export type ControlAction = {
+  [A in ControlName]: { readonly kind: A } & Omit<IntentOf<A>, "action" | "did">;
+}[ControlName];
+
+const controlActionCodec = variants<ControlAction>(
+  Object.fromEntries(actionsOf<ControlName>("control").map((kind) => [kind, itemsCodec(kind)])) as Parameters<
+    typeof variants<ControlAction>
+  >[0],
+);
+
+/** The items of an action one after the other. */
+function itemsCodec(action: ActionName): Codec<object> {
+  return structure(Object.fromEntries(actionRows[action].items.map((item) => [item, itemCodecs[item]])));
+}
+
+export type ControlPayload = Terms & { readonly did: string; readonly action: ControlAction };
+
+export const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...terms });
 
 /** What a version 2 registration proof covers behind its prefix. */
 export type RegistrationTail = {
@@ -214,7 +217,7 @@ export type RegistrationTail = {
   readonly expiryMs: bigint;
 };
 
-const registrationTailCodec = structure<RegistrationTail>({
+export const registrationTailCodec = structure<RegistrationTail>({
   did,
   alias: option(alias),
   rootPubkey: exactByteVector(32),
@@ -231,20 +234,17 @@ export type SetDocumentTail = {
   readonly expiryMs: bigint;
 };
 
-const setDocumentTailCodec = structure<SetDocumentTail>({
+export const setDocumentTailCodec = structure<SetDocumentTail>({
   did,
   documentHash: fixedBytes(32),
   nonce: u64,
   expiryMs: u64,
 });
 
-export const encodeRegistrationTail = (tail: RegistrationTail): Uint8Array => encodeWith(registrationTailCodec, tail);
-export const encodeSetDocumentTail = (tail: SetDocumentTail): Uint8Array => encodeWith(setDocumentTailCodec, tail);
-
 // ----------------------------------------------------------------------------------------------- records
 
 /** The value of the chain's `Dids` map. */
-const recordCodec = structure<DidRecord>({
+export const recordCodec = structure<DidRecord>({
   owner: option(fixedBytes(32)),
   aliases: optionalList(vector(alias, scaleBounds.aliases)),
   devices: optionalList(
@@ -259,55 +259,10 @@ const recordCodec = structure<DidRecord>({
 });
 
 /** Of our own making: how the embedded ledger keeps an account. */
-const accountCodec: Codec<Account> = structure<Account>({
+export const accountCodec: Codec<Account> = structure<Account>({
   record: option(recordCodec),
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
   documentTimeMs: u64,
   registrationExpiryMs: u64,
+  life: trailing(u32, 0),
 });
-
-export const encodeDidRecord = (record: DidRecord): Uint8Array => encodeWith(recordCodec, record);
-export const decodeDidRecord = (bytes: Uint8Array): DidRecord | null => decodeWith(recordCodec, bytes);
-export const encodeAccount = (account: Account): Uint8Array => encodeWith(accountCodec, account);
-export const decodeAccount = (bytes: Uint8Array): Account | null => decodeWith(accountCodec, bytes);
-
-// ------------------------------------------------------------------------------------------ storage keys
-
-/** twox128 of the pallet's and the map's name. */
-const storagePrefixes = {
-  DidRegistry: {
-    pallet: "72b29c5d16546b7d2c5310d5fbada68b",
-    maps: {
-      Dids: "13f72fd4db0687b2a6a53903e54be0cf",
-      AliasIndex: "cb8dc7da6f784cfd3a1f34c76b4b1ff0",
-      AliasNonces: "3a9ccc6a717159f935e181fd4ab3e8bc",
-      DocumentNonces: "56b98e04127c7311ccbc659f497627b8",
-      RootPubkeyNonces: "922fa86b8e86da4715cc008129697c7f",
-      ControlNonces: "98685a9dcdde2a85e7ab3480f59b5570",
-    },
-  },
-  DeliveryPolicy: {
-    pallet: "6519a53f0c3c422cdb2a81f164e116a4",
-    maps: {
-      RecipientPolicies: "7dc42b50459a4ff30fa442e5cabd8c8c",
-      TagPolicies: "01e2057ca6c23a0d36d2555ad80cb999",
-      PersonaPolicies: "cf254e06e0ec82aa1d255d031418cb9b",
-      PolicyNonces: "9f1fde021f4d20d02e96485aff44aac4",
-    },
-  },
-} as const;
-
-export type StoragePallet = keyof typeof storagePrefixes;
-export type StorageMap<P extends StoragePallet> = keyof (typeof storagePrefixes)[P]["maps"] & string;
-
-/** The `Blake2_128Concat` key of one entry: prefixes, hash of the encoded key, the encoded key. */
-export function storageMapKey<P extends StoragePallet>(pallet: P, map: StorageMap<P>, keyText: string): Uint8Array {
-  const key = encodeWith(did, keyText);
-  const maps: Readonly<Record<string, string>> = storagePrefixes[pallet].maps;
-  const prefix = decodeHex(`${storagePrefixes[pallet].pallet}${maps[map]}`) as Uint8Array;
-  const out = new Uint8Array(prefix.length + 16 + key.length);
-  out.set(prefix);
-  out.set(blake2b128(key), prefix.length);
-  out.set(key, prefix.length + 16);
-  return out;
-}

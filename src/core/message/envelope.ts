@@ -10,7 +10,7 @@ import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
-import { type DidDocument, keyOfMethod } from "../ledger/document.ts";
+import { type DidDocument, keyFor } from "../ledger/document.ts";
 import { encodeSenderText } from "./envelope-signature.ts";
 
 export type DeliveryHint = "standard" | "chunked" | "direct" | "cache";
@@ -127,9 +127,7 @@ export function longestTtlMs(limits: EnvelopeLimits, policyTtlMs: number | null)
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
 export function verifySender(sender: EnvelopeSender, document: DidDocument | null): boolean {
   if (document === null || document.id !== sender.from) return false;
-  if (!document.authentication.includes(sender.keyId)) return false;
-  const method = document.verificationMethod.find((candidate) => candidate.id === sender.keyId);
-  const key = method === undefined ? null : keyOfMethod(method);
+  const key = keyFor({ document }, sender.keyId, "send");
   return key !== null && verifyEd25519(sender.signature, sender.signedBytes, key);
 }
 

@@ -1,38 +1,10 @@
 /**
- * Delivery policies: their records, which of them applies to an envelope, and what it permits. A policy
+ * Delivery policies: which of them applies to an envelope, and what it permits. A policy
  * can only tighten the limits of a node; without one the node's own limits hold.
  * Source: interface "Recipient delivery policy", decisions sections 4 and 10, docs/ledger.md 1.6 and 2.7.
  */
 import { type Fault, fault } from "../fault.ts";
-
-export type ExpirationBehavior = "DeleteOnExpiry" | "KeepHeaderPreview" | "TombstoneReference";
-
-/** Whom a policy is about. */
-export type PolicyScope = "recipient" | "tag" | "persona";
-
-/** The record of a recipient or a tag. `null` members were not set. */
-export type DeliveryPolicy = {
-  readonly effectiveTtlBlocks: number;
-  readonly maxMessageBytes: number;
-  readonly cacheEligible: boolean;
-  readonly replication: number | null;
-  readonly encryptedHeaderPreviewBytes: number | null;
-  readonly releasePricing: { readonly baseFee: bigint; readonly perKibFee: bigint } | null;
-  readonly expirationBehavior: ExpirationBehavior | null;
-};
-
-/** The record of a persona. Only `allowedRelays` acts on delivery. */
-export type PersonaPolicy = {
-  readonly releasePricing: { readonly asset: string; readonly amount: bigint } | null;
-  readonly expirationBehavior: { readonly mode: ExpirationBehavior; readonly retainUntilMs: bigint | null } | null;
-  readonly allowedRelays: readonly string[];
-};
-
-export type DeliveryPolicyLinks = {
-  readonly recipientPolicy: string | null;
-  readonly tagPolicies: readonly string[];
-  readonly personaPolicies: readonly string[];
-};
+import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../ledger/policy.ts";
 
 /** All that is known when an envelope's policy is decided. `null` is known absence. */
 export type PolicyFacts = {

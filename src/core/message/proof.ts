@@ -12,7 +12,7 @@ import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import { sha256 } from "../codec/hash.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
-import { type DidDocument, keyOfMethod, type VerificationMethod } from "../ledger/document.ts";
+import { type DidDocument, keyFor } from "../ledger/document.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
 
@@ -271,15 +271,10 @@ export function decideRetrievalProof(proof: RetrievalProof, subject: ProofSubjec
   if (service === undefined || service.type !== proof.serviceType) return notAuthorized();
   if (!service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint))) return notAuthorized();
   if (service.authorization === null || !service.authorization.includes(claims.keyId)) return notAuthorized();
-  const key = keyOf(subject.document.verificationMethod, claims.keyId);
+  const key = keyFor(subject, claims.keyId, "service");
   if (key === null) return notAuthorized();
   if (!verifyEd25519(proof.signature, encodeRetrievalProof(claims), key)) return wrongSignature();
   return replayClaim(claims, proof.rememberUntilMs);
-}
-
-function keyOf(methods: readonly VerificationMethod[], keyId: string): Uint8Array | null {
-  const method = methods.find((candidate) => candidate.id === keyId);
-  return method === undefined ? null : keyOfMethod(method);
 }
 
 function wrongSignature(): Fault {
@@ -333,14 +328,8 @@ export type UpdateSubject = ProofSubject & { readonly rootPubkey: Uint8Array | n
 /** 403 `proof_not_authorized` or 401 `proof_invalid`; else the claim that must be won first. */
 export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | null): ReplayClaim | Fault {
   if (subject === null || subject.deactivated) return notAuthorized();
-  const key = updateKey(subject, proof.claims.keyId);
+  const key = keyFor(subject, proof.claims.keyId, "change");
   if (key === null) return notAuthorized();
   if (!verifyEd25519(proof.signature, encodeUpdateProof(proof.claims), key)) return wrongSignature();
   return replayClaim(proof.claims, proof.rememberUntilMs);
-}
-
-function updateKey(subject: UpdateSubject, keyId: string): Uint8Array | null {
-  if (keyId === "root") return subject.rootPubkey;
-  if (subject.document === null || !subject.document.authentication.includes(keyId)) return null;
-  return keyOf(subject.document.verificationMethod, keyId);
 }

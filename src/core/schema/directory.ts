@@ -5,31 +5,37 @@
  * ledger, not of the shape.
  * Source: interface "Resources and their fields" and "Endpoints", decisions sections 4 and 10.
  */
-import { type TProperties, Type } from "@sinclair/typebox";
+import { type TProperties, type TSchema, Type } from "@sinclair/typebox";
+import { encodeBase64, encodeHex0x } from "../codec/bytes.ts";
+import { createSigner } from "../codec/ed25519.ts";
+import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
+import { documentMessage, encodeAuthorization, registrationMessage } from "../ledger/authorization.ts";
 import { scaleBounds } from "../ledger/bounds.ts";
-import { policyLimits } from "../ledger/policy-rules.ts";
+import { rootKeyId } from "../ledger/document.ts";
+import {
+  exampleDid,
+  exampleDocument,
+  exampleKey,
+  exampleSeed,
+  exampleService,
+  exampleTime,
+  exampleValidUntil,
+} from "../ledger/example.ts";
+import { type Intent, itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
+import { expirationBehaviors, policyLimits } from "../ledger/policy.ts";
+import { encodeDidDocument } from "../ledger/structures.ts";
 import {
   documentInShape,
   documentShape,
+  exampleDocumentJson,
   keyAgreementShape,
   serviceShape,
   verificationMethodShape,
 } from "./document.ts";
 import {
-  exampleAuthorizations,
-  exampleDocument,
-  exampleMembers,
-  exampleService,
-  exampleTime,
-  exampleValidUntil,
-  type UpdateAction,
-} from "./examples.ts";
-import {
   closed,
   didText,
   didUrlText,
-  exampleDid,
-  exampleKey,
   exampleTxHash,
   isoText,
   limitsShape,
@@ -41,6 +47,9 @@ import {
   u64Text,
   u128Text,
 } from "./schema.ts";
+
+/** Signs the examples, so that every one of them verifies. */
+const signExample = createSigner(exampleSeed) as (message: Uint8Array) => Uint8Array;
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
@@ -56,8 +65,14 @@ const aliasText = Type.String({ description: "1 to 64 of a-z 0-9 _ - . after low
 
 // --------------------------------------------------------------------------------------- registration
 
-const registrationSignature =
-  "fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==";
+const exampleBlob = encodeDidDocument(exampleDocument);
+const exampleRegistration = {
+  did: exampleDid,
+  alias: null,
+  timestamp: exampleTime,
+  pubkey: new Uint8Array(0),
+  docBlob: exampleBlob,
+};
 
 const registrationMembers = {
   did: didText,
@@ -71,8 +86,8 @@ export const registerBody = closed(
   {
     did: exampleDid,
     timestamp: exampleTime,
-    signature: registrationSignature,
-    did_document: exampleDocument,
+    signature: encodeBase64(signExample(registrationMessage(exampleRegistration) as Uint8Array)),
+    did_document: exampleDocumentJson,
   },
 );
 
@@ -89,7 +104,7 @@ export const registeredAnswer = open(
     registration_status: "pending",
     tx_id: exampleTxHash,
     did: exampleDid,
-    did_document: exampleDocument,
+    did_document: exampleDocumentJson,
   },
 );
 
@@ -108,7 +123,7 @@ export const registrationStatusAnswer = open(
     source: "chain",
     registered: true,
     registration_status: "confirmed",
-    did_document: exampleDocument,
+    did_document: exampleDocumentJson,
     version: 1,
     tx_id: exampleTxHash,
   },
@@ -126,7 +141,7 @@ const signerKeyId = Type.Optional(
 
 export const prepareRegistrationBody = closed(
   { ...registrationMembers, valid_until: Type.Optional(validUntil) },
-  { did: exampleDid, did_document: exampleDocument },
+  { did: exampleDid, did_document: exampleDocumentJson },
 );
 
 export const preparedAnswer = open(
@@ -187,19 +202,28 @@ export function anyPrepareBody(actions: readonly string[]) {
 
 // ---------------------------------------------------------------------------------------- signed updates
 
-/** Members of each kind of signed update, besides `did`, `action` and the authorization. */
-export const updateMembers = {
-  verification_method: { verification_method: verificationMethodShape },
-  key_agreement: { key_agreement: keyAgreementShape },
-  service: { service: serviceShape },
-  id: { id: didUrlText },
-  new_root_pubkey: { new_root_pubkey: publicKeyText },
-  alias: { alias: aliasText },
-  renamed_alias: { old_alias: aliasText, new_alias: aliasText },
-  none: {},
-} satisfies Record<string, TProperties>;
+/** The shape of each item in a body. Its length and its rules are a matter of the ledger. */
+const itemShapes: { readonly [I in RoutedItem]: TSchema } = {
+  verificationMethod: verificationMethodShape,
+  keyAgreement: keyAgreementShape,
+  service: serviceShape,
+  id: didUrlText,
+  alias: aliasText,
+  oldAlias: aliasText,
+  newAlias: aliasText,
+  newRootPubkey: publicKeyText,
+};
 
-export type UpdateMembers = keyof typeof updateMembers;
+/** The members of an action besides `did`, `action` and the authorization. */
+function itemMembers(action: RoutedAction): TProperties {
+  const items: readonly ItemName[] = actions[action].items;
+  const routed = items as readonly RoutedItem[];
+  return Object.fromEntries(routed.map((item) => [itemForms[item].member, itemShapes[item]]));
+}
+
+export function exampleIntent(action: RoutedAction): Intent {
+  return { action, did: exampleDid, ...actions[action].route.example } as Intent;
+}
 
 const authorizationMembers = {
   nonce: u64Text,
@@ -216,26 +240,38 @@ const authorizationMembers = {
 export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
 
 /** The body of a signed update. Alias bodies carry a fresh `timestamp` that the signature leaves out. */
-export function updateBody(action: UpdateAction, members: UpdateMembers, timestamped: boolean) {
+export function updateBody(action: RoutedAction) {
+  const timestamped = actions[action].counter === "alias";
   return closed(
     {
       did: didText,
       action: namedText([action]),
-      ...(updateMembers[members] as TProperties),
+      ...itemMembers(action),
       ...(timestamped ? { timestamp: timestampText } : {}),
       ...authorizationMembers,
     },
     {
       did: exampleDid,
       action,
-      ...exampleMembers[action],
+      ...renderItems(exampleIntent(action)),
       ...(timestamped ? { timestamp: exampleTime } : {}),
       nonce: "0",
       valid_until: exampleValidUntil,
-      signer_key_id: "root",
-      ...exampleAuthorizations[action],
+      signer_key_id: rootKeyId,
+      ...exampleAuthorization(action),
     },
   );
+}
+
+function exampleAuthorization(action: RoutedAction) {
+  const terms = { nonce: 0n, validUntilMs: BigInt(exampleValidUntil), signerKeyId: rootKeyId };
+  const payload = encodeAuthorization(exampleIntent(action), terms);
+  return { canonical_payload: encodeHex0x(payload), signature: encodeBase64(signExample(payload)) };
+}
+
+/** The body of the preparation of a signed update. */
+export function prepareUpdateBody(action: RoutedAction) {
+  return prepareBody(action, itemMembers(action), renderItems(exampleIntent(action)));
 }
 
 // -------------------------------------------------------------------------------- document replacement
@@ -247,14 +283,16 @@ export const replaceDocumentBody = closed(
   { did: didText, ...eitherDocument, timestamp: proofTimestampText, pubkey: publicKeyText, signature: signatureText },
   {
     did: exampleDid,
-    document: exampleDocument,
+    document: exampleDocumentJson,
     timestamp: exampleTime,
     pubkey: exampleKey,
-    signature: "zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==",
+    signature: encodeBase64(
+      signExample(documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array),
+    ),
   },
 );
 
-export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocument });
+export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocumentJson });
 
 // -------------------------------------------------------------------------------------------- policies
 
@@ -275,14 +313,13 @@ export const linksBody = closed(
   { did: exampleDid, delivery_policy_links: exampleLinks },
 );
 
-const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
-const behaviour = Type.Union(behaviours.map((name) => Type.Literal(name)));
+const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
 
 const personaPolicyMembers = {
   release_pricing: Type.Optional(
     closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
   ),
-  expiration_behavior: Type.Optional(closed({ mode: behaviour, retain_until: Type.Optional(u64Text) })),
+  expiration_behavior: Type.Optional(closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) })),
   allowed_relays: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes }), {
       maxItems: scaleBounds.allowedRelays,
@@ -311,7 +348,7 @@ const deliveryPolicyMembers = {
     Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
   ),
   release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
-  expiration_behavior: Type.Optional(behaviour),
+  expiration_behavior: Type.Optional(expirationBehavior),
 };
 
 const exampleDeliveryPolicy = {
@@ -408,7 +445,7 @@ export const resolvedAnswer = open(
   },
   {
     did: exampleDid,
-    document: exampleDocument,
+    document: exampleDocumentJson,
     aliases: ["team.one"],
     root_pubkey: exampleKey,
     version: 3,

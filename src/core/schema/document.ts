@@ -4,8 +4,11 @@
  * Source: interface "DID document", decisions sections 1, 4 and 10, docs/ledger.md 1.2.
  */
 import { Type } from "@sinclair/typebox";
-import { exampleDocument, exampleKeyAgreement, exampleMethod, exampleService } from "./examples.ts";
-import { closed, didText, didUrlText, exampleKey, open } from "./schema.ts";
+import type { Did } from "../codec/did.ts";
+import { type Fault, isFault } from "../fault.ts";
+import { type DidDocument, normalizeDocument, renderDocument, renderService } from "../ledger/document.ts";
+import { exampleAgreement, exampleDocument, exampleKey, exampleMethod, exampleService } from "../ledger/example.ts";
+import { closed, compileShape, didText, didUrlText, open } from "./schema.ts";
 
 const componentMembers = {
   id: didUrlText,
@@ -15,7 +18,7 @@ const componentMembers = {
 };
 
 export const verificationMethodShape = closed(componentMembers, exampleMethod);
-export const keyAgreementShape = closed(componentMembers, exampleKeyAgreement);
+export const keyAgreementShape = closed(componentMembers, exampleAgreement);
 export const serviceShape = closed(
   {
     id: didUrlText,
@@ -24,8 +27,10 @@ export const serviceShape = closed(
     authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
     priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
   },
-  exampleService,
+  renderService(exampleService),
 );
+
+export const exampleDocumentJson = renderDocument(exampleDocument);
 
 /** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
 export const documentInShape = closed(
@@ -37,7 +42,7 @@ export const documentInShape = closed(
     keyAgreement: Type.Optional(Type.Array(keyAgreementShape)),
     service: Type.Optional(Type.Array(serviceShape)),
   },
-  exampleDocument,
+  exampleDocumentJson,
 );
 
 /** A document as answered: ids are absolute, all four lists are present. */
@@ -49,5 +54,13 @@ export const documentShape = open(
     keyAgreement: Type.Array(keyAgreementShape),
     service: Type.Array(serviceShape),
   },
-  exampleDocument,
+  exampleDocumentJson,
 );
+
+const checkForm = compileShape(documentInShape);
+
+/** A document from JSON that nothing has checked before. Refuses with `invalid_request`. */
+export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
+  const form = checkForm(json);
+  return isFault(form) ? form : normalizeDocument(form, did);
+}

@@ -4,12 +4,13 @@
  * documents them.
  * Source: interface "DDN envelope" to "Cached message entry", decisions sections 2, 5 and 6.
  */
+
 import { Type } from "@sinclair/typebox";
+import { exampleDid } from "../ledger/example.ts";
 import {
   closed,
   didText,
   didUrlText,
-  exampleDid,
   isoText,
   nullable,
   open,

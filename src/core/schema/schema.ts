@@ -11,7 +11,8 @@ import { decodeBase64 } from "../codec/bytes.ts";
 import { parseTimestamp } from "../codec/time.ts";
 import { parseU64, parseU128 } from "../codec/u64.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import { parseProofTimestamp } from "../ledger/proof-message.ts";
+import { parseProofTimestamp } from "../ledger/authorization.ts";
+import { exampleDid } from "../ledger/example.ts";
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
 export const inputErrorsMax = 32;
@@ -152,8 +153,6 @@ export function open<P extends TProperties>(properties: P, example: unknown, des
   return Type.Object(properties, { examples: [example], ...(description === undefined ? {} : { description }) });
 }
 
-export const exampleDid = "did:svc:1111111111111111111111";
-export const exampleKey = "z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z";
 export const exampleTxHash = `0x${"5c".repeat(32)}`;
 
 /** Checked by `parseDid`, which answers `invalid_did`; the form is documentation. */

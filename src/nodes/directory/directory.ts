@@ -3,7 +3,7 @@
  * table of its routes and the limits it applies; each idea has a file of its own beside it.
  * Source: interface "Directory", decisions section 4.
  */
-import { proofLifeMsMax } from "../../core/ledger/proof-message.ts";
+import { proofLifeMsMax } from "../../core/ledger/authorization.ts";
 import type { Route } from "../http/route.ts";
 import { documentRoute } from "./document.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";
@@ -11,7 +11,7 @@ import { ownerRoutes, policyReadRoutes } from "./policies.ts";
 import { prepareRoutes } from "./prepare.ts";
 import { readRoutes } from "./reads.ts";
 import { registrationRoutes } from "./registration.ts";
-import { updateRoutes } from "./updates.ts";
+import { updateRoutes } from "./update.ts";
 
 export type { DirectoryOptions } from "./parts.ts";
 

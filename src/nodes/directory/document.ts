@@ -3,14 +3,15 @@
  * than that of the last full document, version 2 the document nonce and an expiry.
  * Source: interface `PUT /dids/{did}/document/proof`, decisions sections 4 ("Full document") and 10.
  */
+
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, decodePayloadText } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { parsePublicKey } from "../../core/codec/ed25519.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { hasOwnIds, parseDocument } from "../../core/ledger/document.ts";
-import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/proof-message.ts";
+import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/authorization.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
+import { type DocumentForm, hasOwnIds, normalizeDocument } from "../../core/ledger/document.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
 import { replaceDocumentAnswer, replaceDocumentBody } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
@@ -24,7 +25,6 @@ import {
   mutationCodes,
   renderAccepted,
 } from "./parts.ts";
-import { decideCall, gatherFacts } from "./precheck.ts";
 import { decideEnd, decideFreshness } from "./times.ts";
 
 export const documentPath = "/dids/:did/document/proof";
@@ -52,9 +52,6 @@ export function documentRoute(parts: DirectoryParts): Route {
       if (isFault(replacement)) return replacement;
       const early = decideProofTime(replacement, call.nowMs, parts.options);
       if (early !== null) return early;
-      const facts = await gatherFacts(parts.ledger, replacement);
-      const refusal = decideCall(replacement, facts, call.nowMs);
-      if (refusal !== null) return refusal;
       const submission = await parts.ledger.submit(replacement, "replace_document");
       if (isFault(submission)) return submission;
       const { did, name } = replacement;
@@ -82,17 +79,17 @@ function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> 
  * to the same ids as JSON: absolute, and of this DID.
  */
 export function parseDocumentMember(
-  body: { readonly document?: unknown; readonly doc_blob?: string },
+  body: { readonly document?: DocumentForm | undefined; readonly doc_blob?: string | undefined },
   did: Did,
 ): Uint8Array | Fault {
   if ((body.document === undefined) === (body.doc_blob === undefined)) {
     return badInput("invalid_request", "/document", "exactly one of document and doc_blob must be given");
   }
-  if (body.doc_blob === undefined) {
-    const document = parseDocument(body.document, did, "/document");
+  if (body.document !== undefined) {
+    const document = normalizeDocument(body.document, did, "/document");
     return isFault(document) ? document : encodeDidDocument(document);
   }
-  const blob = decodePayloadText(body.doc_blob);
+  const blob = decodePayloadText(body.doc_blob ?? "");
   if (blob === null) return badInput("invalid_request", "/doc_blob", "must be 0x hex or Base64");
   const document = decodeDidDocument(blob);
   // What can't be decoded is left to the ledger's rules, which refuse it as an invalid document.

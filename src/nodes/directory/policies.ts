@@ -5,14 +5,21 @@
  * without), the ledger's bounds, who signed, nonce of the proof, then the rules of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", decisions sections 4 and 10.
  */
+
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { type LedgerBounds, longerThan, scaleBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { policyLimits } from "../../core/ledger/policy-rules.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
+import { parseAlias } from "../../core/ledger/intents.ts";
+import {
+  type DeliveryPolicy,
+  type DeliveryPolicyLinks,
+  type PersonaPolicy,
+  type PolicyScope,
+  policyLimits,
+} from "../../core/ledger/policy.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/message/policy.ts";
 import {
   deliveryPolicyAnswer,
   deliveryPolicyBody,
@@ -42,7 +49,6 @@ import {
   updateProofCodes,
   updateProofHeaders,
 } from "./update-proof.ts";
-import { parseAliasMember } from "./updates.ts";
 
 // ------------------------------------------------------------------------------------------------- table
 
@@ -81,7 +87,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     subject: "did",
     summary: "Make an alias the only one of a DID",
     parse: (body, did) => {
-      const alias = parseAliasMember(body, "alias");
+      const alias = parseAlias(body.alias, "/alias");
       return isFault(alias) ? alias : { name: "set_alias", did, alias };
     },
     codes: ["alias_taken"],

@@ -9,10 +9,10 @@
 import type { Did } from "../../core/codec/did.ts";
 import type { Fault } from "../../core/fault.ts";
 import type { Account, AccountId } from "../../core/ledger/account.ts";
-import { aliasesNamed, applyCall } from "../../core/ledger/apply.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
+import { aliasesNamed, type LedgerCall } from "../../core/ledger/calls.ts";
+import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
+import { applyCall } from "../../core/ledger/rules.ts";
 import type { Ledger } from "../../storage/contract.ts";
 
 export type Facts = {

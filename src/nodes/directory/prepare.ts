@@ -5,25 +5,27 @@
  * update fits the standing document is judged when it is submitted.
  * Source: decisions sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
  */
+
 import type { Static } from "@sinclair/typebox";
 import { encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { renderPublicKey } from "../../core/codec/ed25519.ts";
-import { isJsonObject, type JsonObject, parseJsonObject } from "../../core/codec/json.ts";
+import { type JsonObject, parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Counters, DidRecord } from "../../core/ledger/account.ts";
-import { counters as nonceDomains, operations } from "../../core/ledger/authorization.ts";
-import type { LedgerBounds } from "../../core/ledger/bounds.ts";
-import { checkDocument } from "../../core/ledger/document.ts";
-import { encodeAuthorization, type Intent, rootSigner } from "../../core/ledger/intent.ts";
+import { actions, counters, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import {
   documentMessage,
+  encodeAuthorization,
   proofLifeMsMax,
   registrationMessage,
   renderProofTimestamp,
-} from "../../core/ledger/proof-message.ts";
-import { faultOfRefusal } from "../../core/ledger/refusal.ts";
+} from "../../core/ledger/authorization.ts";
+import type { LedgerBounds } from "../../core/ledger/bounds.ts";
+import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
+import { fillPath, type Intent, parseIntent, requestOf } from "../../core/ledger/intents.ts";
+import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../core/message/proof.ts";
 import {
@@ -32,9 +34,8 @@ import {
   prepareDocumentBody,
   preparedAnswer,
   prepareRegistrationBody,
-  updateMembers,
+  prepareUpdateBody,
 } from "../../core/schema/directory.ts";
-import { exampleMembers } from "../../core/schema/examples.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import { documentPath, parseDocumentMember } from "./document.ts";
@@ -48,7 +49,7 @@ import {
   type RegistrationSubject,
 } from "./registration.ts";
 import { decideEnd } from "./times.ts";
-import { isAliasUpdate, parseIntent, parseSigner, subjectOf, type Update, updates } from "./updates.ts";
+import { isAliasAction, parseSigner } from "./update.ts";
 
 export function prepareRoutes(parts: DirectoryParts): Route[] {
   return [prepareRegistrationRoute(parts), prepareUpdateRoute(parts)];
@@ -81,11 +82,6 @@ function renderPrepared(prepared: Prepared): Record<string, unknown> {
     ...(headers === undefined ? {} : { headers, body }),
     expires_at: renderTimestamp(expiresAtMs),
   };
-}
-
-/** A path template with its values, percent-encoded. */
-function fillPath(template: string, values: Readonly<Record<string, string>>): string {
-  return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
 }
 
 // ---------------------------------------------------------------------------------------------- the end
@@ -273,40 +269,38 @@ function decodePreparation(
 /** Every action that can be prepared, by the name in the member `action`. */
 function preparationTable(): ReadonlyMap<string, Preparation> {
   const table = new Map<string, Preparation>();
-  for (const update of updates) table.set(update.action, signedPreparation(update));
+  for (const { action } of routedActions) table.set(action, signedPreparation(action));
   table.set("replace_document", documentPreparation());
   for (const update of ownerUpdates) table.set(update.extrinsic, ownerPreparation(update));
   return table;
 }
 
-function signedPreparation(update: Update): Preparation {
-  const { action, members, method, path, subject } = update;
-  const { counter } = operations[action];
+function signedPreparation(action: RoutedAction): Preparation {
+  const { counter } = actions[action];
   return {
-    parseShape: compileShape(prepareBody(action, updateMembers[members], exampleMembers[action])),
+    parseShape: compileShape(prepareUpdateBody(action)),
     parse: (body, { did, signerKeyId, endMs, nowMs }) => {
       const intent = parseIntent(action, body, did);
       if (isFault(intent)) return intent;
-      const named = { did, ...(subject === undefined ? {} : { [subject]: subjectOf(intent).value }) };
       return (standing) => {
         const nonce = standing.counters[counter];
         const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
         return {
           did,
           action,
-          nonceDomain: nonceDomains[counter].nonceDomain,
+          nonceDomain: counters[counter].nonceDomain,
           payload,
           request: {
             did,
             action,
             ...membersOf(intent, body),
-            ...(isAliasUpdate(update) ? { timestamp: renderTimestamp(nowMs) } : {}),
+            ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
             nonce: nonce.toString(),
             valid_until: endMs.toString(),
             signer_key_id: signerKeyId,
             canonical_payload: encodeHex0x(payload),
           },
-          submit: { method, path: fillPath(path, named) },
+          submit: requestOf(intent) as Prepared["submit"],
           expiresAtMs: Number(endMs),
         };
       };
@@ -327,11 +321,11 @@ function documentPreparation(): Preparation {
   return {
     parseShape: compileShape(prepareDocumentBody),
     parse: (body, { did, signerKeyId, endMs }) => {
-      if (signerKeyId !== rootSigner) {
+      if (signerKeyId !== rootKeyId) {
         return badInput("invalid_request", "/signer_key_id", "a full document is signed by root");
       }
-      const { document, doc_blob } = body;
-      const docBlob = parseDocumentMember({ document, ...(typeof doc_blob === "string" ? { doc_blob } : {}) }, did);
+      const { document, doc_blob } = body as Static<typeof prepareDocumentBody>;
+      const docBlob = parseDocumentMember({ document, doc_blob }, did);
       if (isFault(docBlob)) return docBlob;
       return ({ record, counters, bounds }) => {
         const flaw = findFlaw(docBlob, did, bounds);
@@ -341,11 +335,12 @@ function documentPreparation(): Preparation {
         return {
           did,
           action: "replace_document",
-          nonceDomain: nonceDomains.document.nonceDomain,
+          // The nonce stands inside the timestamp, and `request` has no member of that name.
+          nonceDomain: null,
           payload: documentMessage({ did, timestamp, docBlob }) as Uint8Array,
           request: {
             did,
-            ...(isJsonObject(document) ? { document } : { doc_blob }),
+            ...(document === undefined ? { doc_blob } : { document }),
             timestamp,
             pubkey: renderPublicKey(record.rootPubkey),
           },

@@ -6,23 +6,25 @@
  * signature. The same registration repeated while pending answers the same `tx_id`.
  * Source: interface "Registration state of a DID", decisions sections 4 and 10 ("Registration").
  */
+
 import type { Static } from "@sinclair/typebox";
 import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { isAdmissibleKey, parsePublicKey } from "../../core/codec/ed25519.ts";
 import { blake2b256 } from "../../core/codec/hash.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
+import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/authorization.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
   checkDocument,
   type DidDocument,
   keyOfMethod,
-  parseDocument,
+  normalizeDocument,
   renderDocument,
 } from "../../core/ledger/document.ts";
-import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/proof-message.ts";
-import { faultOfRefusal } from "../../core/ledger/refusal.ts";
+import { parseAlias } from "../../core/ledger/intents.ts";
+import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { encodeDidDocument } from "../../core/ledger/structures.ts";
 import {
   type prepareRegistrationBody,
@@ -44,7 +46,6 @@ import {
 } from "./parts.ts";
 import { decideCall, type Facts, gatherFacts } from "./precheck.ts";
 import { decideEnd, decideFreshness } from "./times.ts";
-import { parseAliasMember } from "./updates.ts";
 
 export function registrationRoutes(parts: DirectoryParts): Route[] {
   return [registerRoute(parts), statusRoute(parts)];
@@ -134,7 +135,7 @@ export function decideSubject(
 /** The ledger would register without an alias that is not free; here it is refused instead. */
 export function decideAlias({ did, aliasText }: RegistrationSubject, facts: Pick<Facts, "aliasHolders">): Fault | null {
   if (aliasText === null) return null;
-  const alias = parseAliasMember({ alias: aliasText }, "alias");
+  const alias = parseAlias(aliasText, "/alias");
   if (isFault(alias)) return alias;
   const holder = facts.aliasHolders.get(alias) ?? null;
   return holder === null || holder === did ? null : fault("alias_taken", "the alias belongs to another DID");
@@ -222,7 +223,7 @@ export type RegistrationSubject = {
 export function parseRegistrationSubject(body: Static<typeof prepareRegistrationBody>): RegistrationSubject | Fault {
   const did = parseDid(body.did);
   if (isFault(did)) return did;
-  const document = parseDocument(body.did_document, did, "/did_document");
+  const document = normalizeDocument(body.did_document, did, "/did_document");
   if (isFault(document)) return document;
   const aliasText = body.alias ?? null;
   if (body.root_pubkey !== undefined) {

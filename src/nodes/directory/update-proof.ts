@@ -3,6 +3,7 @@
  * in every mode; without one the update is taken only where the operator allows it.
  * Source: decisions sections 4 ("Primary alias, policy links, …") and 10 ("Update proofs").
  */
+
 import type { Did } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, fault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";

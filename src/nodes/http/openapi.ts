@@ -6,9 +6,10 @@
 import type { TSchema } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
 import { describeFault, type Fault, type FaultCode, fault } from "../../core/fault.ts";
+import { exampleDid } from "../../core/ledger/example.ts";
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
-import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
+import { exampleTxHash, problemShape } from "../../core/schema/schema.ts";
 import { renderDeliveryFault, renderProblem } from "./render.ts";
 import type { Route } from "./route.ts";
 

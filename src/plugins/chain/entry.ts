@@ -3,9 +3,7 @@
  * has come with the node of the present connection.
  */
 
-import { aliasesNamed } from "../../core/ledger/apply.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { claimsOf } from "../../core/ledger/pending.ts";
+import { aliasesNamed, claimsOf, type LedgerCall } from "../../core/ledger/calls.ts";
 import type { Block, Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import type { Pending } from "./outbox.ts";

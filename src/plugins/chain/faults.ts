@@ -3,8 +3,8 @@
  * ledger's, so its table decides; what it does not know is `chain_submission_rejected` with the name.
  */
 import { type Fault, fault } from "../../core/fault.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { faultOfRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusal.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
+import { faultOfRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
 import type { DispatchFailure } from "./surface.ts";
 
 /** Errors by which the ledger refuses a whole document that contradicts itself. */

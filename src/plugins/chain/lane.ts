@@ -11,11 +11,16 @@
 
 import type { Did } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { aliasesNamed, applyCall } from "../../core/ledger/apply.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../core/ledger/call-codec.ts";
-import { claimsOf, decideClash } from "../../core/ledger/pending.ts";
-import { faultOfRefusal, isRefusal } from "../../core/ledger/refusal.ts";
+import {
+  aliasesNamed,
+  claimsOf,
+  decideClash,
+  decodeLedgerCall,
+  encodeLedgerCall,
+  type LedgerCall,
+} from "../../core/ledger/calls.ts";
+import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
+import { applyCall } from "../../core/ledger/rules.ts";
 import { errorStack } from "../../core/std/error-text.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";

@@ -4,7 +4,7 @@
  * Source: docs/ledger.md 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
  */
 import type { LedgerBoundName } from "../../core/ledger/bounds.ts";
-import type { LedgerCallName } from "../../core/ledger/call.ts";
+import type { LedgerCallName } from "../../core/ledger/calls.ts";
 
 export type PalletRole = "did_registry" | "delivery_policy";
 

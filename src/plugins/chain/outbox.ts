@@ -8,8 +8,7 @@
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  */
 import { decodeUtf8, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
-import type { LedgerCall } from "../../core/ledger/call.ts";
-import { decodeLedgerCall, encodeLedgerCall } from "../../core/ledger/call-codec.ts";
+import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";
 import type { Table, TableChange } from "../../storage/table.ts";

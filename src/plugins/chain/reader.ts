@@ -6,10 +6,11 @@
 
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
+import { decodeWith } from "../../core/codec/scale.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import { longerThan } from "../../core/ledger/bounds.ts";
-import { decodeDeliveryPolicy, decodeDidRecord, decodePersonaPolicy } from "../../core/ledger/structures.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/message/policy.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
+import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { storageKeys, u64Of } from "./keys.ts";
 import type { MapName } from "./layouts.ts";
@@ -65,7 +66,10 @@ export class Reader {
       const entry = storageKeys(session.head.surface).entry(policyMaps[scope], key);
       const bytes = (await session.values([entry], session.head.hash))[0] ?? null;
       if (bytes === null) return null;
-      return (scope === "persona" ? decodePersonaPolicy(bytes) : decodeDeliveryPolicy(bytes)) ?? corrupt("policy");
+      return (
+        (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
+        corrupt("policy")
+      );
     });
   }
 
@@ -118,10 +122,12 @@ async function readFacts(
   return {
     head,
     account: {
-      record: record === null || record === undefined ? null : (decodeDidRecord(record) ?? corrupt("record")),
+      record: record === null || record === undefined ? null : (decodeWith(recordCodec, record) ?? corrupt("record")),
       counters: { alias, document, rootPubkey, control },
       documentTimeMs,
       registrationExpiryMs,
+      // The chain does not count deletions.
+      life: 0,
     },
     holders: new Map(holders),
   };

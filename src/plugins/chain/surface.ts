@@ -8,8 +8,7 @@ import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec
 import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
 import { concatBytes } from "../../core/codec/bytes.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall, LedgerCallName } from "../../core/ledger/call.ts";
-import { encodeLedgerCall } from "../../core/ledger/call-codec.ts";
+import { encodeLedgerCall, type LedgerCall, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { type Frame, isKnownExtension } from "./extrinsic.ts";
 import { boundConstants, callLayouts, type MapName, mapLayouts, type PalletRole } from "./layouts.ts";
 import { shapeOf } from "./shape.ts";

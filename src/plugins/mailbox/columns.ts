@@ -5,7 +5,7 @@
  * Slots are handed out lowest first and reused in the order in which they were freed.
  */
 import type { Uuid } from "../../core/codec/did.ts";
-import type { ExpirationBehavior } from "../../core/message/policy.ts";
+import type { ExpirationBehavior } from "../../core/ledger/policy.ts";
 
 export const none = 0xffffffff;
 

@@ -1,11 +1,44 @@
 /**
- * The limits of policy records, for the ledger and for the Directory's own check of a body.
+ * Policy records: what the ledger keeps of how a recipient, a tag or a persona wants to be served, and the limits of
+ * it, for the ledger and for the Directory's own check of a body. What they mean for an envelope is in
+ * `core/message/policy.ts`.
  * Source: docs/ledger.md 2.7, decisions section 10 ("Recipient policy write", "Persona policy on the ledger").
  */
 
-import type { DeliveryPolicy, PersonaPolicy } from "../message/policy.ts";
+import { u64Max } from "../codec/u64.ts";
 import { longerThan, scaleBounds } from "./bounds.ts";
-import { type LedgerRefusal, refuse } from "./refusal.ts";
+import { type LedgerRefusal, refuse } from "./refusals.ts";
+
+/** What becomes of an entry that expires; the order is that of the ledger's enumeration. */
+export const expirationBehaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
+export type ExpirationBehavior = (typeof expirationBehaviors)[number];
+
+/** Whom a policy is about. */
+export type PolicyScope = "recipient" | "tag" | "persona";
+
+/** The record of a recipient or a tag. `null` members were not set. */
+export type DeliveryPolicy = {
+  readonly effectiveTtlBlocks: number;
+  readonly maxMessageBytes: number;
+  readonly cacheEligible: boolean;
+  readonly replication: number | null;
+  readonly encryptedHeaderPreviewBytes: number | null;
+  readonly releasePricing: { readonly baseFee: bigint; readonly perKibFee: bigint } | null;
+  readonly expirationBehavior: ExpirationBehavior | null;
+};
+
+/** The record of a persona. Only `allowedRelays` acts on delivery. */
+export type PersonaPolicy = {
+  readonly releasePricing: { readonly asset: string; readonly amount: bigint } | null;
+  readonly expirationBehavior: { readonly mode: ExpirationBehavior; readonly retainUntilMs: bigint | null } | null;
+  readonly allowedRelays: readonly string[];
+};
+
+export type DeliveryPolicyLinks = {
+  readonly recipientPolicy: string | null;
+  readonly tagPolicies: readonly string[];
+  readonly personaPolicies: readonly string[];
+};
 
 /** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */
 export const policyLimits = {
@@ -17,7 +50,6 @@ export const policyLimits = {
 } as const;
 
 const u128Max = 2n ** 128n - 1n;
-const u64Max = 2n ** 64n - 1n;
 
 /** The rules of a recipient's or tag's policy. */
 export function checkDeliveryPolicy(policy: DeliveryPolicy): LedgerRefusal | null {

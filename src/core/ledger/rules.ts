@@ -6,34 +6,19 @@
  */
 
 import { equalBytes } from "../codec/bytes.ts";
-import { type Did, normalizeAlias } from "../codec/did.ts";
-import { isAdmissibleKey, publicKeyBytes, verifyEd25519 } from "../codec/ed25519.ts";
-import type { PolicyScope } from "../message/policy.ts";
-import type { AccountId, CounterName, DidRecord } from "./account.ts";
-import { type AliasIntent, changeAlias, setPrimaryAlias } from "./alias.ts";
-import { counters, operations } from "./authorization.ts";
+import { publicKeyBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import type { AccountId, DidRecord } from "./account.ts";
+import { decideChange, setLinks, setPrimaryAlias } from "./action-rules.ts";
+import { actions, counters } from "./actions.ts";
+import { decodePayload, encodeAuthorization, type Payload } from "./authorization.ts";
 import { longerThan } from "./bounds.ts";
-import type { LedgerCall } from "./call.ts";
-import type { LedgerInput } from "./change.ts";
-import { type Applied, applyChange, type Change } from "./change.ts";
-import { type ComponentIntent, changeComponent } from "./component.ts";
-import { control, setLinks } from "./control.ts";
-import {
-  authorizedKey,
-  decodeTerms,
-  encodeAuthorization,
-  type Intent,
-  intentOfCall,
-  ledgerAlias,
-  type ProofCall,
-  type Terms,
-} from "./intent.ts";
-import { checkDeliveryPolicy, checkPersonaPolicy } from "./policy-rules.ts";
-import { parseProofTimestamp } from "./proof-message.ts";
-import { isRefusal, type LedgerRefusal, refuse } from "./refusal.ts";
+import { intentOfCall, ledgerAlias, type OwnerCall, type ProofCall } from "./calls.ts";
+import { keyFor } from "./document.ts";
+import { type Applied, applyChange, type LedgerInput } from "./effects.ts";
+import type { Intent } from "./intents.ts";
+import { checkDeliveryPolicy, checkPersonaPolicy, type PolicyScope } from "./policy.ts";
+import { isRefusal, type LedgerRefusal, refuse } from "./refusals.ts";
 import { register, setDocument } from "./registration.ts";
-
-// ------------------------------------------------------------------------------------------------ applying
 
 /** What a call changes, or why it changes nothing. Pure; costs one signature check, about 60 µs. */
 export function applyCall(input: LedgerInput): Applied | LedgerRefusal {
@@ -56,7 +41,7 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
   if (isRefusal(record)) return record;
   const change = decideChange(input, intent, record);
   if (isRefusal(change)) return change;
-  return applyChange({ account, record, nowMs, counter: operations[intent.action].counter }, change);
+  return applyChange({ account, record, nowMs, counter: actions[intent.action].counter }, change);
 }
 
 /**
@@ -65,10 +50,10 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
  */
 function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidRecord | LedgerRefusal {
   const { account, bounds, nowMs } = input;
-  const domain = operations[intent.action].counter;
+  const domain = actions[intent.action].counter;
   const { payloadError, nonceError, expiredError } = counters[domain];
   if (longerThan(call.signerKeyId, bounds.idBytes)) return refuse(payloadError);
-  const terms = decodeTerms(domain, call.signedPayload);
+  const terms = decodePayload(domain, call.signedPayload);
   if (terms === null || !isAuthorizationOf(intent, terms, call)) return refuse(payloadError);
   if (terms.validUntilMs <= BigInt(nowMs)) return refuse(expiredError);
   const { record } = account;
@@ -76,33 +61,15 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   if (record.deactivated) return refuse("DidDeactivated");
   const expected = account.counters[domain];
   if (terms.nonce !== expected) return refuse(nonceError, { expected });
-  const key = authorizedKey(record, call.signerKeyId);
+  const key = keyFor(record, call.signerKeyId, "change");
   if (key === null || !verifyEd25519(call.signature, call.signedPayload, key)) return refuse("InvalidSignature");
   return record;
 }
 
 /** Byte equality stands for equality of every item: there is one encoding of a payload. */
-function isAuthorizationOf(intent: Intent, terms: Terms, call: ProofCall): boolean {
+function isAuthorizationOf(intent: Intent, terms: Payload, call: ProofCall): boolean {
   return terms.signerKeyId === call.signerKeyId && equalBytes(encodeAuthorization(intent, terms), call.signedPayload);
 }
-
-function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): Change | LedgerRefusal {
-  if ("control" in intent) return control(input, intent.control, record);
-  if (intent.action === "UpdateRootPubkey") return rotateRoot(intent.did, intent.newRootPubkey);
-  if (operations[intent.action].counter === "alias") return changeAlias(input, intent as AliasIntent, record);
-  return changeComponent(input, intent as ComponentIntent, record);
-}
-
-/** Rotation leaves the document alone: an old key that it still lists stays a signer until it is removed. */
-function rotateRoot(did: Did, newRootPubkey: Uint8Array): Change | LedgerRefusal {
-  if (!isAdmissibleKey(newRootPubkey)) return refuse("InvalidRootPubkey");
-  return { record: { rootPubkey: newRootPubkey }, events: [{ name: "RootPubkeyUpdated", did }] };
-}
-
-type OwnerCall = Exclude<
-  LedgerCall,
-  ProofCall | { readonly name: "register_with_document_proof_signed" | "set_document_with_proof" }
->;
 
 /** Calls that carry no proof and need the record's owner account, which is the operator's. */
 function applyOwned(input: LedgerInput, call: OwnerCall): Applied | LedgerRefusal {
@@ -156,41 +123,4 @@ function setPolicy(input: LedgerInput, call: PolicyCall): Applied | LedgerRefusa
 
 function isOwner(record: DidRecord, operator: AccountId): boolean {
   return record.owner !== null && equalBytes(record.owner, operator);
-}
-
-// ------------------------------------------------------------------------------------------ about a call
-
-/** The aliases in normal form whose holder decides over a call. */
-export function aliasesNamed(call: LedgerCall): string[] {
-  const texts =
-    call.name === "update_alias"
-      ? [call.oldAlias, call.newAlias]
-      : "alias" in call && call.alias !== null
-        ? [call.alias]
-        : [];
-  return texts.map((text) => normalizeAlias(text)).filter((alias) => alias !== null);
-}
-
-/** The alias in normal form that a call takes for its DID. */
-export function aliasTaken(call: LedgerCall): string | null {
-  if (call.name === "update_alias") return normalizeAlias(call.newAlias);
-  if (call.name === "remove_alias" || !("alias" in call) || call.alias === null) return null;
-  return normalizeAlias(call.alias);
-}
-
-const countersByCall = new Map(Object.values(operations).map(({ call, counter }) => [call, counter]));
-
-/**
- * The counter value that a call uses up, so that no two calls with the same one can both be taken. `null`
- * for calls without one, and for a payload that can't be read.
- */
-export function counterOf(call: LedgerCall): { readonly domain: CounterName; readonly nonce: bigint } | null {
-  if (call.name === "set_document_with_proof") {
-    const stamp = parseProofTimestamp(call.timestamp);
-    return stamp?.version === 2 ? { domain: "document", nonce: stamp.nonce } : null;
-  }
-  const domain = countersByCall.get(call.name);
-  if (domain === undefined || !("signedPayload" in call)) return null;
-  const terms = decodeTerms(domain, call.signedPayload);
-  return terms === null ? null : { domain, nonce: terms.nonce };
 }

@@ -5,10 +5,11 @@
  */
 
 import type { Did } from "../codec/did.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../message/policy.ts";
 import type { Account, AccountId, CounterName, DidRecord } from "./account.ts";
+import type { actions, DocumentAction } from "./actions.ts";
 import type { LedgerBounds } from "./bounds.ts";
-import type { LedgerCall } from "./call.ts";
+import type { LedgerCall } from "./calls.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "./policy.ts";
 
 /** What the rules of a call look at. */
 export type LedgerInput = {
@@ -53,24 +54,13 @@ export type LedgerEvent =
     }
   | { readonly name: "PolicySet"; readonly scope: PolicyScope; readonly did: Did };
 
-export type ComponentEventName =
-  | "VerificationMethodAdded"
-  | "VerificationMethodUpdated"
-  | "VerificationMethodRemoved"
-  | "AuthenticationAdded"
-  | "AuthenticationRemoved"
-  | "KeyAgreementAdded"
-  | "KeyAgreementUpdated"
-  | "KeyAgreementRemoved"
-  | "ServiceAdded"
-  | "ServiceUpdated"
-  | "ServiceRemoved";
+export type ComponentEventName = (typeof actions)[DocumentAction]["event"];
 
 /** Entries of the alias index: those that now name the DID, and those that name nobody. */
-export type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
+type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
 /** `policy` is `null` when the entry goes. A persona policy stands under the scope `persona` only. */
-export type PolicyChange = {
+type PolicyChange = {
   readonly scope: PolicyScope;
   readonly key: Did;
   readonly policy: DeliveryPolicy | PersonaPolicy | null;
@@ -93,7 +83,8 @@ export type Change = {
   readonly events: readonly LedgerEvent[];
 };
 
-export type Standing = {
+/** The account that a change is made to. */
+type ChangedAccount = {
   readonly account: Account;
   readonly record: DidRecord;
   readonly nowMs: number;
@@ -103,14 +94,18 @@ export type Standing = {
 
 const noAliases: AliasChange = { set: [], removed: [] };
 
-/** The account after a change of its record: version and time move, the counter is used up, the others stand. */
-export function applyChange(standing: Standing, change: Change): Applied {
-  const { account, record, nowMs, counter } = standing;
+/**
+ * The account after a change of its record: version and time move, the counter is used up, the others stand. A
+ * deletion ends a life of the DID.
+ */
+export function applyChange(changed: ChangedAccount, change: Change): Applied {
+  const { account, record, nowMs, counter } = changed;
   const { counters } = account;
   const touched = { version: record.version + 1n, updatedAtMs: BigInt(nowMs) };
   return {
     account: {
       ...account,
+      life: change.record === null ? account.life + 1 : account.life,
       record: change.record === null ? null : { ...record, ...change.record, ...touched },
       counters: counter === null ? counters : { ...counters, [counter]: counters[counter] + 1n },
     },

@@ -1,0 +1,364 @@
+/**
+ * The rule of every signed action: what it changes in a record, or why it changes nothing. Payload, expiry, nonce and
+ * signature have been checked before (`rules.ts`). Everything here works on aliases in normal form.
+ * Source: docs/ledger.md 1.4, 1.5, 2.2, 2.3 ("Component operations") and 2.6, decisions section 10 ("Operation
+ * refusals").
+ */
+import { type Did, normalizeAlias } from "../codec/did.ts";
+import { isAdmissibleKey } from "../codec/ed25519.ts";
+import type { DidRecord } from "./account.ts";
+import { type ActionName, actions, type DocumentAction } from "./actions.ts";
+import { type LedgerBounds, longerThan, scaleBounds } from "./bounds.ts";
+import {
+  checkKeyAgreement,
+  checkService,
+  checkVerificationMethod,
+  type DidDocument,
+  emptyDocument,
+  type KeyAgreement,
+  type Service,
+  type VerificationMethod,
+} from "./document.ts";
+import type { Change, LedgerEvent, LedgerInput } from "./effects.ts";
+import type { Intent, IntentOf } from "./intents.ts";
+import type { DeliveryPolicyLinks } from "./policy.ts";
+import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
+
+type Outcome = Change | LedgerRefusal;
+type Rule<A extends ActionName> = (input: LedgerInput, intent: IntentOf<A>, record: DidRecord) => Outcome;
+
+const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = {
+  UpdateRootPubkey: (_input, { did, newRootPubkey }) => rotateRoot(did, newRootPubkey),
+  add_alias: addAlias,
+  update_alias: updateAlias,
+  remove_alias: (_input, intent, record) => removeAlias(intent, record),
+  add_device: addDevice,
+  tombstone_device: (_input, { did, deviceId }, record) => tombstoneDevice(did, deviceId, record),
+  update_device: (_input, intent, record) => updateDevice(intent, record),
+  remove_device: (_input, { did, deviceId }, record) => removeDevice(did, deviceId, record),
+  deactivate_did: (_input, { did }) => ({ record: { deactivated: true }, events: [{ name: "DidDeactivated", did }] }),
+  set_delivery_policy_links: (input, { did, links }) => setLinks(did, links, input.bounds),
+  clear_delivery_policy_links: (_input, { did }) => ({
+    record: { links: null },
+    events: [{ name: "DeliveryPolicyLinksCleared", did }],
+  }),
+  delete_did: (_input, { did }, record) => deleteDid(did, record),
+};
+
+type Patch = Partial<DidDocument> | LedgerRefusal;
+type DocumentRule<A extends ActionName> = (document: DidDocument, intent: IntentOf<A>, bounds: LedgerBounds) => Patch;
+
+/** The actions that change one component change the document alone. */
+const documentRules: { readonly [A in DocumentAction]: DocumentRule<A> } = {
+  AddVerificationMethod: addMethod,
+  UpdateVerificationMethod: updateMethod,
+  RemoveVerificationMethod: (document, { id }) => removeMethod(document, id),
+  AddAuthentication: (document, { id }, bounds) => addAuthentication(document, id, bounds),
+  RemoveAuthentication: (document, { id }) => removeAuthentication(document, id),
+  AddKeyAgreement: addAgreement,
+  UpdateKeyAgreement: updateAgreement,
+  RemoveKeyAgreement: ({ keyAgreement }, { id }) =>
+    patch("keyAgreement", without(keyAgreement, id, "KeyAgreementNotFound")),
+  AddService: addService,
+  UpdateService: updateService,
+  RemoveService: ({ service }, { id }) => patch("service", without(service, id, "ServiceNotFound")),
+};
+
+/** What an authorized intent changes. */
+export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): Outcome {
+  if (isDocumentIntent(intent)) return changeDocument(input, intent, record);
+  const rule = rules[intent.action] as (input: LedgerInput, intent: Intent, record: DidRecord) => Outcome;
+  return rule(input, intent, record);
+}
+
+// --------------------------------------------------------------------------------------------- components
+
+type DocumentIntent = Extract<Intent, { readonly action: DocumentAction }>;
+
+function isDocumentIntent(intent: Intent): intent is DocumentIntent {
+  return actions[intent.action].counter === "document";
+}
+
+/** Adding a method, key agreement or service makes a document where there is none; nothing else does. */
+const makingDocument: ReadonlySet<ActionName> = new Set(["AddVerificationMethod", "AddKeyAgreement", "AddService"]);
+
+function changeDocument(input: LedgerInput, intent: DocumentIntent, record: DidRecord): Outcome {
+  const { action, did } = intent;
+  const document = record.document ?? (makingDocument.has(action) ? emptyDocument(did) : null);
+  if (document === null) return refuse("InvalidDocument", { detail: "the DID has no document" });
+  const rule = documentRules[action] as (document: DidDocument, intent: Intent, bounds: LedgerBounds) => Patch;
+  const change = rule(document, intent, input.bounds);
+  if (isRefusal(change)) return change;
+  const event = { name: actions[action].event, did, id: idOf(intent) };
+  return { record: { document: { ...document, ...change } }, events: [event] };
+}
+
+function idOf(intent: DocumentIntent): string {
+  if ("verificationMethod" in intent) return intent.verificationMethod.id;
+  if ("keyAgreement" in intent) return intent.keyAgreement.id;
+  return "service" in intent ? intent.service.id : intent.id;
+}
+
+/** The document with another list, unless the list is a refusal. */
+function patch<L extends keyof DidDocument>(name: L, list: DidDocument[L] | LedgerRefusal): Patch {
+  return isRefusal(list) ? list : { [name]: list };
+}
+
+function addMethod(
+  document: DidDocument,
+  { did, verificationMethod: method }: IntentOf<"AddVerificationMethod">,
+  bounds: LedgerBounds,
+): Patch {
+  const rule = {
+    max: bounds.verificationMethods,
+    exists: "VerificationMethodAlreadyExists",
+    full: "InvalidDocument",
+  } as const;
+  return (
+    checkVerificationMethod(method, did, bounds) ??
+    patch("verificationMethod", withNew<VerificationMethod>(document.verificationMethod, method, rule))
+  );
+}
+
+function updateMethod(
+  document: DidDocument,
+  { did, verificationMethod: method }: IntentOf<"UpdateVerificationMethod">,
+  bounds: LedgerBounds,
+): Patch {
+  return (
+    checkVerificationMethod(method, did, bounds) ??
+    patch("verificationMethod", withReplaced(document.verificationMethod, method, "VerificationMethodNotFound"))
+  );
+}
+
+/** References from services do not keep a method; those from `authentication` do. */
+function removeMethod(document: DidDocument, id: string): Patch {
+  const left = without(document.verificationMethod, id, "VerificationMethodNotFound");
+  if (isRefusal(left)) return left;
+  return document.authentication.includes(id) ? refuse("VerificationMethodInUse") : { verificationMethod: left };
+}
+
+function addAuthentication(document: DidDocument, id: string, bounds: LedgerBounds): Patch {
+  if (!document.verificationMethod.some((method) => method.id === id)) return refuse("VerificationMethodNotFound");
+  if (document.authentication.includes(id)) return refuse("AuthenticationAlreadyExists");
+  if (document.authentication.length >= bounds.authentications) return full("InvalidDocument");
+  return { authentication: [...document.authentication, id] };
+}
+
+function removeAuthentication(document: DidDocument, id: string): Patch {
+  if (!document.authentication.includes(id)) return refuse("AuthenticationNotFound");
+  return { authentication: document.authentication.filter((listed) => listed !== id) };
+}
+
+function addAgreement(
+  document: DidDocument,
+  { did, keyAgreement }: IntentOf<"AddKeyAgreement">,
+  bounds: LedgerBounds,
+): Patch {
+  const rule = { max: bounds.keyAgreements, exists: "KeyAgreementAlreadyExists", full: "InvalidDocument" } as const;
+  return (
+    checkKeyAgreement(keyAgreement, did, bounds) ??
+    patch("keyAgreement", withNew<KeyAgreement>(document.keyAgreement, keyAgreement, rule))
+  );
+}
+
+function updateAgreement(
+  document: DidDocument,
+  { did, keyAgreement }: IntentOf<"UpdateKeyAgreement">,
+  bounds: LedgerBounds,
+): Patch {
+  return (
+    checkKeyAgreement(keyAgreement, did, bounds) ??
+    patch("keyAgreement", withReplaced(document.keyAgreement, keyAgreement, "KeyAgreementNotFound"))
+  );
+}
+
+function addService(document: DidDocument, { service }: IntentOf<"AddService">, bounds: LedgerBounds): Patch {
+  const rule = { max: bounds.services, exists: "ServiceAlreadyExists", full: "ServiceTooLong" } as const;
+  return checkService(service, bounds) ?? patch("service", withNew<Service>(document.service, service, rule));
+}
+
+function updateService(document: DidDocument, { service }: IntentOf<"UpdateService">, bounds: LedgerBounds): Patch {
+  return checkService(service, bounds) ?? patch("service", withReplaced(document.service, service, "ServiceNotFound"));
+}
+
+type Entry = { readonly id: string };
+type ListRule = { readonly max: number; readonly exists: LedgerError; readonly full: LedgerError };
+
+function withNew<T extends Entry>(entries: readonly T[], entry: T, rule: ListRule): readonly T[] | LedgerRefusal {
+  if (entries.some((held) => held.id === entry.id)) return refuse(rule.exists);
+  return entries.length >= rule.max ? full(rule.full) : [...entries, entry];
+}
+
+/** The whole component is replaced in its place; an update can't rename it. */
+function withReplaced<T extends Entry>(
+  entries: readonly T[],
+  entry: T,
+  missing: LedgerError,
+): readonly T[] | LedgerRefusal {
+  if (!entries.some((held) => held.id === entry.id)) return refuse(missing);
+  return entries.map((held) => (held.id === entry.id ? entry : held));
+}
+
+function without<T extends Entry>(
+  entries: readonly T[],
+  id: string,
+  missing: LedgerError,
+): readonly T[] | LedgerRefusal {
+  const left = entries.filter((held) => held.id !== id);
+  return left.length === entries.length ? refuse(missing) : left;
+}
+
+function full(error: LedgerError): LedgerRefusal {
+  return refuse(error, { detail: "the list holds as many entries as it may" });
+}
+
+// ------------------------------------------------------------------------------------------------ root key
+
+/** Rotation leaves the document alone: an old key that it still lists stays a signer until it is removed. */
+function rotateRoot(did: Did, newRootPubkey: Uint8Array): Outcome {
+  if (!isAdmissibleKey(newRootPubkey)) return refuse("InvalidRootPubkey");
+  return { record: { rootPubkey: newRootPubkey }, events: [{ name: "RootPubkeyUpdated", did }] };
+}
+
+// ------------------------------------------------------------------------------------------------ aliases
+
+function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: DidRecord): Outcome {
+  const { did, alias } = intent;
+  const held = checkFree(input, alias, did);
+  if (held !== null) return held;
+  if (record.aliases.length >= input.bounds.aliases) return refuse("TooManyAliases");
+  return {
+    record: { aliases: [...record.aliases, alias] },
+    aliases: { set: [alias], removed: [] },
+    events: [{ name: "AliasAdded", did, alias }],
+  };
+}
+
+/** The new alias takes the place of the old one in the list. */
+function updateAlias(input: LedgerInput, intent: IntentOf<"update_alias">, record: DidRecord): Outcome {
+  const { did, oldAlias, newAlias } = intent;
+  if (oldAlias === newAlias) return refuse("AliasAlreadyExists");
+  const held = checkFree(input, newAlias, did);
+  if (held !== null) return held;
+  if (!record.aliases.includes(oldAlias)) return refuse("AliasNotFound");
+  return {
+    record: { aliases: record.aliases.map((alias) => (alias === oldAlias ? newAlias : alias)) },
+    aliases: { set: [newAlias], removed: [oldAlias] },
+    events: [{ name: "AliasUpdated", did, oldAlias, newAlias }],
+  };
+}
+
+function removeAlias(intent: IntentOf<"remove_alias">, record: DidRecord): Outcome {
+  const { did, alias } = intent;
+  if (!record.aliases.includes(alias)) return refuse("AliasNotFound");
+  return {
+    record: { aliases: record.aliases.filter((held) => held !== alias) },
+    aliases: { set: [], removed: [alias] },
+    events: [{ name: "AliasRemoved", did, alias }],
+  };
+}
+
+/** The primary alias: it replaces the whole list, and every other alias of the DID becomes free. */
+export function setPrimaryAlias(
+  input: LedgerInput,
+  given: { readonly did: Did; readonly alias: string },
+  record: DidRecord,
+): Outcome {
+  const { did, alias } = given;
+  const holder = input.aliasHolder(alias);
+  if (holder !== null && holder !== did) return refuse("AliasTaken");
+  return {
+    record: { aliases: [alias] },
+    aliases: { set: [alias], removed: record.aliases.filter((held) => held !== alias) },
+    events: [{ name: "AliasSet", did, alias }],
+  };
+}
+
+function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal | null {
+  const holder = input.aliasHolder(alias);
+  if (holder === null) return null;
+  return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");
+}
+
+/** The alias of a registration is soft: one that can't be given is left out and reported as an event. */
+export function registrationAlias(
+  input: LedgerInput,
+  text: string | null,
+): { readonly aliases: readonly string[]; readonly events: readonly LedgerEvent[] } {
+  const { did } = input.call;
+  if (text === null) return { aliases: [], events: [] };
+  const alias = normalizeAlias(text, input.bounds.aliasBytes);
+  if (alias === null) return { aliases: [], events: [{ name: "AliasInvalid", did }] };
+  if (input.aliasHolder(alias) !== null) return { aliases: [], events: [{ name: "AliasConflict", did, alias }] };
+  return { aliases: [alias], events: [{ name: "AliasSet", did, alias }] };
+}
+
+// ---------------------------------------------------------------------------- devices, links, end of a DID
+
+/** Frees the DID, its aliases and its policies. Its counters are not part of the record and stand. */
+function deleteDid(did: Did, record: DidRecord): Change {
+  return {
+    record: null,
+    aliases: { set: [], removed: record.aliases },
+    policies: [
+      { scope: "recipient", key: did, policy: null },
+      { scope: "tag", key: did, policy: null },
+      { scope: "persona", key: did, policy: null },
+    ],
+    events: [{ name: "DidDeleted", did }],
+  };
+}
+
+export function setLinks(did: Did, links: DeliveryPolicyLinks, bounds: LedgerBounds): Outcome {
+  const { recipientPolicy, tagPolicies, personaPolicies } = links;
+  if (tagPolicies.length > bounds.policyRefs || personaPolicies.length > bounds.policyRefs) {
+    return refuse("TooManyPolicyRefs");
+  }
+  for (const ref of [recipientPolicy ?? "", ...tagPolicies, ...personaPolicies]) {
+    if (longerThan(ref, bounds.policyRefBytes)) return refuse("PolicyRefTooLong");
+  }
+  return {
+    record: { links: { recipientPolicy, tagPolicies, personaPolicies } },
+    events: [{ name: "DeliveryPolicyLinksSet", did }],
+  };
+}
+
+/** Adding a device that is there clears its tombstone. */
+function addDevice(input: LedgerInput, { did, deviceId }: IntentOf<"add_device">, record: DidRecord): Outcome {
+  const events = [{ name: "DeviceAdded", did, deviceId }] as const;
+  if (holdsDevice(record, deviceId)) {
+    const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: false } : held));
+    return { record: { devices }, events };
+  }
+  if (record.devices.length >= scaleBounds.devices) return refuse("TooManyDevices");
+  const device = { deviceId, addedAtMs: BigInt(input.nowMs), tombstoned: false };
+  return { record: { devices: [...record.devices, device] }, events };
+}
+
+function tombstoneDevice(did: Did, deviceId: string, record: DidRecord): Outcome {
+  if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
+  const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: true } : held));
+  return { record: { devices }, events: [{ name: "DeviceTombstoned", did, deviceId }] };
+}
+
+/** Renames a device; the rest of its entry stands. */
+function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): Outcome {
+  const { did, oldDeviceId, newDeviceId } = intent;
+  if (!holdsDevice(record, oldDeviceId)) return refuse("DeviceNotFound");
+  if (holdsDevice(record, newDeviceId)) return refuse("DeviceAlreadyExists");
+  const devices = record.devices.map((held) =>
+    held.deviceId === oldDeviceId ? { ...held, deviceId: newDeviceId } : held,
+  );
+  return { record: { devices }, events: [{ name: "DeviceUpdated", did, oldDeviceId, newDeviceId }] };
+}
+
+function removeDevice(did: Did, deviceId: string, record: DidRecord): Outcome {
+  if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
+  const devices = record.devices.filter((held) => held.deviceId !== deviceId);
+  return { record: { devices }, events: [{ name: "DeviceRemoved", did, deviceId }] };
+}
+
+function holdsDevice(record: DidRecord, deviceId: string): boolean {
+  return record.devices.some((held) => held.deviceId === deviceId);
+}

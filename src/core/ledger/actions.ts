@@ -1,0 +1,446 @@
+/**
+ * THE table of signed actions: what a key of a DID can authorize. One row says everything that is known about an
+ * action before its rule: its bytes, its call on the ledger, its event, and its route. Payloads, calls, requests,
+ * the client, OpenAPI and the documents are made of it. A new action is one row here, its rule in `action-rules.ts`, and
+ * its test.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, decisions section 4.
+ */
+import { parsePublicKey } from "../codec/ed25519.ts";
+import type { FaultCode } from "../fault.ts";
+import type { CounterName } from "./account.ts";
+import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
+import {
+  exampleAgreement,
+  exampleDid,
+  exampleMethod,
+  exampleNewKey,
+  exampleSecondMethod,
+  exampleService,
+} from "./example.ts";
+import type { DeliveryPolicyLinks } from "./policy.ts";
+import type { LedgerError } from "./refusals.ts";
+
+// ------------------------------------------------------------------------------------------------- items
+
+/** What an action is about. The items of a row name members of this. */
+export type Items = {
+  readonly verificationMethod: VerificationMethod;
+  readonly keyAgreement: KeyAgreement;
+  readonly service: Service;
+  /** Absolute id of a method, key agreement or service. */
+  readonly id: string;
+  /** Aliases in normal form. */
+  readonly alias: string;
+  readonly oldAlias: string;
+  readonly newAlias: string;
+  readonly newRootPubkey: Uint8Array;
+  readonly deviceId: string;
+  readonly oldDeviceId: string;
+  readonly newDeviceId: string;
+  readonly links: DeliveryPolicyLinks;
+};
+export type ItemName = keyof Items;
+
+// ------------------------------------------------------------------------------------------------- table
+
+type ActionRow = {
+  /** The counter whose value the authorization uses up; it also decides the payload's structure. */
+  readonly counter: CounterName;
+  /** The byte of the action within that structure; `null`: the structure has none. */
+  readonly discriminant: number | null;
+  readonly call: string;
+  /** In the pallet did-registry. */
+  readonly callIndex: number;
+  /** The items that the payload holds, in the order of the call's arguments. Every other item of the structure is none. */
+  readonly items: readonly ItemName[];
+  /** What becomes of which list of the record, where that is all: a client knows by it when the action is settled. */
+  readonly change?: {
+    readonly list: "verificationMethod" | "authentication" | "keyAgreement" | "service" | "aliases";
+    readonly effect: "put" | "remove";
+  };
+  readonly event: string;
+  /** `null`: the ledger knows the action, and no route takes it. */
+  readonly route: {
+    readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
+    /** A value behind the DID is the subject of the first item. */
+    readonly path: string;
+    readonly summary: string;
+    /** Codes of the action's own rules. */
+    readonly codes: readonly FaultCode[];
+    /** Its items for an example that is taken where `exampleStanding` stands. */
+    readonly example: Partial<Items>;
+  } | null;
+};
+
+const documentPath = "/dids/:did/document";
+const methodPath = `${documentPath}/verification-methods`;
+const agreementPath = `${documentPath}/key-agreements`;
+const servicePath = `${documentPath}/services`;
+const control = { counter: "control", call: "apply_control_with_proof", callIndex: 29 } as const;
+
+/** By the name in the JSON member `action`. */
+export const actions = {
+  AddVerificationMethod: {
+    counter: "document",
+    discriminant: 0,
+    call: "add_verification_method",
+    callIndex: 14,
+    items: ["verificationMethod"],
+    change: { list: "verificationMethod", effect: "put" },
+    event: "VerificationMethodAdded",
+    route: {
+      method: "POST",
+      path: methodPath,
+      summary: "Add a verification method",
+      codes: ["component_exists", "document_invalid"],
+      example: { verificationMethod: { ...exampleMethod, id: `${exampleDid}#k3` } },
+    },
+  },
+  UpdateVerificationMethod: {
+    counter: "document",
+    discriminant: 1,
+    call: "update_verification_method",
+    callIndex: 15,
+    items: ["verificationMethod"],
+    change: { list: "verificationMethod", effect: "put" },
+    event: "VerificationMethodUpdated",
+    route: {
+      method: "PUT",
+      path: `${methodPath}/:methodId`,
+      summary: "Replace a verification method",
+      codes: ["component_not_found", "document_invalid"],
+      example: { verificationMethod: { ...exampleSecondMethod, publicKeyMultibase: exampleNewKey } },
+    },
+  },
+  RemoveVerificationMethod: {
+    counter: "document",
+    discriminant: 2,
+    call: "remove_verification_method",
+    callIndex: 16,
+    items: ["id"],
+    change: { list: "verificationMethod", effect: "remove" },
+    event: "VerificationMethodRemoved",
+    route: {
+      method: "DELETE",
+      path: `${methodPath}/:methodId`,
+      summary: "Remove a verification method",
+      codes: ["component_not_found", "component_in_use"],
+      example: { id: exampleSecondMethod.id },
+    },
+  },
+  AddAuthentication: {
+    counter: "document",
+    discriminant: 3,
+    call: "add_authentication",
+    callIndex: 17,
+    items: ["id"],
+    change: { list: "authentication", effect: "put" },
+    event: "AuthenticationAdded",
+    route: {
+      method: "POST",
+      path: `${documentPath}/authentication`,
+      summary: "List a verification method in authentication",
+      codes: ["component_not_found", "component_exists", "document_invalid"],
+      example: { id: exampleSecondMethod.id },
+    },
+  },
+  RemoveAuthentication: {
+    counter: "document",
+    discriminant: 4,
+    call: "remove_authentication",
+    callIndex: 18,
+    items: ["id"],
+    change: { list: "authentication", effect: "remove" },
+    event: "AuthenticationRemoved",
+    route: {
+      method: "DELETE",
+      path: `${documentPath}/authentication/:methodId`,
+      summary: "Take a verification method out of authentication",
+      codes: ["component_not_found"],
+      example: { id: exampleMethod.id },
+    },
+  },
+  AddKeyAgreement: {
+    counter: "document",
+    discriminant: 5,
+    call: "add_key_agreement",
+    callIndex: 19,
+    items: ["keyAgreement"],
+    change: { list: "keyAgreement", effect: "put" },
+    event: "KeyAgreementAdded",
+    route: {
+      method: "POST",
+      path: agreementPath,
+      summary: "Add a key agreement",
+      codes: ["component_exists", "document_invalid"],
+      example: { keyAgreement: { ...exampleAgreement, id: `${exampleDid}#x25519-2` } },
+    },
+  },
+  UpdateKeyAgreement: {
+    counter: "document",
+    discriminant: 6,
+    call: "update_key_agreement",
+    callIndex: 20,
+    items: ["keyAgreement"],
+    change: { list: "keyAgreement", effect: "put" },
+    event: "KeyAgreementUpdated",
+    route: {
+      method: "PUT",
+      path: `${agreementPath}/:keyAgreementId`,
+      summary: "Replace a key agreement",
+      codes: ["component_not_found", "document_invalid"],
+      example: { keyAgreement: { ...exampleAgreement, type: "Multikey" } },
+    },
+  },
+  RemoveKeyAgreement: {
+    counter: "document",
+    discriminant: 7,
+    call: "remove_key_agreement",
+    callIndex: 21,
+    items: ["id"],
+    change: { list: "keyAgreement", effect: "remove" },
+    event: "KeyAgreementRemoved",
+    route: {
+      method: "DELETE",
+      path: `${agreementPath}/:keyAgreementId`,
+      summary: "Remove a key agreement",
+      codes: ["component_not_found"],
+      example: { id: exampleAgreement.id },
+    },
+  },
+  AddService: {
+    counter: "document",
+    discriminant: 8,
+    call: "add_service",
+    callIndex: 22,
+    items: ["service"],
+    change: { list: "service", effect: "put" },
+    event: "ServiceAdded",
+    route: {
+      method: "POST",
+      path: servicePath,
+      summary: "Add a service",
+      codes: ["component_exists", "document_invalid"],
+      example: {
+        service: {
+          id: `${exampleDid}#inbox`,
+          type: "SvcInboxService",
+          serviceEndpoint: ["https://inbox.example"],
+          authorization: null,
+          priority: 1,
+        },
+      },
+    },
+  },
+  UpdateService: {
+    counter: "document",
+    discriminant: 9,
+    call: "update_service",
+    callIndex: 23,
+    items: ["service"],
+    change: { list: "service", effect: "put" },
+    event: "ServiceUpdated",
+    route: {
+      method: "PUT",
+      path: `${servicePath}/:serviceId`,
+      summary: "Replace a service",
+      codes: ["component_not_found", "document_invalid"],
+      example: { service: { ...exampleService, serviceEndpoint: ["https://cache2.example"] } },
+    },
+  },
+  RemoveService: {
+    counter: "document",
+    discriminant: 10,
+    call: "remove_service",
+    callIndex: 24,
+    items: ["id"],
+    change: { list: "service", effect: "remove" },
+    event: "ServiceRemoved",
+    route: {
+      method: "DELETE",
+      path: `${servicePath}/:serviceId`,
+      summary: "Remove a service",
+      codes: ["component_not_found"],
+      example: { id: exampleService.id },
+    },
+  },
+  UpdateRootPubkey: {
+    counter: "rootPubkey",
+    discriminant: null,
+    call: "update_root_pubkey",
+    callIndex: 25,
+    items: ["newRootPubkey"],
+    event: "RootPubkeyUpdated",
+    route: {
+      method: "PUT",
+      path: "/dids/:did/root-pubkey",
+      summary: "Rotate the root key; the signed structure is (did, new root key, nonce, valid_until, signer_key_id)",
+      codes: ["document_invalid"],
+      example: { newRootPubkey: parsePublicKey(exampleNewKey) as Uint8Array },
+    },
+  },
+  add_alias: {
+    counter: "alias",
+    discriminant: 0,
+    call: "add_alias",
+    callIndex: 11,
+    items: ["alias"],
+    change: { list: "aliases", effect: "put" },
+    event: "AliasAdded",
+    route: {
+      method: "POST",
+      path: "/dids/:did/aliases",
+      summary: "Add an alias",
+      codes: ["alias_taken", "alias_exists", "document_invalid"],
+      example: { alias: "team.two" },
+    },
+  },
+  update_alias: {
+    counter: "alias",
+    discriminant: 1,
+    call: "update_alias",
+    callIndex: 12,
+    items: ["oldAlias", "newAlias"],
+    change: { list: "aliases", effect: "put" },
+    event: "AliasUpdated",
+    route: {
+      method: "PATCH",
+      path: "/dids/:did/aliases/:alias",
+      summary: "Rename an alias in its place",
+      codes: ["alias_taken", "alias_exists", "alias_not_found"],
+      example: { oldAlias: "team.one", newAlias: "team.three" },
+    },
+  },
+  remove_alias: {
+    counter: "alias",
+    discriminant: 2,
+    call: "remove_alias",
+    callIndex: 13,
+    items: ["alias"],
+    change: { list: "aliases", effect: "remove" },
+    event: "AliasRemoved",
+    route: {
+      method: "DELETE",
+      path: "/dids/:did/aliases/:alias",
+      summary: "Remove an alias",
+      codes: ["alias_not_found"],
+      example: { alias: "team.one" },
+    },
+  },
+  add_device: { ...control, discriminant: 0, items: ["deviceId"], event: "DeviceAdded", route: null },
+  tombstone_device: { ...control, discriminant: 1, items: ["deviceId"], event: "DeviceTombstoned", route: null },
+  update_device: {
+    ...control,
+    discriminant: 2,
+    items: ["oldDeviceId", "newDeviceId"],
+    event: "DeviceUpdated",
+    route: null,
+  },
+  remove_device: { ...control, discriminant: 3, items: ["deviceId"], event: "DeviceRemoved", route: null },
+  deactivate_did: {
+    ...control,
+    discriminant: 4,
+    items: [],
+    event: "DidDeactivated",
+    route: {
+      method: "POST",
+      path: "/dids/:did/deactivate",
+      summary: "Deactivate a DID for good; its record stays",
+      codes: [],
+      example: {},
+    },
+  },
+  set_delivery_policy_links: {
+    ...control,
+    discriminant: 5,
+    items: ["links"],
+    event: "DeliveryPolicyLinksSet",
+    route: null,
+  },
+  clear_delivery_policy_links: {
+    ...control,
+    discriminant: 6,
+    items: [],
+    event: "DeliveryPolicyLinksCleared",
+    route: null,
+  },
+  delete_did: {
+    ...control,
+    discriminant: 7,
+    items: [],
+    event: "DidDeleted",
+    route: {
+      method: "DELETE",
+      path: "/dids/:did",
+      summary: "Delete a DID, its aliases and its policies; its counters stay",
+      codes: [],
+      example: {},
+    },
+  },
+} as const satisfies Readonly<Record<string, ActionRow>>;
+
+type Actions = typeof actions;
+export type ActionName = keyof Actions;
+type NameBy<Row> = { [A in ActionName]: Actions[A] extends Row ? A : never }[ActionName];
+export type DocumentAction = NameBy<{ readonly counter: "document" }>;
+export type AliasAction = NameBy<{ readonly counter: "alias" }>;
+export type ControlName = NameBy<{ readonly counter: "control" }>;
+/** The actions that a route takes. */
+export type RoutedAction = Exclude<ActionName, NameBy<{ readonly route: null }>>;
+
+/** The table for those who go over it row by row. */
+export const actionRows: Readonly<Record<ActionName, ActionRow>> = actions;
+const names = Object.keys(actions) as ActionName[];
+
+export type Route = NonNullable<ActionRow["route"]>;
+export const routedActions: readonly {
+  readonly action: RoutedAction;
+  readonly row: ActionRow;
+  readonly route: Route;
+}[] = names.flatMap((action) => {
+  const row = actionRows[action];
+  return row.route === null ? [] : [{ action: action as RoutedAction, row, route: row.route }];
+});
+
+/** The actions of one structure, in the order of their discriminants. */
+export function actionsOf<A extends ActionName>(counter: CounterName): readonly A[] {
+  const found = names.filter((name) => actionRows[name].counter === counter);
+  return found.sort((a, b) => (actionRows[a].discriminant ?? 0) - (actionRows[b].discriminant ?? 0)) as A[];
+}
+
+type Counter = {
+  /** The member of `GET /dids/{did}/nonces` that shows the counter. */
+  readonly nonceDomain: "document_nonce" | "alias_nonce" | "root_pubkey_nonce" | "control_nonce";
+  readonly payloadError: LedgerError;
+  readonly nonceError: LedgerError;
+  readonly expiredError: LedgerError;
+};
+export type NonceDomain = Counter["nonceDomain"];
+
+/** The four counters, each with its payload structure, and what the ledger calls their breaches. */
+export const counters: { readonly [C in CounterName]: Counter } = {
+  document: {
+    nonceDomain: "document_nonce",
+    payloadError: "InvalidDocumentPayload",
+    nonceError: "InvalidDocumentNonce",
+    expiredError: "DocumentAuthorizationExpired",
+  },
+  alias: {
+    nonceDomain: "alias_nonce",
+    payloadError: "InvalidAliasPayload",
+    nonceError: "InvalidAliasNonce",
+    expiredError: "AliasAuthorizationExpired",
+  },
+  rootPubkey: {
+    nonceDomain: "root_pubkey_nonce",
+    payloadError: "InvalidRootPubkeyPayload",
+    nonceError: "InvalidRootPubkeyNonce",
+    expiredError: "RootPubkeyAuthorizationExpired",
+  },
+  control: {
+    nonceDomain: "control_nonce",
+    payloadError: "InvalidControlPayload",
+    nonceError: "InvalidControlNonce",
+    expiredError: "ControlAuthorizationExpired",
+  },
+};

@@ -1,0 +1,344 @@
+/**
+ * The calls of the ledger: as values, in SCALE as the body of an extrinsic (pallet index, call index, arguments in the
+ * order of the runtime), which the embedded ledger keeps pending calls in as well; and what a call asks for, names and
+ * claims. The calls that a DID key signs are made of the table in `actions.ts`.
+ * Source: docs/ledger.md 1.7, decisions sections 4 ("Idempotence", "Pending updates") and 10 ("Persona policy on the
+ * ledger").
+ */
+import { equalBytes } from "../codec/bytes.ts";
+import { aliasBytesMax, type Did, didBytesMax, isDid, normalizeAlias, trimAscii } from "../codec/did.ts";
+import {
+  byteVector,
+  type Codec,
+  decodeWith,
+  encodeWith,
+  formed,
+  option,
+  type Reader,
+  structure,
+  text,
+  vector,
+} from "../codec/scale.ts";
+import { type Fault, fault } from "../fault.ts";
+import type { CounterName } from "./account.ts";
+import { type ActionName, actionRows, actions, type ControlName, type ItemName } from "./actions.ts";
+import { decodePayload, parseProofTimestamp } from "./authorization.ts";
+import { longerThan, scaleBounds } from "./bounds.ts";
+import { type Intent, type IntentOf, itemsOf } from "./intents.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "./policy.ts";
+import { type LedgerRefusal, refuse } from "./refusals.ts";
+import { deliveryPolicyCodec, personaPolicyCodec, serviceCodec, verificationMethodCodec } from "./structures.ts";
+
+// ------------------------------------------------------------------------------------------------- values
+
+/** What every call signed by a DID key carries: the SCALE payload, its signature, who signed. */
+export type SignedPayload = {
+  readonly signedPayload: Uint8Array;
+  readonly signature: Uint8Array;
+  readonly signerKeyId: string;
+};
+
+/** The actions whose items are arguments of their call. */
+type ArgumentAction = Exclude<ActionName, ControlName>;
+type ArgumentCall = {
+  [A in ArgumentAction]: { readonly name: (typeof actions)[A]["call"] } & Omit<IntentOf<A>, "action"> & SignedPayload;
+}[ArgumentAction];
+
+/** The DID stands inside the payload on the wire; it is repeated here so that every call names its DID. */
+type ControlCall = { readonly name: "apply_control_with_proof"; readonly did: Did } & SignedPayload;
+
+/** A call that a DID key authorizes. */
+export type ProofCall = ArgumentCall | ControlCall;
+
+export type RegistrationCall = {
+  readonly name: "register_with_document_proof_signed";
+  readonly did: Did;
+  readonly alias: string | null;
+  readonly timestamp: string;
+  readonly pubkey: Uint8Array;
+  readonly signature: Uint8Array;
+  readonly docBlob: Uint8Array;
+};
+
+export type DocumentCall = {
+  readonly name: "set_document_with_proof";
+  readonly did: Did;
+  readonly docBlob: Uint8Array;
+  readonly timestamp: string;
+  readonly pubkey: Uint8Array;
+  readonly signature: Uint8Array;
+};
+
+/** Calls that carry no proof: the operator's account makes them, and must own the record. */
+export type OwnerCall =
+  | { readonly name: "set_alias"; readonly did: Did; readonly alias: string }
+  | ({ readonly name: "set_delivery_policy_links"; readonly did: Did } & DeliveryPolicyLinks)
+  | { readonly name: "set_delivery_policy"; readonly did: Did; readonly policy: DeliveryPolicy }
+  /** Keyed by a DID-shaped tag: only a tag that is a registered DID can have a policy. */
+  | { readonly name: "set_tag_policy"; readonly did: Did; readonly policy: DeliveryPolicy }
+  | { readonly name: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicy };
+
+export type LedgerCall = RegistrationCall | DocumentCall | ProofCall | OwnerCall;
+export type LedgerCallName = LedgerCall["name"];
+
+const actionsByCall = new Map<string, ActionName>(
+  (Object.keys(actions) as ActionName[]).map((action) => [actionRows[action].call, action]),
+);
+
+/** The runtime call that carries an authorization. */
+export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
+  const { signedPayload, signature, signerKeyId } = signed;
+  const { call, counter } = actionRows[intent.action];
+  const items = counter === "control" ? {} : itemsOf(intent);
+  return { name: call, did: intent.did, ...items, signedPayload, signature, signerKeyId } as ProofCall;
+}
+
+/**
+ * What a call asks for. An alias that has no normal form and a control payload that can't be read are refused;
+ * whether the payload says the same is not looked at here.
+ */
+export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax): Intent | LedgerRefusal {
+  const { did } = call;
+  if (call.name === "apply_control_with_proof") {
+    const payload = decodePayload("control", call.signedPayload);
+    if (payload === null) return refuse("InvalidControlPayload");
+    return { action: payload.action, did, ...payload.items } as Intent;
+  }
+  const action = actionsByCall.get(call.name) as ArgumentAction;
+  const values: Partial<Record<ItemName, unknown>> = call;
+  const intent: Record<string, unknown> = { action, did };
+  for (const item of actions[action].items) {
+    const value = aliasItems.has(item) ? ledgerAlias(values[item] as string, aliasBytes) : values[item];
+    if (aliasItems.has(item) && typeof value !== "string") return value as LedgerRefusal;
+    intent[item] = value;
+  }
+  return intent as Intent;
+}
+
+const aliasItems: ReadonlySet<ItemName> = new Set(["alias", "oldAlias", "newAlias"]);
+
+/** The normal form of an alias argument, or the ledger's name for what is wrong with it: length comes first. */
+export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefusal {
+  const alias = normalizeAlias(text, bytesMax);
+  if (alias !== null) return alias;
+  return refuse(longerThan(trimAscii(text), bytesMax) ? "AliasTooLong" : "InvalidAlias");
+}
+
+// -------------------------------------------------------------------------------------------------- SCALE
+
+export const didRegistryPallet = 8;
+export const deliveryPolicyPallet = 9;
+
+/** An encoded call is at most this long; nothing that the Directory accepts comes near. */
+const callBytesMax = 65_536;
+
+type Arguments<N extends LedgerCallName> = Omit<Extract<LedgerCall, { readonly name: N }>, "name">;
+type Layout = { readonly pallet: number; readonly index: number; readonly codec: Codec<object> };
+
+/** Call arguments are unbounded byte vectors in the runtime; the bound of the whole call holds for them. */
+const argument = text(callBytesMax);
+const bytes = byteVector(callBytesMax);
+const did: Codec<Did> = formed(text(didBytesMax), isDid);
+const proof = { signedPayload: bytes, signature: bytes, signerKeyId: text(scaleBounds.idBytes) };
+
+/** Each item as an argument of a call. */
+const argumentCodecs = {
+  verificationMethod: verificationMethodCodec,
+  keyAgreement: verificationMethodCodec,
+  service: serviceCodec,
+  id: argument,
+  alias: argument,
+  oldAlias: argument,
+  newAlias: argument,
+  newRootPubkey: bytes,
+} as const;
+
+const signed = structure<SignedPayload>(proof);
+
+/** The DID of a control call stands only inside its payload. */
+const controlArguments: Codec<Arguments<"apply_control_with_proof">> = {
+  size: (value) => signed.size(value),
+  write: (writer, value) => signed.write(writer, value),
+  read: (reader) => {
+    const value = signed.read(reader);
+    const named = reader.failed ? undefined : decodePayload("control", value.signedPayload)?.did;
+    if (named === undefined || !isDid(named)) reader.refuse();
+    return { did: (named ?? "") as Did, ...value };
+  },
+};
+
+function layout<N extends LedgerCallName>(pallet: number, index: number, codec: Codec<Arguments<N>>): Layout {
+  return { pallet, index, codec: codec as Codec<object> };
+}
+
+function argumentLayout(action: ArgumentAction): Layout {
+  const items = actions[action].items.map((item) => [item, argumentCodecs[item]]);
+  const codec = structure({ did, ...Object.fromEntries(items), ...proof }) as Codec<object>;
+  return { pallet: didRegistryPallet, index: actions[action].callIndex, codec };
+}
+
+const policyCall = structure<Arguments<"set_delivery_policy">>({ did, policy: deliveryPolicyCodec });
+
+const layouts: Readonly<Record<string, Layout>> = {
+  ...Object.fromEntries(
+    [...actionsByCall].flatMap(([call, action]) =>
+      actionRows[action].counter === "control" ? [] : [[call, argumentLayout(action as ArgumentAction)]],
+    ),
+  ),
+  apply_control_with_proof: layout(didRegistryPallet, actions.delete_did.callIndex, controlArguments),
+  set_alias: layout<"set_alias">(didRegistryPallet, 1, structure({ did, alias: argument })),
+  set_document_with_proof: layout<"set_document_with_proof">(
+    didRegistryPallet,
+    5,
+    structure({ did, docBlob: bytes, timestamp: argument, pubkey: bytes, signature: bytes }),
+  ),
+  register_with_document_proof_signed: layout<"register_with_document_proof_signed">(
+    didRegistryPallet,
+    7,
+    structure({
+      did,
+      alias: option(argument),
+      timestamp: argument,
+      pubkey: bytes,
+      signature: bytes,
+      docBlob: bytes,
+    }),
+  ),
+  set_delivery_policy_links: layout<"set_delivery_policy_links">(
+    didRegistryPallet,
+    8,
+    structure({
+      did,
+      recipientPolicy: option(argument),
+      tagPolicies: vector(argument, callBytesMax),
+      personaPolicies: vector(argument, callBytesMax),
+    }),
+  ),
+  set_delivery_policy: layout(deliveryPolicyPallet, 0, policyCall),
+  set_tag_policy: layout(deliveryPolicyPallet, 2, policyCall),
+  set_persona_policy: layout<"set_persona_policy">(
+    deliveryPolicyPallet,
+    3,
+    structure({ did, policy: personaPolicyCodec }),
+  ),
+} satisfies Partial<Record<LedgerCallName, Layout>>;
+
+const layoutOf = (name: string): Layout => layouts[name] as Layout;
+const namesByIndex = new Map(
+  Object.entries(layouts).map(([name, { pallet, index }]) => [pallet * 256 + index, name as LedgerCallName]),
+);
+
+const ledgerCall: Codec<LedgerCall> = {
+  size: (call) => 2 + layoutOf(call.name).codec.size(call),
+  write: (writer, call) => {
+    const { pallet, index, codec } = layoutOf(call.name);
+    writer.byte(pallet);
+    writer.byte(index);
+    codec.write(writer, call);
+  },
+  read: (reader: Reader) => {
+    const name = namesByIndex.get(reader.byte() * 256 + reader.byte());
+    if (name === undefined) reader.refuse();
+    const known = name ?? "set_alias";
+    return { name: known, ...layoutOf(known).codec.read(reader) } as LedgerCall;
+  },
+};
+
+export function encodeLedgerCall(call: LedgerCall): Uint8Array {
+  return encodeWith(ledgerCall, call);
+}
+
+/** The call that the bytes hold, or `null`. */
+export function decodeLedgerCall(bytes: Uint8Array): LedgerCall | null {
+  return bytes.length > callBytesMax ? null : decodeWith(ledgerCall, bytes);
+}
+
+// --------------------------------------------------------------------------------- what a call names and takes
+
+/** The aliases in normal form whose holder decides over a call. */
+export function aliasesNamed(call: LedgerCall): string[] {
+  const texts =
+    call.name === "update_alias"
+      ? [call.oldAlias, call.newAlias]
+      : "alias" in call && call.alias !== null
+        ? [call.alias]
+        : [];
+  return texts.map((text) => normalizeAlias(text)).filter((alias) => alias !== null);
+}
+
+/** The alias in normal form that a call takes for its DID. */
+function aliasTaken(call: LedgerCall): string | null {
+  if (call.name === "update_alias") return normalizeAlias(call.newAlias);
+  if (call.name === "remove_alias" || !("alias" in call) || call.alias === null) return null;
+  return normalizeAlias(call.alias);
+}
+
+/**
+ * The counter value that a call uses up, so that no two calls with the same one can both be taken. `null`
+ * for calls without one, and for a payload that can't be read.
+ */
+export function counterOf(call: LedgerCall): { readonly domain: CounterName; readonly nonce: bigint } | null {
+  if (call.name === "set_document_with_proof") {
+    const stamp = parseProofTimestamp(call.timestamp);
+    return stamp?.version === 2 ? { domain: "document", nonce: stamp.nonce } : null;
+  }
+  const action = actionsByCall.get(call.name);
+  if (action === undefined || !("signedPayload" in call)) return null;
+  const domain = actionRows[action].counter;
+  const payload = decodePayload(domain, call.signedPayload);
+  return payload === null ? null : { domain, nonce: payload.nonce };
+}
+
+/**
+ * What a call will use up or take: a counter value, the registration of a DID, an alias. A second call with one of a
+ * pending call's claims is refused when it is handed in, rather than accepted and failed by the block that applies the
+ * first.
+ */
+export type Claim =
+  | { readonly kind: "counter"; readonly did: Did; readonly domain: CounterName; readonly nonce: bigint }
+  | { readonly kind: "registration"; readonly did: Did }
+  /** In normal form. */
+  | { readonly kind: "alias"; readonly alias: string };
+
+export function claimsOf(call: LedgerCall): Claim[] {
+  const { did } = call;
+  const claims: Claim[] = [];
+  const counter = counterOf(call);
+  if (counter !== null) claims.push({ kind: "counter", did, ...counter });
+  if (call.name === "register_with_document_proof_signed") claims.push({ kind: "registration", did });
+  const alias = aliasTaken(call);
+  if (alias !== null) claims.push({ kind: "alias", alias });
+  return claims;
+}
+
+/**
+ * What becomes of a call whose claim a pending call already holds: the same registration again, whatever
+ * its time and signature, is the first one (`same`); `null` when the two don't hurt each other. Refuses
+ * with `nonce_mismatch`, `registration_pending` or `alias_taken`.
+ */
+export function decideClash(claim: Claim, standing: LedgerCall, call: LedgerCall): Fault | "same" | null {
+  switch (claim.kind) {
+    case "counter": {
+      const expected = (claim.nonce + 1n).toString();
+      return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
+    }
+    case "registration":
+      if (isSameRegistration(standing, call)) return "same";
+      return fault("registration_pending", "another registration of this DID is pending");
+    case "alias":
+      if (standing.did === call.did) return null;
+      return fault("alias_taken", "a pending change already takes this alias");
+  }
+}
+
+function isSameRegistration(a: LedgerCall, b: LedgerCall): boolean {
+  const name = "register_with_document_proof_signed";
+  if (a.name !== name || b.name !== name) return false;
+  const normal = (alias: string | null) => (alias === null ? null : normalizeAlias(alias));
+  return (
+    a.did === b.did &&
+    normal(a.alias) === normal(b.alias) &&
+    equalBytes(a.pubkey, b.pubkey) &&
+    equalBytes(a.docBlob, b.docBlob)
+  );
+}

@@ -1,0 +1,145 @@
+/**
+ * What a key is asked to authorize, as a value: from the members of a body and back, and to the request that carries
+ * it. All of it is read off the table in `actions.ts`.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 3.1.
+ */
+import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
+import { parsePublicKey, renderPublicKey } from "../codec/ed25519.ts";
+import { badInput, type Fault, isFault } from "../fault.ts";
+import { jsonPointer } from "../std/json-pointer.ts";
+import {
+  type ActionName,
+  actionRows,
+  actions,
+  type ItemName,
+  type Items,
+  type Route,
+  type RoutedAction,
+} from "./actions.ts";
+import { normalizeMethod, normalizeService, renderService, type VerificationMethod } from "./document.ts";
+
+// ------------------------------------------------------------------------------------------------- items
+
+/** How an item stands in a body. */
+type ItemForm<T> = {
+  readonly member: string;
+  /** Of JSON that has the item's shape (`core/schema`). Refuses with `invalid_request` and the pointer. */
+  readonly parse: (json: never, did: Did, pointer: string) => T | Fault;
+  readonly render: (value: T) => unknown;
+  /** What a path that leads to the item must name, and where in the item it stands. */
+  readonly subject?: { readonly of: (value: T) => string; readonly at: string };
+};
+
+const itself = { of: (text: string) => text, at: "" };
+const itsId = { of: (component: { readonly id: string }) => component.id, at: "/id" };
+
+const method = {
+  parse: normalizeMethod,
+  render: (value: VerificationMethod) => value,
+  subject: itsId,
+} as const;
+
+/** An alias from a body, in normal form. Refuses with `invalid_request`. */
+export function parseAlias(text: string, pointer: string): string | Fault {
+  const rule = "an alias has 1 to 64 of a to z, 0 to 9, dot, hyphen and underscore";
+  return normalizeAlias(text) ?? badInput("invalid_request", pointer, rule);
+}
+
+const aliasText = {
+  parse: (json: string, _did: Did, pointer: string) => parseAlias(json, pointer),
+  render: (value: string) => value,
+  subject: itself,
+} as const;
+
+/** The items that some route takes. */
+export const itemForms = {
+  verificationMethod: { member: "verification_method", ...method },
+  keyAgreement: { member: "key_agreement", ...method },
+  service: { member: "service", parse: normalizeService, render: renderService, subject: itsId },
+  id: {
+    member: "id",
+    parse: (json: string, did: Did, pointer: string) =>
+      parseDidUrl(json, did) ?? badInput("invalid_request", pointer, "must be an id of this DID"),
+    render: (value: string) => value,
+    subject: itself,
+  },
+  alias: { member: "alias", ...aliasText },
+  oldAlias: { member: "old_alias", ...aliasText },
+  newAlias: { member: "new_alias", ...aliasText },
+  newRootPubkey: {
+    member: "new_root_pubkey",
+    parse: (json: string, _did: Did, pointer: string) =>
+      parsePublicKey(json) ?? badInput("invalid_request", pointer, "is no public key"),
+    render: renderPublicKey,
+  },
+} as const satisfies { readonly [I in ItemName]?: ItemForm<Items[I]> };
+
+export type RoutedItem = keyof typeof itemForms;
+type AnyForm = Omit<ItemForm<never>, "parse">;
+
+// ------------------------------------------------------------------------------------------------ intents
+
+/** What a key is asked to authorize, without when and by whom. */
+export type IntentOf<A extends ActionName> = { readonly action: A; readonly did: Did } & Pick<
+  Items,
+  (typeof actions)[A]["items"][number]
+>;
+export type Intent = { [A in ActionName]: IntentOf<A> }[ActionName];
+
+/** The rest of a payload: which counter value, until when (strictly before), signed by whom. */
+export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
+
+/** The items of an intent and nothing else. */
+export function itemsOf(intent: Intent): Partial<Items> {
+  const given = intent as Partial<Items>;
+  return Object.fromEntries(actionRows[intent.action].items.map((name) => [name, given[name]]));
+}
+
+/** What the members of a body ask for; the body has the shape of the action. Refuses with `invalid_request`. */
+export function parseIntent(action: RoutedAction, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
+  const intent: Record<string, unknown> = { action, did };
+  for (const name of actions[action].items) {
+    const { member, parse } = itemForms[name];
+    const value = parse(body[member] as never, did, jsonPointer(member));
+    if (isFault(value)) return value;
+    intent[name] = value;
+  }
+  return intent as Intent;
+}
+
+/** The members of a body that say what is to change. */
+export function renderItems(intent: Intent): Record<string, unknown> {
+  const members: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(itemsOf(intent))) {
+    const form: AnyForm | undefined = itemForms[name as RoutedItem];
+    if (form !== undefined) members[form.member] = form.render(value as never);
+  }
+  return members;
+}
+
+/** The component or alias that an intent is about, and where the body names it; `null` when it is about the DID. */
+export function subjectOf(intent: Intent): { readonly value: string; readonly pointer: string } | null {
+  const [first] = Object.entries(itemsOf(intent));
+  const form: AnyForm | undefined = first === undefined ? undefined : itemForms[first[0] as RoutedItem];
+  if (first === undefined || form?.subject === undefined) return null;
+  return { value: form.subject.of(first[1] as never), pointer: `${jsonPointer(form.member)}${form.subject.at}` };
+}
+
+/** The name of the path value that holds the subject, or `null`. */
+export function subjectParameter(path: string): string | null {
+  return path.match(/:[A-Za-z]+/g)?.[1]?.slice(1) ?? null;
+}
+
+/** A path template with its values, percent-encoded. */
+export function fillPath(template: string, values: Readonly<Record<string, string>>): string {
+  return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
+}
+
+/** Where an intent is submitted, or `null` when no route takes it. */
+export function requestOf(intent: Intent): { readonly method: Route["method"]; readonly path: string } | null {
+  const { route } = actionRows[intent.action];
+  if (route === null) return null;
+  const parameter = subjectParameter(route.path);
+  const subject = parameter === null ? {} : { [parameter]: subjectOf(intent)?.value ?? "" };
+  return { method: route.method, path: fillPath(route.path, { did: intent.did, ...subject }) };
+}
