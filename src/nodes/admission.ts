@@ -17,7 +17,13 @@ import {
   longestTtlMs,
   verifySender,
 } from "../core/message/envelope.ts";
-import { checkPayloadSize, decidePolicy, type EffectivePolicy, type PolicyFacts } from "../core/message/policy.ts";
+import {
+  checkPayloadSize,
+  decidePolicy,
+  type EffectivePolicy,
+  isTagListed,
+  type PolicyFacts,
+} from "../core/message/policy.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
 
 export type AdmissionFacts = {
@@ -54,7 +60,7 @@ export async function gatherPolicyFacts(
   const { links } = recipient;
   const personas = links?.personaPolicies ?? [];
   const [tagPolicy, recipientPolicy, ...personaPolicies] = await Promise.all([
-    tag === null ? null : source.policy("tag", tag),
+    tag !== null && isTagListed(links, tag) ? source.policy("tag", tag) : null,
     source.policy("recipient", links?.recipientPolicy ?? recipient.did),
     ...personas.map((persona) => source.persona(persona)),
   ]);

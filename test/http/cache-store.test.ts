@@ -170,9 +170,12 @@ const refusals: Row[] = [
     outcome: "403 policy_denied",
   },
   {
-    name: "a tag policy without Cache",
+    name: "a listed tag whose policy permits no Cache",
     envelope: envelopeTo(bob, 1, { tag: "t" }),
-    prepare: (node) => node.recipients.policies.set("tag:t", policyOf({ cacheEligible: false })),
+    prepare: (node) => {
+      node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["t"], personaPolicies: [] } });
+      node.recipients.policies.set("tag:t", policyOf({ cacheEligible: false }));
+    },
     outcome: "403 policy_denied",
   },
   {
@@ -284,6 +287,26 @@ describe("admission", () => {
     node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: true }));
     node.recipients.policies.set(`recipient:${alice.did}`, policyOf({ cacheEligible: false }));
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("403 policy_denied");
+  });
+
+  test("lets nobody lift the recipient's policy with a tag of his own", async () => {
+    const node = await createTestCache();
+    node.recipients.add(bob);
+    node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: false, maxMessageBytes: 1_000 }));
+    node.recipients.policies.set("tag:mine", policyOf({ cacheEligible: true, maxMessageBytes: 1_000_000 }));
+    expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe("403 policy_denied");
+    node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["mine"], personaPolicies: [] } });
+    expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe("403 policy_denied");
+  });
+
+  test("answers an expiry that is the timestamp and the applied life, whatever the block time", async () => {
+    const node = await createTestCache();
+    node.recipients.add(bob);
+    node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: 7 }));
+    node.recipients.blockTimeMs = async () => 1_500;
+    const receipt = (await (await node.store(envelopeTo(bob, 1))).json()) as Record<string, string>;
+    expect([receipt["applied_ttl"], receipt["max_ttl"]]).toEqual(["PT10S", "PT10S"]);
+    expect(receipt["expires_at"]).toBe(new Date(testNowMs + 10_000).toISOString());
   });
 
   test("takes an admitted tag, and an envelope without a tag beside a list of tags", async () => {

@@ -254,3 +254,47 @@ test("equal envelopes have equal bytes after decoding twice", () => {
   const second = accepted(decodeEnvelope(first.bytes, limitsDefault));
   expect(equalBytes(first.bytes, second.bytes)).toBe(true);
 });
+
+describe("the payload is opaque", () => {
+  const code = (payload: unknown) => {
+    const members = { message_id: messageIdText, to: toText, timestamp: "2026-07-16T12:00:00Z", payload };
+    const decoded = decodeEnvelope(utf8(JSON.stringify(members)), limitsDefault);
+    return isFault(decoded) ? decoded.code : "accepted";
+  };
+  const messageIdText = "0190b3b4-0000-7000-8000-000000000001";
+  const toText = "did:svc:1111111111111111111111";
+  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
+
+  test("takes any number of members and values inside it", () => {
+    expect(code(many(300))).toBe("accepted");
+    expect(code({ list: Array.from({ length: 5_000 }, (_, i) => i) })).toBe("accepted");
+    expect(code({ deep: [many(1_000), { list: new Array(50_000).fill("") }] })).toBe("accepted");
+  });
+
+  test("bounds its depth, and its size outside of strings", () => {
+    const nested = (depth: number): unknown => (depth === 0 ? {} : [nested(depth - 1)]);
+    expect(code({ a: nested(29) })).toBe("accepted");
+    expect(code({ a: nested(30) })).toBe("invalid_json");
+    expect(code({ list: new Array(140_000).fill(1) })).toBe("too_large");
+    expect(code({ text: "[1,2],".repeat(100_000) })).toBe("accepted");
+  });
+
+  test("refuses inside it what two readers could understand differently", () => {
+    const text = (payload: string) => {
+      const body = `{"message_id":"${messageIdText}","to":"${toText}","timestamp":"1784203200","payload":${payload}}`;
+      const decoded = decodeEnvelope(utf8(body), limitsDefault);
+      return isFault(decoded) ? decoded.code : "accepted";
+    };
+    expect(text('{"a":1,"a":1}')).toBe("invalid_json");
+    expect(text('{"b":{"__proto__":1}}')).toBe("invalid_json");
+    expect(text('{"a":9007199254740993}')).toBe("envelope_invalid");
+  });
+
+  test("leaves the bounds outside of it as they are", () => {
+    const outside = { message_id: messageIdText, to: toText, timestamp: "1784203200", payload: {}, ...many(300) };
+    expect(isFault(decodeEnvelope(utf8(JSON.stringify(outside)), limitsDefault))).toBe(true);
+    const list = `{"payload":{"list":[${"1,".repeat(9)}1]},"tag":[${"1,".repeat(4_100)}1]}`;
+    const decoded = decodeEnvelope(utf8(list), limitsDefault);
+    expect(isFault(decoded) && decoded.code).toBe("invalid_json");
+  });
+});

@@ -62,17 +62,51 @@ describe("decidePolicy", () => {
   test("counts the ttl in blocks of the chain's time", () => {
     expect(effective({ recipientPolicy: policy({ effectiveTtlBlocks: 600 }) }).ttlMs).toBe(3_600_000);
     expect(effective({ recipientPolicy: policy({ effectiveTtlBlocks: 4_294_967_295 }), blockTimeMs: 500 }).ttlMs).toBe(
-      2_147_483_647_500,
+      2_147_483_647_000,
     );
   });
 
-  test("applies the tag policy whole, before the recipient policy", () => {
-    const tagPolicy = policy({ cacheEligible: true, expirationBehavior: "TombstoneReference" });
-    const recipientPolicy = policy({ replication: 3, encryptedHeaderPreviewBytes: 64, maxMessageBytes: 5 });
-    const both = effective({ tag: "t", tagPolicy, recipientPolicy });
-    expect(both).toMatchObject({ cacheEligible: true, replication: 1, headerPreviewBytes: 0, messageBytesMax: 1_000 });
-    expect(both.expiration).toBe("TombstoneReference");
-    expect(effective({ tag: "t", recipientPolicy })).toMatchObject({ replication: 3, headerPreviewBytes: 64 });
+  test("rounds the ttl down to whole seconds, of which there is at least one", () => {
+    const ttlMs = (effectiveTtlBlocks: number, blockTimeMs: number) =>
+      effective({ recipientPolicy: policy({ effectiveTtlBlocks }), blockTimeMs }).ttlMs;
+    expect([ttlMs(3, 500), ttlMs(1, 50), ttlMs(7, 1_500)]).toEqual([1_000, 1_000, 10_000]);
+  });
+
+  test("lets a tag policy count only when the recipient lists the tag", () => {
+    const tagPolicy = policy({ cacheEligible: true, maxMessageBytes: 50, effectiveTtlBlocks: 5 });
+    const listed = { tag: "t", links: links(["t"]), tagPolicy };
+    expect(effective(listed)).toMatchObject({ cacheEligible: true, messageBytesMax: 50, ttlMs: 30_000 });
+    for (const given of [null, links([])]) {
+      expect(effective({ ...listed, links: given })).toEqual(effective({}));
+      const recipientPolicy = policy();
+      expect(effective({ ...listed, links: given, recipientPolicy })).toEqual(effective({ recipientPolicy }));
+    }
+  });
+
+  test("takes the stricter of each member where a tag policy and the recipient's apply", () => {
+    const loose = policy({
+      cacheEligible: true,
+      effectiveTtlBlocks: 20,
+      maxMessageBytes: 2_000,
+      replication: 3,
+      encryptedHeaderPreviewBytes: 64,
+      expirationBehavior: "KeepHeaderPreview",
+    });
+    const strict = policy({ expirationBehavior: "TombstoneReference", replication: 2, encryptedHeaderPreviewBytes: 8 });
+    for (const [tagPolicy, recipientPolicy] of [
+      [loose, strict],
+      [strict, loose],
+    ] as const) {
+      expect(effective({ tag: "t", links: links(["t"]), tagPolicy, recipientPolicy })).toEqual(
+        effective({ recipientPolicy: strict }),
+      );
+    }
+    const silent = policy({ cacheEligible: true });
+    expect(effective({ tag: "t", links: links(["t"]), tagPolicy: silent, recipientPolicy: loose })).toMatchObject({
+      replication: 1,
+      headerPreviewBytes: 0,
+      expiration: "DeleteOnExpiry",
+    });
   });
 
   test.each([

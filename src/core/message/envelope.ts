@@ -8,7 +8,7 @@ import { decodeBase64, utf8 } from "../codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
-import { parseDuration, parseTimestamp, renderDuration } from "../codec/time.ts";
+import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
 import { type DidDocument, keyFor } from "../ledger/document.ts";
 import { encodeSenderText } from "./envelope-signature.ts";
@@ -66,7 +66,7 @@ const errorsMax = 32;
  */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
   if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
-  const reading = readJson(body);
+  const reading = readJson(body, "payload");
   if (isFault(reading)) return reading;
   if (!isJsonObject(reading.value)) return badInput("envelope_invalid", "", "must be a JSON object");
   const members = reading.value;
@@ -116,12 +116,17 @@ export function checkExpiry(envelope: Envelope, ttlMs: number, nowMs: number): F
 
 /** The smallest of what was asked for (or the default), what the policy allows, and the node's maximum. */
 export function appliedTtlMs(envelope: Envelope, limits: EnvelopeLimits, policyTtlMs: number | null): number {
-  return Math.min(envelope.ttlMs ?? limits.ttl_default, longestTtlMs(limits, policyTtlMs));
+  return Math.min(envelope.ttlMs ?? wholeSeconds(limits.ttl_default), longestTtlMs(limits, policyTtlMs));
 }
 
-/** The longest life that node and policy allow together. */
+/** The longest life that node and policy allow together, in whole seconds. */
 export function longestTtlMs(limits: EnvelopeLimits, policyTtlMs: number | null): number {
-  return Math.min(policyTtlMs ?? limits.ttl_max, limits.ttl_max);
+  return wholeSeconds(Math.min(policyTtlMs ?? limits.ttl_max, limits.ttl_max));
+}
+
+/** Answers show durations in seconds: what is applied must be what is shown. */
+function wholeSeconds(ms: number): number {
+  return Math.floor(ms / secondMs) * secondMs;
 }
 
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */

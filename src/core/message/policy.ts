@@ -3,6 +3,7 @@
  * can only tighten the limits of a node; without one the node's own limits hold.
  * Source: interface "Recipient delivery policy", decisions sections 4 and 10, docs/ledger.md 1.6 and 2.7.
  */
+import { secondMs } from "../codec/time.ts";
 import { type Fault, fault } from "../fault.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../ledger/policy.ts";
 
@@ -32,21 +33,44 @@ export type EffectivePolicy = {
   readonly allowedRelays: readonly (readonly string[])[];
 };
 
-/** 403 `policy_denied` for a tag that is not admitted; else the policy that applies, whole. */
+/**
+ * 403 `policy_denied` for a tag that is not admitted; else what applies. A tag policy counts only when the
+ * recipient lists the tag, and never loosens what the recipient's own policy says.
+ */
 export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   const admitted = facts.links?.tagPolicies ?? [];
   if (facts.tag !== null && admitted.length > 0 && !admitted.includes(facts.tag))
     return fault("policy_denied", "the recipient does not admit the tag");
-  const policy = facts.tagPolicy ?? facts.recipientPolicy;
+  const tagPolicy = isTagListed(facts.links, facts.tag) ? facts.tagPolicy : null;
+  const policies = [facts.recipientPolicy, tagPolicy].filter((policy) => policy !== null);
+  const least = (value: (policy: DeliveryPolicy) => number) => Math.min(...policies.map(value));
   return {
-    ttlMs: policy === null ? null : policy.effectiveTtlBlocks * facts.blockTimeMs,
-    messageBytesMax: policy?.maxMessageBytes ?? null,
-    cacheEligible: policy?.cacheEligible ?? true,
-    replication: policy?.replication ?? 1,
-    headerPreviewBytes: policy?.encryptedHeaderPreviewBytes ?? 0,
-    expiration: policy?.expirationBehavior ?? "DeleteOnExpiry",
+    ttlMs: policies.length === 0 ? null : least((policy) => ttlMsOf(policy, facts.blockTimeMs)),
+    messageBytesMax: policies.length === 0 ? null : least((policy) => policy.maxMessageBytes),
+    cacheEligible: policies.every((policy) => policy.cacheEligible),
+    replication: policies.length === 0 ? 1 : least((policy) => policy.replication ?? 1),
+    headerPreviewBytes: policies.length === 0 ? 0 : least((policy) => policy.encryptedHeaderPreviewBytes ?? 0),
+    expiration: leastKept(policies),
     allowedRelays: facts.personaPolicies.map((persona) => persona.allowedRelays).filter((list) => list.length > 0),
   };
+}
+
+/** Whether the recipient says that the policy of this tag counts for it. */
+export function isTagListed(links: DeliveryPolicyLinks | null, tag: string | null): boolean {
+  return tag !== null && (links?.tagPolicies.includes(tag) ?? false);
+}
+
+/** Whole seconds, at least one: answers show durations in seconds, and `expires_at` must agree with them. */
+function ttlMsOf(policy: DeliveryPolicy, blockTimeMs: number): number {
+  return Math.max(1, Math.floor((policy.effectiveTtlBlocks * blockTimeMs) / secondMs)) * secondMs;
+}
+
+/** From what keeps least of an expired message to what keeps most. */
+const expirations: readonly ExpirationBehavior[] = ["DeleteOnExpiry", "TombstoneReference", "KeepHeaderPreview"];
+
+function leastKept(policies: readonly DeliveryPolicy[]): ExpirationBehavior {
+  const asked = policies.map((policy) => policy.expirationBehavior ?? "DeleteOnExpiry");
+  return expirations.find((behavior) => asked.includes(behavior)) ?? "DeleteOnExpiry";
 }
 
 /** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy takes. */
