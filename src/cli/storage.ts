@@ -1,6 +1,7 @@
 /**
  * `waypost storage stats`: what the stores of a configuration hold. It opens the stores, so it must not
  * run beside the nodes themselves; running nodes tell the same at `/metrics`.
+ * `waypost storage migrate`: prepares databases, before the first start and after an upgrade.
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
@@ -20,9 +21,18 @@ type StoreReport = {
 };
 
 export function registerStorageCommand(program: Command): void {
-  program
-    .command("storage")
-    .description("look into the stores of a configuration")
+  const storage = program.command("storage").description("look into the stores of a configuration, and prepare them");
+  storage
+    .command("migrate")
+    .description("bring the schema of every database to the version of this program")
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .option("--json", "print JSON")
+    .action(async (options: { config: string; json?: boolean }) => {
+      const done = await migrateStores(await storesOf(await readConfig(options.config)));
+      const text = done.map(({ name, result }) => `${name}: ${result}`).join("\n");
+      createReport(options.json === true).result(done, text);
+    });
+  storage
     .command("stats")
     .description("print what every store holds")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
@@ -31,6 +41,17 @@ export function registerStorageCommand(program: Command): void {
       const reports = await reportStores(await storesOf(await readConfig(options.config)));
       createReport(options.json === true).result(reports, reports.map(renderReport).join("\n\n"));
     });
+}
+
+type Migrated = { readonly name: string; readonly result: string };
+
+async function migrateStores(steps: readonly OpenStep[]): Promise<Migrated[]> {
+  const done: Migrated[] = [];
+  for (const { name, migrate } of steps) {
+    const result = migrate === null ? "has nothing to prepare" : await migrate().catch(toFailure);
+    done.push({ name, result });
+  }
+  return done;
 }
 
 /** Who only looks makes nothing: a store that is not there is told before any is opened. */

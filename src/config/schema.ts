@@ -132,7 +132,11 @@ const storeSchema = z.looseObject({
     .string()
     .min(1)
     .max(1_024)
-    .meta(doc("`lmdb`, `memory`, `chain`, or the path of an external module (`./x.js`). Its options stand beside it.")),
+    .meta(
+      doc(
+        "`lmdb`, `memory`, `postgres`, `chain`, or the path of an external module (`./x.js`). Its options stand beside it.",
+      ),
+    ),
 });
 
 const busSchema = z.strictObject({

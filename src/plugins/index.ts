@@ -6,9 +6,11 @@ import { type ConfigurablePlugin, configurable } from "../storage/bind.ts";
 import { chainPlugin } from "./chain/chain.ts";
 import { lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryPlugin } from "./memory/memory.ts";
+import { postgresPlugin } from "./postgres/postgres.ts";
 
 export const builtInPlugins: readonly ConfigurablePlugin[] = [
   configurable(memoryPlugin),
   configurable(lmdbPlugin),
   configurable(chainPlugin),
+  configurable(postgresPlugin),
 ];

@@ -25,6 +25,8 @@ export type ConfigurablePlugin = {
         readonly ok: true;
         readonly open: (environment: StoreEnvironment) => Promise<Store>;
         readonly absence: () => string | null;
+        /** `null` when the plugin has nothing to prepare. */
+        readonly migrate: (() => Promise<string>) | null;
       }
     | { readonly ok: false; readonly problems: InputProblem[] };
 };
@@ -41,6 +43,7 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
         ok: true,
         open: (environment) => plugin.open(options, environment),
         absence: () => plugin.absence?.(options) ?? null,
+        migrate: plugin.migrate === undefined ? null : () => plugin.migrate!(options),
       };
     },
   };
@@ -88,6 +91,7 @@ export type OpenStep = {
   readonly open: (environment: StoreEnvironment) => Promise<Store>;
   /** What is missing for it to be there, or `null`; nothing is made by asking. */
   readonly absence: () => string | null;
+  readonly migrate: (() => Promise<string>) | null;
 };
 
 /** What is wrong with the configuration, without opening anything. Empty when it can be opened. */
@@ -183,7 +187,7 @@ function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreCon
       }
     } else if (needs.some((need) => need.store === name)) {
       const open = (environment: StoreEnvironment) => openNamed(name, configured.open, named(environment, name));
-      steps.push({ name, open, absence: configured.absence });
+      steps.push({ name, open, absence: configured.absence, migrate: configured.migrate });
     }
   }
   return { steps, problems };

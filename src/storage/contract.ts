@@ -167,7 +167,8 @@ export interface Mailbox {
   /**
    * Frees records that are due at `nowMs`, at most `limit` in one write, and returns how many. An entry
    * that leaves something behind is due twice: for its envelope at expiry, and for the rest at `keptUntilMs`.
-   * A result below `limit` means nothing else is due; the caller repeats until then.
+   * A result below `limit` means nothing else is due; the caller repeats until then. A store may free whole
+   * spans of time instead, each counted as one record, after everything in it is over.
    */
   expire(nowMs: number, limit: number): Promise<number>;
   /**
@@ -306,6 +307,11 @@ export interface StoragePlugin<Options = unknown> {
    * `storage stats`. A plugin without it is opened to find out.
    */
   absence?(options: Options): string | null;
+  /**
+   * Brings what the store stands on (a database's schema) to the version of this program and answers in
+   * words what was done. A plugin without it has nothing to prepare.
+   */
+  migrate?(options: Options): Promise<string>;
 }
 
 export type InputProblem = { readonly setting: string; readonly message: string };

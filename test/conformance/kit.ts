@@ -25,7 +25,11 @@ export type Subject = {
   readonly store: Store;
   /** Closes the store and opens the same data; `null` for a store that keeps nothing. */
   readonly reopen: (() => Promise<Store>) | null;
+  readonly expiry: ExpiryUnit;
 };
+
+/** What one step of a mailbox's `expire` frees: single records, or whole spans of time when they are over. */
+export type ExpiryUnit = "records" | "spans";
 
 export type ConformanceCase = {
   readonly name: string;
@@ -44,6 +48,8 @@ export type ConformanceTarget = {
   readonly open: (environment: StoreEnvironment) => Promise<Store>;
   /** Opens what `store`, already closed, held. Required of every driver that is not `volatile`. */
   readonly reopen?: (store: Store, environment: StoreEnvironment) => Promise<Store>;
+  /** `records` unless it is said. */
+  readonly expiry?: ExpiryUnit;
   /** Case name to the reason why this driver may fail it. */
   readonly waivers?: Readonly<Record<string, string>>;
 };
@@ -113,7 +119,7 @@ export async function runCase(target: ConformanceTarget, one: ConformanceCase): 
             store = await reopenStore(store, environment);
             return store;
           };
-    await one.run({ store, reopen });
+    await one.run({ store, reopen, expiry: target.expiry ?? "records" });
     expect(environment.fatals).toEqual([]);
   } finally {
     await store.close();

@@ -3,7 +3,7 @@
  */
 import { expect } from "bun:test";
 import type { Mailbox } from "../../src/storage/contract.ts";
-import type { ConformanceCase } from "./kit.ts";
+import type { ConformanceCase, ExpiryUnit } from "./kit.ts";
 import {
   alice,
   bob,
@@ -20,8 +20,17 @@ import {
   removedOf,
 } from "./samples.ts";
 
-function mailboxCase(name: string, run: (mailbox: Mailbox) => Promise<void>): ConformanceCase {
-  return { name, capability: "mailbox", run: (subject) => run(subject.store.capabilities.mailbox!) };
+type CaseRun = (mailbox: Mailbox, subject: { readonly expiry: ExpiryUnit }) => Promise<void>;
+
+function mailboxCase(name: string, run: CaseRun): ConformanceCase {
+  return { name, capability: "mailbox", run: (subject) => run(subject.store.capabilities.mailbox!, subject) };
+}
+
+/** One step of expiry with room for all. How many spans there are is the driver's own affair. */
+async function expectFreed(mailbox: Mailbox, unit: ExpiryUnit, nowMs: number, records: number): Promise<void> {
+  const freed = await mailbox.expire(nowMs, 100);
+  if (unit === "records") expect(freed).toBe(records);
+  else expect(freed).toBeLessThanOrEqual(100);
 }
 
 const group = chunkOf(1, 0, 1).groupId;
@@ -129,11 +138,11 @@ export const lifeCases: readonly ConformanceCase[] = [
     expect(ids(held)).toEqual([id(1), id(5)]);
     expect(held[0]!.envelope).toEqual(bytesOf(9, 100));
   }),
-  mailboxCase("expiry frees what is due in bounded steps and leaves the rest", async (mailbox) => {
+  mailboxCase("expiry frees what is due in bounded steps and leaves the rest", async (mailbox, { expiry }) => {
     for (let n = 0; n < 10; n++) await mailbox.store(entry(n, { expiresAtMs: 3_000 + n }), quota());
     await mailbox.store(entry(50), quota());
     await mailbox.remove(alice, [id(0), id(1)], 2_000);
-    expect(await mailbox.expire(2_999, 100)).toBe(0);
+    await expectFreed(mailbox, expiry, 2_999, 0);
     let freed = 0;
     for (let step = 0; step < 20; step++) {
       const now = await mailbox.expire(3_009, 3);
@@ -141,12 +150,12 @@ export const lifeCases: readonly ConformanceCase[] = [
       freed += now;
       if (now === 0) break;
     }
-    expect(freed).toBe(10);
+    if (expiry === "records") expect(freed).toBe(10);
     expect(await mailbox.stats(3_009)).toEqual({ entries: 1, bytes: 100 });
     expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 3_009 })))).toEqual([id(50)]);
     expect(await mailbox.message(alice, id(0), 3_009)).toEqual({ state: "absent" });
   }),
-  mailboxCase("what an expiration behaviour keeps is told until its end, swept or not", async (mailbox) => {
+  mailboxCase("what an expiration behaviour keeps is told until its end, swept or not", async (mailbox, { expiry }) => {
     const preview = bytesOf(77, 40);
     const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference", "KeepHeaderPreview"] as const;
     for (const [n, onExpiry] of behaviors.entries()) {
@@ -159,16 +168,16 @@ export const lifeCases: readonly ConformanceCase[] = [
       { state: "expired", expiresAtMs: 10_000, headerPreview: null },
     ] as const;
     for (const sweep of [false, true]) {
-      if (sweep) expect(await mailbox.expire(18_000, 100)).toBe(4);
+      if (sweep) await expectFreed(mailbox, expiry, 18_000, 4);
       for (const [n, state] of expected.entries()) expect(await mailbox.message(alice, id(n), 18_999)).toEqual(state);
     }
     for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 19_000)).toEqual({ state: "absent" });
     expect(await mailbox.stats(18_000)).toEqual({ entries: 0, bytes: 0 });
-    expect(await mailbox.expire(19_000, 100)).toBe(3);
-    expect(await mailbox.expire(90_000, 100)).toBe(0);
+    await expectFreed(mailbox, expiry, 19_000, 3);
+    await expectFreed(mailbox, expiry, 90_000, 0);
     for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 18_999)).toEqual({ state: "absent" });
   }),
-  mailboxCase("nothing is kept after expiry of what was acknowledged, swept or not", async (mailbox) => {
+  mailboxCase("nothing is kept after expiry of what was acknowledged, swept or not", async (mailbox, { expiry }) => {
     const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
     for (const [n, onExpiry] of behaviors.entries()) {
       await mailbox.store(entry(n, { onExpiry, headerPreview: bytesOf(77, 40) }), quota());
@@ -176,28 +185,28 @@ export const lifeCases: readonly ConformanceCase[] = [
     await mailbox.remove(alice, [id(0), id(1), id(2)], 5_000);
     for (const n of behaviors.keys()) expect(await mailbox.message(alice, id(n), 9_999)).toEqual({ state: "acked" });
     for (const sweep of [false, true]) {
-      if (sweep) expect(await mailbox.expire(10_000, 100)).toBe(3);
+      if (sweep) await expectFreed(mailbox, expiry, 10_000, 3);
       for (const n of behaviors.keys()) {
         expect(await mailbox.message(alice, id(n), 10_000)).toEqual({ state: "absent" });
       }
     }
-    expect(await mailbox.expire(90_000, 100)).toBe(0);
+    await expectFreed(mailbox, expiry, 90_000, 0);
   }),
-  mailboxCase("what is kept after expiry gives way to a new life of the same id", async (mailbox) => {
+  mailboxCase("what is kept after expiry gives way to a new life of the same id", async (mailbox, { expiry }) => {
     await mailbox.store(entry(1, { onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(1, 10) }), quota());
     await mailbox.expire(11_000, 10);
     const again = entry(1, { storedAtMs: 12_000, expiresAtMs: 30_000, keptUntilMs: 40_000, envelope: bytesOf(5, 60) });
     expect(await mailbox.store(again, quota())).toEqual({ kind: "stored" });
     const found = await mailbox.message(alice, id(1), 12_000);
     expect(found.state === "active" && found.message.envelope).toEqual(bytesOf(5, 60));
-    expect(await mailbox.expire(20_000, 10)).toBe(0);
+    await expectFreed(mailbox, expiry, 20_000, 0);
     expect((await mailbox.message(alice, id(1), 20_000)).state).toBe("active");
   }),
   {
     name: "groups, expiry and what is kept survive closing and opening",
     capability: "mailbox",
     lasting: true,
-    async run({ store, reopen }) {
+    async run({ store, reopen, expiry }) {
       let mailbox = store.capabilities.mailbox!;
       await mailbox.store(entry(0, { chunk: chunkOf(1, 0, 2), expiresAtMs: 50_000 }), quota());
       const keeping = { onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(4, 33) } as const;
@@ -208,7 +217,7 @@ export const lifeCases: readonly ConformanceCase[] = [
       const conflicting = entry(4, { chunk: chunkOf(1, 0, 2) });
       expect(await mailbox.store(conflicting, quota())).toEqual({ kind: "chunk_conflict" });
       await mailbox.store(entry(4, { chunk: chunkOf(1, 1, 2), expiresAtMs: 50_000 }), quota());
-      expect(await mailbox.expire(10_000, 100)).toBe(3);
+      await expectFreed(mailbox, expiry, 10_000, 3);
       mailbox = (await reopen!()).capabilities.mailbox!;
       expect(granted(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 })))).toMatchObject({ complete: true });
       const kept = { state: "expired", expiresAtMs: 10_000, headerPreview: bytesOf(4, 33) };
@@ -216,7 +225,7 @@ export const lifeCases: readonly ConformanceCase[] = [
       expect((await mailbox.message(alice, id(2), 18_000)).state).toBe("expired");
       expect((await mailbox.message(alice, id(3), 18_000)).state).toBe("absent");
       expect(await mailbox.stats(10_000)).toEqual({ entries: 2, bytes: 200 });
-      expect(await mailbox.expire(19_000, 100)).toBe(2);
+      await expectFreed(mailbox, expiry, 19_000, 2);
       mailbox = (await reopen!()).capabilities.mailbox!;
       expect(await mailbox.message(alice, id(1), 18_000)).toEqual({ state: "absent" });
       expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 19_000 })))).toEqual([0, 4].map(id));

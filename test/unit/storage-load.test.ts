@@ -145,7 +145,7 @@ describe("an external plugin", () => {
       const plugin = {
         name: "w",
         provides: ["replay"] as const,
-        configure: () => ({ ok: true as const, open: async () => opened as Store, absence: () => null }),
+        configure: () => ({ ok: true as const, open: async () => opened as Store, absence: () => null, migrate: null }),
       };
       const failure = await failureOf(() =>
         openStores({ stores, plugins: [plugin], needs: [need("main")] }, testEnvironment()),

@@ -1,0 +1,337 @@
+/**
+ * The mailbox over PostgreSQL. Writes of one turn go as one call of a function of the schema; what they
+ * decide is exact for a mailbox, whichever nodes write. Reads are one statement each.
+ */
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
+import {
+  type Chunk,
+  type GroupPage,
+  type HeldMessage,
+  type Mailbox,
+  type MailboxEntry,
+  type MailboxQuota,
+  type MailboxStats,
+  type MessageState,
+  type MessageSummary,
+  type Page,
+  type PageRequest,
+  type RemovedMessage,
+  StoreError,
+  type StoreOutcome,
+} from "../../storage/contract.ts";
+import { encodeCursor } from "../../storage/keys.ts";
+import { checkEntry, parseCursor } from "../../storage/mailbox-rules.ts";
+import { Batcher } from "./batch.ts";
+import { type Row, StatementError } from "./connection.ts";
+import type { Partitions } from "./partitions.ts";
+import type { Pool } from "./pool.ts";
+import type { StoreTotals } from "./totals.ts";
+
+type Storing = { readonly entry: MailboxEntry; readonly quota: MailboxQuota };
+type Removing = { readonly recipient: MailboxKey; readonly ids: readonly Uuid[]; readonly nowMs: number };
+
+/** Entries of one mailbox that a batch may hold: each takes a round of the function. */
+const roundsMax = 32;
+const missingPartition = "23514";
+
+export class PostgresMailbox implements Mailbox {
+  private readonly stores: Batcher<Storing, StoreOutcome>;
+  private readonly removals: Batcher<Removing, RemovedMessage[]>;
+
+  constructor(
+    private readonly pool: Pool,
+    private readonly partitions: Partitions,
+    private readonly totals: StoreTotals,
+  ) {
+    this.stores = new Batcher((given) => this.storeBatch(given), roundsMax);
+    this.removals = new Batcher((given) => this.removeBatch(given), 1);
+  }
+
+  async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
+    checkEntry(entry);
+    checkKey(entry.recipient);
+    if (!isUuid(entry.messageId) || !isUuid(entry.chunk?.groupId ?? entry.messageId)) throw new RangeError("no UUID");
+    // The caller may reuse its bytes as soon as the operation is done, not before: no copy is made.
+    return this.stores.add({ given: { entry, quota }, bytes: entry.envelope.length + 1_024, key: entry.recipient });
+  }
+
+  private async storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
+    for (let tried = 0; ; tried++) {
+      await this.partitions.ensure(given.map(({ entry }) => entry));
+      const base = await this.totals.current(given[0]!.entry.storedAtMs);
+      try {
+        const answer = await this.pool.write("store", [...encodeStores(given), base.entries, base.bytes]);
+        const { outcomes, stored } = outcomesOf(answer, given);
+        this.totals.add(stored);
+        return outcomes;
+      } catch (error) {
+        if (tried > 0 || !isMissingPartition(error)) throw error;
+        this.partitions.forget();
+      }
+    }
+  }
+
+  async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
+    checkKey(recipient);
+    const ids = [...new Set(messageIds)].filter(isUuid);
+    if (ids.length === 0) return [];
+    return this.removals.add({ given: { recipient, ids, nowMs }, bytes: ids.length * 40, key: recipient });
+  }
+
+  private async removeBatch(given: readonly Removing[]): Promise<RemovedMessage[][]> {
+    const rows = given.map(({ recipient, ids, nowMs }, n) => ({ n, box: recipient, at: nowMs, ids: ids.join(",") }));
+    const answer = (await this.pool.write("remove", [JSON.stringify(rows)])) as [
+      number,
+      Uuid,
+      string[] | null,
+      number,
+    ][];
+    const removed: RemovedMessage[][] = given.map(() => []);
+    let bytes = 0;
+    for (const [n, messageId, labels, size] of answer) {
+      removed[n]!.push({ messageId, labels: labels ?? [] });
+      bytes += size;
+    }
+    this.totals.add({ entries: -answer.length, bytes: -bytes });
+    for (const some of removed) some.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+    return removed;
+  }
+
+  async list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
+    const found = await this.page(recipient, page, { columns: messageColumns, bytesMax: page.bytesMax });
+    return isFault(found) ? found : { entries: found.rows.map(messageOf), next: found.next };
+  }
+
+  async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
+    const found = await this.page(recipient, page, { columns: summaryColumns, bytesMax: null });
+    if (isFault(found)) return found;
+    const entries = found.rows.map((row) => ({
+      messageId: row["id"] as Uuid,
+      chunk: chunkOf(row),
+      expiresAtMs: Number(row["expires_ms"]),
+      envelopeBytes: Number(row["size"]),
+      cursor: encodeCursor(Number(row["place"])),
+    }));
+    return { entries, next: found.next };
+  }
+
+  private async page(
+    recipient: MailboxKey,
+    page: PageRequest,
+    { columns, bytesMax }: { readonly columns: string; readonly bytesMax: number | null },
+  ): Promise<FoundPage | Fault> {
+    const after = parseCursor(page.after);
+    if (isFault(after)) return after;
+    checkKey(recipient);
+    const rows = await this.pool.query(
+      `select ${columns}, place, more from (
+         select h.*, h.arrival as place, row_number() over line as nth, sum(h.size) over line as running,
+           lead(1) over line is not null as more
+         from (
+           select * from {s}.held where mailbox_no = (select no from {s}.mailbox where key = $1)
+             and arrival > $2 and expires_ms > $3 order by arrival limit $4::bigint + 1
+         ) h window line as (order by h.arrival)
+       ) p where nth <= $4 and (nth = 1 or running <= $5) order by place`,
+      [recipient, after, page.nowMs, page.entriesMax, bytesMax ?? Number.MAX_SAFE_INTEGER],
+    );
+    return pageOf(rows);
+  }
+
+  async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
+    checkKey(recipient);
+    const ids = messageIds.filter(isUuid);
+    if (ids.length === 0) return [];
+    const rows = await this.pool.query(
+      `select ${messageColumns} from {s}.held where mailbox_no = (select no from {s}.mailbox where key = $1)
+         and id = any (string_to_array($2, ',')::uuid[]) and expires_ms > $3`,
+      [recipient, ids.join(","), nowMs],
+    );
+    const byId = new Map(rows.map((row) => [row["id"] as Uuid, messageOf(row)]));
+    return ids.flatMap((id) => byId.get(id) ?? []);
+  }
+
+  async group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
+    const after = parseCursor(page.after);
+    if (isFault(after)) return after;
+    checkKey(recipient);
+    const rows = await this.pool.query(
+      `with chunks as materialized (
+         select * from {s}.held where mailbox_no = (select no from {s}.mailbox where key = $1)
+           and group_id = $2::uuid and expires_ms > $3
+       )
+       select ${messageColumns}, place, more, (select count(*) from chunks) as held from (
+         select c.*, c.sequence + 1 as place, row_number() over line as nth, sum(c.size) over line as running,
+           lead(1) over line is not null as more
+         from chunks c where c.sequence + 1 > $4 window line as (order by c.sequence)
+       ) p where nth <= $5 and (nth = 1 or running <= $6)
+       union all
+       select null, null, group_id, null, total, null, null, null, count(*) from chunks
+       group by group_id, total order by place nulls last`,
+      [recipient, groupId, page.nowMs, after, page.entriesMax, page.bytesMax],
+    );
+    const facts = rows.at(-1);
+    if (facts === undefined) return { entries: [], next: null, total: null, complete: false };
+    const found = pageOf(rows.slice(0, -1));
+    const total = Number(facts["total"]);
+    return { entries: found.rows.map(messageOf), next: found.next, total, complete: Number(facts["held"]) === total };
+  }
+
+  async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
+    checkKey(recipient);
+    if (!isUuid(messageId)) return { state: "absent" };
+    const [row] = await this.pool.query(
+      `with box as (select no from {s}.mailbox where key = $1)
+       select 'active' as state, ${messageColumns}, null::bytea as preview from {s}.held
+         where mailbox_no = (select no from box) and id = $2::uuid and expires_ms > $3
+       union all
+       select 'acked', id, expires_ms, null, null, null, null, null from {s}.acked
+         where mailbox_no = (select no from box) and id = $2::uuid and expires_ms > $3
+       union all
+       select 'expired', id, expires_ms, null, null, null, null, preview from {s}.kept
+         where mailbox_no = (select no from box) and id = $2::uuid and expires_ms <= $3 and kept_ms > $3
+       limit 1`,
+      [recipient, messageId, nowMs],
+    );
+    if (row === undefined) return { state: "absent" };
+    if (row["state"] === "active") return { state: "active", message: messageOf(row) };
+    if (row["state"] === "acked") return { state: "acked" };
+    const preview = row["preview"] as Uint8Array | null;
+    return {
+      state: "expired",
+      expiresAtMs: Number(row["expires_ms"]),
+      headerPreview: preview === null ? null : new Uint8Array(preview),
+    };
+  }
+
+  expire(nowMs: number, limit: number): Promise<number> {
+    return this.partitions.expire(nowMs, limit);
+  }
+
+  stats(nowMs: number): Promise<MailboxStats> {
+    return this.totals.read(nowMs);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ writing
+
+const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+function isUuid(id: Uuid): boolean {
+  return uuidForm.test(id);
+}
+
+const recipientLengthMax = 160;
+
+/** A key that the database can't hold would spoil the batch of everybody. */
+function checkKey(recipient: string): void {
+  if (recipient.length === 0 || recipient.length > recipientLengthMax || /[^ -~]/.test(recipient)) {
+    throw new RangeError(`a mailbox key has 1 to ${recipientLengthMax} characters of ASCII`);
+  }
+}
+
+/** The entries as JSON, and their envelopes one after the other. */
+function encodeStores(given: readonly Storing[]): [string, Uint8Array] {
+  const bytes = new Uint8Array(given.reduce((sum, { entry }) => sum + entry.envelope.length, 0));
+  const rounds = new Map<string, number>();
+  let start = 0;
+  const rows = given.map(({ entry, quota }, n) => {
+    const round = rounds.get(entry.recipient) ?? 0;
+    rounds.set(entry.recipient, round + 1);
+    bytes.set(entry.envelope, start);
+    const row = { n, round, start: start + 1, ...encodeEntry(entry), ...encodeQuota(entry, quota) };
+    start += entry.envelope.length;
+    return row;
+  });
+  return [JSON.stringify(rows), bytes];
+}
+
+function encodeEntry(entry: MailboxEntry) {
+  const keepsPreview = entry.onExpiry === "KeepHeaderPreview" && entry.headerPreview !== null;
+  return {
+    box: entry.recipient,
+    id: entry.messageId,
+    at: entry.storedAtMs,
+    expires: entry.expiresAtMs,
+    kept: entry.onExpiry === "DeleteOnExpiry" ? 0 : entry.keptUntilMs,
+    size: entry.envelope.length,
+    ...(entry.chunk === null
+      ? {}
+      : { group_id: entry.chunk.groupId, sequence: entry.chunk.sequence, total: entry.chunk.total }),
+    ...(entry.labels.length === 0 ? {} : { labels: entry.labels.join(",") }),
+    ...(keepsPreview ? { preview: Buffer.from(entry.headerPreview).toString("base64") } : {}),
+  };
+}
+
+function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
+  const shares = quota.shares.flatMap(({ label, entriesMax, bytesMax }, ord) =>
+    labels.includes(label) ? [{ ord, label, entries: entriesMax, bytes: bytesMax }] : [],
+  );
+  return {
+    entries_max: quota.recipientEntriesMax,
+    bytes_max: quota.recipientBytesMax,
+    store_entries_max: quota.storeEntriesMax,
+    store_bytes_max: quota.storeBytesMax,
+    shares,
+  };
+}
+
+type Answered = readonly [
+  n: number,
+  outcome: string,
+  knownUntil: number | null,
+  label: string | null,
+  size: number | null,
+];
+
+function outcomesOf(answer: unknown, given: readonly Storing[]) {
+  const outcomes = new Array<StoreOutcome>(given.length);
+  const stored = { entries: 0, bytes: 0 };
+  for (const answered of answer as Answered[]) {
+    outcomes[answered[0]] = outcomeOf(answered);
+    if (answered[1] !== "stored") continue;
+    stored.entries++;
+    stored.bytes += answered[4] ?? 0;
+  }
+  if (outcomes.includes(undefined as never))
+    throw new StoreError("unavailable", "the database left a store unanswered");
+  return { outcomes, stored };
+}
+
+function outcomeOf([, outcome, knownUntil, label]: Answered): StoreOutcome {
+  if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
+  if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil) };
+  if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
+  return { kind: "full", scope: outcome === "recipient" ? "recipient" : "store" };
+}
+
+function isMissingPartition(error: unknown): boolean {
+  return error instanceof StoreError && error.cause instanceof StatementError && error.cause.code === missingPartition;
+}
+
+// ------------------------------------------------------------------------------------------------ reading
+
+const summaryColumns = "id, expires_ms, group_id, sequence, total, size";
+const messageColumns = "id, expires_ms, group_id, sequence, total, envelope";
+
+type FoundPage = { readonly rows: readonly Row[]; readonly next: string | null };
+
+function pageOf(rows: readonly Row[]): FoundPage {
+  const last = rows.at(-1);
+  const next = last?.["more"] === true ? encodeCursor(Number(last["place"])) : null;
+  return { rows, next };
+}
+
+function chunkOf(row: Row): Chunk | null {
+  const groupId = row["group_id"] as Uuid | null;
+  return groupId === null ? null : { groupId, sequence: Number(row["sequence"]), total: Number(row["total"]) };
+}
+
+function messageOf(row: Row): HeldMessage {
+  return {
+    messageId: row["id"] as Uuid,
+    chunk: chunkOf(row),
+    expiresAtMs: Number(row["expires_ms"]),
+    envelope: new Uint8Array(row["envelope"] as Uint8Array),
+  };
+}

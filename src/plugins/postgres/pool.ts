@@ -1,0 +1,169 @@
+/**
+ * The connections of a process, and what every operation does with them: reads are tried again when a
+ * connection breaks, and a write whose answer was lost is sent again under its own number, whereupon the
+ * database answers what became of it (`begin_write` in sql-mailbox.ts). An answer is given only for what
+ * stands; when nothing can be found out in time, the operation is `unavailable`.
+ */
+import { errorText } from "../../core/std/error-text.ts";
+import { StoreError } from "../../storage/contract.ts";
+import {
+  Connection,
+  type ConnectionSettings,
+  OutcomeUnknown,
+  type Parameter,
+  type Row,
+  StatementError,
+} from "./connection.ts";
+
+export type PoolSettings = ConnectionSettings & {
+  readonly connections: number;
+  /** Names the schema in statements that say `{s}`. */
+  readonly schema: string;
+};
+
+/** Operations that wait for a connection; beyond them the pool is exhausted. */
+const waitingMax = 4_096;
+/** A write whose answer was lost is asked about for this long. */
+const findOutMsMax = 15_000;
+const againMs = 100;
+/** Serialization failure, deadlock: the statement left nothing behind and may simply be sent again. */
+const againCodes = new Set(["40001", "40P01"]);
+const againMax = 5;
+
+/** A connection with the identity under which its writes are numbered. */
+type Slot = { readonly connection: Connection; readonly writer: string; seq: bigint };
+export type Session = Pick<Connection, "query" | "script">;
+
+export class Pool {
+  private readonly free: Slot[];
+  private readonly all: readonly Slot[];
+  private readonly waiting: { readonly start: (slot: Slot) => void; readonly fail: (error: StoreError) => void }[] = [];
+  private closing: Promise<void> | null = null;
+  private busy = 0;
+  private readonly idle = Promise.withResolvers<void>();
+
+  constructor(private readonly settings: PoolSettings) {
+    this.all = Array.from({ length: settings.connections }, () => ({
+      connection: new Connection(settings),
+      writer: crypto.randomUUID(),
+      seq: 0n,
+    }));
+    this.free = [...this.all];
+  }
+
+  /** Rows of a statement that does no harm when it is carried out twice. */
+  query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+    const named = this.named(text);
+    return this.withSlot(async ({ connection }) => {
+      for (let tried = 0; ; tried++) {
+        try {
+          return await connection.query(named, parameters);
+        } catch (error) {
+          if (tried >= 1 || !(error instanceof OutcomeUnknown)) throw storeErrorOf(error);
+        }
+      }
+    });
+  }
+
+  /**
+   * Calls a writing function of the schema, whose first parameters are the writer and the number of the
+   * write, and answers what it returned: exactly once, whatever happens to connections.
+   */
+  write(name: string, parameters: readonly Parameter[]): Promise<unknown> {
+    const places = parameters.map((_, i) => `$${i + 3}`);
+    const text = this.named(`select {s}.${name}(${["$1", "$2", ...places].join(", ")}) as answer`);
+    return this.withSlot(async (slot) => {
+      slot.seq++;
+      const given = [slot.writer, slot.seq, ...parameters];
+      const endMs = performance.now() + findOutMsMax;
+      for (let tried = 1, sent = false; ; tried++) {
+        try {
+          const [row] = await slot.connection.query(text, given);
+          return row?.["answer"];
+        } catch (error) {
+          sent ||= error instanceof OutcomeUnknown;
+          const again = error instanceof StatementError ? againCodes.has(error.code) && tried < againMax : sent;
+          if (!again || performance.now() > endMs || this.closing !== null) throw storeErrorOf(error);
+          await Bun.sleep(againMs);
+        }
+      }
+    });
+  }
+
+  /** A session of its own, for what takes several statements. */
+  session<T>(work: (session: Session, writer: string) => Promise<T>): Promise<T> {
+    return this.withSlot(async ({ connection, writer }) => {
+      try {
+        return await work(connection, writer);
+      } catch (error) {
+        throw storeErrorOf(error);
+      }
+    });
+  }
+
+  named(text: string): string {
+    return text.replaceAll("{s}", this.settings.schema);
+  }
+
+  private async withSlot<T>(work: (slot: Slot) => Promise<T>): Promise<T> {
+    const slot = await this.slot();
+    this.busy++;
+    try {
+      return await work(slot);
+    } finally {
+      this.busy--;
+      const next = this.waiting.shift();
+      if (next !== undefined) next.start(slot);
+      else this.free.push(slot);
+      if (this.closing !== null && this.busy === 0 && this.waiting.length === 0) this.idle.resolve();
+    }
+  }
+
+  private slot(): Promise<Slot> {
+    if (this.closing !== null) return Promise.reject(new StoreError("closed", "the store is closed"));
+    const slot = this.free.pop();
+    if (slot !== undefined) return Promise.resolve(slot);
+    if (this.waiting.length >= waitingMax) {
+      return Promise.reject(new StoreError("unavailable", "every connection is busy and too much waits for one"));
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<Slot>();
+    const waiter = {
+      start: (given: Slot) => {
+        clearTimeout(timer);
+        resolve(given);
+      },
+      fail: reject,
+    };
+    const timer = setTimeout(() => {
+      this.waiting.splice(this.waiting.indexOf(waiter), 1);
+      reject(new StoreError("unavailable", "no connection became free in time"));
+    }, this.settings.statementTimeoutMs);
+    this.waiting.push(waiter);
+    return promise;
+  }
+
+  /** Waits for what was begun. */
+  close(): Promise<void> {
+    this.closing ??= this.end();
+    return this.closing;
+  }
+
+  private async end(): Promise<void> {
+    await Promise.resolve();
+    if (this.busy > 0 || this.waiting.length > 0) await this.idle.promise;
+    await Promise.all(this.all.map(({ connection }) => connection.close()));
+  }
+}
+
+const corruptCodes = /^XX00[12]$/;
+
+/** What a failed statement means to the caller of the store. */
+export function storeErrorOf(error: unknown): unknown {
+  if (error instanceof OutcomeUnknown) {
+    return new StoreError("unavailable", `the connection broke: ${errorText(error)}`, { cause: error });
+  }
+  if (!(error instanceof StatementError)) return error;
+  const text = `PostgreSQL ${error.code}: ${error.message}`;
+  if (error.code === "53100") return new StoreError("full", text, { cause: error });
+  return new StoreError(corruptCodes.test(error.code) ? "corrupt" : "unavailable", text, { cause: error });
+}

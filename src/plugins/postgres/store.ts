@@ -1,0 +1,84 @@
+/**
+ * The PostgreSQL store, put together. Loaded only when a store is opened or migrated.
+ */
+import { readFile } from "node:fs/promises";
+import { errorText } from "../../core/std/error-text.ts";
+import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { PostgresMailbox } from "./mailbox.ts";
+import { checkSchema, migrateSchema } from "./migrate.ts";
+import type { PostgresOptions } from "./options.ts";
+import { Partitions } from "./partitions.ts";
+import { Pool } from "./pool.ts";
+import { openPostgresReceipts, openPostgresReplay } from "./records.ts";
+import { StoreTotals } from "./totals.ts";
+
+/** Tests give shorter times. */
+export type PostgresTestSettings = { readonly graceMs?: number; readonly totalsAgeMs?: number };
+
+/** Longer than clocks of nodes differ and than any write takes. */
+const graceMs = 600_000;
+const totalsAgeMs = 1_000;
+
+export async function openPool(options: PostgresOptions): Promise<Pool> {
+  return new Pool({
+    urls: options.urls,
+    password: options.password,
+    ca: options.tls_ca_file === null ? null : await readCertificates(options.tls_ca_file),
+    statementTimeoutMs: options.statement_timeout_ms,
+    connections: options.connections,
+    schema: options.schema,
+  });
+}
+
+function readCertificates(file: string): Promise<string> {
+  return readFile(file, "utf8").catch((error: unknown) => {
+    throw new StoreError("unavailable", `${file} can't be read: ${errorText(error)}`);
+  });
+}
+
+export async function migratePostgres(options: PostgresOptions): Promise<string> {
+  const pool = await openPool(options);
+  try {
+    return await migrateSchema(pool, options);
+  } finally {
+    await pool.close();
+  }
+}
+
+export async function openPostgres(
+  options: PostgresOptions,
+  _environment: StoreEnvironment,
+  test: PostgresTestSettings = {},
+): Promise<Store> {
+  const pool = await openPool(options);
+  try {
+    const { partitionMs } = await checkSchema(pool, options.schema);
+    const durability = await readDurability(pool);
+    const partitions = new Partitions(pool, { partitionMs, graceMs: test.graceMs ?? graceMs });
+    const totals = new StoreTotals(pool, test.totalsAgeMs ?? totalsAgeMs);
+    return {
+      plugin: "postgres",
+      durability,
+      capabilities: {
+        mailbox: new PostgresMailbox(pool, partitions, totals),
+        replay: openPostgresReplay(pool),
+        receipts: openPostgresReceipts(pool),
+      },
+      async probe() {
+        await pool.query("select 1");
+      },
+      close: () => pool.close(),
+    };
+  } catch (error) {
+    await pool.close();
+    throw error;
+  }
+}
+
+/** `flushed` needs a server that syncs before it answers. */
+async function readDurability(pool: Pool): Promise<Durability> {
+  const [row] = await pool.query(
+    "select current_setting('fsync') as fsync, current_setting('synchronous_commit') as sync",
+  );
+  return row?.["fsync"] === "on" && row["sync"] !== "off" ? "flushed" : "committed";
+}

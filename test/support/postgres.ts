@@ -1,0 +1,88 @@
+/**
+ * A PostgreSQL server of a test's own in a temporary folder: the machine's (Debian's package) where there
+ * is one, started as a user that is not root, since the server refuses root.
+ */
+import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export type PostgresServer = {
+  readonly url: string;
+  readonly port: number;
+  readonly folder: string;
+  /** `immediate` is what a killed server is like: the next start recovers from the log. */
+  readonly stop: (mode?: "fast" | "immediate") => Promise<void>;
+  readonly start: () => Promise<void>;
+  /** Runs a statement as the administrator and answers its output. */
+  readonly sql: (text: string) => Promise<string>;
+  readonly end: () => Promise<void>;
+};
+
+function binaries(): string | null {
+  const base = "/usr/lib/postgresql";
+  const versions = existsSync(base) ? readdirSync(base).sort((a, b) => Number(b) - Number(a)) : [];
+  const folders = versions.map((version) => join(base, version, "bin"));
+  return folders.find((folder) => existsSync(join(folder, "initdb")) && existsSync(join(folder, "postgres"))) ?? null;
+}
+
+/** Why there is no server, or null. */
+export function postgresAbsence(): string | null {
+  if (binaries() === null) return "no PostgreSQL server on this machine (Debian: apt-get install postgresql)";
+  if (process.getuid?.() === 0 && Bun.spawnSync(["id", "-u", "postgres"]).exitCode !== 0) {
+    return "PostgreSQL refuses root, and there is no user named postgres";
+  }
+  return null;
+}
+
+async function run(command: readonly string[]): Promise<string> {
+  const asRoot = process.getuid?.() === 0;
+  const full = asRoot ? ["runuser", "-u", "postgres", "--", ...command] : [...command];
+  const child = Bun.spawn(full, { stdout: "pipe", stderr: "pipe", cwd: "/", env: { ...process.env, LC_ALL: "C" } });
+  const [out, err, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  if (code !== 0) throw new Error(`${command.join(" ")}: ${err}${out}`);
+  return out;
+}
+
+function freePort(): number {
+  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => {} } });
+  const { port } = listener;
+  listener.stop(true);
+  return port;
+}
+
+/** `settings` are lines of the server's configuration, such as `max_connections=20`. */
+export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
+  const bin = binaries();
+  if (bin === null) throw new Error("no PostgreSQL server");
+  const folder = mkdtempSync(join(tmpdir(), "waypost-pg-"));
+  if (process.getuid?.() === 0) chownSync(folder, Number(Bun.spawnSync(["id", "-u", "postgres"]).stdout.toString()), 0);
+  const data = join(folder, "data");
+  const port = freePort();
+  await run([join(bin, "initdb"), "-D", data, "-U", "waypost", "--auth=trust", "-E", "UTF8", "--no-locale", "-N"]);
+  const all = ["listen_addresses=127.0.0.1", `port=${port}`, `unix_socket_directories=${folder}`, ...settings];
+  const control = (...words: string[]) => run([join(bin, "pg_ctl"), "-D", data, "-s", ...words]);
+  const start = async () => {
+    await control("-w", "-l", join(folder, "log"), "-o", all.map((one) => `-c ${one}`).join(" "), "start");
+  };
+  const stop = async (mode: "fast" | "immediate" = "fast") => {
+    await control("-m", mode, "stop");
+  };
+  await start();
+  return {
+    url: `postgres://waypost@127.0.0.1:${port}/postgres`,
+    port,
+    folder,
+    start,
+    stop,
+    sql: (text) =>
+      run([join(bin, "psql"), "-h", "127.0.0.1", "-p", String(port), "-U", "waypost", "-Atc", text, "postgres"]),
+    end: async () => {
+      await stop("immediate").catch(() => {});
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
