@@ -25,6 +25,7 @@ import { version } from "../version.ts";
 import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
 import { checksOf, factsOf, startHistory } from "./dashboard.ts";
 import { failed } from "./failure.ts";
+import { registerHttpGauges, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
 import { eventProofKey } from "./signing-key.ts";
 import { openConfiguredStores } from "./stores.ts";
@@ -61,7 +62,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   try {
     composed = await composeNodes(config, { ...options, log, stores, bus, now, metrics });
     const nodes = composed;
-    registerStoreMetrics(metrics, stores);
+    registerProcessMetrics(metrics, { startedAtMs: now(), loopLagSeconds: history.loopLagSeconds });
+    registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
     const proofKey = config.cache.enabled ? await eventProofKey(config.cache.signing_key_file) : null;
     const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventProofKey: proofKey });
@@ -183,28 +185,8 @@ const liveSessionsNote =
   "recipient with the operation `connect`; then one envelope a frame, each answered by " +
   '`{"type":"ack","message_id":"…"}`.';
 
-function registerHttpGauges(metrics: Metrics, app: App): void {
-  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
-  gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
-  gauge("http_requests_reading", "Requests whose bodies are still arriving.", () => app.inFlight().reading);
-  gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
-  gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.waitingAnswerBytes());
-  gauge("http_refusals_delayed", "Refusals over capacity being delayed.", () => app.inFlight().delayedRefusals);
-  gauge("process_resident_bytes", "Resident memory.", () => process.memoryUsage.rss());
-}
-
 function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
   return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
-}
-
-function registerStoreMetrics(metrics: Metrics, stores: OpenStores): void {
-  const mailboxes = [...stores.stores].flatMap(([name, { capabilities }]) =>
-    capabilities.mailbox === undefined ? [] : [[name, capabilities.mailbox] as const],
-  );
-  const read = (member: "entries" | "bytes") => async () =>
-    Promise.all(mailboxes.map(async ([name, mailbox]) => [[name], (await mailbox.stats(Date.now()))[member]] as const));
-  metrics.gauge({ name: "mailbox_entries", help: "Entries held.", labels: ["store"] }, read("entries"));
-  metrics.gauge({ name: "mailbox_bytes", help: "Bytes held.", labels: ["store"] }, read("bytes"));
 }
 
 type ListenParts = {

@@ -13,20 +13,24 @@ import type { LedgerReader } from "../storage/contract.ts";
 
 const probeDeadlineMs = 2_000;
 
-export function startHistory(metrics: Metrics, now: () => number): History {
+/** The history, and the delay of the event loop that its newest sample saw. */
+export type ProcessHistory = History & { readonly loopLagSeconds: () => number };
+
+export function startHistory(metrics: Metrics, now: () => number): ProcessHistory {
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
-  const loopLagSeconds = (): number => {
-    const seconds = Math.max(0, delay.max / 1e9);
+  let lastLagSeconds = 0;
+  const takeLag = (): number => {
+    lastLagSeconds = Number.isFinite(delay.max) ? Math.max(0, delay.max / 1e9) : 0;
     delay.reset();
-    return Number.isFinite(seconds) ? seconds : 0;
+    return lastLagSeconds;
   };
-  const history = createHistory({ readMetrics: metrics.render, now, loopLagSeconds });
+  const history = createHistory({ readMetrics: metrics.render, now, loopLagSeconds: takeLag });
   const close = (): void => {
     history.close();
     delay.disable();
   };
-  return { ...history, close };
+  return { ...history, close, loopLagSeconds: () => lastLagSeconds };
 }
 
 type Probes = Readonly<Record<string, () => Promise<unknown>>>;
@@ -67,7 +71,8 @@ async function headOf(ledger: LedgerReader | undefined): Promise<string | null> 
   return `finalized block ${number}, ${new Date(timeMs).toISOString()}`;
 }
 
-async function freeBytesOf(options: Readonly<Record<string, unknown>> | undefined): Promise<number | null> {
+/** `null` for a store without a folder. */
+export async function freeBytesOf(options: Readonly<Record<string, unknown>> | undefined): Promise<number | null> {
   const path = options?.["path"];
   if (typeof path !== "string") return null;
   const found = await statfs(path).catch(() => null);

@@ -129,7 +129,7 @@ function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample
     p50: quantile(before, now, 0.5),
     p99: quantile(before, now, 0.99),
     inFlight: sum(now, "http_requests_in_flight"),
-    residentBytes: sum(now, "process_resident_bytes"),
+    residentBytes: sum(now, "process_resident_memory_bytes"),
     loopLagSeconds,
     entries: sum(now, "mailbox_entries"),
     entryBytes: sum(now, "mailbox_bytes"),
