@@ -2,7 +2,7 @@
  * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
  * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
  * URL on the first line of its output and ends when its input does.
- * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|bare> <folder>`; `bare` is no node: it reads bodies.
+ * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|bare> <folder>`; `bare` is no node: it parses bodies and answers 202.
  */
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";
@@ -19,12 +19,13 @@ process.exit(0);
 type Running = { readonly url: string; readonly stop: () => Promise<void> };
 
 function startBare(): Running {
+  const decoder = new TextDecoder("utf-8", { fatal: true });
   const server = Bun.serve({
     hostname: "127.0.0.1",
     port: 0,
     fetch: async (request) => {
-      const body = await request.bytes();
-      return Response.json({ bytes: body.length }, { status: 202 });
+      const body: unknown = request.body === null ? null : JSON.parse(decoder.decode(await request.bytes()));
+      return Response.json({ read: body !== null }, { status: 202 });
     },
   });
   return { url: `http://127.0.0.1:${server.port}`, stop: () => server.stop(true) };

@@ -1,6 +1,6 @@
 /**
  * What a node answers over HTTP: stores, relayed envelopes, pages and `/healthz` a second at 1, 64 and 512
- * connections, beside a bare server that only reads the same bodies, in turn with it in the same run.
+ * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
  * commas; `--against <folder>` measures another checkout of the program in turn too. Prints one JSON
  * object; `ratio` is our answers a second divided by those of the other.

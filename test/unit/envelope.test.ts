@@ -68,6 +68,20 @@ describe("decodeEnvelope", () => {
     if (vector.facts !== undefined) expect(factsOf(envelope)).toEqual(vector.facts as never);
   });
 
+  test("bounds size and depth of the payload, and nothing else in it", () => {
+    const members = Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`member${i}`, i]));
+    const numbers = Array.from({ length: 5_000 }, (_, i) => i);
+    const text = JSON.stringify({ ...base, payload: { members, numbers } });
+    for (const envelope of [text, JSON.stringify(JSON.parse(text), null, 2)])
+      expect(accepted(decode({ name: "wide", text: envelope })).payloadBytes).toBeGreaterThan(20_000);
+    const deep = JSON.parse("[".repeat(31) + "]".repeat(31));
+    const refused = [{ payload: { deep } }, { tag: numbers }, { context: { payload: numbers } }, { context: members }];
+    for (const change of refused) {
+      const outcome = decode({ name: "bounded", envelope: { ...base, ...change } });
+      expect([change, isFault(outcome) && outcome.code]).toEqual([change, "invalid_json"]);
+    }
+  });
+
   test.each(invalidEnvelopes as Vector[])("refuses $name", (vector) => {
     const outcome = decode(vector);
     expect(isFault(outcome) && outcome.code).toBe(vector.code as never);

@@ -1,9 +1,9 @@
 /**
- * JSON from untrusted bytes. Before `JSON.parse` sees a text, one pass over its structure has bounded
- * depth and size, so that no body can make the parser or a later walk expensive; after it, one walk over
- * the (now small) tree refuses what two readers could understand differently: duplicate names, lone
- * surrogates, `__proto__`, numbers that are not finite.
- * Cost: strings are jumped over with `indexOf`, so a long payload costs about what decoding it costs.
+ * JSON from untrusted bytes. What two readers could understand differently is refused: duplicate names, lone
+ * surrogates, `__proto__`, numbers that are not finite. Depth and size are bounded before a long text is parsed, so
+ * that no body can make the parser or a later walk expensive.
+ * Cost: a short compact text, which most bodies are, is parsed and its tree measured once (`plainLength`); any other
+ * text is scanned as well, where strings are jumped over with `indexOf`.
  * Source: decisions sections 1 and 10, `docs/decisions.md` ("JSON bounds").
  */
 
@@ -59,22 +59,83 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalid("not well-formed UTF-8");
+  if (text.length > plainCharsMax) return readStrictly(text, undefined, opaque);
+  const value = parseText(text);
+  // Without escapes, every character of a string stands for itself, so that lengths can be compared.
+  const isPlain = value !== undefined && !text.includes("\\") && plainLength(value, 1) === text.length;
+  return isPlain ? { value, text, unsafeInteger: false } : readStrictly(text, value, opaque);
+}
+
+/** Texts up to this length may be parsed before they are scanned: they hold fewer values than are allowed. */
+const plainCharsMax = jsonValuesMax;
+
+/** `undefined` when the text is not JSON. */
+function parseText(text: string): JsonValue | undefined {
+  try {
+    return JSON.parse(text) as JsonValue;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A text longer than `plainCharsMax` is parsed only when the scan has bounded it: then no value is `known`. */
+function readStrictly(text: string, known: JsonValue | undefined, opaque: string | null): JsonReading | Fault {
   const structure = scanStructure(text, { outerNames: null, opaque });
   if (typeof structure === "string") return invalid(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
     return fault("too_large", `${opaque} holds more than ${jsonOpaqueCharsMax} characters outside of strings`);
-  let value: JsonValue;
-  try {
-    value = JSON.parse(text) as JsonValue;
-  } catch {
-    return invalid("not JSON");
-  }
+  const value = known ?? parseText(text);
+  if (value === undefined) return invalid("not JSON");
   const census: Census = { members: 0, unsafeInteger: false, opaque };
   const problem = inspect(value, census, "outer");
   if (problem !== null) return invalid(problem);
   // Every member has a colon of its own; a name that stands twice leaves the tree a member short.
   if (census.members !== structure.members) return invalid("a member name stands twice in one object");
   return { value, text, unsafeInteger: census.unsafeInteger };
+}
+
+/**
+ * The length of a tree as compact JSON without escapes, or a negative number when the tree holds what only `inspect`
+ * decides. A text of just this length holds no duplicate names and no white space: a dropped member could only be
+ * made up for by a number written shorter than it is rendered, and below 1,000 no number can be.
+ */
+function plainLength(value: JsonValue, depth: number): number {
+  switch (typeof value) {
+    case "string":
+      return value.length + 2;
+    case "number":
+      return Number.isInteger(value) && value >= 0 && value < 1_000 ? (value < 10 ? 1 : value < 100 ? 2 : 3) : notPlain;
+    case "boolean":
+      return value ? 4 : 5;
+    default:
+      if (value === null) return 4;
+      if (depth > jsonDepthMax) return notPlain;
+      return Array.isArray(value) ? plainArrayLength(value, depth) : plainObjectLength(value, depth);
+  }
+}
+
+/** So low that no text makes up for it. */
+const notPlain = -1e9;
+
+function plainArrayLength(values: readonly JsonValue[], depth: number): number {
+  // The brackets, and a comma before each value but the first.
+  let length = values.length === 0 ? 2 : 1 + values.length;
+  for (const value of values) length += plainLength(value, depth + 1);
+  return length;
+}
+
+function plainObjectLength(object: JsonObject, depth: number): number {
+  const names = Object.keys(object);
+  if (names.length > jsonMembersMax) return notPlain;
+  // The braces, and for each member two quotes, a colon and (but for the first) a comma.
+  let length = names.length === 0 ? 2 : 1 + 4 * names.length;
+  for (let i = 0; i < names.length; i++) {
+    const name = names[i] as string;
+    if (isForbiddenName(name, depth === 1)) return notPlain;
+    const value = object[name] as JsonValue;
+    length += name.length + (typeof value === "string" ? value.length + 2 : plainLength(value, depth + 1));
+  }
+  return length;
 }
 
 /** The name spans of the outermost object, in order, of a text that `readJson` has accepted. */

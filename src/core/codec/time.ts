@@ -21,6 +21,42 @@ const isoForm = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))
 
 /** Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is no timestamp. */
 export function parseTimestamp(text: string): number | null {
+  return parseUtcMs(text) ?? parseAnyTimestamp(text);
+}
+
+/**
+ * `2026-07-16T12:00:00Z` and `2026-07-16T12:00:00.000Z`, which most senders write; `null` for all other texts, which
+ * may be timestamps all the same. Cost: a tenth of the general form.
+ */
+function parseUtcMs(text: string): number | null {
+  const { length } = text;
+  if ((length !== 20 && length !== 24) || text.charCodeAt(length - 1) !== 0x5a) return null;
+  if (text[4] !== "-" || text[7] !== "-" || text[10] !== "T" || text[13] !== ":" || text[16] !== ":") return null;
+  if (length === 24 && text[19] !== ".") return null;
+  const year = 100 * twoDigits(text, 0) + twoDigits(text, 2);
+  const month = twoDigits(text, 5);
+  const day = twoDigits(text, 8);
+  const hour = twoDigits(text, 11);
+  const minute = twoDigits(text, 14);
+  const second = twoDigits(text, 17);
+  // Three digits as two overlapping pairs.
+  const fractionMs = length === 20 ? 0 : 10 * twoDigits(text, 20) + (twoDigits(text, 21) % 10);
+  // A comparison with NaN, which a character that is no digit makes, is false.
+  const inRange = year >= 1970 && month >= 1 && month <= 12 && day >= 1 && hour <= 23;
+  // Days that every such month has; the others are for the general form.
+  if (!(day <= (month === 2 ? 28 : 30))) return null;
+  if (!inRange || !(minute <= 59 && second <= 59 && fractionMs <= 999)) return null;
+  return Date.UTC(year, month - 1, day, hour, minute, second, fractionMs);
+}
+
+/** The number of two digits, or NaN. */
+function twoDigits(text: string, at: number): number {
+  const tens = text.charCodeAt(at) - 0x30;
+  const ones = text.charCodeAt(at + 1) - 0x30;
+  return tens >= 0 && tens <= 9 && ones >= 0 && ones <= 9 ? 10 * tens + ones : Number.NaN;
+}
+
+function parseAnyTimestamp(text: string): number | null {
   if (text.length > 40) return null;
   if (/^[0-9]{1,16}$/.test(text)) return parseEpoch(text);
   const m = isoForm.exec(text);
@@ -71,12 +107,37 @@ const isoDurationForm = /^P(?:(\d{1,10})D)?(?:T(?=\d)(?:(\d{1,10})H)?(?:(\d{1,10
 
 /** Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else `null`. */
 export function parseDuration(text: string): number | null {
-  if (text.length === 0 || text.length > 64) return null;
+  const { length } = text;
+  if (length === 0 || length > 64) return null;
+  // `24h` and `1h` are what most senders write.
+  const unitMs = length === 2 || length === 3 ? shortUnitMs(text.charCodeAt(length - 1)) : 0;
+  const count = unitMs === 0 ? 0 : length === 3 ? twoDigits(text, 0) : text.charCodeAt(0) - 0x30;
+  if (count > 0 && count <= 99 && (length === 3 || count <= 9)) {
+    return count * unitMs <= durationMsMax ? count * unitMs : null;
+  }
   const parts = durationParts(text);
   if (parts === null || parts.some((part) => part === 0)) return null;
   const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
   const ms = parts.reduce<number>((sum, part, i) => sum + (part ?? 0) * (units[i] as number), 0);
   return ms >= durationMsMin && ms <= durationMsMax ? ms : null;
+}
+
+/** Milliseconds of `w`, `d`, `h`, `m`, `s`; 0 for all other characters. */
+function shortUnitMs(code: number): number {
+  switch (code) {
+    case 0x77:
+      return weekMs;
+    case 0x64:
+      return dayMs;
+    case 0x68:
+      return hourMs;
+    case 0x6d:
+      return minuteMs;
+    case 0x73:
+      return secondMs;
+    default:
+      return 0;
+  }
 }
 
 /** Weeks, days, hours, minutes, seconds as written; `undefined` where the text has none. */

@@ -1,10 +1,10 @@
 /**
  * The envelope: from the bytes of a request to one normal form, by the rules of the outer format. The
  * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
- * Cost: one scan, one JSON.parse, one Base64 decoding of the ciphertext to learn its length.
+ * Cost: about 1.5 times what decoding and parsing the text as JSON costs; nothing of the ciphertext is copied.
  * Source: interface "DDN envelope", decisions sections 2 and 10.
  */
-import { decodeBase64, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, measureBase64, utf8 } from "../codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
@@ -74,8 +74,8 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   refuseUnknownMembers(members, errors);
   if (reading.unsafeInteger) errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
   const messageId = readUuid(members, "message_id", errors);
-  const to = readDid(members, chosenName(members, ["to", "recipient"], errors), errors);
-  const timestampMs = readTimestamp(members, chosenName(members, ["timestamp", "created_at"], errors), errors);
+  const to = readDid(members, chosenName(members, "to", "recipient", errors), errors);
+  const timestampMs = readTimestamp(members, chosenName(members, "timestamp", "created_at", errors), errors);
   const ttlMs = readTtl(members, errors);
   const tag = readTag(members, errors);
   const payloadBytes = readPayload(members, errors);
@@ -186,10 +186,9 @@ function pointerTo(name: string): string {
 }
 
 /** Which of the two names of a member was sent; both together are refused. */
-function chosenName(members: JsonObject, names: readonly [string, string], errors: InputError[]): string {
-  const [name, alternate] = names;
-  if (!Object.hasOwn(members, alternate)) return name;
-  if (Object.hasOwn(members, name)) errors.push({ pointer: `/${alternate}`, message: `stands beside ${name}` });
+function chosenName(members: JsonObject, name: string, alternate: string, errors: InputError[]): string {
+  if (members[alternate] === undefined) return name;
+  if (members[name] !== undefined) errors.push({ pointer: `/${alternate}`, message: `stands beside ${name}` });
   return alternate;
 }
 
@@ -262,16 +261,16 @@ function readPayload(members: JsonObject, errors: InputError[]): number | null {
   }
   const ciphertext = payload["ciphertext_b64"];
   if (ciphertext === undefined) return utf8(JSON.stringify(payload)).length;
-  const bytes = typeof ciphertext === "string" ? decodeBase64(ciphertext) : null;
+  const bytes = typeof ciphertext === "string" ? measureBase64(ciphertext) : null;
   if (bytes === null) errors.push({ pointer: "/payload/ciphertext_b64", message: "must be standard Base64, padded" });
-  return bytes?.length ?? null;
+  return bytes;
 }
 
 const hints: readonly string[] = ["standard", "chunked", "direct", "cache"];
 
 function readHint(members: JsonObject, chunked: boolean, errors: InputError[]): DeliveryHint {
   const text = optionalText(members, "delivery_hint", errors);
-  const chunkNamed = chunkNames.some((name) => members[name] !== undefined);
+  const chunkNamed = !lacksAll(members, chunkNames);
   if (text !== null && !hints.includes(text))
     errors.push({ pointer: "/delivery_hint", message: `must be one of ${hints.join(", ")}` });
   else if (text === "chunked" && !chunkNamed)
@@ -283,10 +282,16 @@ function readHint(members: JsonObject, chunked: boolean, errors: InputError[]): 
 
 // ---------------------------------------------------------------------------------------------- groups
 
+function lacksAll(members: JsonObject, names: readonly string[]): boolean {
+  for (let i = 0; i < names.length; i++) if (members[names[i] as string] !== undefined) return false;
+  return true;
+}
+
 const headerNames = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"] as const;
 
 /** The decoded header: from the four flat members together, or from exactly these in `context`. */
 function readHeader(members: JsonObject, errors: InputError[]): Uint8Array | null {
+  if (lacksAll(members, headerNames) && members["context"] === undefined) return null;
   const flat = headerNames.filter((name) => members[name] !== undefined);
   const context = members["context"];
   if (context === undefined) {
@@ -333,7 +338,7 @@ function readBase64(group: JsonObject, member: { name: string; at: string }, err
 const chunkNames = ["message_group_id", "sequence_number", "total_chunks"] as const;
 
 function readChunk(members: JsonObject, errors: InputError[]): Envelope["chunk"] {
-  if (chunkNames.every((name) => members[name] === undefined)) return null;
+  if (lacksAll(members, chunkNames)) return null;
   const groupId = readUuid(members, "message_group_id", errors);
   const total = readCount(members["total_chunks"], { from: 1, to: chunksMax });
   if (total === null) errors.push({ pointer: "/total_chunks", message: `must be an integer from 1 to ${chunksMax}` });
@@ -352,7 +357,7 @@ function readCount(value: JsonValue | undefined, range: { from: number; to: numb
 const senderNames = ["from", "sender_key_id", "sender_signature"] as const;
 
 function readSender(members: JsonObject, errors: InputError[]): Omit<EnvelopeSender, "signedBytes"> | null {
-  if (senderNames.every((name) => members[name] === undefined)) return null;
+  if (lacksAll(members, senderNames)) return null;
   const from = readDid(members, "from", errors);
   const keyText = requiredText(members, "sender_key_id", errors);
   const keyId = from === null || keyText === null || keyText.startsWith("#") ? null : parseDidUrl(keyText, from);
