@@ -9,8 +9,7 @@ import type { Vec } from "@polkadot/types-codec";
 import { decodeUtf8, encodeHex0x } from "../../src/core/codec/bytes.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
-import { storageKeys } from "../../src/plugins/chain/keys.ts";
-import type { Surface } from "../../src/plugins/chain/surface.ts";
+import { type RuntimeMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
 import type { Identity } from "../support/identity.ts";
 import type { World } from "../support/world.ts";
@@ -20,7 +19,7 @@ import { type Node, until } from "./stand.ts";
 export type ChainSide = {
   readonly node: Node;
   readonly ledger: Ledger;
-  readonly surface: Surface;
+  readonly metadata: RuntimeMetadata;
   readonly registry: TypeRegistry;
   readonly key: OperatorKey;
   /** Names of the errors of the registry pallet by their index. */
@@ -63,8 +62,8 @@ export async function blockDifferences(
 }
 
 /** By the index of an extrinsic: events of our pallets in their order, or the name of the error. */
-async function saidOf({ node, registry, surface }: ChainSide, hash: string): Promise<Map<number, string[]>> {
-  const bytes = await node.ask<string>("state_getStorage", [encodeHex0x(storageKeys(surface).events), hash]);
+async function saidOf({ node, registry, metadata }: ChainSide, hash: string): Promise<Map<number, string[]>> {
+  const bytes = await node.ask<string>("state_getStorage", [encodeHex0x(storageKeys(metadata).events), hash]);
   const records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [bytes]);
   const said = new Map<number, string[]>();
   for (const { phase, event } of records) {

@@ -9,11 +9,11 @@ import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Applied } from "../../src/core/ledger/effects.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
-import { isOwned } from "../../src/plugins/chain/entry.ts";
+import { readOperatorKey } from "../../src/plugins/chain/driver.ts";
 import { generalExtrinsic, signedExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
-import { readAccountState, storageKeys } from "../../src/plugins/chain/keys.ts";
-import { readOperatorKey } from "../../src/plugins/chain/store.ts";
-import { type RuntimeVersion, readSurface } from "../../src/plugins/chain/surface.ts";
+import { readAccountState, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
+import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
+import { isOwned } from "../../src/plugins/chain/submissions.ts";
 import type { Store } from "../../src/storage/contract.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
@@ -102,14 +102,14 @@ async function chainSide(node: Node, store: Store): Promise<ChainSide> {
   const metadataHex = await node.ask<`0x${string}`>("state_getMetadata");
   const { specVersion, transactionVersion } = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
   const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
-  const surface = readSurface(metadataHex, { version: { specVersion, transactionVersion }, genesis, names });
-  if (Array.isArray(surface)) throw new Error(surface.join("\n"));
+  const metadata = readMetadata(metadataHex, { version: { specVersion, transactionVersion }, genesis, names });
+  if (Array.isArray(metadata)) throw new Error(metadata.join("\n"));
   const registry = new TypeRegistry();
-  const metadata = new Metadata(registry, metadataHex);
-  registry.setMetadata(metadata);
-  const pallet = metadata.asLatest.pallets.find(({ name }) => name.eq(names.did_registry));
+  const described = new Metadata(registry, metadataHex);
+  registry.setMetadata(described);
+  const pallet = described.asLatest.pallets.find(({ name }) => name.eq(names.did_registry));
   const { variants } = registry.lookup.getSiType(pallet!.errors.unwrap().type).def.asVariant;
-  return { node, ledger, surface, registry, key, errors: variants.map(({ name }) => name.toString()) };
+  return { node, ledger, metadata, registry, key, errors: variants.map(({ name }) => name.toString()) };
 }
 
 type Cast = Group & {
@@ -120,7 +120,7 @@ type Cast = Group & {
 };
 
 async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
-  const { node, surface, key } = chain;
+  const { node, metadata, key } = chain;
   const { chance, identities, aliases, world } = cast;
   const { era, nonce: firstNonce } = await beginBlock(chain, world);
   let nonce = firstNonce;
@@ -141,17 +141,17 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
     run.calls++;
     const outcome = outcomeOf(chain, cast, call);
     if (isRefusal(outcome)) run.refusals.add(outcome.error);
-    const bytes = surface.encodeCall(call);
+    const bytes = metadata.encodeCall(call);
     const expected = isRefusal(outcome) ? outcome.error : eventText(outcome.events);
     if (isOwned(call)) {
       block.push({
-        bytes: signedExtrinsic(bytes, { era, nonce: nonce++ }, { frame: surface.frame, key }),
+        bytes: signedExtrinsic(bytes, { era, nonce: nonce++, tip: 0n }, { frame: metadata.frame, key }),
         expected,
         call,
       });
     } else if (isRefusal(outcome)) {
-      asked.push(askToRefuse(chain, run, { bytes: generalExtrinsic(bytes, era, surface.frame), expected, call }));
-    } else block.push({ bytes: generalExtrinsic(bytes, era, surface.frame), expected, call });
+      asked.push(askToRefuse(chain, run, { bytes: generalExtrinsic(bytes, era, metadata.frame), expected, call }));
+    } else block.push({ bytes: generalExtrinsic(bytes, era, metadata.frame), expected, call });
     if (isRefusal(outcome)) continue;
     run.taken++;
     write(world, call, outcome);
@@ -164,13 +164,13 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
 }
 
 /** The next block's time is the present, for both sides; its extrinsics are born in the head. */
-async function beginBlock({ node, surface, key }: ChainSide, world: World) {
+async function beginBlock({ node, metadata, key }: ChainSide, world: World) {
   const headMs = Date.now() - slotMs;
   await node.ask("dev_timeTravel", [headMs]);
   world.nowMs = headMs + slotMs;
   const { number } = await node.ask<{ number: string }>("chain_getHeader");
   const hash = await node.ask<string>("chain_getBlockHash");
-  const account = encodeHex0x(storageKeys(surface).account(key.publicKey));
+  const account = encodeHex0x(storageKeys(metadata).account(key.publicKey));
   const state = await node.ask<string>("state_getStorage", [account, hash]);
   const birthHash = Uint8Array.fromHex(hash.slice(2));
   return {
@@ -191,14 +191,14 @@ function nextCall(chain: ChainSide, cast: Cast, person: Identity): LedgerCall {
   return call;
 }
 
-function outcomeOf({ key, surface }: ChainSide, { apply, world }: Cast, call: LedgerCall) {
+function outcomeOf({ key, metadata }: ChainSide, { apply, world }: Cast, call: LedgerCall) {
   return apply({
     account: world.account(call.did),
     aliasHolder: (alias: string) => world.aliases.get(alias) ?? null,
     call,
     nowMs: world.nowMs,
     operator: key.publicKey,
-    bounds: surface.bounds,
+    bounds: metadata.bounds,
   });
 }
 

@@ -209,7 +209,7 @@ function fullLists({ did }: Identity, aliases: readonly string[]): Intent[] {
   const keys = Array.from({ length: 8 }, (_, n) => `${did}#${n}`);
   return [
     ...aliases.map((alias): Intent => ({ did, action: "add_alias", alias })),
-    ...range(11, (n) => ({ did, action: "add_device", control: { kind: "add_device", deviceId: `d${n}` } })),
+    ...range(11, (n) => ({ did, action: "add_device", deviceId: `d${n}` })),
     ...range(6, (n) => ({ did, action: "AddVerificationMethod", verificationMethod: method("m", n) })),
     ...range(5, (n) => ({ did, action: "AddAuthentication", id: `${did}#m${n}` })),
     ...range(6, (n) => ({ did, action: "AddKeyAgreement", keyAgreement: method("x", n) })),

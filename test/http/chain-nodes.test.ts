@@ -9,13 +9,14 @@ import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { recordCodec } from "../../src/core/ledger/structures.ts";
+import { Endpoints, type EndpointsEvents, type EndpointsOptions } from "../../src/plugins/chain/endpoints.ts";
 import { extrinsicHash } from "../../src/plugins/chain/extrinsic.ts";
-import { Lane } from "../../src/plugins/chain/lane.ts";
-import { Link, type LinkEvents, type LinkOptions } from "../../src/plugins/chain/link.ts";
-import { Outbox, type Wire } from "../../src/plugins/chain/outbox.ts";
+import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import type { Signed } from "../../src/plugins/chain/pool.ts";
 import { Reader } from "../../src/plugins/chain/reader.ts";
-import { NodeRefusal, Rpc, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
+import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
 import { type Head, Session } from "../../src/plugins/chain/session.ts";
+import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
 import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "../support/chain-node.ts";
@@ -34,7 +35,7 @@ function fakeNode(): FakeNode {
 }
 
 async function rpcTo(endpoint: string, waitMs = 1_000): Promise<Rpc> {
-  const rpc = await Rpc.open(endpoint, { waitMs, signal: new AbortController().signal });
+  const rpc = await Rpc.open(endpoint, { waitMs, signal: new AbortController().signal, host });
   opened.push(rpc);
   return rpc;
 }
@@ -50,17 +51,26 @@ function expectNoSecrets(text: string): void {
   for (const secret of [...endpointSecrets, "apikey", "/v1"]) expect(text).not.toContain(secret);
 }
 
+const host = systemHost(Date.now);
 const operator = new Uint8Array(32).fill(1);
 const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
 
-function linkTo(endpoints: readonly string[], events: Partial<LinkEvents> = {}, times: Partial<LinkOptions> = {}) {
+function endpointsTo(
+  addresses: readonly string[],
+  events: Partial<EndpointsEvents> = {},
+  times: Partial<EndpointsOptions> = {},
+) {
   const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
-  const link = new Link(
+  const endpoints = new Endpoints(
     {
-      endpoints,
+      endpoints: addresses,
       finality: "finalized",
       names,
       operator,
+      blockTimeMs: null,
+      host,
+      runtimes: new Map(),
+      anchor: null,
       requestMs: 1_000,
       pollMs: 60_000,
       reconnectMsMax: 10_000,
@@ -70,8 +80,8 @@ function linkTo(endpoints: readonly string[], events: Partial<LinkEvents> = {}, 
     },
     { onSession: () => {}, onHead: () => {}, onBest: () => {}, ...events },
   );
-  opened.push(link);
-  return { link, logged };
+  opened.push(endpoints);
+  return { endpoints, logged };
 }
 
 describe("a connection to a node", () => {
@@ -88,8 +98,8 @@ describe("a connection to a node", () => {
     const node = fakeNode();
     node.answer = () => ({ frame });
     const rpc = await rpcTo(node.endpoint);
-    expect(await textOf(rpc.ask("system_health", [], 1_000))).toContain("no JSON-RPC");
-    expect(await rpc.over).toContain("no JSON-RPC");
+    expect(await textOf(rpc.ask("system_health", [], 1_000))).toContain("an invalid JSON-RPC message");
+    expect(await rpc.over).toContain("an invalid JSON-RPC message");
     await until("the node to lose it", () => node.standing === 0);
   });
 
@@ -137,10 +147,10 @@ describe("a connection to a node", () => {
     const endpoint = `ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
     expect(await textOf(rpcTo(endpoint, 50))).toContain("no connection within 50 ms");
     await until("the socket to be gone", () => sockets.size === 0);
-    const { link } = linkTo([endpoint], {}, { requestMs: 60_000 });
-    link.start();
+    const { endpoints } = endpointsTo([endpoint], {}, { requestMs: 60_000 });
+    endpoints.start();
     await until("the opening", () => sockets.size === 1);
-    await link.close();
+    await endpoints.close();
     await until("the socket to be gone", () => sockets.size === 0);
   });
 });
@@ -187,14 +197,14 @@ describe("what stands behind the host of an endpoint", () => {
 
   test("is neither in the log nor in the reason that answers give", async () => {
     const node = fakeNode();
-    const { link, logged } = linkTo([node.endpoint, "ws://127.0.0.1:1/v1/0123456789abcdef?apikey=fedcba98"]);
-    link.start();
-    await link.tried();
+    const { endpoints, logged } = endpointsTo([node.endpoint, "ws://127.0.0.1:1/v1/0123456789abcdef?apikey=fedcba98"]);
+    endpoints.start();
+    await endpoints.tried();
     node.answer = () => "cut";
-    expect(await textOf(link.session().hashAt(1n))).toContain("did not answer");
+    expect(await textOf(endpoints.session().hashAt(1n))).toContain("did not answer");
     await until("the next round", () => logged.some(({ message }) => message === "the chain can't be reached"));
-    expect(link.trouble()).toContain(new URL(node.endpoint).origin);
-    expectNoSecrets(link.trouble() + JSON.stringify(logged));
+    expect(endpoints.trouble()).toContain(new URL(node.endpoint).origin);
+    expectNoSecrets(endpoints.trouble() + JSON.stringify(logged));
   });
 });
 
@@ -202,8 +212,10 @@ describe("the way to the chain", () => {
   test("leaves a node whose answer can't be read, and calls that unavailable", async () => {
     const wrong: readonly (readonly [string, unknown])[] = [
       ["state_queryStorageAt", {}],
-      ["state_queryStorageAt", [{ changes: [["0x00", "0x0"]] }]],
-      ["state_queryStorageAt", [{ changes: 7 }]],
+      ["state_queryStorageAt", [{ block: blockHash(6), changes: [["0x00", "0x0"]] }]],
+      ["state_queryStorageAt", [{ block: blockHash(6), changes: 7 }]],
+      ["state_queryStorageAt", [{ block: blockHash(6), changes: [] }]],
+      ["state_queryStorageAt", [{ block: blockHash(5), changes: [[encodeHex0x(operator), null]] }]],
     ];
     for (const [method, result] of wrong) {
       const node = fakeNode();
@@ -215,10 +227,12 @@ describe("the way to the chain", () => {
         operator,
         requestMs: 1_000,
         pollMs: 60_000,
+        blockTimeMs: null,
+        host,
         signal,
         genesis: null,
-        surfaces: new Map(),
-        last: () => null,
+        runtimes: new Map(),
+        anchor: () => null,
       });
       node.answer = (asked) => (asked.method === method ? { frame: JSON.stringify({ id: asked.id, result }) } : null);
       const error = await session.values([operator], blockHash(6)).catch((thrown: unknown) => thrown);
@@ -231,10 +245,10 @@ describe("the way to the chain", () => {
 
   test("asks a node that lets everybody in and throws them out again less and less often", async () => {
     const node = fakeNode();
-    const { link, logged } = linkTo([node.endpoint], {
+    const { endpoints, logged } = endpointsTo([node.endpoint], {
       onSession: () => {
         node.answer = () => "cut";
-        void link
+        void endpoints
           .session()
           .hashAt(1n)
           .catch(() => {
@@ -242,7 +256,7 @@ describe("the way to the chain", () => {
           });
       },
     });
-    link.start();
+    endpoints.start();
     const pauses = () => logged.flatMap(({ fields }) => ("pause_ms" in fields ? [fields["pause_ms"]] : []));
     await until("three rounds", () => pauses().length >= 3);
     expect(pauses().slice(0, 3)).toEqual([200, 400, 800]);
@@ -251,23 +265,23 @@ describe("the way to the chain", () => {
   test("goes on when whoever is told of a connection fails", async () => {
     const node = fakeNode();
     let told = 0;
-    const { link } = linkTo([node.endpoint], {
+    const { endpoints } = endpointsTo([node.endpoint], {
       onSession: () => {
         if (told++ === 0) throw new Error("a bug");
       },
     });
-    link.start();
+    endpoints.start();
     await until("another connection", () => told === 2);
-    expect(await link.session().hashAt(6n)).toBe(blockHash(6));
+    expect(await endpoints.session().hashAt(6n)).toBe(blockHash(6));
     expect(node.standing).toBe(1);
   });
 });
 
-describe("a lane", () => {
+describe("submissions", () => {
   const documentCall = setDocumentOf(identityOf("slow"), { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
 
   /** With one call in its outbox, which no block holds. */
-  async function laneTo(node: FakeNode, wire: Partial<Wire> = {}, call: LedgerCall = documentCall) {
+  async function submissionsTo(node: FakeNode, given: Partial<Signed> = {}, call: LedgerCall = documentCall) {
     const table = openMemoryTable({ bytesMax: 1 << 20 });
     const outbox = new Outbox(table, table, { retainedMs: 1_000, retainedMax: 10 });
     const submission: Submission = {
@@ -280,24 +294,35 @@ describe("a lane", () => {
       block: null,
       submittedAtMs: 0,
     };
-    const whole = { extrinsic: new Uint8Array(3), mark: "none", nonce: null, birth: 0n, specVersion: 1, ...wire };
-    await outbox.keep({ sequence: 0n, call, submission, wire: whole, renewals: 0 });
-    const events = { onSession: () => lane.resume(), onHead: (head: Head) => lane.onHead(head) };
-    const { link } = linkTo([node.endpoint], events, { pollMs: 10 });
-    const told: string[] = [];
-    const lane = new Lane({
-      link,
-      reader: new Reader(link),
+    const signed: Signed = {
+      extrinsic: new Uint8Array(3),
+      fingerprint: "none",
+      nonce: null,
+      birth: 0n,
+      death: 64n,
+      specVersion: 1,
+      out: true,
+      ...given,
+    };
+    await outbox.keep({ sequence: 0n, call, submission, signed: [signed], renewals: 0 });
+    const events = { onSession: () => submissions.resume(), onHead: (head: Head) => submissions.onHead(head) };
+    const { endpoints } = endpointsTo([node.endpoint], events, { pollMs: 10 });
+    const logged: string[] = [];
+    const submissions = new Submissions({
+      endpoints,
+      reader: new Reader(endpoints),
       outbox,
-      key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign, address: "x" },
+      key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
+      tip: 0n,
+      host,
       limits: { pendingMax: 10, inFlightMax: 10, resendMs: 50, lifetimeBlocks: 64 },
-      environment: { now: Date.now, log: (_, message) => told.push(message) },
+      environment: { now: Date.now, log: (_, message) => logged.push(message) },
       watchBest: false,
     });
-    lane.start();
-    link.start();
-    opened.push({ close: () => link.close().then(() => lane.close()) });
-    return { link, lane, stateOf: () => lane.submission(blockHash(99))?.state, told };
+    submissions.start();
+    endpoints.start();
+    opened.push({ close: () => endpoints.close().then(() => submissions.close()) });
+    return { endpoints, submissions, stateOf: () => submissions.submission(blockHash(99))?.state, logged };
   }
 
   test("looks every block through once, however slowly a node shows them", async () => {
@@ -306,21 +331,21 @@ describe("a lane", () => {
       if (method === "chain_getBlock") await Bun.sleep(60);
       return null;
     };
-    const { stateOf } = await laneTo(node);
+    const { stateOf } = await submissionsTo(node);
     await until("all blocks", () => node.seen.get("chain_getBlock") === 6);
     await Bun.sleep(400);
     expect(node.seen.get("chain_getBlock")).toBe(6);
     expect(stateOf()).toBe("pending");
   });
 
-  test("tells once why a node takes no calls of the operator, however often it tries", async () => {
+  test("logs once why a node takes no calls of the operator, however often it tries", async () => {
     const node = fakeNode();
     const error = { code: 1010, message: "Invalid Transaction", data: "Inability to pay some fees" };
     node.answer = ({ id, method }) =>
       method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
-    const { stateOf, told } = await laneTo(node, { nonce: 0 });
+    const { stateOf, logged } = await submissionsTo(node, { nonce: 0 });
     await until("some attempts", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 4);
-    expect(told.filter((message) => message.includes("does not take"))).toHaveLength(1);
+    expect(logged.filter((message) => message.includes("does not take"))).toHaveLength(1);
     expect(stateOf()).toBe("pending");
   });
 
@@ -333,7 +358,11 @@ describe("a lane", () => {
     world.apply(call);
     const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
     const extrinsic = new Uint8Array([3, 0, 0]);
-    const { link, lane, stateOf } = await laneTo(node, { extrinsic, mark: extrinsicHash(extrinsic), nonce: 0 }, call);
+    const { endpoints, submissions, stateOf } = await submissionsTo(
+      node,
+      { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 },
+      call,
+    );
     await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);
     let reads = 0;
     node.answer = async ({ id, method, params }) => {
@@ -345,11 +374,11 @@ describe("a lane", () => {
       if (reads++ === before) {
         node.blocks.set(node.head, [encodeHex0x(extrinsic)]);
         await until("the end of the first", () => stateOf() === "finalized");
-      } else await until("the new head", () => link.session().head.number === BigInt(node.head));
+      } else await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
       const changes = keys.map((key, index) => [key, isThere && index === 0 ? record : null]);
-      return { frame: JSON.stringify({ id, result: [{ changes }] }) };
+      return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
     };
-    const again = await lane.submit(call, "x");
+    const again = await submissions.submit(call, "x");
     if (isFault(again)) expect(again.code).toBe("did_already_registered");
     else expect(again.txHash).toBe(blockHash(99));
     expect(reads).toBeGreaterThan(0);

@@ -10,6 +10,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { fault } from "../../src/core/fault.ts";
+import { emptyAccount } from "../../src/core/ledger/account.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { directoryLimitsShape } from "../../src/core/schema/directory.ts";
 import { compileShape } from "../../src/core/schema/schema.ts";
@@ -262,6 +263,37 @@ describe("pending registrations", () => {
     expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
     reachable = true;
     expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
+  });
+
+  test("are pending as long as their submission is under way, whatever the clock says", async () => {
+    let isHeld = true;
+    const directory = await directoryOf({
+      blockTimeMs: 50,
+      around: (ledger) => ({
+        head: () => ledger.head(),
+        bounds: () => ledger.bounds(),
+        aliasHolder: (alias) => ledger.aliasHolder(alias),
+        policy: ledger.policy.bind(ledger),
+        submit: (call, label) => ledger.submit(call, label),
+        operator: () => ledger.operator(),
+        account: async (did) => (isHeld ? emptyAccount : ledger.account(did)),
+        submission: async (txHash) => {
+          const submission = await ledger.submission(txHash);
+          return isHeld && submission !== null ? { ...submission, state: "pending", block: null } : submission;
+        },
+      }),
+    });
+    const identity = identityOf("patient");
+    const body = registerBodyOf(identity, directory.nowMs());
+    const reply = await directory.ask("POST", "/register-did", body);
+    directory.advance(3_600_000);
+    expect(await statusOf(directory, identity)).toMatchObject({
+      registration_status: "pending",
+      tx_id: reply.body["tx_id"],
+    });
+    isHeld = false;
+    expect(await directory.settle(reply)).toMatchObject({ state: "dropped" });
+    expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
   });
 
   test("whose outcome is unknown stay pending, and no longer than before, when another one is refused because of them", async () => {

@@ -4,14 +4,31 @@
  * a test may answer in its place.
  */
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { blake2b256 } from "../../src/core/codec/hash.ts";
+import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 
 const metadata = (
   await Bun.file(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url)).text()
 ).trim();
 
-export const blockHash = (number: number): string =>
-  encodeHex0x(blake2b256(new TextEncoder().encode(`block ${number}`)));
+const zeros = `0x${"00".repeat(32)}`;
+const headers: { readonly json: Readonly<Record<string, unknown>>; readonly hash: string }[] = [];
+
+function headerAt(number: number): { readonly json: Readonly<Record<string, unknown>>; readonly hash: string } {
+  for (let n = headers.length; n <= number; n++) {
+    const parentHash = n === 0 ? zeros : headerAt(n - 1).hash;
+    const json = {
+      parentHash,
+      number: `0x${n.toString(16)}`,
+      stateRoot: zeros,
+      extrinsicsRoot: zeros,
+      digest: { logs: [] },
+    };
+    headers.push({ json, hash: parseHeader(json).hash });
+  }
+  return headers[number] as (typeof headers)[number];
+}
+
+export const blockHash = (number: number): string => headerAt(number).hash;
 
 export type Asked = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
 /** A frame as it is sent, `silence`, the end of the connection, or `null` for what a node would answer. */
@@ -86,7 +103,7 @@ function eventsOf(count: number): string {
 function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknown {
   const numberOf = (hash: unknown) =>
     Array.from({ length: head + 1 }, (_, n) => n).find((n) => blockHash(n) === hash) ?? head;
-  const header = (number: number) => ({ number: `0x${number.toString(16)}`, parentHash: blockHash(number - 1) });
+  const header = (number: number) => headerAt(number).json;
   switch (method) {
     case "chain_getBlockHash":
       return blockHash(typeof params[0] === "number" ? params[0] : head);
@@ -100,10 +117,17 @@ function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknow
       return { specVersion: 1, transactionVersion: 1 };
     case "state_getMetadata":
       return metadata;
+    case "state_call":
+      return "0x00";
     case "state_queryStorageAt": {
       const extrinsics = blocks.get(numberOf(params[1])) ?? [];
       const events = eventsOf(extrinsics.length);
-      return [{ changes: (params[0] as string[]).map((key) => [key, key === eventsKey ? events : storedAt(key)]) }];
+      return [
+        {
+          block: params[1],
+          changes: (params[0] as string[]).map((key) => [key, key === eventsKey ? events : storedAt(key)]),
+        },
+      ];
     }
     case "system_health":
       return { isSyncing: false, peers: 1, shouldHavePeers: true };
@@ -117,5 +141,10 @@ function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknow
 /** twox128 of `Timestamp` and of `Now`. */
 const nowKey = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfcbb";
 
-/** The time of every block is 0, and nothing else has a value. */
-const storedAt = (key: string): string | null => (key === nowKey ? `0x${"00".repeat(8)}` : null);
+/** The time of every block is the present, and nothing else has a value. */
+function storedAt(key: string): string | null {
+  if (key !== nowKey) return null;
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(Date.now()), true);
+  return encodeHex0x(bytes);
+}

@@ -284,9 +284,11 @@ async function stillPending(
   receipt: Receipt | null,
   nowMs: number,
 ): Promise<Receipt | null> {
-  if (receipt === null || receipt.pendingUntilMs <= nowMs) return null;
+  if (receipt === null) return null;
   const submission = receipt.txId === null ? null : await ledger.submission(receipt.txId);
-  return submission === null || isUnderWay(submission) ? receipt : null;
+  // What is under way ends by the chain's blocks, which may have stood still: the clock says nothing about it.
+  if (submission !== null) return isUnderWay(submission) ? receipt : null;
+  return receipt.pendingUntilMs > nowMs ? receipt : null;
 }
 
 function isUnderWay(submission: Submission): boolean {

@@ -1,20 +1,93 @@
 /**
- * The chain driver: the ledger on a Substrate chain that has the two pallets. It provides nothing else;
- * mailboxes, claims and receipts stay with another store.
- * Source: decisions sections 1, 4 and 10.
+ * The chain driver and its options: the ledger on a Substrate chain that has the two pallets. It provides nothing
+ * else; mailboxes, claims and receipts stay with another store.
+ * Source: docs/decisions.md D74 to D77.
  */
 import { resolve } from "node:path";
+import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { loadNative, storeAbsence } from "../lmdb/folder.ts";
 import { parseWith } from "../options.ts";
-import { type ChainOptions, chainOptions } from "./options.ts";
+
+const mebibyte = 1024 * 1024;
+
+const endpoint = z
+  .string()
+  .refine(
+    (text) => /^wss?:\/\/[^\s@#]+$/.test(text) && URL.canParse(text),
+    "must be a ws:// or wss:// URL without credentials and fragment",
+  );
+const pallet = z.string().regex(/^[A-Z][A-Za-z0-9]{0,63}$/, "must be the name of a pallet, such as DidRegistry");
+const milliseconds = (min: number, max: number) => z.int().min(min).max(max);
+
+const amount = z
+  .union([z.int().min(0), z.string().regex(/^(0|[1-9][0-9]{0,37})$/, "must be a whole number of the smallest unit")])
+  .transform((units) => BigInt(units));
+
+export const chainOptions = z.strictObject({
+  endpoints: z
+    .array(endpoint)
+    .min(1)
+    .max(16)
+    .describe("Nodes of the chain, ws:// or wss://, in turn; with two or more, two must agree before a call ends"),
+  finality: z
+    .enum(["finalized", "best"])
+    .default("finalized")
+    .describe("Which blocks count; best only on chains of one node"),
+  operator_key_file: z.string().min(1).describe("File with the seed or secret phrase of the operator account"),
+  operator_key_type: z.enum(["sr25519", "ed25519"]).default("sr25519").describe("Kind of the operator's key"),
+  outbox: z.string().min(1).describe("Directory of what was handed in, on a local disk; created with mode 0700"),
+  did_registry_pallet: pallet.default("DidRegistry").describe("Name of the pallet of DIDs"),
+  delivery_policy_pallet: pallet.default("DeliveryPolicy").describe("Name of the pallet of policies"),
+  tip: amount
+    .default(0n)
+    .describe("What the operator adds to the fee of each of its calls, in the smallest unit; a number or its digits"),
+  funds_warning: amount
+    .default(1n)
+    .describe("The log warns when the operator's free balance is below it, in the smallest unit"),
+  block_time_ms: milliseconds(10, 3_600_000)
+    .optional()
+    .describe("Milliseconds between two blocks, instead of what the chain says"),
+  request_timeout_ms: milliseconds(100, 600_000).default(10_000).describe("How long a node may take for one answer"),
+  reconnect_max_ms: milliseconds(100, 600_000)
+    .default(10_000)
+    .describe("Longest pause between two rounds through the endpoints"),
+  start_wait_ms: milliseconds(0, 600_000).default(10_000).describe("How long the start waits for the chain"),
+  resend_ms: milliseconds(50, 3_600_000)
+    .optional()
+    .describe("After how long a call that no block holds is sent again; default two blocks"),
+  lifetime_blocks: z
+    .int()
+    .min(4)
+    .max(4_096)
+    .refine((blocks) => Number.isInteger(Math.log2(blocks)), "must be a power of two")
+    .default(64)
+    .describe("Blocks within which a call is in a block or dropped; a power of two"),
+  in_flight_max: z
+    .int()
+    .min(1)
+    .max(4_096)
+    .default(4_096)
+    .describe("Calls with the node at a time that are in no block; fewer when a node falls silent"),
+  pending_max: z.int().min(1).max(1_000_000).default(10_000).describe("Calls that wait for their end; over it, 503"),
+  retention_days: z.int().min(1).max(3_650).default(7).describe("How long ended submissions can be asked for"),
+  retention_entries: z.int().min(1).max(100_000_000).default(200_000).describe("How many ended submissions are kept"),
+  free_space_floor_bytes: z
+    .int()
+    .min(0)
+    .default(256 * mebibyte)
+    .describe("Below this much free space on the file system, calls are refused"),
+});
+
+export type ChainOptions = z.output<typeof chainOptions>;
 
 export const chainPlugin: StoragePlugin<ChainOptions> = {
   name: "chain",
   provides: ["ledger"],
   parseOptions: (input) => parseWith(chainOptions, input),
   async open(options, environment) {
-    const { openChain } = await loadNative(() => import("./store.ts"));
+    // The chain library takes its time to load.
+    const { openChain } = await loadNative(() => import("./driver.ts"));
     return openChain(options, environment);
   },
   absence: ({ outbox }) => storeAbsence(resolve(outbox)),

@@ -1,8 +1,8 @@
 /**
- * Extrinsics as bytes: calls signed by the operator (version 4) and general ones that carry their own
- * proof (version 5, without a signature), and from the extrinsics of a block back to what identifies them.
- * What each transaction extension adds is told here once; one that is not listed must add nothing.
- * Source: docs/ledger.md 1.7 ("How proof calls are submitted"), checked against the reference runtime.
+ * Encoded extrinsics: calls signed by the operator (version 4), general ones that carry their own proof
+ * (version 5, without a signature), and from the extrinsics of a block back to their fingerprints. The table
+ * says once what each transaction extension adds; one that is not listed must add nothing.
+ * Source: docs/ledger.md 1.7 ("Extrinsics"), checked against the reference runtime.
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/hash.ts";
@@ -26,7 +26,8 @@ export type OperatorKey = {
   readonly sign: (message: Uint8Array) => Uint8Array;
 };
 
-type Terms = { readonly era: Era; readonly nonce: number };
+/** `tip`: what the operator adds to the fee, in the smallest unit. */
+export type Terms = { readonly era: Era; readonly nonce: number; readonly tip: bigint };
 type Extension = {
   readonly explicit?: (terms: Terms) => Uint8Array;
   readonly implicit?: (terms: Terms, frame: Frame) => Uint8Array;
@@ -48,8 +49,7 @@ const extensions: Readonly<Record<string, Extension>> = {
   CheckMortality: mortality,
   CheckEra: mortality,
   CheckNonce: { explicit: ({ nonce }) => encodeCompact(nonce), length: compactLength },
-  // A tip of zero.
-  ChargeTransactionPayment: { explicit: () => encodeCompact(0), length: compactLength },
+  ChargeTransactionPayment: { explicit: ({ tip }) => encodeCompact(tip), length: compactLength },
   // No metadata hash: mode 0, and none of the option.
   CheckMetadataHash: { explicit: () => Uint8Array.of(0), implicit: () => Uint8Array.of(0), length: () => 1 },
 };
@@ -60,7 +60,7 @@ export const isKnownExtension = (name: string): boolean => Object.hasOwn(extensi
 const signedVersion = 0x84;
 const generalVersion = 0x45;
 const extensionVersion = 0;
-/** What is longer is signed by its hash. */
+/** A longer payload is signed by its hash. */
 const signedBytesMax = 256;
 
 export function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: Frame; key: OperatorKey }): Uint8Array {
@@ -77,7 +77,7 @@ export function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: 
 
 export function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array {
   const head = Uint8Array.of(generalVersion, extensionVersion);
-  return prefixed(concatBytes(head, explicitBytes({ era, nonce: 0 }, frame), call));
+  return prefixed(concatBytes(head, explicitBytes({ era, nonce: 0, tip: 0n }, frame), call));
 }
 
 const nothing = new Uint8Array(0);
@@ -89,21 +89,25 @@ function explicitBytes(terms: Terms, frame: Frame): Uint8Array {
 /** The hash that a node gives an extrinsic. */
 export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blake2b256(extrinsic));
 
+export const isGeneral = (extrinsic: Uint8Array): boolean => {
+  const at = compactLength(extrinsic);
+  return extrinsic[at] === generalVersion && extrinsic[at + 1] === extensionVersion;
+};
+
 /**
- * What tells an extrinsic of a block from all others: its hash, and for a general one also the hash of its
- * call, because whoever else hands in the same proof in another frame has the same effect.
+ * The fingerprints of an extrinsic of a block: its hash, and for a general one also the hash of its call,
+ * because whoever else hands in the same proof in another frame has the same effect.
  */
-export function marksOf(extrinsic: Uint8Array, frame: Frame): string[] {
-  const marks = [extrinsicHash(extrinsic)];
-  let at = compactLength(extrinsic);
-  if (extrinsic[at] !== generalVersion || extrinsic[at + 1] !== extensionVersion) return marks;
-  at += 2;
+export function fingerprintsOf(extrinsic: Uint8Array, frame: Frame): string[] {
+  const hash = extrinsicHash(extrinsic);
+  if (!isGeneral(extrinsic)) return [hash];
+  let at = compactLength(extrinsic) + 2;
   for (const name of frame.extensions) at += extensions[name]?.length?.(extrinsic.subarray(at)) ?? 0;
-  return [...marks, callMark(extrinsic.subarray(at))];
+  return [hash, callFingerprint(extrinsic.subarray(at))];
 }
 
-/** The mark of a call that carries its own proof. */
-export const callMark = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
+/** The fingerprint of a call that carries its own proof. */
+export const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
 
 // ----------------------------------------------------------------------------------------------- bytes
 
@@ -120,11 +124,15 @@ function u32(value: number): Uint8Array {
   return bytes;
 }
 
-export function encodeCompact(value: number): Uint8Array {
-  if (value < 64) return Uint8Array.of(value << 2);
-  if (value < 16_384) return Uint8Array.of(((value << 2) & 0xff) | 1, value >> 6);
-  if (value >= 2 ** 30) return concatBytes(Uint8Array.of(3), u32(value));
-  return u32(value * 4 + 2);
+/** A SCALE compact number of up to 128 bits. */
+export function encodeCompact(value: number | bigint): Uint8Array {
+  const n = BigInt(value);
+  if (n < 64n) return Uint8Array.of(Number(n) << 2);
+  if (n < 16_384n) return Uint8Array.of(((Number(n) << 2) & 0xff) | 1, Number(n) >> 6);
+  if (n < 2n ** 30n) return u32(Number(n) * 4 + 2);
+  const hex = n.toString(16);
+  const bytes = Uint8Array.fromHex(hex.padStart(Math.max(8, hex.length + (hex.length % 2)), "0")).reverse();
+  return concatBytes(Uint8Array.of(((bytes.length - 4) << 2) | 3), bytes);
 }
 
 /** Bytes of the compact number that `bytes` begin with. */

@@ -1,5 +1,5 @@
 /**
- * What the program reads from and writes to a chain, in the notation of `shape.ts`: calls with their
+ * What the program reads from and writes to a chain, as the type signatures of `metadata.ts`: calls with their
  * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
  * Source: docs/ledger.md 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
  */

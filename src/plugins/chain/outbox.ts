@@ -1,10 +1,11 @@
 /**
- * What was handed in and has not come to its end, on disk: a call is here before its submission is
- * answered and until its end is written, so that a restart neither loses nor doubles it. Ends are kept
- * for a time and up to a number, oldest first away.
+ * What was submitted and has not ended, on disk: a call is here before its submission is answered and until its
+ * end is written, so that a restart neither loses nor doubles it. Ends are kept for a time and up to a number,
+ * oldest first away.
  *
  *   genesis        the chain that this outbox belongs to
- *   q/<sequence>   a pending call and its extrinsic (JSON)
+ *   anchor         the last finalized block that was shown, and when (JSON)
+ *   q/<sequence>   a pending call and the extrinsics signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  */
 import { decodeUtf8, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
@@ -12,24 +13,16 @@ import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";
 import type { Table, TableChange } from "../../storage/table.ts";
-
-/** An extrinsic on its way. Blocks `birth` up to, not including, `birth + periodBlocks` may hold it. */
-export type Wire = {
-  readonly extrinsic: Uint8Array;
-  /** What it is found by in a block: its hash, or the mark of its call. */
-  readonly mark: string;
-  /** The operator's nonce, `null` for a call that carries its own proof. */
-  readonly nonce: number | null;
-  readonly birth: bigint;
-  readonly specVersion: number;
-};
+import type { Signed } from "./pool.ts";
+import type { Anchor } from "./session.ts";
 
 export type Pending = {
   readonly sequence: bigint;
   readonly call: LedgerCall;
   readonly submission: Submission;
-  readonly wire: Wire;
-  /** How many times it was signed anew. */
+  /** Those that may still enter, oldest first; at least one. */
+  readonly signed: readonly Signed[];
+  /** How often it was signed anew because a nonce was lost or an era was over. */
   readonly renewals: number;
 };
 
@@ -38,17 +31,25 @@ export type Ended = { readonly sequence: bigint; readonly submission: Submission
 export type Retention = { readonly retainedMs: number; readonly retainedMax: number };
 
 const genesisKey = "genesis";
+const anchorKey = "anchor";
+
+type PlainSigned = {
+  readonly extrinsic: string;
+  readonly fingerprint: string;
+  readonly nonce: number | null;
+  readonly birth: string;
+  readonly death: string;
+  readonly specVersion: number;
+};
 
 type PlainPending = {
   readonly txHash: string;
   readonly call: string;
-  readonly extrinsic: string;
-  readonly mark: string;
-  readonly nonce: number | null;
-  readonly birth: string;
-  readonly specVersion: number;
+  readonly signed: readonly PlainSigned[];
   readonly renewals: number;
 };
+
+type PlainAnchor = { readonly number: string; readonly hash: string; readonly seenAtMs: number };
 
 export class Outbox {
   private endsFirst = 0n;
@@ -82,6 +83,18 @@ export class Outbox {
     return this.lastRoom.commit((view) => view.put(genesisKey, utf8(genesis)));
   }
 
+  anchor(): Anchor | null {
+    const bytes = this.table.get(anchorKey);
+    if (bytes === null) return null;
+    const plain = parseJson<PlainAnchor>(bytes);
+    if (plain === null) throw new StoreError("corrupt", "the outbox holds an unreadable block");
+    return { ...plain, number: BigInt(plain.number) };
+  }
+
+  keepAnchor(anchor: Anchor): Promise<void> {
+    return this.lastRoom.commit((view) => putAnchor(view, anchor));
+  }
+
   /** Everything pending, in the order in which it was taken. */
   pending(): Pending[] {
     const found: Pending[] = [];
@@ -107,14 +120,16 @@ export class Outbox {
     });
   }
 
-  /** Puts another extrinsic in the place of the one that is kept. */
-  renew(entry: Pending): Promise<void> {
+  /** Puts another list of extrinsics in the place of the one that is kept. */
+  replace(entry: Pending): Promise<void> {
     return this.lastRoom.commit((view) => view.put(records.poolKey(entry.sequence), encodePending(entry)));
   }
 
-  /** Takes them out of what is pending. One call at a time. */
-  end(ended: readonly Ended[], nowMs: number): Promise<void> {
+  /** Takes them out of what is pending; the block that decided is written with them. One call at a time. */
+  finish(ended: readonly Ended[], given: { readonly nowMs: number; readonly anchor: Anchor | null }): Promise<void> {
+    const { nowMs, anchor } = given;
     return this.lastRoom.commit((view) => {
+      if (anchor !== null) putAnchor(view, anchor);
       let next = this.endsNext;
       for (const { sequence, submission } of ended) {
         view.remove(records.poolKey(sequence));
@@ -142,38 +157,53 @@ export class Outbox {
 
   private decode(sequence: bigint, bytes: Uint8Array): Pending {
     const unreadable = new StoreError("corrupt", "the outbox holds an unreadable call");
-    const plain = parsePending(bytes);
+    const plain = parseJson<PlainPending>(bytes);
     if (plain === null) throw unreadable;
     const call = decodeLedgerCall(Uint8Array.fromHex(plain.call.slice(2)));
     const submission = this.submission(plain.txHash);
     if (call === null || submission === null) throw unreadable;
-    const { mark, nonce, birth, specVersion, renewals } = plain;
-    const extrinsic = Uint8Array.fromHex(plain.extrinsic.slice(2));
-    const wire = { extrinsic, mark, nonce, birth: BigInt(birth), specVersion };
-    return { sequence, call, submission, wire, renewals };
+    return { sequence, call, submission, signed: plain.signed.map(decodeSigned), renewals: plain.renewals };
   }
 }
 
-function parsePending(bytes: Uint8Array): PlainPending | null {
+/** What we wrote ourselves; only damage can make it something else. */
+function parseJson<T>(bytes: Uint8Array): T | null {
   try {
-    return JSON.parse(decodeUtf8(bytes) ?? "") as PlainPending;
+    return JSON.parse(decodeUtf8(bytes) ?? "") as T;
   } catch {
     return null;
   }
 }
 
-function encodePending({ call, submission, wire, renewals }: Pending): Uint8Array {
+function encodePending({ call, submission, signed, renewals }: Pending): Uint8Array {
   const plain: PlainPending = {
     txHash: submission.txHash,
     call: encodeHex0x(encodeLedgerCall(call)),
-    extrinsic: encodeHex0x(wire.extrinsic),
-    mark: wire.mark,
-    nonce: wire.nonce,
-    birth: wire.birth.toString(),
-    specVersion: wire.specVersion,
+    signed: signed.map(({ out: _, extrinsic, birth, death, ...one }) => ({
+      ...one,
+      extrinsic: encodeHex0x(extrinsic),
+      birth: birth.toString(),
+      death: death.toString(),
+    })),
     renewals,
   };
   return utf8(JSON.stringify(plain));
+}
+
+/** After a restart nobody knows what a node has taken. */
+function decodeSigned({ extrinsic, birth, death, ...one }: PlainSigned): Signed {
+  return {
+    ...one,
+    extrinsic: Uint8Array.fromHex(extrinsic.slice(2)),
+    birth: BigInt(birth),
+    death: BigInt(death),
+    out: true,
+  };
+}
+
+function putAnchor(view: TableChange, anchor: Anchor): void {
+  const plain: PlainAnchor = { ...anchor, number: anchor.number.toString() };
+  view.put(anchorKey, utf8(JSON.stringify(plain)));
 }
 
 function putSubmission(view: TableChange, submission: Submission): void {

@@ -1,20 +1,28 @@
 /**
- * Reading the chain's state at one block: every question is one request to the node, and what it answered
- * is remembered for as long as that block is the head. Bytes become records by the program's own codec;
- * a value that can't be read is `corrupt`, never absent.
+ * Reading the chain's state at one block: every question is one request to the node, and its answer is cached for
+ * as long as that block is the head. Bytes become records by the program's own codec; an unreadable value is
+ * `corrupt`, never absent.
  */
-
-import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
+import type { Fault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import { longerThan } from "../../core/ledger/bounds.ts";
+import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
-import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
+import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
+import { applyCall } from "../../core/ledger/rules.ts";
+import {
+  deliveryPolicyCodec,
+  encodeDidDocument,
+  personaPolicyCodec,
+  recordCodec,
+} from "../../core/ledger/structures.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { storageKeys, u64Of } from "./keys.ts";
+import type { Endpoints, OpenSession } from "./endpoints.ts";
 import type { MapName } from "./layouts.ts";
-import type { Link } from "./link.ts";
+import { storageKeys, u64Of } from "./metadata.ts";
 import type { Head, Session } from "./session.ts";
 
 /** What decides over a call, all of one block. */
@@ -46,45 +54,101 @@ export class Reader {
   private readonly memo = new Map<string, Promise<unknown>>();
   private memoHead = "";
 
-  constructor(private readonly link: Link) {}
+  constructor(private readonly endpoints: Endpoints) {}
 
   account(did: Did): Promise<Account> {
-    return this.remembered(`account ${did}`, async (session) => (await readFacts(session, did, [])).account);
+    return this.cached(
+      `account ${did}`,
+      async (session) => (await readFacts({ session, head: session.head }, did, [])).account,
+    );
   }
 
   async aliasHolder(alias: string): Promise<Did | null> {
     if (normalizeAlias(alias) !== alias) return null;
-    return this.remembered(`alias ${alias}`, async (session) => {
-      const key = storageKeys(session.head.surface).entry("AliasIndex", alias);
+    return this.cached(`alias ${alias}`, async (session) => {
+      const key = storageKeys(session.head.metadata).entry("AliasIndex", alias);
       return holderOf((await session.values([key], session.head.hash))[0] ?? null);
     });
   }
 
   async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return this.remembered(`${scope} ${key}`, async (session) => {
-      const entry = storageKeys(session.head.surface).entry(policyMaps[scope], key);
-      const bytes = (await session.values([entry], session.head.hash))[0] ?? null;
-      if (bytes === null) return null;
-      return (
-        (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
-        corrupt("policy")
-      );
-    });
+    return this.cached(`${scope} ${key}`, ({ head }) => this.policyAt(head, scope, key));
   }
 
   /** The account and the holders of some aliases, of one block and in one question. */
   async facts(did: Did, aliases: readonly string[]): Promise<Facts> {
-    const session = this.link.session();
-    if (aliases.length > 0) return readFacts(session, did, aliases);
+    const session = this.endpoints.session();
+    if (aliases.length > 0) return readFacts({ session, head: session.head }, did, aliases);
     const { head } = session;
     return { head, account: await this.account(did), holders: new Map() };
   }
 
-  private remembered<T>(name: string, read: (session: Session & { readonly head: Head }) => Promise<T>): Promise<T> {
-    let session: ReturnType<Link["session"]>;
+  /** At one head, which need not be the newest. */
+  factsAt(head: Head, did: Did, aliases: readonly string[]): Promise<Facts> {
+    return readFacts({ session: this.endpoints.session(), head }, did, aliases);
+  }
+
+  /** Why the ledger would refuse a call in a state, or `null`. */
+  dryRun(
+    call: LedgerCall,
+    facts: Facts,
+    given: { readonly nowMs: number; readonly operator: Uint8Array },
+  ): Fault | null {
+    const outcome = applyCall({
+      account: facts.account,
+      aliasHolder: (alias: string): Did | null => facts.holders.get(alias) ?? null,
+      call,
+      ...given,
+      bounds: facts.head.metadata.bounds,
+    });
+    return isRefusal(outcome) ? faultOfRefusal(outcome) : null;
+  }
+
+  /**
+   * Whether a state shows that a call took effect. A proof is used up by its call, so its counter tells; of what the
+   * operator signs the content tells.
+   */
+  async showsEffect(call: LedgerCall, { head, account }: Facts, operator: Uint8Array): Promise<boolean> {
+    const { record } = account;
+    const counter = counterOf(call);
+    if (counter !== null) return account.counters[counter.domain] > counter.nonce;
+    switch (call.name) {
+      case "register_with_document_proof_signed":
+        return isEqual(record?.rootPubkey, call.pubkey) && isEqual(record?.owner, operator);
+      case "set_document_with_proof":
+        return record?.document != null && isEqual(encodeDidDocument(record.document), call.docBlob);
+      case "set_alias":
+        return record?.aliases.length === 1 && record.aliases[0] === normalizeAlias(call.alias);
+      case "set_delivery_policy_links": {
+        const { recipientPolicy, tagPolicies, personaPolicies } = call;
+        return isSame(record?.links ?? null, { recipientPolicy, tagPolicies, personaPolicies });
+      }
+      case "set_delivery_policy":
+        return isSame(await this.policyAt(head, "recipient", call.did), call.policy);
+      case "set_tag_policy":
+        return isSame(await this.policyAt(head, "tag", call.did), call.policy);
+      case "set_persona_policy":
+        return isSame(await this.policyAt(head, "persona", call.did), call.policy);
+      default:
+        return false;
+    }
+  }
+
+  private async policyAt(head: Head, scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
+    const entry = storageKeys(head.metadata).entry(policyMaps[scope], key);
+    const bytes = (await this.endpoints.session().values([entry], head.hash))[0] ?? null;
+    if (bytes === null) return null;
+    return (
+      (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
+      corrupt("policy")
+    );
+  }
+
+  private cached<T>(name: string, read: (session: OpenSession) => Promise<T>): Promise<T> {
+    let session: ReturnType<Endpoints["session"]>;
     try {
-      session = this.link.session();
+      session = this.endpoints.session();
     } catch (error) {
       return Promise.reject(error);
     }
@@ -94,7 +158,7 @@ export class Reader {
     if (known !== undefined) return known as Promise<T>;
     const answer = read(session);
     this.memo.set(name, answer);
-    // A failure is for those who waited for it, and not remembered.
+    // A failure is for those who waited for it, and not cached.
     answer.catch(() => {
       if (this.memo.get(name) === answer) this.memo.delete(name);
     });
@@ -103,12 +167,11 @@ export class Reader {
 }
 
 async function readFacts(
-  session: Session & { readonly head: Head },
+  { session, head }: { readonly session: Session; readonly head: Head },
   did: Did,
   aliases: readonly string[],
 ): Promise<Facts> {
-  const { head } = session;
-  const { entry } = storageKeys(head.surface);
+  const { entry } = storageKeys(head.metadata);
   const keys = [...accountMaps.map((map) => entry(map, did)), ...aliases.map((alias) => entry("AliasIndex", alias))];
   const values = await session.values(keys, head.hash);
   const [record, ...counts] = values.slice(0, accountMaps.length);
@@ -141,6 +204,21 @@ function holderOf(bytes: Uint8Array | null): Did | null {
   if (bytes === null) return null;
   const text = decodeUtf8(bytes.subarray((bytes[0] ?? 0) % 4 === 0 ? 1 : 2));
   return text === null ? corrupt("alias") : (text as Did);
+}
+
+const isEqual = (a: Uint8Array | null | undefined, b: Uint8Array): boolean => a != null && equalBytes(a, b);
+
+/** Of plain records; members in any order. */
+function isSame(a: unknown, b: unknown): boolean {
+  return canonical(a) === canonical(b);
+}
+
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, one: unknown) => {
+    if (typeof one === "bigint") return one.toString();
+    if (typeof one !== "object" || one === null || Array.isArray(one)) return one;
+    return Object.fromEntries(Object.entries(one).sort(([x], [y]) => (x < y ? -1 : 1)));
+  });
 }
 
 function corrupt(what: string): never {

@@ -1,29 +1,45 @@
 /**
- * One connection to one node: opened only when the node is on our chain, has caught up, and offers what
- * the program needs; then it follows the heads. Every question has a limit of time; a node that leaves
- * one unanswered, or goes back behind a finalized block, is left.
+ * One connection to one node: opened only when the node is on our chain, has caught up, and offers what the
+ * program needs; then it follows the heads. Every request has a deadline; a node that leaves one unanswered,
+ * shows a head that can't be true, or goes back behind a finalized block, is left.
+ *
+ * Heartbeat: once a block time the node is asked for its head, so a connection that has died without a word is
+ * noticed after at most `pollMs + requestMs`.
  */
-
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import {
-  blockOf,
-  countOf,
-  hashOf,
-  headerOf,
-  hexOf,
-  isSyncing,
+  metadataCall,
+  metadataVersions,
+  type PalletNames,
+  parseMetadataCall,
+  type RuntimeMetadata,
+  readAccountState,
+  readMetadata,
+  storageKeys,
+  u64Of,
+} from "./metadata.ts";
+import {
+  type Header,
+  type Host,
+  NodeRefusal,
+  parseBlock,
+  parseHash,
+  parseHeader,
+  parseHex,
+  parseStorage,
+  parseSyncing,
+  parseVersion,
+  Rpc,
+  type RuntimeVersion,
   type SignedBlock,
-  storageOf,
-  versionOf,
-} from "./answers.ts";
-import { readAccountState, storageKeys, u64Of } from "./keys.ts";
-import { NodeRefusal, Rpc } from "./rpc.ts";
-import { singly } from "./singly.ts";
-import { type PalletNames, type RuntimeVersion, readSurface, type Surface } from "./surface.ts";
+} from "./rpc.ts";
 
 export type Finality = "finalized" | "best";
+
+/** A finalized block that was shown, and when: every later head must follow it. */
+export type Anchor = { readonly number: bigint; readonly hash: string; readonly seenAtMs: number };
 
 export type SessionOptions = {
   readonly endpoint: string;
@@ -34,37 +50,54 @@ export type SessionOptions = {
   /** Ends the connection, also while it is being opened. */
   readonly signal: AbortSignal;
   readonly pollMs: number;
+  /** Instead of what the chain says. */
+  readonly blockTimeMs: number | null;
+  readonly host: Host;
   /** The genesis that this store belongs to, once it is known. */
   readonly genesis: string | null;
-  /** Surfaces by genesis and version: the metadata is read once for all connections. */
-  readonly surfaces: Map<string, Surface>;
-  /** The last head that was shown; a node that is behind it is not asked. */
-  readonly last: () => Head | null;
+  /** By genesis and version: the metadata is read once for all connections. */
+  readonly runtimes: Map<string, RuntimeMetadata>;
+  readonly anchor: () => Anchor | null;
+  /** Opened to compare answers: it follows no heads. */
+  readonly passive?: true;
 };
 
 export type Head = Block & {
-  readonly surface: Surface;
+  readonly metadata: RuntimeMetadata;
   /** The operator's next nonce in the state of this block. */
   readonly nonce: number;
   /** The operator's free balance. */
   readonly free: bigint;
 };
 
-/** Why a node can't be used: it differs from what is wanted, it is catching up, or it does not answer. */
+/** The newest block of the node, which may go again. */
+export type BestHead = { readonly number: bigint; readonly hash: string };
+
+/**
+ * Why a node can't be used: it differs from what is wanted, it is catching up or behind, it has other finalized
+ * blocks than were shown before, or it does not answer.
+ */
+export type UnusableKind = "differs" | "syncing" | "behind" | "forked" | "gone";
 export class Unusable extends Error {
   constructor(
-    readonly kind: "differs" | "syncing" | "gone",
+    readonly kind: UnusableKind,
     message: string,
+    /** For `behind` and `forked`: how many blocks lie between its head and the one that was shown before. */
+    readonly distance = 0n,
   ) {
     super(message);
   }
 }
 
+/** The node answered with a refusal: it does not have what was asked for, as the state of an old block. */
+export class StateGone extends StoreError {}
+
 /** A node that checks many extrinsics one after another answers late, and is no less alive for it. */
 const submitPatience = 6;
-
 /** Runtimes that are remembered: blocks of more than two at a time are hardly ever looked at. */
-const surfacesMax = 8;
+const runtimesMax = 8;
+/** How far a node's clock may be from ours. */
+export const clockSkewMs = 300_000;
 
 export class Session {
   private constructor(
@@ -74,33 +107,34 @@ export class Session {
   ) {}
 
   head: Head | null = null;
+  best: BestHead | null = null;
   onHead: (head: Head) => void = () => {};
   onBest: (hash: string) => void = () => {};
   /** Settles with the reason when the connection is over. */
   readonly over = Promise.withResolvers<Unusable>();
-  private timer: ReturnType<typeof setInterval> | null = null;
+  private cancelPoll: () => void = () => {};
   private ended = false;
-  /** Reads the newest head. */
-  private readonly refresh = singly(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
-  private readonly best = singly(() => this.askBest());
+  private readonly refresh = singleFlight(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
+  private readonly refreshBest = singleFlight(() => this.followBest());
 
   static async open(options: SessionOptions): Promise<Session> {
-    const { endpoint, requestMs, signal } = options;
+    const { endpoint, requestMs, signal, host } = options;
     let rpc: Rpc | null = null;
     try {
-      rpc = await Rpc.open(endpoint, { waitMs: requestMs, signal });
-      const genesis = hashOf(await rpc.ask("chain_getBlockHash", [0], requestMs));
+      rpc = await Rpc.open(endpoint, { waitMs: requestMs, signal, host });
+      const genesis = parseHash(await rpc.ask("chain_getBlockHash", [0], requestMs));
       if (options.genesis !== null && genesis !== options.genesis) {
         throw new Unusable(
           "differs",
           `its chain begins with block ${genesis}, this store belongs to ${options.genesis}`,
         );
       }
-      if (isSyncing(await rpc.ask("system_health", [], requestMs)))
+      if (parseSyncing(await rpc.ask("system_health", [], requestMs)))
         throw new Unusable("syncing", "the node is catching up with its chain");
       const session = new Session(options, rpc, genesis);
       await session.follow();
-      await session.subscribe();
+      await session.checkAnchor();
+      if (!options.passive) await session.subscribe();
       return session;
     } catch (error) {
       rpc?.close();
@@ -109,141 +143,236 @@ export class Session {
   }
 
   /**
-   * Asks the node. What it refuses to answer is `unavailable`; when it does not answer, or says what `read`
-   * can't read, the connection ends.
+   * Asks the node. What it refuses to answer is `StateGone`; when it does not answer, or its answer can't be parsed,
+   * the connection ends. Both are `unavailable`.
    */
-  private async ask<T>(method: string, params: readonly unknown[], read: (answer: unknown) => T): Promise<T> {
+  private async ask<T>(method: string, params: readonly unknown[], parse: (answer: unknown) => T): Promise<T> {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain is over");
     let answer: unknown;
     try {
       answer = await this.rpc.ask(method, params, this.options.requestMs);
     } catch (error) {
-      if (!(error instanceof NodeRefusal)) this.end(new Unusable("gone", messageOf(error)));
-      throw new StoreError("unavailable", `the chain did not answer: ${messageOf(error)}`, { cause: error });
+      const text = `the chain did not answer: ${errorText(error)}`;
+      if (error instanceof NodeRefusal) throw new StateGone("unavailable", text, { cause: error });
+      this.end(new Unusable("gone", errorText(error)));
+      throw new StoreError("unavailable", text, { cause: error });
     }
     try {
-      return read(answer);
+      return parse(answer);
     } catch (error) {
-      const reason = `its answer to ${method} can't be read: ${messageOf(error)}`;
+      const reason = `its answer to ${method} can't be read: ${errorText(error)}`;
       this.end(new Unusable("gone", reason));
       throw new StoreError("unavailable", reason, { cause: error });
     }
   }
 
-  /** Hands in an extrinsic. An answer that does not come is no word about the connection; heads tell of that. */
+  /** Hands in an extrinsic. A missing answer is no word about the connection; heads tell of that. */
   async submit(extrinsic: Uint8Array): Promise<void> {
     try {
       const waitMs = submitPatience * this.options.requestMs;
       await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
     } catch (error) {
       if (error instanceof NodeRefusal) throw error;
-      throw new StoreError("unavailable", `no word about an extrinsic: ${messageOf(error)}`, { cause: error });
+      throw new StoreError("unavailable", `no word about an extrinsic: ${errorText(error)}`, { cause: error });
     }
   }
 
-  /** The values of several storage keys at one block, in one question; absent ones are `null`. */
+  /** The values of several storage keys at one block, in one request; absent ones are `null`. */
   async values(keys: readonly Uint8Array[], block: string): Promise<(Uint8Array | null)[]> {
     const names = keys.map(encodeHex0x);
-    const found = await this.ask("state_queryStorageAt", [names, block], storageOf);
-    if (found === null) throw new StoreError("unavailable", "the node does not know the block that was asked for");
+    const found = await this.ask("state_queryStorageAt", [names, block], parseStorage(names, block));
+    if (found === null) throw new StateGone("unavailable", "the node does not know the block that was asked for");
     return names.map((name) => found.get(name) ?? null);
   }
 
   /** The block of the present chain at a number. */
   hashAt(number: bigint): Promise<string> {
-    return this.ask("chain_getBlockHash", [Number(number)], hashOf);
+    return this.ask("chain_getBlockHash", [Number(number)], parseHash);
   }
 
-  /** `null` when the node has let go of the block's body. */
-  block(hash: string): Promise<SignedBlock | null> {
-    return this.ask("chain_getBlock", [hash], blockOf);
+  /** `null` when the node no longer has the block's body. */
+  async block(hash: string): Promise<SignedBlock | null> {
+    return this.ask("chain_getBlock", [hash], (answer) => {
+      const block = parseBlock(answer);
+      if (block !== null) checkHash(block.header, hash);
+      return block === null ? null : { ...block, header: { ...block.header, hash } };
+    });
   }
 
-  /** The nonce after those of all calls that the node knows, in blocks or not. */
-  nextNonce(address: string): Promise<number> {
-    return this.ask("system_accountNextIndex", [address], countOf);
+  private async header(hash: string): Promise<Header> {
+    return this.ask("chain_getHeader", [hash], (answer) => {
+      const header = parseHeader(answer);
+      checkHash(header, hash);
+      return { ...header, hash };
+    });
   }
 
   private async subscribe(): Promise<void> {
     const { finality, requestMs } = this.options;
     const heads = finality === "best" ? "NewHeads" : "FinalizedHeads";
     await this.rpc.subscribe(`chain_subscribe${heads}`, this.refresh, requestMs);
-    await this.rpc.subscribe("chain_subscribeNewHeads", this.best, requestMs);
+    await this.rpc.subscribe("chain_subscribeNewHeads", this.refreshBest, requestMs);
     void this.rpc.over.then((reason) => this.end(new Unusable("gone", reason)));
-    // The question itself tells that the node still answers; heads that were missed are found by it.
-    if (!this.ended) this.timer = setInterval(this.refresh, this.options.pollMs);
+    this.poll();
   }
 
-  private async askBest(): Promise<void> {
+  private poll(): void {
+    if (this.ended) return;
+    this.cancelPoll = this.options.host.after(this.options.pollMs, () => {
+      this.refresh();
+      this.poll();
+    });
+  }
+
+  private async followBest(): Promise<void> {
     try {
-      this.onBest(await this.ask("chain_getBlockHash", [], hashOf));
+      const hash = await this.ask("chain_getBlockHash", [], parseHash);
+      const { number } = await this.header(hash);
+      this.best = { number, hash };
+      this.onBest(hash);
     } catch {
-      // The question has ended the connection, or the node would not answer; the finalized head tells.
+      // Either the connection has ended by it, or the node would not answer; the finalized head tells.
     }
   }
 
   private async follow(): Promise<void> {
-    const { finality } = this.options;
-    const asked = finality === "best" ? "chain_getBlockHash" : "chain_getFinalizedHead";
-    const hash = await this.ask(asked, [], hashOf);
+    const hash = await this.finalizedHash();
     if (this.ended || hash === this.head?.hash) return;
-    const [header, version] = await Promise.all([
-      this.ask("chain_getHeader", [hash], headerOf),
-      this.ask("state_getRuntimeVersion", [hash], versionOf),
-    ]);
-    const last = this.options.last();
-    if (finality === "finalized" && last !== null && header.number < last.number) {
-      throw new Unusable("syncing", `the node is at block ${header.number}, block ${last.number} was final before`);
-    }
-    const surface = await this.surfaceOf(version, hash);
-    const keys = storageKeys(surface);
-    const [now, account] = await this.values([keys.now, keys.account(this.options.operator)], hash);
-    const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
-    const head: Head = { number: header.number, hash, timeMs, surface, ...readAccountState(account ?? null) };
+    const head = await this.headAt(hash);
     if (this.ended) return;
+    this.checkHead(head);
     this.head = head;
     this.onHead(head);
   }
 
-  /** What the runtime offers that stands after a block. */
-  async surfaceAt(hash: string): Promise<Surface> {
-    return this.surfaceOf(await this.ask("state_getRuntimeVersion", [hash], versionOf), hash);
+  finalizedHash(): Promise<string> {
+    const asked = this.options.finality === "best" ? "chain_getBlockHash" : "chain_getFinalizedHead";
+    return this.ask(asked, [], parseHash);
   }
 
-  private async surfaceOf(version: RuntimeVersion, hash: string): Promise<Surface> {
+  private checkHead({ number, metadata }: Head): void {
+    const { anchor, finality, host, pollMs, passive } = this.options;
+    const before = anchor();
+    if (finality === "best" || passive || before === null) return;
+    const blockTimeMs = this.options.blockTimeMs ?? metadata.blockTimeMs ?? pollMs;
+    checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
+  }
+
+  /** A block with what its state says of time, runtime and operator. */
+  async headAt(hash: string): Promise<Head> {
+    const [{ number }, version] = await Promise.all([
+      this.header(hash),
+      this.ask("state_getRuntimeVersion", [hash], parseVersion),
+    ]);
+    const { host, operator } = this.options;
+    const metadata = await this.metadataOf(version, hash);
+    const keys = storageKeys(metadata);
+    const [now, account] = await this.values([keys.now, keys.account(operator)], hash);
+    const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
+    if (timeMs > host.nowMs() + clockSkewMs)
+      throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
+    return { number, hash, timeMs, metadata, ...readAccountState(account ?? null) };
+  }
+
+  /** A node that is not behind must have the block that was shown before. */
+  private async checkAnchor(): Promise<void> {
+    const anchor = this.options.anchor();
+    if (anchor === null || this.head === null || this.options.finality === "best" || this.options.passive) return;
+    if ((await this.hashAt(anchor.number)) === anchor.hash) return;
+    const text = `it has another block ${anchor.number} than the one that was final before`;
+    throw new Unusable("forked", text, this.head.number - anchor.number);
+  }
+
+  /** What the runtime offers that stands after a block. */
+  async metadataAt(hash: string): Promise<RuntimeMetadata> {
+    return this.metadataOf(await this.ask("state_getRuntimeVersion", [hash], parseVersion), hash);
+  }
+
+  private async metadataOf(version: RuntimeVersion, hash: string): Promise<RuntimeMetadata> {
     const { specVersion, transactionVersion } = version;
     const name = `${this.genesis}/${specVersion}/${transactionVersion}`;
-    const known = this.options.surfaces.get(name);
+    const { runtimes, names } = this.options;
+    const known = runtimes.get(name);
     if (known !== undefined) return known;
-    const metadata = await this.ask("state_getMetadata", [hash], hexOf);
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
-    const surface = readSurface(metadata, {
-      version: { specVersion, transactionVersion },
-      genesis,
-      names: this.options.names,
-    });
-    if (Array.isArray(surface)) {
-      throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${surface.join("; ")}`);
+    const bytes = await this.metadataBytes(hash);
+    const metadata = readMetadata(bytes, { version: { specVersion, transactionVersion }, genesis, names });
+    if (Array.isArray(metadata)) {
+      throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);
     }
-    const { surfaces } = this.options;
-    const [oldest] = surfaces.keys();
-    if (oldest !== undefined && surfaces.size >= surfacesMax) surfaces.delete(oldest);
-    surfaces.set(name, surface);
-    return surface;
+    const [oldest] = runtimes.keys();
+    if (oldest !== undefined && runtimes.size >= runtimesMax) runtimes.delete(oldest);
+    runtimes.set(name, metadata);
+    return metadata;
+  }
+
+  /** The newest version of the metadata that both sides know; `state_getMetadata` is version 14, and may go. */
+  private async metadataBytes(hash: string): Promise<`0x${string}`> {
+    for (const version of metadataVersions) {
+      try {
+        const answer = await this.ask("state_call", metadataCall(version, hash), parseHex);
+        const bytes = parseMetadataCall(answer);
+        if (bytes !== null) return bytes;
+      } catch (error) {
+        if (!(error instanceof StateGone)) throw error;
+      }
+    }
+    return this.ask("state_getMetadata", [hash], parseHex);
   }
 
   end(reason: Unusable): void {
     if (this.ended) return;
     this.ended = true;
-    if (this.timer !== null) clearInterval(this.timer);
+    this.cancelPoll();
     this.rpc.close();
     this.over.resolve(reason);
   }
 }
 
-const unusable = (error: unknown): Unusable =>
-  error instanceof Unusable ? error : new Unusable("gone", messageOf(error));
+/** The genesis block of a test chain may have a name that is no hash. */
+function checkHash({ hash, number }: Header, asked: string): void {
+  if (hash !== asked && number !== 0n) throw new Error("it is not the block that was asked for");
+}
 
-function messageOf(error: unknown): string {
-  return errorText(error);
+/** Blocks that a chain may have made beyond its block time, at once. */
+const leapBlocksMax = 16n;
+
+/** Law: a node can't make us believe in a head much further than time allows, nor in one behind what was shown. */
+function checkNumber(
+  number: bigint,
+  anchor: Anchor,
+  { nowMs, blockTimeMs }: { nowMs: number; blockTimeMs: number },
+): void {
+  if (number < anchor.number) {
+    const text = `the node is at block ${number}, block ${anchor.number} was final before`;
+    throw new Unusable("behind", text, anchor.number - number);
+  }
+  const passedMs = Math.max(0, nowMs - anchor.seenAtMs);
+  const most = anchor.number + BigInt(Math.ceil((passedMs / blockTimeMs) * 1.5)) + leapBlocksMax;
+  if (number > most)
+    throw new Unusable("gone", `its head ${number} can't be true: block ${anchor.number} was final ${passedMs} ms ago`);
+}
+
+const unusable = (error: unknown): Unusable =>
+  error instanceof Unusable ? error : new Unusable("gone", errorText(error));
+
+/**
+ * Work that news call for: it runs one at a time, and news that come while it runs make it run once more. So
+ * however fast a node sends news, one request of a kind is with it. `work` must not throw.
+ */
+export function singleFlight(work: () => Promise<void>): () => void {
+  let isRunning = false;
+  let again = false;
+  const run = async (): Promise<void> => {
+    isRunning = true;
+    do {
+      again = false;
+      await work();
+    } while (again);
+    isRunning = false;
+  };
+  return () => {
+    if (isRunning) again = true;
+    else void run();
+  };
 }

@@ -1,21 +1,22 @@
 /**
- * What a chain offers at one runtime version, read from its metadata: where our maps lie, how our calls
- * are numbered, its bounds, its errors. A chain that differs from what the program reads and writes is
- * refused with a list that says every difference.
+ * The runtime metadata of a chain at one version: where our maps lie, how our calls are numbered, its bounds,
+ * its errors, and the keys of its storage. A chain that differs from what the program reads and writes is
+ * refused with a list of every difference.
  * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
 import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
-import type { DispatchError, EventRecord, PalletMetadataLatest } from "@polkadot/types/interfaces";
-import { concatBytes } from "../../core/codec/bytes.ts";
+import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
+import { concatBytes, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
+import { blake2b128 } from "../../core/codec/hash.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/bounds.ts";
 import { encodeLedgerCall, type LedgerCall, type LedgerCallName } from "../../core/ledger/calls.ts";
-import { type Frame, isKnownExtension } from "./extrinsic.ts";
+import { encodeCompact, type Frame, isKnownExtension } from "./extrinsic.ts";
 import { boundConstants, callLayouts, type MapName, mapLayouts, type PalletRole } from "./layouts.ts";
-import { shapeOf } from "./shape.ts";
+import type { RuntimeVersion } from "./rpc.ts";
 
 export type PalletNames = Readonly<Record<PalletRole, string>>;
 
-export type Surface = {
+export type RuntimeMetadata = {
   readonly frame: Frame;
   readonly bounds: LedgerBounds;
   /** `null` when the chain has no constant that tells. */
@@ -30,13 +31,30 @@ export type Surface = {
 /** A failure of one of our pallets by the name of its error, or of anything else by what it is called. */
 export type DispatchFailure = { readonly pallet: PalletRole | null; readonly error: string };
 
-export type RuntimeVersion = { readonly specVersion: number; readonly transactionVersion: number };
+/** Newest first; version 14 is what `state_getMetadata` answers. */
+export const metadataVersions = [16, 15] as const;
 
-/** The surface, or everything that differs. */
-export function readSurface(
+/** The parameters of `state_call` for one version of the metadata. */
+export const metadataCall = (version: number, block: string): readonly unknown[] => [
+  "Metadata_metadata_at_version",
+  encodeHex0x(Uint8Array.of(version, 0, 0, 0)),
+  block,
+];
+
+/** An option of opaque bytes: `null` when the runtime does not have the version. */
+export function parseMetadataCall(hex: `0x${string}`): `0x${string}` | null {
+  const bytes = Uint8Array.fromHex(hex.slice(2));
+  if (bytes[0] !== 1) return null;
+  const first = bytes[1] ?? 0;
+  const lengthBytes = [1, 2, 4, 5 + (first >> 2)][first & 3] as number;
+  return encodeHex0x(bytes.subarray(1 + lengthBytes)) as `0x${string}`;
+}
+
+/** The metadata, or everything that differs. */
+export function readMetadata(
   metadataHex: `0x${string}`,
   given: { readonly version: RuntimeVersion; readonly genesis: Uint8Array; readonly names: PalletNames },
-): Surface | string[] {
+): RuntimeMetadata | string[] {
   const { version, genesis, names } = given;
   const registry = new TypeRegistry();
   const metadata = new Metadata(registry, metadataHex);
@@ -99,10 +117,13 @@ function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): str
   return found
     .map(([name, explicit, implicit]) => ({
       name: name.toString(),
-      shape: `${shapeOf(lookup, explicit)} ${shapeOf(lookup, implicit)}`,
+      signature: `${signatureOf(lookup, explicit)} ${signatureOf(lookup, implicit)}`,
     }))
-    .filter(({ name, shape }) => !isKnownExtension(name) && shape !== "() ()")
-    .map(({ name, shape }) => `transaction extension ${name} adds bytes that this program does not know (${shape})`);
+    .filter(({ name, signature }) => !isKnownExtension(name) && signature !== "() ()")
+    .map(
+      ({ name, signature }) =>
+        `transaction extension ${name} adds bytes that this program does not know (${signature})`,
+    );
 }
 
 /** The library's key prefixes are bare bytes, without a length. */
@@ -130,7 +151,7 @@ function mapDifferences(lookup: PortableRegistry, own: Own): string[] {
     if (item === undefined) return [`${where} is missing`];
     if (!item.type.isMap) return [`${where} is no map`];
     const { hashers, key, value: type } = item.type.asMap;
-    const found = `${hashers.map((hasher) => hasher.type).join()} ${shapeOf(lookup, key)} => ${shapeOf(lookup, type)}`;
+    const found = `${hashers.map((hasher) => hasher.type).join()} ${signatureOf(lookup, key)} => ${signatureOf(lookup, type)}`;
     const wanted = `Blake2_128Concat bytes => ${value}`;
     return found === wanted ? [] : [`${where} is laid out as ${found}, this program reads ${wanted}`];
   });
@@ -151,9 +172,9 @@ function readCalls(lookup: PortableRegistry, own: Own, differences: string[]): M
       differences.push(`${where} is missing`);
       continue;
     }
-    const shape = variant.fields.map((field) => shapeOf(lookup, field.type)).join(",");
-    if (shape !== layout.join(","))
-      differences.push(`${where} takes (${shape}), this program sends (${layout.join(",")})`);
+    const signature = variant.fields.map((field) => signatureOf(lookup, field.type)).join(",");
+    if (signature !== layout.join(","))
+      differences.push(`${where} takes (${signature}), this program sends (${layout.join(",")})`);
     found.set(name, Uint8Array.of(own[pallet].index.toNumber(), variant.index.toNumber()));
   }
   return found;
@@ -201,4 +222,81 @@ function failureOf(error: DispatchError, names: PalletNames): DispatchFailure {
   if (!error.isModule) return { pallet: null, error: error.type };
   const { section, name } = error.registry.findMetaError(error.asModule);
   return { pallet: ownRole(section, names), error: name };
+}
+
+// -------------------------------------------------------------------------------------------- type signatures
+
+/**
+ * A type of the metadata as a short text: two types have one text exactly when they have one encoding. Names
+ * of fields do not show, names and order of variants do. Bounded vectors and account ids read as what they wrap.
+ */
+function signatureOf(lookup: PortableRegistry, id: SiLookupTypeId, depth = 0): string {
+  if (depth > 16) return "…";
+  const { def, path } = lookup.getSiType(id);
+  const inner = (type: SiLookupTypeId) => signatureOf(lookup, type, depth + 1);
+  if (def.isPrimitive) return def.asPrimitive.type.toLowerCase();
+  if (def.isCompact) return `compact ${inner(def.asCompact.type)}`;
+  if (def.isSequence) return listOf(inner(def.asSequence.type));
+  if (def.isArray) return `${inner(def.asArray.type)}*${def.asArray.len.toNumber()}`;
+  if (def.isTuple) return tupleOf(def.asTuple.map(inner));
+  if (def.isComposite) return tupleOf(def.asComposite.fields.map((field) => inner(field.type)));
+  if (!def.isVariant) return def.type;
+  const { variants } = def.asVariant;
+  const some = path.at(-1)?.toString() === "Option" ? variants.find(({ name }) => name.eq("Some")) : undefined;
+  if (some?.fields[0] !== undefined) return `${inner(some.fields[0].type)}?`;
+  return variants
+    .map(({ name, index, fields }) =>
+      variantOf(
+        name.toString(),
+        index.toNumber(),
+        fields.map((field) => inner(field.type)),
+      ),
+    )
+    .join("|");
+}
+
+const listOf = (item: string): string => (item === "u8" ? "bytes" : `[${item}]`);
+const tupleOf = (items: readonly string[]): string =>
+  items.length === 1 ? (items[0] as string) : `(${items.join(",")})`;
+const variantOf = (name: string, index: number, fields: readonly string[]): string =>
+  `${index}:${name}${fields.length === 0 ? "" : tupleOf(fields)}`;
+
+// ---------------------------------------------------------------------------------------------- storage keys
+
+/** Maps are `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
+export type StorageKeys = {
+  readonly now: Uint8Array;
+  readonly events: Uint8Array;
+  readonly account: (id: Uint8Array) => Uint8Array;
+  readonly entry: (map: MapName, key: string) => Uint8Array;
+};
+
+export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
+  const concat = (prefix: Uint8Array, key: Uint8Array) => concatBytes(prefix, blake2b128(key), key);
+  return {
+    now: metadata.prefixOf("Now"),
+    events: metadata.prefixOf("Events"),
+    account: (id) => concat(metadata.prefixOf("Account"), id),
+    entry: (map, key) => concat(metadata.prefixOf(map), encodeText(key)),
+  };
+}
+
+function encodeText(text: string): Uint8Array {
+  const bytes = utf8(text);
+  return concatBytes(encodeCompact(bytes.length), bytes);
+}
+
+export function u64Of(bytes: Uint8Array): bigint {
+  return viewOf(bytes).getBigUint64(0, true);
+}
+
+/** `AccountInfo`: nonce, three counts of references (u32 each), then the free balance (u128). */
+export function readAccountState(bytes: Uint8Array | null): { readonly nonce: number; readonly free: bigint } {
+  if (bytes === null) return { nonce: 0, free: 0n };
+  const view = viewOf(bytes);
+  return { nonce: view.getUint32(0, true), free: view.getBigUint64(16, true) + (view.getBigUint64(24, true) << 64n) };
+}
+
+function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

@@ -1,0 +1,266 @@
+/**
+ * The chain store, put together: the endpoints, reading, submissions and their outbox. Loaded only when a
+ * configuration names it, because the chain library takes its time to start.
+ */
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { Keyring } from "@polkadot/api";
+import { cryptoWaitReady } from "@polkadot/util-crypto";
+import { encodeHex0x } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs } from "../../core/codec/time.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
+import { errorText } from "../../core/std/error-text.ts";
+import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import type { Table } from "../../storage/table.ts";
+import { openEnvironment } from "../lmdb/environment.ts";
+import { openTable } from "../lmdb/table.ts";
+import type { ChainOptions } from "./chain.ts";
+import { Endpoints } from "./endpoints.ts";
+import type { OperatorKey } from "./extrinsic.ts";
+import type { RuntimeMetadata } from "./metadata.ts";
+import { Outbox } from "./outbox.ts";
+import { Reader } from "./reader.ts";
+import { type Host, systemHost } from "./rpc.ts";
+import type { Head } from "./session.ts";
+import { Submissions } from "./submissions.ts";
+
+const mebibyte = 1024 * 1024;
+/** Where neither the chain nor the configuration says. */
+const blockTimeMsDefault = 6_000;
+
+export async function openChain(options: ChainOptions, environment: StoreEnvironment): Promise<Store> {
+  const key = await readOperatorKey(options);
+  const files = await openEnvironment({
+    path: resolve(options.outbox),
+    space: { floorBytes: options.free_space_floor_bytes, reserveBytes: mebibyte },
+    host: environment,
+  });
+  let open: OpenLedger | null = null;
+  try {
+    const tables = { table: openTable(files, () => "record"), lastRoom: openTable(files, () => "removal") };
+    open = openLedger(options, { environment, key, ...tables, host: systemHost(environment.now) });
+    await firstContact(open, options.start_wait_ms);
+  } catch (error) {
+    await open?.close();
+    await files.close();
+    throw error;
+  }
+  const { endpoints, ledger } = open;
+  const close = open.close;
+  let closed: Promise<void> | null = null;
+  return {
+    plugin: "chain",
+    durability: "flushed",
+    capabilities: { ledger },
+    async probe() {
+      files.checkHealth();
+      endpoints.session();
+    },
+    close() {
+      closed ??= close().then(() => files.close());
+      return closed;
+    },
+  };
+}
+
+export type LedgerParts = {
+  readonly environment: StoreEnvironment;
+  readonly key: OperatorKey & { readonly address: string };
+  readonly table: Table;
+  /** The same table, whose commits may use the disk's last room: an end that is known must be written. */
+  readonly lastRoom: Table;
+  readonly host: Host;
+  /** Metadata by genesis and version, where several ledgers share it. */
+  readonly runtimes?: Map<string, RuntimeMetadata>;
+};
+
+export type OpenLedger = {
+  readonly endpoints: Endpoints;
+  readonly ledger: Ledger;
+  /** Whether the outbox knew its chain before: then another chain is an outage, and no mistake of a first start. */
+  readonly isKnown: boolean;
+  readonly close: () => Promise<void>;
+};
+
+/** Without waiting for the chain. */
+export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
+  const { environment, key, host } = parts;
+  const retention = { retainedMs: options.retention_days * dayMs, retainedMax: options.retention_entries };
+  const outbox = new Outbox(parts.table, parts.lastRoom, retention);
+  const isKnown = outbox.genesis() !== null;
+  const pollMs = options.block_time_ms ?? blockTimeMsDefault;
+  const keepAnchor = anchorWriter({ outbox, environment, host, everyMs: pollMs });
+  const endpoints = new Endpoints(
+    {
+      endpoints: options.endpoints,
+      finality: options.finality,
+      names: { did_registry: options.did_registry_pallet, delivery_policy: options.delivery_policy_pallet },
+      operator: key.publicKey,
+      requestMs: options.request_timeout_ms,
+      pollMs,
+      blockTimeMs: options.block_time_ms ?? null,
+      reconnectMsMax: options.reconnect_max_ms,
+      host,
+      runtimes: parts.runtimes ?? new Map(),
+      genesis: outbox.genesis(),
+      anchor: outbox.anchor(),
+      log: environment.log,
+    },
+    {
+      onSession: (session) => {
+        if (outbox.genesis() === null) write(environment, outbox.keepGenesis(session.genesis));
+        submissions.resume();
+      },
+      onHead: (head) => {
+        watchFunds(head);
+        if (options.finality === "finalized") keepAnchor(endpoints);
+        submissions.onHead(head);
+      },
+      onBest: (hash) => submissions.onBest(hash),
+    },
+  );
+  const watchFunds = fundsWatch(options, { environment, address: key.address });
+  const reader = new Reader(endpoints);
+  const submissions = new Submissions({
+    endpoints,
+    reader,
+    outbox,
+    key,
+    tip: options.tip,
+    limits: {
+      pendingMax: options.pending_max,
+      inFlightMax: options.in_flight_max,
+      resendMs: options.resend_ms ?? 2 * pollMs,
+      lifetimeBlocks: options.lifetime_blocks,
+    },
+    environment,
+    host,
+    watchBest: options.finality === "finalized",
+  });
+  submissions.start();
+  endpoints.start();
+  const close = async () => {
+    await endpoints.close();
+    await submissions.close();
+  };
+  return { endpoints, ledger: ledgerOf({ endpoints, reader, submissions, key, options }), isKnown, close };
+}
+
+function write(environment: StoreEnvironment, work: Promise<void>): void {
+  work.catch((error: unknown) => environment.fatal(`the outbox can't be written: ${errorText(error)}`));
+}
+
+/** The last finalized block, at most once a block time: a restart must not believe a node that is behind it. */
+function anchorWriter(given: {
+  readonly outbox: Outbox;
+  readonly environment: StoreEnvironment;
+  readonly host: Host;
+  readonly everyMs: number;
+}): (endpoints: Endpoints) => void {
+  const { outbox, environment, host, everyMs } = given;
+  let writtenMs = Number.NEGATIVE_INFINITY;
+  return ({ anchor }) => {
+    if (anchor === null || host.elapsedMs() - writtenMs < everyMs) return;
+    writtenMs = host.elapsedMs();
+    write(environment, outbox.keepAnchor(anchor));
+  };
+}
+
+/** One line when the operator's balance falls below the bound, and again only after it was above it. */
+function fundsWatch(
+  { funds_warning: least }: ChainOptions,
+  { environment, address }: { readonly environment: StoreEnvironment; readonly address: string },
+): (head: Head) => void {
+  let isLow = false;
+  return ({ free }) => {
+    if (free < least && !isLow)
+      environment.log("warn", "the operator account has too little funds", { account: address, free: String(free) });
+    isLow = free < least;
+  };
+}
+
+type LedgerOf = {
+  readonly endpoints: Endpoints;
+  readonly reader: Reader;
+  readonly submissions: Submissions;
+  readonly key: OperatorKey;
+  readonly options: ChainOptions;
+};
+
+function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): Ledger {
+  const checkOpen = () => {
+    if (endpoints.closed) throw new StoreError("closed", "the store is closed");
+  };
+  function policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
+  function policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
+  function policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
+  async function policy(scope: PolicyScope, name: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
+    checkOpen();
+    return reader.policy(scope, name);
+  }
+  return {
+    policy,
+    async head(): Promise<LedgerHead> {
+      const { number, hash, timeMs, metadata } = endpoints.session().head;
+      const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
+      return { finalized: { number, hash, timeMs }, blockTimeMs };
+    },
+    bounds: async () => endpoints.session().head.metadata.bounds,
+    account: async (did: Did) => reader.account(did),
+    aliasHolder: async (alias: string) => reader.aliasHolder(alias),
+    async submit(call: LedgerCall, label: string) {
+      checkOpen();
+      return submissions.submit(call, label);
+    },
+    async submission(txHash: string) {
+      checkOpen();
+      const hash = txHash.toLowerCase();
+      return /^0x[0-9a-f]{64}$/.test(hash) ? submissions.submission(hash) : null;
+    },
+    operator: async () => key.publicKey.slice(),
+  };
+}
+
+/**
+ * Waits for the first connection. At a first start an endpoint that is reached and has another chain is a mistake of
+ * the configuration and ends it. Later it is an outage, because the outbox knows its chain: that is waited for while
+ * the rest runs, as is a chain that does not answer.
+ */
+async function firstContact({ endpoints, isKnown }: OpenLedger, waitMs: number): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<void>((done) => {
+    timer = setTimeout(done, waitMs);
+  });
+  await Promise.race([endpoints.tried(), late]);
+  clearTimeout(timer);
+  if (!isKnown && endpoints.differs()) throw new StoreError("unavailable", endpoints.trouble());
+}
+
+/** The file holds one line: a seed of 32 bytes in hex, or a secret phrase with or without derivations. */
+export async function readOperatorKey({
+  operator_key_file: path,
+  operator_key_type: type,
+}: Pick<ChainOptions, "operator_key_file" | "operator_key_type">): Promise<OperatorKey & { readonly address: string }> {
+  let text: string;
+  try {
+    text = readFileSync(resolve(path), "utf8").trim();
+  } catch (error) {
+    const reason = errorText(error);
+    throw new StoreError("unavailable", `the operator's key file can't be read: ${reason}`, { cause: error });
+  }
+  await cryptoWaitReady();
+  try {
+    const pair = new Keyring({ type, ss58Format: 42 }).addFromUri(/^[0-9a-f]{64}$/i.test(text) ? `0x${text}` : text);
+    return {
+      publicKey: Uint8Array.from(pair.publicKey),
+      scheme: type === "sr25519" ? 1 : 0,
+      sign: (message) => pair.sign(encodeHex0x(message)),
+      address: pair.address,
+    };
+  } catch {
+    // The library's message may quote the secret.
+    throw new StoreError("unavailable", `the operator's key file ${path} holds neither a seed nor a secret phrase`);
+  }
+}

@@ -1,0 +1,323 @@
+/**
+ * The configured nodes: one connection at a time to one of them, the next one in turn whenever it is lost, after a
+ * growing pause when none can be used. While there is none, `session()` throws `unavailable` with the reason: a
+ * chain that can't be asked is never taken for one that holds nothing.
+ *
+ * What is believed of a node:
+ * - The last finalized block that was shown is the anchor, also over restarts: a node must have the same block at
+ *   that number. When more than half of the endpoints have had another one for a time, it is the anchor that was a
+ *   lie, or the chain began anew, and they are believed.
+ * - With two endpoints or more, a call ends only by a block that a second endpoint has finalized too, with the same
+ *   state (`confirm`). When no other endpoint answers for ten minutes, one is enough, and the log says so.
+ */
+import { errorText } from "../../core/std/error-text.ts";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { storageKeys } from "./metadata.ts";
+import { nameOf } from "./rpc.ts";
+import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
+
+export type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
+  readonly endpoints: readonly string[];
+  readonly genesis: string | null;
+  readonly anchor: Anchor | null;
+  readonly reconnectMsMax: number;
+  readonly log: StoreEnvironment["log"];
+};
+
+export type EndpointsEvents = {
+  /** A connection stands, also when an earlier one was lost. Its head was reported before. */
+  readonly onSession: (session: Session) => void;
+  readonly onHead: (head: Head) => void;
+  readonly onBest: (hash: string) => void;
+};
+
+export type OpenSession = Session & { readonly head: Head };
+
+const firstPauseMs = 200;
+/** Block times for which the anchor stands against nodes that have another block, and for each block in between. */
+const disputeBlocks = 32;
+const behindBlocks = 2;
+/** How long a call may wait for the word of a second endpoint when none answers. */
+const aloneMsMax = 600_000;
+
+/** How the use of an endpoint ended; `stoodMs` is `null` when it never began. */
+type Used = { readonly stoodMs: number | null; readonly reason: Unusable };
+
+export class Endpoints {
+  private current: OpenSession | null = null;
+  private currentEndpoint = "";
+  /** Another endpoint, asked before calls end. */
+  private witness: OpenSession | null = null;
+  private witnessTurn = 0;
+  private aloneSinceMs: number | null = null;
+  /** Witnesses in a row that contradicted the endpoint in use. */
+  private contradictions = 0;
+  private reasons: Unusable[] = [];
+  private anchorBlock: Anchor | null;
+  /** By endpoint: since when it has not had the anchor. */
+  private readonly disputes = new Map<string, number>();
+  private genesisHash: string | null;
+  /** Aborted when the store closes. */
+  private readonly stop = new AbortController();
+  private wake: () => void = () => {};
+  private readonly firstRound = Promise.withResolvers<void>();
+  private running: Promise<void> = Promise.resolve();
+  /** What the log said last, until there is a connection again: an outage is one line for each reason. */
+  private logged = "";
+
+  constructor(
+    private readonly options: EndpointsOptions,
+    private readonly events: EndpointsEvents,
+  ) {
+    this.genesisHash = options.genesis;
+    this.anchorBlock = options.anchor;
+  }
+
+  start(): void {
+    this.running = this.run();
+  }
+
+  /** Resolves when every endpoint was tried once, or one of them answers. */
+  tried(): Promise<void> {
+    return this.firstRound.promise;
+  }
+
+  get closed(): boolean {
+    return this.stop.signal.aborted;
+  }
+
+  /** The last finalized block that was shown. */
+  get anchor(): Anchor | null {
+    return this.anchorBlock;
+  }
+
+  /** The connection, or why there is none. */
+  session(): OpenSession {
+    if (this.closed) throw new StoreError("closed", "the store is closed");
+    if (this.current !== null) return this.current;
+    throw new StoreError("unavailable", this.trouble());
+  }
+
+  /** What stands against every endpoint, by kind. */
+  trouble(): string {
+    if (this.reasons.length === 0) return "the chain has not answered yet";
+    const list = this.reasons.map(({ message }) => message).join("; ");
+    if (this.reasons.some(({ kind }) => kind === "differs")) return `no endpoint has the right chain: ${list}`;
+    if (this.reasons.some(({ kind }) => kind !== "gone")) return `no endpoint is up to date: ${list}`;
+    return `no endpoint of the chain answers: ${list}`;
+  }
+
+  /** Whether an endpoint was refused for what it is: a mistake in the configuration, not an outage. */
+  differs(): boolean {
+    return this.reasons.some(({ kind }) => kind === "differs");
+  }
+
+  /** Each endpoint in turn, whichever was used last: a bad first one is not preferred. */
+  private async run(): Promise<void> {
+    const { endpoints, log, reconnectMsMax } = this.options;
+    let pauseMs = firstPauseMs;
+    for (let turn = 0, failed: Unusable[] = []; !this.closed; turn++) {
+      const endpoint = endpoints[turn % endpoints.length] as string;
+      const { stoodMs, reason } = await this.use(endpoint);
+      if (this.closed) return;
+      failed = [...failed, new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`)];
+      if (stoodMs !== null) {
+        log("warn", "the connection to the chain is over", { endpoint: nameOf(endpoint), reason: reason.message });
+        failed = failed.slice(-1);
+        // A node that lets everybody in and throws them out again is asked as rarely as one that is gone.
+        if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
+      }
+      this.reasons = failed;
+      if (failed.length < endpoints.length) continue;
+      failed = [];
+      this.firstRound.resolve();
+      this.logOnce("the chain can't be reached", { reason: this.trouble(), pause_ms: pauseMs });
+      await this.pause(pauseMs * (0.75 + this.options.host.chance() / 2));
+      pauseMs = Math.min(pauseMs * 2, reconnectMsMax);
+    }
+  }
+
+  private logOnce(message: string, fields: Readonly<Record<string, unknown>>): void {
+    const text = `${message} ${fields["reason"]}`;
+    if (text !== this.logged) this.options.log("warn", message, fields);
+    this.logged = text;
+  }
+
+  /** Uses one endpoint for as long as it lasts. Never throws: without this loop there is no connection ever again. */
+  private async use(endpoint: string): Promise<Used> {
+    const { host } = this.options;
+    let session: Session | null = null;
+    try {
+      session = await this.open(endpoint);
+      const beganMs = host.elapsedMs();
+      this.begin(session as OpenSession, endpoint);
+      const reason = await session.over.promise;
+      return { stoodMs: host.elapsedMs() - beganMs, reason };
+    } catch (error) {
+      const reason = error instanceof Unusable ? error : new Unusable("gone", errorText(error));
+      session?.end(reason);
+      this.dispute(endpoint, reason);
+      return { stoodMs: null, reason };
+    } finally {
+      this.current = null;
+    }
+  }
+
+  private open(endpoint: string, passive?: true): Promise<Session> {
+    const anchor = () => this.anchorBlock;
+    const given = { ...this.options, endpoint, genesis: this.genesisHash, signal: this.stop.signal, anchor };
+    return Session.open(passive ? { ...given, passive } : given);
+  }
+
+  private begin(session: OpenSession, endpoint: string): void {
+    this.genesisHash = session.genesis;
+    session.onHead = (head) => this.show(head);
+    session.onBest = (hash) => this.events.onBest(hash);
+    this.disputes.clear();
+    this.show(session.head);
+    this.current = session;
+    this.currentEndpoint = endpoint;
+    this.reasons = [];
+    this.logged = "";
+    this.firstRound.resolve();
+    this.options.log("info", "connected to the chain", {
+      endpoint: nameOf(endpoint),
+      block: String(session.head.number),
+    });
+    this.events.onSession(session);
+  }
+
+  private show(head: Head): void {
+    if (this.options.finality === "finalized")
+      this.anchorBlock = { number: head.number, hash: head.hash, seenAtMs: this.options.host.nowMs() };
+    this.events.onHead(head);
+  }
+
+  /** Counts endpoints that do not have the anchor; when most of them have not had it for long, it is given up. */
+  private dispute(endpoint: string, { kind, distance }: Unusable): void {
+    const { endpoints, host, log } = this.options;
+    if (kind !== "behind" && kind !== "forked") return void this.disputes.delete(endpoint);
+    const nowMs = host.elapsedMs();
+    const sinceMs = this.disputes.get(endpoint) ?? nowMs;
+    this.disputes.set(endpoint, sinceMs);
+    const patienceMs = this.blockTimeMs() * (disputeBlocks + behindBlocks * Number(distance));
+    if (this.disputes.size * 2 <= endpoints.length || nowMs - sinceMs < patienceMs) return;
+    log("error", "most endpoints do not have a block that was final before; they are believed from now on", {
+      block: String(this.anchorBlock?.number),
+      hash: this.anchorBlock?.hash,
+    });
+    this.anchorBlock = null;
+    this.disputes.clear();
+  }
+
+  private blockTimeMs(): number {
+    const [runtime] = this.options.runtimes.values();
+    return this.options.blockTimeMs ?? runtime?.blockTimeMs ?? this.options.pollMs;
+  }
+
+  // ------------------------------------------------------------------------------------------ second endpoint
+
+  /**
+   * The head by which calls may end: `head` itself, or the newest before it that a second endpoint has finalized as
+   * well and whose state gives the operator the same account; `null` when there is none for now.
+   */
+  async confirm(session: OpenSession, head: Head): Promise<Head | null> {
+    if (this.isAlone()) return head;
+    const witness = await this.openWitness();
+    if (witness === null) return this.aloneFor() >= aloneMsMax ? head : null;
+    try {
+      const other = await witness.headAt(await witness.finalizedHash());
+      const common = other.number < head.number ? await session.headAt(await session.hashAt(other.number)) : head;
+      const isSame = (await witness.hashAt(common.number)) === common.hash;
+      const key = storageKeys(common.metadata).account(this.options.operator);
+      if (isSame && (await this.agree(witness, [key], common))) {
+        this.contradictions = 0;
+        return common;
+      }
+      this.contradicted(session);
+    } catch (error) {
+      if (!(error instanceof StoreError) && !(error instanceof Unusable)) throw error;
+    }
+    this.dropWitness();
+    return null;
+  }
+
+  /** When every other endpoint contradicts the one in use, that one is left. */
+  private contradicted(session: OpenSession): void {
+    const others = this.options.endpoints.length - 1;
+    this.logOnce("two endpoints of the chain disagree; no call ends meanwhile", { reason: "block or state" });
+    if (++this.contradictions < others || others < 2) return;
+    this.contradictions = 0;
+    session.end(new Unusable("forked", "every other endpoint contradicts it"));
+  }
+
+  /** Whether a second endpoint has the same values at a block; `true` when it no longer has the block's state. */
+  async corroborate(keys: readonly Uint8Array[], block: Pick<Head, "hash">): Promise<boolean> {
+    if (this.isAlone() || this.witness === null) return true;
+    return this.agree(this.witness, keys, block);
+  }
+
+  private async agree(witness: Session, keys: readonly Uint8Array[], { hash }: Pick<Head, "hash">): Promise<boolean> {
+    try {
+      const [mine, other] = await Promise.all([this.session().values(keys, hash), witness.values(keys, hash)]);
+      return mine.every((value, i) => (value?.toHex() ?? null) === (other[i]?.toHex() ?? null));
+    } catch (error) {
+      if (error instanceof StateGone) return true;
+      throw error;
+    }
+  }
+
+  private isAlone(): boolean {
+    return this.options.endpoints.length < 2 || this.options.finality === "best";
+  }
+
+  private aloneFor(): number {
+    const nowMs = this.options.host.elapsedMs();
+    this.aloneSinceMs ??= nowMs;
+    const aloneMs = nowMs - this.aloneSinceMs;
+    if (aloneMs >= aloneMsMax)
+      this.logOnce("no second endpoint of the chain answers; calls end by the word of one", { reason: "alone" });
+    return aloneMs;
+  }
+
+  private async openWitness(): Promise<OpenSession | null> {
+    if (this.witness !== null) return this.witness;
+    const others = this.options.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
+    const endpoint = others[this.witnessTurn++ % others.length] as string;
+    try {
+      const witness = (await this.open(endpoint, true)) as OpenSession;
+      void witness.over.promise.then(() => {
+        if (this.witness === witness) this.witness = null;
+      });
+      this.aloneSinceMs = null;
+      this.witness = witness;
+      return witness;
+    } catch {
+      return null;
+    }
+  }
+
+  /** Also when nothing is waited for: a connection that nobody needs is not kept. */
+  dropWitness(): void {
+    this.witness?.end(new Unusable("gone", "it is not needed"));
+    this.witness = null;
+  }
+
+  private pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.options.host.after(ms, resolve);
+      this.wake = () => {
+        cancel();
+        resolve();
+      };
+    });
+  }
+
+  async close(): Promise<void> {
+    this.stop.abort();
+    this.wake();
+    this.firstRound.resolve();
+    this.dropWitness();
+    await this.running;
+  }
+}

@@ -1,0 +1,441 @@
+/**
+ * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is one call of
+ * ours; it has a list of the extrinsics signed for it, each with its era and its fingerprint.
+ *
+ * Laws:
+ * 1. An entry ends once: `finalized` or `failed` when a finalized block holds one of its extrinsics or the head's
+ *    state shows the call (`submissions.ts` reports both), `dropped` only when none of them can enter any more.
+ * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
+ *    every finalized block since its birth was looked through. A node's word ends nothing.
+ * 3. Extrinsics of one entry that can still enter, or may be with some node, have one nonce: so at most one of them
+ *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
+ *    none of the present ones is a reason for it.
+ * 4. A free nonce below others is filled by signing the oldest call that no node can have.
+ * 5. The first `window` calls that are in no block, by nonce, are with the node; silence halves the window.
+ *
+ * Source: docs/decisions.md D74, D75.
+ */
+import { type Fault, fault } from "../../core/fault.ts";
+import type { Block, Submission } from "../../storage/contract.ts";
+
+/** One extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it. */
+export type Signed = {
+  readonly extrinsic: Uint8Array;
+  /** How a block shows it: its hash, or the fingerprint of its call. */
+  readonly fingerprint: string;
+  /** The operator's nonce, `null` for a call that carries its own proof. */
+  readonly nonce: number | null;
+  readonly birth: bigint;
+  readonly death: bigint;
+  readonly specVersion: number;
+  /** Whether a node has taken it, or may have without our learning of it. */
+  out: boolean;
+};
+
+export type Entry = {
+  /** The submission's `tx_hash`: that of the first extrinsic. */
+  readonly id: string;
+  readonly sequence: bigint;
+  /** The nonce of all of `signed`, `null` for a call that carries its own proof. */
+  nonce: number | null;
+  /** Those that may still enter, oldest first. The last one of the present runtime is the one that is sent. */
+  signed: readonly Signed[];
+  /** Stands in the outbox; not sent before. */
+  stored: boolean;
+  /** How often it was signed anew because a nonce was lost or an era was over. */
+  renewals: number;
+  /** Number of the present attempt to send; answers to earlier ones only tell that it may be out. */
+  attempt: number;
+  sending: boolean;
+  /** When the node of this connection last answered about it, or `null`. */
+  sentAtMs: number | null;
+  /** Invalid verdicts in a row. */
+  invalid: number;
+  /** The finalized head at which a node had it and its nonce was the next. */
+  turn: bigint | null;
+  inBlock: Block | null;
+  /** Another extrinsic or a look at the state was asked for and has not come. */
+  busy: boolean;
+};
+
+export type End = Pick<Submission, "state" | "reason" | "block">;
+/** What a node said to an extrinsic; `silence` is no answer or one that leaves open whether it was taken. */
+export type Verdict = "taken" | "known" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
+/** Present: the runtime that extrinsics are signed for, and the block at which their era begins. */
+export type PoolHead = {
+  readonly number: bigint;
+  /** The operator's next nonce in the head's state. */
+  readonly nonce: number;
+  readonly specVersion: number;
+  /** Whether the head's time is that of the clock: an old one gives nothing up. */
+  readonly recent: boolean;
+};
+
+export type PoolEvent =
+  | { readonly kind: "connected" }
+  | { readonly kind: "stored"; readonly entry: Entry }
+  | ({ readonly kind: "answered"; readonly entry: Entry; readonly attempt: number; readonly signed: Signed } & {
+      readonly verdict: Verdict;
+      readonly atMs: number;
+    })
+  /** Signed anew and stored. */
+  | { readonly kind: "signed"; readonly entry: Entry; readonly signed: Signed }
+  /** What was asked for brought nothing: the entry stays as it is. */
+  | { readonly kind: "unchanged"; readonly entry: Entry }
+  /** The head's state shows that no block which could not be read holds the call. */
+  | { readonly kind: "absent"; readonly entry: Entry }
+  /** Every finalized block up to the head was looked through but those up to `missed`. */
+  | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
+  /** Where fingerprints lie in blocks that are not final. */
+  | { readonly kind: "unfinalized"; readonly blocks: ReadonlyMap<string, Block> }
+  | { readonly kind: "tick"; readonly nowMs: number }
+  | { readonly kind: "ended"; readonly entries: readonly Entry[] };
+
+export type PoolAction =
+  | { readonly do: "send"; readonly entry: Entry; readonly signed: Signed; readonly attempt: number }
+  | { readonly do: "sign"; readonly entry: Entry; readonly nonce: number | null }
+  /** Look at the head's state for what blocks could not show, or for why a node calls it invalid. */
+  | { readonly do: "inspect"; readonly entry: Entry; readonly why: "missed" | "invalid" }
+  | { readonly do: "end"; readonly entry: Entry; readonly end: End };
+
+export type PoolLimits = {
+  readonly windowMax: number;
+  readonly resendMs: number;
+  /** The life of an extrinsic in blocks. */
+  readonly lifetimeBlocks: number;
+};
+
+/** So often a call is signed anew before it is given up: 32 lives or 32 lost nonces. */
+const renewalsMax = 32;
+/** Extrinsics of one entry that may still enter; over it, it waits until one can't. */
+const signedMax = 8;
+/** Requests with the node that have no answer yet. */
+const sendingMax = 128;
+/** Calls that move into free nonces at one head. */
+const movesMax = 256;
+
+const drop = (detail: string): End => ({
+  state: "dropped",
+  reason: fault("chain_submission_rejected", detail),
+  block: null,
+});
+const lifeOver = drop("no block held the call within its lifetime");
+const renewedTooOften = drop("the call was signed anew too often: the account lacks funds, or somebody else uses it");
+export const lostSight: Fault = fault(
+  "chain_submission_rejected",
+  "the chain may have held the call while this Directory was away; the record tells",
+);
+
+export class SubmissionPool {
+  private readonly entries = new Map<string, Entry>();
+  private readonly byFingerprint = new Map<string, Entry>();
+  private readonly nonces = new Map<number, Entry>();
+  /** Every nonce from the chain's up to, not including, this one is used by an entry. */
+  private lowestNonce = 0;
+  private head: PoolHead | null = null;
+  /** How many entries lie in blocks that are not final; they take no place in the window. */
+  private inBlocks = 0;
+  /** To be sent, the most urgent last. */
+  private queue: Entry[] = [];
+  private sending = 0;
+  private window: number;
+  private halvedAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(private readonly limits: PoolLimits) {
+    this.window = Math.min(256, limits.windowMax);
+  }
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  get(id: string): Entry | undefined {
+    return this.entries.get(id);
+  }
+
+  holder(fingerprint: string): Entry | undefined {
+    return this.byFingerprint.get(fingerprint);
+  }
+
+  /** The block after which something of ours may lie, or `null`. */
+  oldestBirth(): bigint | null {
+    let oldest: bigint | null = null;
+    for (const { signed } of this.entries.values())
+      for (const { birth } of signed) if (oldest === null || birth < oldest) oldest = birth;
+    return oldest;
+  }
+
+  /** The lowest nonce that neither the chain nor an entry has used. */
+  freeNonce(chainNonce: number): number {
+    let nonce = Math.max(this.lowestNonce, chainNonce);
+    while (this.nonces.has(nonce)) nonce++;
+    this.lowestNonce = nonce;
+    return nonce;
+  }
+
+  /** Takes a call in; it is sent once `stored` was reported. */
+  add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed" | "renewals">): Entry {
+    const fresh = { stored: false, attempt: 0, sending: false, sentAtMs: null, invalid: 0 };
+    const entry: Entry = { ...given, ...fresh, turn: null, inBlock: null, busy: false };
+    if (entry.nonce !== null) this.nonces.set(entry.nonce, entry);
+    this.entries.set(entry.id, entry);
+    for (const { fingerprint } of entry.signed) this.byFingerprint.set(fingerprint, entry);
+    return entry;
+  }
+
+  remove(entry: Entry): void {
+    if (!this.has(entry)) return;
+    this.entries.delete(entry.id);
+    this.keepSigned(entry, []);
+    this.freeNonceOf(entry);
+    if (entry.inBlock !== null) this.inBlocks--;
+    this.stopSending(entry);
+  }
+
+  /** Forgets every other extrinsic of the entry. */
+  private keepSigned(entry: Entry, kept: readonly Signed[]): void {
+    for (const { fingerprint } of entry.signed) this.byFingerprint.delete(fingerprint);
+    entry.signed = kept;
+    for (const { fingerprint } of kept) this.byFingerprint.set(fingerprint, entry);
+  }
+
+  private freeNonceOf(entry: Entry): void {
+    if (entry.nonce === null || this.nonces.get(entry.nonce) !== entry) return;
+    this.nonces.delete(entry.nonce);
+    this.lowestNonce = Math.min(this.lowestNonce, entry.nonce);
+  }
+
+  /** An answer that comes later only tells that the extrinsic may be out. */
+  private stopSending(entry: Entry): void {
+    if (entry.sending) this.sending--;
+    entry.sending = false;
+    entry.attempt++;
+  }
+
+  apply(event: PoolEvent): PoolAction[] {
+    switch (event.kind) {
+      case "connected":
+        return this.onConnected();
+      case "stored":
+        event.entry.stored = true;
+        return this.sendNext(event.entry);
+      case "answered":
+        return this.onAnswered(event);
+      case "signed":
+        return this.onSigned(event.entry, event.signed);
+      case "unchanged":
+        event.entry.busy = false;
+        return [];
+      case "absent":
+        event.entry.busy = false;
+        return this.has(event.entry) ? this.renew(event.entry) : [];
+      case "scanned":
+        return this.onScanned(event.head, event.missed);
+      case "unfinalized":
+        return this.onUnfinalized(event.blocks);
+      case "tick":
+        return this.flush(event.nowMs);
+      case "ended":
+        for (const entry of event.entries) this.remove(entry);
+        return this.flush();
+    }
+  }
+
+  private has(entry: Entry): boolean {
+    return this.entries.get(entry.id) === entry;
+  }
+
+  // ------------------------------------------------------------------------------------------------- sending
+
+  /** A new connection knows nothing of what was sent over the last one. */
+  private onConnected(): PoolAction[] {
+    for (const entry of this.entries.values()) {
+      entry.sentAtMs = null;
+      this.stopSending(entry);
+    }
+    return this.flush();
+  }
+
+  /** Without going through all entries; one that has no place in the window waits for the next tick. */
+  private sendNext(entry: Entry): PoolAction[] {
+    if (this.entries.size - this.inBlocks > this.window) return [];
+    this.queue.unshift(entry);
+    return this.sendQueue();
+  }
+
+  /** Fills the queue with what is due within the window, and sends as much as may be without an answer. */
+  private flush(nowMs?: number): PoolAction[] {
+    const dueMs = nowMs === undefined ? Number.NEGATIVE_INFINITY : nowMs - this.limits.resendMs;
+    const owned: Entry[] = [];
+    const proofs: Entry[] = [];
+    for (const entry of this.entries.values()) {
+      if (entry.inBlock === null) (entry.nonce === null ? proofs : owned).push(entry);
+    }
+    owned.sort((a, b) => (a.nonce ?? 0) - (b.nonce ?? 0));
+    const isDue = ({ sentAtMs }: Entry) => sentAtMs === null || sentAtMs <= dueMs;
+    this.queue = [...owned.slice(0, this.window), ...proofs.slice(0, this.window)].filter(isDue).reverse();
+    return this.sendQueue();
+  }
+
+  private sendQueue(): PoolAction[] {
+    const actions: PoolAction[] = [];
+    while (this.sending < sendingMax) {
+      const entry = this.queue.pop();
+      if (entry === undefined) break;
+      if (!this.has(entry) || !entry.stored || entry.sending || entry.busy || entry.inBlock !== null) continue;
+      const signed = this.present(entry);
+      if (signed === undefined) continue;
+      entry.sending = true;
+      this.sending++;
+      actions.push({ do: "send", entry, signed, attempt: ++entry.attempt });
+    }
+    return actions;
+  }
+
+  /** The extrinsic that the present runtime can take. */
+  private present({ signed }: Entry): Signed | undefined {
+    const version = this.head?.specVersion;
+    return signed.findLast(({ specVersion }) => version === undefined || specVersion === version);
+  }
+
+  private onAnswered(event: Extract<PoolEvent, { kind: "answered" }>): PoolAction[] {
+    const { entry, attempt, signed, verdict, atMs } = event;
+    if (verdict === "taken" || verdict === "known" || verdict === "silence") signed.out = true;
+    if (!this.has(entry) || attempt !== entry.attempt) return [];
+    this.stopSending(entry);
+    entry.sentAtMs = atMs;
+    this.adapt(verdict, atMs);
+    const isRefused = verdict === "invalid" || verdict === "banned";
+    entry.invalid = isRefused ? entry.invalid + (verdict === "banned" ? 2 : 1) : 0;
+    return [...(isRefused ? this.onRefused(entry) : []), ...this.sendQueue()];
+  }
+
+  private adapt(verdict: Verdict, atMs: number): void {
+    if (verdict === "taken") this.window = Math.min(this.limits.windowMax, this.window + 1);
+    if (verdict !== "silence" && verdict !== "full") return;
+    // All answers that fail to come at one time are one silence.
+    if (atMs - this.halvedAtMs < this.limits.resendMs) return;
+    this.halvedAtMs = atMs;
+    this.window = Math.max(1, this.window >> 1);
+  }
+
+  /**
+   * The state may say why a proof is invalid. A call of the operator can be kept out by its bytes alone: a node bans
+   * a hash for half an hour, and an era may begin in a block that was taken back. Another era is another hash.
+   */
+  private onRefused(entry: Entry): PoolAction[] {
+    if (entry.busy || entry.inBlock !== null) return [];
+    if (entry.nonce === null && entry.invalid % 2 === 1) return this.inspect(entry, "invalid");
+    return entry.invalid >= 2 ? this.sign(entry) : [];
+  }
+
+  private onSigned(entry: Entry, signed: Signed): PoolAction[] {
+    entry.busy = false;
+    if (!this.has(entry)) return [];
+    this.keepSigned(entry, [...entry.signed, signed]);
+    entry.sentAtMs = null;
+    entry.invalid = 0;
+    this.stopSending(entry);
+    return this.sendNext(entry);
+  }
+
+  // ----------------------------------------------------------------------------------------------- following
+
+  private onUnfinalized(blocks: ReadonlyMap<string, Block>): PoolAction[] {
+    this.inBlocks = 0;
+    for (const entry of this.entries.values()) {
+      const holding = entry.signed.find(({ fingerprint }) => blocks.has(fingerprint));
+      const block = holding === undefined ? null : (blocks.get(holding.fingerprint) ?? null);
+      if (block === null && entry.inBlock !== null) entry.sentAtMs = null;
+      entry.inBlock = block;
+      if (block !== null) this.inBlocks++;
+    }
+    return this.flush();
+  }
+
+  /** What a finalized block holds has ended before; what can't come any more is signed anew or given up. */
+  private onScanned(head: PoolHead, missed: bigint): PoolAction[] {
+    this.head = head;
+    this.lowestNonce = head.nonce;
+    const actions: PoolAction[] = [];
+    if (head.recent) {
+      for (const entry of this.entries.values()) {
+        if (entry.stored && !entry.busy) actions.push(...this.reconsider(entry, head, missed));
+      }
+      actions.push(...this.fillGaps(head));
+    }
+    return [...actions, ...this.flush()];
+  }
+
+  private reconsider(entry: Entry, head: PoolHead, missed: bigint): PoolAction[] {
+    const isOut = entry.signed.some(({ out }) => out);
+    if (isOut && (entry.nonce === null || entry.nonce === head.nonce)) entry.turn ??= head.number;
+    // A block that no node could show may hold one whose era is over.
+    const open = entry.signed.filter((one) => !isOver(one, head) || (one.out && one.birth < missed));
+    const alive = open.filter((one) => !isOver(one, head));
+    if (alive.length > 0) {
+      if (open.length < entry.signed.length) this.keepSigned(entry, open);
+      return alive.every(({ specVersion }) => specVersion !== head.specVersion) ? this.sign(entry) : [];
+    }
+    return open.length > 0 ? this.inspect(entry, "missed") : this.renew(entry);
+  }
+
+  /** None of its extrinsics can enter any more. A call that had its chance is over, any other is signed anew. */
+  private renew(entry: Entry): PoolAction[] {
+    const { head } = this;
+    if (head === null) return [];
+    const isUsed = entry.nonce !== null && head.nonce > entry.nonce;
+    const chance = entry.turn === null ? 0n : head.number - entry.turn;
+    if (!isUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1)) return [{ do: "end", entry, end: lifeOver }];
+    if (entry.renewals >= renewalsMax) return [{ do: "end", entry, end: renewedTooOften }];
+    entry.renewals++;
+    entry.turn = null;
+    this.keepSigned(entry, []);
+    if (isUsed) this.moveTo(entry, this.freeNonce(head.nonce));
+    return this.sign(entry);
+  }
+
+  /** A hole keeps every later call out of the blocks. */
+  private fillGaps(head: PoolHead): PoolAction[] {
+    const actions: PoolAction[] = [];
+    for (const nonce of [...this.nonces.keys()].sort((a, b) => a - b)) {
+      const free = this.freeNonce(head.nonce);
+      const entry = this.nonces.get(nonce);
+      if (free > nonce || entry === undefined || actions.length >= movesMax) continue;
+      if (!entry.stored || entry.busy || entry.sending || entry.signed.some(({ out }) => out)) continue;
+      this.keepSigned(entry, []);
+      this.moveTo(entry, free);
+      actions.push(...this.sign(entry));
+    }
+    return actions;
+  }
+
+  /** At once, so that nothing else takes the nonce while the entry is signed for it. */
+  private moveTo(entry: Entry, nonce: number): void {
+    this.freeNonceOf(entry);
+    entry.nonce = nonce;
+    this.nonces.set(nonce, entry);
+  }
+
+  private sign(entry: Entry): PoolAction[] {
+    if (entry.busy) return [];
+    if (entry.signed.length >= signedMax) {
+      const refused = entry.signed.findIndex(({ out }) => !out);
+      if (refused < 0) return [];
+      this.keepSigned(entry, entry.signed.toSpliced(refused, 1));
+    }
+    entry.busy = true;
+    return [{ do: "sign", entry, nonce: entry.nonce }];
+  }
+
+  private inspect(entry: Entry, why: "missed" | "invalid"): PoolAction[] {
+    if (entry.busy) return [];
+    entry.busy = true;
+    return [{ do: "inspect", entry, why }];
+  }
+}
+
+/** Whether no block after the head can hold it. */
+function isOver({ nonce, death }: Signed, head: PoolHead): boolean {
+  return head.number + 1n >= death || (nonce !== null && head.nonce > nonce);
+}

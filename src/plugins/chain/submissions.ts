@@ -1,0 +1,496 @@
+/**
+ * Submissions: from a call that was handed in to its end on the chain. This file does what the pool decides
+ * (`pool.ts`): it writes a call to the outbox before it is answered, signs, hands in, looks through every finalized
+ * block, and looks at the head's state where blocks are gone. An end is written before it is shown.
+ * Source: docs/decisions.md D74, D75.
+ */
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import {
+  aliasesNamed,
+  claimsOf,
+  decideClash,
+  decodeLedgerCall,
+  encodeLedgerCall,
+  type LedgerCall,
+} from "../../core/ledger/calls.ts";
+import { BoundedMap } from "../../core/std/bounded-map.ts";
+import { errorStack } from "../../core/std/error-text.ts";
+import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
+import { claimKey } from "../../storage/embedded-records.ts";
+import { type BlockContents, FinalizedScan, faultOfFailure, readOutcomes, UnfinalizedBlocks } from "./blocks.ts";
+import type { Endpoints, OpenSession } from "./endpoints.ts";
+import { callFingerprint, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
+import { storageKeys } from "./metadata.ts";
+import type { Outbox, Pending } from "./outbox.ts";
+import {
+  type End,
+  type Entry,
+  lostSight,
+  type PoolAction,
+  type PoolEvent,
+  type Signed,
+  SubmissionPool,
+  type Verdict,
+} from "./pool.ts";
+import type { Facts, Reader } from "./reader.ts";
+import { type Host, NodeRefusal } from "./rpc.ts";
+import { clockSkewMs, type Head } from "./session.ts";
+
+export type SubmissionLimits = {
+  readonly pendingMax: number;
+  readonly inFlightMax: number;
+  readonly resendMs: number;
+  /** The life of an extrinsic in blocks: a power of two from 4 to 4,096. */
+  readonly lifetimeBlocks: number;
+};
+
+export type SubmissionsOptions = {
+  readonly endpoints: Endpoints;
+  readonly reader: Reader;
+  readonly outbox: Outbox;
+  readonly key: OperatorKey;
+  readonly tip: bigint;
+  readonly limits: SubmissionLimits;
+  readonly environment: Pick<StoreEnvironment, "now" | "log">;
+  readonly host: Host;
+  /** Best heads are looked through as well, to show `in_block`. */
+  readonly watchBest: boolean;
+};
+
+/** What stands behind an entry of the pool. */
+type Kept = {
+  readonly entry: Entry;
+  readonly call: LedgerCall;
+  readonly submission: Submission;
+  readonly claims: readonly string[];
+  /** Settles when it stands in the outbox. */
+  readonly durable: Promise<void>;
+};
+
+const readsMax = 8;
+/** Far more than can end while one state is read. */
+const endsMax = 10_000;
+/** Finality further behind than this is a stall: an era that began there would be over before it is used. */
+const finalityLagMax = 5n;
+
+/** The usual meanings of a node's refusals to take an extrinsic. */
+const verdicts: Readonly<Record<number, Verdict>> = {
+  1010: "invalid",
+  // The node could not find out.
+  1011: "invalid",
+  1012: "banned",
+  1013: "known",
+  1014: "nonce-taken",
+  1015: "invalid",
+  1016: "full",
+};
+
+export class Submissions {
+  private readonly pool: SubmissionPool;
+  private readonly kept = new Map<string, Kept>();
+  private readonly claims = new Map<string, Kept>();
+  private readonly unfinalized: UnfinalizedBlocks;
+  /** The block in which a call about a DID or an alias ended last. */
+  private readonly ends = new BoundedMap<string, bigint>(endsMax);
+  private nextSequence = 0n;
+  private readonly scan: FinalizedScan;
+  /** The head that is to be followed next, and the hash of the one that was followed to the end. */
+  private wanted: Head | null = null;
+  private followed = "";
+  private work: Promise<void> = Promise.resolve();
+  private readonly storing = new Set<Promise<unknown>>();
+  private cancelTick: () => void = () => {};
+  private closing = false;
+  /** The last refusal of a call of the operator that the log shows. */
+  private loggedRefusal = "";
+
+  constructor(private readonly options: SubmissionsOptions) {
+    const { limits, outbox, endpoints, environment } = options;
+    const { resendMs, lifetimeBlocks } = limits;
+    this.pool = new SubmissionPool({ windowMax: limits.inFlightMax, resendMs, lifetimeBlocks });
+    this.scan = new FinalizedScan(environment.log);
+    this.unfinalized = new UnfinalizedBlocks({
+      endpoints,
+      log: environment.log,
+      isWanted: () => this.pool.size > 0,
+      onBlocks: (blocks) => this.apply({ kind: "unfinalized", blocks }),
+    });
+    for (const pending of outbox.pending()) {
+      this.keep(pending, Promise.resolve()).entry.stored = true;
+      this.nextSequence = pending.sequence + 1n;
+    }
+    if (this.pool.size > 0) environment.log("info", "pending calls found", { calls: this.pool.size });
+  }
+
+  start(): void {
+    const tick = () => {
+      this.cancelTick = this.options.host.after(Math.max(50, this.options.limits.resendMs / 2), tick);
+      this.onTick();
+    };
+    tick();
+  }
+
+  submission(txHash: string): Submission | null {
+    const kept = this.kept.get(txHash);
+    return kept === undefined ? this.options.outbox.submission(txHash) : submissionOf(kept);
+  }
+
+  // ------------------------------------------------------------------------------------------------- enqueue
+
+  async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
+    if (decodeLedgerCall(encodeLedgerCall(call)) === null) {
+      return fault("chain_submission_rejected", "the call exceeds a bound");
+    }
+    for (let reads = 0; reads < readsMax; reads++) {
+      const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
+      const refused = this.dryRun(call, facts);
+      if (refused !== null) return refused;
+      if (!this.isOutdated(call, facts.head)) return this.enqueue(call, label);
+    }
+    throw new StoreError("unavailable", "the chain moves faster than it can be read");
+  }
+
+  /**
+   * What is pending stands in the way of a call, and what has ended stands in the state: a call that ended while
+   * the state was read is in neither, and would be taken a second time.
+   */
+  private isOutdated(call: LedgerCall, head: Head): boolean {
+    return subjectsOf(call).some((subject) => (this.ends.get(subject) ?? 0n) > head.number);
+  }
+
+  private dryRun(call: LedgerCall, facts: Facts): Fault | null {
+    return this.options.reader.dryRun(call, facts, {
+      nowMs: this.options.environment.now(),
+      operator: this.options.key.publicKey,
+    });
+  }
+
+  private async enqueue(call: LedgerCall, label: string): Promise<Submission | Fault> {
+    if (this.closing) throw new StoreError("closed", "the store is closed");
+    const standing = this.collision(call);
+    if (isFault(standing)) return standing;
+    if (standing !== null) return whenDurable(standing);
+    const { limits, environment, outbox, endpoints } = this.options;
+    if (this.pool.size >= limits.pendingMax) {
+      throw new StoreError("full", `the ledger holds ${limits.pendingMax} pending calls`);
+    }
+    const session = endpoints.session();
+    const signed = this.sign(call, session, isOwned(call) ? this.pool.freeNonce(session.head.nonce) : null);
+    const holder = this.pool.holder(signed.fingerprint);
+    // The very same proof is on its way, and no block can hold it twice.
+    if (holder !== undefined) return whenDurable(this.kept.get(holder.id) as Kept);
+    const submission: Submission = {
+      txHash: extrinsicHash(signed.extrinsic),
+      did: call.did,
+      call: call.name,
+      label,
+      state: "pending",
+      reason: null,
+      block: null,
+      submittedAtMs: environment.now(),
+    };
+    const pending: Pending = { sequence: this.nextSequence++, call, submission, signed: [signed], renewals: 0 };
+    const kept = this.keep(pending, outbox.keep(pending));
+    this.storing.add(kept.durable);
+    try {
+      await kept.durable;
+    } catch (error) {
+      this.forget(kept);
+      this.apply({ kind: "ended", entries: [kept.entry] });
+      throw error;
+    } finally {
+      this.storing.delete(kept.durable);
+    }
+    this.apply({ kind: "stored", entry: kept.entry });
+    return submission;
+  }
+
+  /** The pending call that stands in the way: the same one, or why it excludes this one. */
+  private collision(call: LedgerCall): Kept | Fault | null {
+    for (const claim of claimsOf(call)) {
+      const standing = this.claims.get(claimKey(claim));
+      const clash = standing === undefined ? null : decideClash(claim, standing.call, call);
+      if (clash === "same") return standing ?? null;
+      if (clash !== null) return clash;
+    }
+    return null;
+  }
+
+  private keep({ sequence, call, submission, signed, renewals }: Pending, durable: Promise<void>): Kept {
+    const nonce = signed.at(-1)?.nonce ?? null;
+    const entry = this.pool.add({ id: submission.txHash, sequence, nonce, signed, renewals });
+    const kept = { entry, call, submission, claims: claimsOf(call).map(claimKey), durable };
+    this.kept.set(entry.id, kept);
+    for (const key of kept.claims) this.claims.set(key, kept);
+    return kept;
+  }
+
+  private forget(kept: Kept): void {
+    this.kept.delete(kept.entry.id);
+    for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
+  }
+
+  /** The era begins at the finalized head, or at the best one when finality has fallen behind. */
+  private sign(call: LedgerCall, { head, best }: OpenSession, nonce: number | null): Signed {
+    const { key, limits, tip } = this.options;
+    const { metadata } = head;
+    const { frame } = metadata;
+    const begin = best !== null && best.number > head.number + finalityLagMax ? best : head;
+    const birthHash = Uint8Array.fromHex(begin.hash.slice(2));
+    const era = { birth: begin.number, birthHash, periodBlocks: limits.lifetimeBlocks };
+    const bytes = metadata.encodeCall(call);
+    const extrinsic =
+      nonce === null
+        ? generalExtrinsic(bytes, era, frame)
+        : signedExtrinsic(bytes, { era, nonce, tip }, { frame, key });
+    return {
+      extrinsic,
+      fingerprint: nonce === null ? callFingerprint(bytes) : extrinsicHash(extrinsic),
+      nonce,
+      birth: era.birth,
+      death: era.birth + BigInt(limits.lifetimeBlocks),
+      specVersion: frame.specVersion,
+      out: false,
+    };
+  }
+
+  // --------------------------------------------------------------------------------------------------- flush
+
+  /** A new connection knows nothing of what was sent over the last one. */
+  resume(): void {
+    this.apply({ kind: "connected" });
+  }
+
+  private onTick(): void {
+    const session = this.sessionOrNull();
+    if (session === null) return;
+    // What was left for want of an answer is gone through again, also when no newer head comes.
+    if (session.head.hash !== this.followed) this.onHead(session.head);
+    this.apply({ kind: "tick", nowMs: this.options.host.elapsedMs() });
+  }
+
+  private sessionOrNull(): OpenSession | null {
+    if (this.closing) return null;
+    try {
+      return this.options.endpoints.session();
+    } catch {
+      return null;
+    }
+  }
+
+  private apply(event: PoolEvent): void {
+    if (this.closing) return;
+    this.perform(this.pool.apply(event));
+  }
+
+  private perform(actions: readonly PoolAction[]): void {
+    const ends: (readonly [Entry, End])[] = [];
+    for (const action of actions) {
+      if (action.do === "send") void this.send(action);
+      else if (action.do === "end") ends.push([action.entry, action.end]);
+      else if (action.do === "sign") void this.queued(() => this.signAnew(action.entry, action.nonce), action.entry);
+      else void this.queued(() => this.inspect(action.entry, action.why), action.entry);
+    }
+    if (ends.length > 0) void this.queued(() => this.finish(ends));
+  }
+
+  private async send({ entry, signed, attempt }: Extract<PoolAction, { do: "send" }>): Promise<void> {
+    const session = this.sessionOrNull();
+    let verdict: Verdict = "silence";
+    try {
+      await (session ?? this.options.endpoints.session()).submit(signed.extrinsic);
+      verdict = "taken";
+      if (signed.nonce !== null) this.loggedRefusal = "";
+    } catch (error) {
+      if (error instanceof NodeRefusal) {
+        verdict = verdicts[error.code] ?? "silence";
+        if (signed.nonce !== null && verdict !== "known") this.logRefusal(error.message);
+      }
+    }
+    this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
+  }
+
+  /** Whatever keeps one call out keeps out all of them, again and again: one line says it. */
+  private logRefusal(reason: string): void {
+    if (reason === this.loggedRefusal) return;
+    this.loggedRefusal = reason;
+    const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
+    this.options.environment.log("warn", "the node does not take calls of the operator", { reason, ...hint });
+  }
+
+  private async signAnew(entry: Entry, nonce: number | null): Promise<void> {
+    const kept = this.kept.get(entry.id);
+    if (kept === undefined) return;
+    const signed = this.sign(kept.call, this.options.endpoints.session(), nonce);
+    // An ed25519 key signs the same twice: nothing is new before the era can be another one.
+    const isNew = nonce === null || entry.signed.every(({ fingerprint }) => fingerprint !== signed.fingerprint);
+    if (!isNew) return this.apply({ kind: "unchanged", entry });
+    const { call, submission } = kept;
+    const { sequence, renewals } = entry;
+    await this.options.outbox.replace({ sequence, call, submission, signed: [...entry.signed, signed], renewals });
+    this.apply({ kind: "signed", entry, signed });
+  }
+
+  /** What blocks can't show, or a node holds against a call, is decided by the head's state. */
+  private async inspect(entry: Entry, why: "missed" | "invalid"): Promise<void> {
+    const kept = this.kept.get(entry.id);
+    if (kept === undefined) return;
+    const facts = await this.factsOf(kept.call);
+    if (facts === null) return this.apply({ kind: "unchanged", entry });
+    if (why === "missed" && (await this.isShown(kept.call, facts))) {
+      return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
+    }
+    const refused = this.dryRun(kept.call, facts);
+    if (why === "missed" && refused === null) return this.apply({ kind: "absent", entry });
+    if (why === "missed") return this.finish([[entry, { state: "dropped", reason: lostSight, block: null }]]);
+    if (refused === null) return this.apply({ kind: "unchanged", entry });
+    const isMissed = entry.signed.some(({ out, birth }) => out && birth < this.scan.missed);
+    if (isMissed && (await this.isShown(kept.call, facts))) {
+      return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
+    }
+    await this.finish([[entry, { state: "failed", reason: refused, block: null }]]);
+  }
+
+  /** At the last head that was looked through: a newer state may be changed by our own call. */
+  private async factsOf(call: LedgerCall): Promise<Facts | null> {
+    const { head } = this.scan;
+    return head === null ? null : this.options.reader.factsAt(head, call.did, aliasesNamed(call));
+  }
+
+  private isShown(call: LedgerCall, facts: Facts): Promise<boolean> {
+    return this.options.reader.showsEffect(call, facts, this.options.key.publicKey);
+  }
+
+  // ----------------------------------------------------------------------------------------------- following
+
+  /** Of heads that come faster than they can be followed the newest counts. */
+  onHead(head: Head): void {
+    const isAwaited = this.wanted !== null;
+    this.wanted = head;
+    if (isAwaited) return;
+    void this.queued(async () => {
+      const newest = this.wanted ?? head;
+      this.wanted = null;
+      if (newest.hash !== this.followed) await this.follow(newest);
+    });
+  }
+
+  onBest(hash: string): void {
+    if (this.options.watchBest) this.unfinalized.onBest(hash);
+  }
+
+  /** One thing after another; what fails for want of an answer is done again later. */
+  private queued(step: () => Promise<void>, entry?: Entry): Promise<void> {
+    this.work = this.work.then(async () => {
+      if (this.closing) return;
+      try {
+        await step();
+      } catch (error) {
+        if (entry !== undefined) this.apply({ kind: "unchanged", entry });
+        if (error instanceof StoreError && error.code !== "corrupt") return;
+        this.options.environment.log("error", "following the chain failed", { error: errorStack(error) });
+      }
+    });
+    return this.work;
+  }
+
+  private async follow(newest: Head): Promise<void> {
+    const { endpoints, host } = this.options;
+    if (this.pool.size === 0) {
+      this.scan.skipTo(newest);
+      this.followed = newest.hash;
+      endpoints.dropWitness();
+      return;
+    }
+    const session = endpoints.session();
+    const head = await endpoints.confirm(session, newest);
+    if (head === null) return;
+    const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
+    await this.scan.upTo(session, head, { oldest, onBlock: (contents) => this.finishFound(session, contents, head) });
+    if (this.closing) return;
+    const { number, nonce, metadata, timeMs } = head;
+    const recent = timeMs > host.nowMs() - clockSkewMs;
+    const { specVersion } = metadata.frame;
+    this.apply({ kind: "scanned", head: { number, nonce, specVersion, recent }, missed: this.scan.missed });
+    if (head === newest) this.followed = head.hash;
+  }
+
+  private async finishFound(session: OpenSession, contents: BlockContents, head: Head): Promise<void> {
+    const found = [...contents.fingerprints].flatMap(([fingerprint, index]) => {
+      const kept = this.kept.get(this.pool.holder(fingerprint)?.id ?? "");
+      return kept === undefined ? [] : [{ kept, index }];
+    });
+    if (found.length === 0) return;
+    const outcomes = await readOutcomes(session, contents);
+    const events = storageKeys(head.metadata).events;
+    if (outcomes !== null && !(await this.options.endpoints.corroborate([events], contents)))
+      throw new StoreError("unavailable", "two endpoints tell different events of a block");
+    const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
+    const ends: [Entry, End][] = [];
+    for (const { kept, index } of found) {
+      const failure = outcomes?.byIndex.get(index);
+      const reason =
+        outcomes === null || failure === undefined
+          ? await this.reasonByState(kept.call, head)
+          : failure && faultOfFailure(failure, kept.call);
+      ends.push([kept.entry, { state: reason === null ? "finalized" : "failed", reason, block }]);
+    }
+    await this.finish(ends);
+  }
+
+  /** For a call in a block whose events no node has any more: `null` when the head's state shows its effect. */
+  private async reasonByState(call: LedgerCall, head: Head): Promise<Fault | null> {
+    const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
+    if (await this.isShown(call, facts)) return null;
+    return this.dryRun(call, facts) ?? fault("chain_submission_rejected", "the block has no word about the call");
+  }
+
+  // -------------------------------------------------------------------------------------------------- finish
+
+  /** Ends are written, and only then shown. */
+  private async finish(ends: readonly (readonly [Entry, End])[]): Promise<void> {
+    const known = ends.flatMap(([entry, end]) => {
+      const kept = this.kept.get(entry.id);
+      return kept === undefined ? [] : [{ kept, end }];
+    });
+    await Promise.allSettled(known.map(({ kept }) => kept.durable));
+    const { outbox, environment, endpoints } = this.options;
+    await outbox.finish(
+      known.map(({ kept, end }) => ({
+        sequence: kept.entry.sequence,
+        submission: { ...kept.submission, ...end },
+      })),
+      { nowMs: environment.now(), anchor: endpoints.anchor },
+    );
+    for (const { kept, end } of known) {
+      for (const subject of end.state === "dropped" ? [] : subjectsOf(kept.call))
+        this.ends.set(subject, end.block?.number ?? this.scan.head?.number ?? 0n);
+      this.forget(kept);
+    }
+    this.apply({ kind: "ended", entries: known.map(({ kept }) => kept.entry) });
+  }
+
+  async close(): Promise<void> {
+    this.closing = true;
+    this.cancelTick();
+    this.unfinalized.close();
+    await Promise.allSettled([...this.storing, this.work]);
+  }
+}
+
+async function whenDurable(kept: Kept): Promise<Submission> {
+  await kept.durable;
+  return submissionOf(kept);
+}
+
+function submissionOf({ entry, submission }: Kept): Submission {
+  return entry.inBlock === null ? submission : { ...submission, state: "in_block", block: entry.inBlock };
+}
+
+/** Whether the operator signs the call; every other call carries a proof of its own. */
+export function isOwned(call: LedgerCall): boolean {
+  return !("signedPayload" in call) && call.name !== "set_document_with_proof";
+}
+
+/** The DID and the aliases that a call is about. No alias looks like a DID. */
+const subjectsOf = (call: LedgerCall): string[] => [call.did, ...aliasesNamed(call)];
