@@ -1,9 +1,9 @@
 /**
- * `waypost doctor`: whether this machine and this configuration can run the nodes, told as a list of what
- * was looked at. It opens the stores, so it must not run beside the nodes themselves.
+ * `waypost doctor`: whether this machine and this configuration can run the nodes, as a list of findings.
+ * Beside a running node it asks that node instead of opening its stores and addresses.
  */
 
-import { accessSync, constants, existsSync, statfsSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
@@ -17,47 +17,96 @@ import { errorText } from "../core/std/error-text.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { defaultConfigFile, readConfig } from "./config.ts";
+import { defaultConfigFile, readConfig, warningsOf } from "./config.ts";
+import { directories, findingsOfNode, operatorKeys, publicEndpoints, runningNode } from "./doctor-network.ts";
 import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
 
-type Finding = { readonly name: string; readonly ok: boolean; readonly detail: string };
+/** A warning is a finding that may be meant so, or that nobody can judge while no node runs. */
+export type Finding = {
+  readonly name: string;
+  readonly ok: boolean;
+  readonly warning?: true;
+  readonly detail: string;
+};
 
 const freeBytesMin = 2 ** 30;
 
 export function registerDoctorCommand(program: Command): void {
   program
     .command("doctor")
-    .description("check machine, configuration, stores and addresses without serving")
+    .description("check machine, configuration, stores, addresses and public endpoints without serving")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print the findings as JSON")
     .action(async (options: { config: string; json?: boolean }) => {
       const config = await readConfig(options.config);
-      const findings = [
-        {
-          name: "program",
-          ok: true,
-          detail: `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`,
-        },
+      const running = await runningNode(config);
+      const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
+      const findings: Finding[] = [
+        { name: "program", ok: true, detail: program },
         { name: "configuration", ok: true, detail: options.config },
+        ...(await settingWarnings(config)),
         clock(),
+        openFiles(config),
         environment(config),
         ...disks(config),
-        ...(await addresses(config)),
+        ...(running === null
+          ? [...(await addresses(config)), ...(await stores(config))]
+          : await findingsOfNode(running)),
         ...(await signingKey(config)),
-        ...(await stores(config)),
+        ...(await operatorKeys(config)),
+        ...(await directories(config)),
+        ...(await publicEndpoints(config, running !== null)),
       ];
-      const lines = findings.map(({ name, ok, detail }) => `${ok ? "ok  " : "FAIL"}  ${name}: ${detail}`);
+      const lines = findings.map((one) => `${gradeOf(one)}  ${one.name}: ${one.detail}`);
       createReport(options.json === true).result(findings, lines.join("\n"));
       if (findings.some((finding) => !finding.ok)) throw failedInResult("not everything is in order");
     });
 }
 
-/** A clock of long ago makes every proof too late; nothing here can tell a small skew. */
+function gradeOf({ ok, warning }: Finding): string {
+  if (!ok) return "FAIL";
+  return warning === true ? "warn" : "ok  ";
+}
+
+async function settingWarnings(config: Config): Promise<Finding[]> {
+  const warnings = await warningsOf(config);
+  return warnings.map(({ setting, message }) => ({
+    name: `setting ${setting}`,
+    ok: true,
+    warning: true,
+    detail: message,
+  }));
+}
+
+/** A clock of long ago makes every proof too late; a small skew shows only against a Directory. */
 function clock(): Finding {
   const nowMs = Date.now();
   const ok = nowMs > Date.UTC(2026, 0);
   return { name: "clock", ok, detail: `${new Date(nowMs).toISOString()}${ok ? "" : ": before this program was made"}` };
+}
+
+/** Each connection is an open file; below this many the node refuses clients early. */
+const openFilesMin = 4_096;
+
+function openFiles({ relay }: Config): Finding {
+  const name = "open files";
+  const limits = readLimits();
+  if (limits === null) return { name, ok: true, detail: "this system does not say" };
+  const needed = Math.max(openFilesMin, relay.enabled ? relay.sessions_max + 1_024 : 0);
+  const ok = limits >= needed;
+  return { name, ok, detail: ok ? `at most ${limits}` : `at most ${limits}; set LimitNOFILE=${needed} or more` };
+}
+
+/** The soft limit of open files; `null` where the system does not say. */
+function readLimits(): number | null {
+  try {
+    const line = /^Max open files\s+(\d+|unlimited)/m.exec(readFileSync("/proc/self/limits", "utf8"));
+    if (line === null) return null;
+    return line[1] === "unlimited" ? Number.MAX_SAFE_INTEGER : Number(line[1]);
+  } catch {
+    return null;
+  }
 }
 
 function environment(config: Config): Finding {
@@ -132,7 +181,7 @@ async function signingKey({ cache }: Config): Promise<Finding[]> {
   }
 }
 
-/** A store that is not there is no fault and is not made here: it would belong to whoever runs this. */
+/** A missing store is not a fault. It is not made here: it would belong to the user who runs the check. */
 async function stores(config: Config): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const step of await storesOf(config)) {
@@ -168,7 +217,7 @@ async function ledgerAhead({ capabilities }: Store): Promise<string | null> {
   return `the ledger's last block is of ${new Date(head.timeMs).toISOString()}, ahead of this machine's clock`;
 }
 
-/** Of a store that can't be opened the reason beneath: the finding names the store itself. */
+/** The innermost reason: the finding already names the store. */
 function reasonOf(error: unknown): string {
   if (error instanceof StoreError && error.cause instanceof StoreError) return error.cause.message;
   return errorText(error);
