@@ -21,8 +21,8 @@ import {
 
 export type Place = { readonly block: number; readonly offset: number };
 
-/** Four pages of the file, less what LMDB puts in front. */
-const blockBytesAim = 4 * 4_096 - 16;
+/** Two pages of the file, less what LMDB puts in front: a read copies the block, a write pays for each. */
+const blockBytesAim = 2 * 4_096 - 16;
 const headerBytes = checksumBytes + 36;
 
 export type Body = {
@@ -118,11 +118,18 @@ export function readBody(block: Uint8Array, offset: number): FoundBody {
     slot: view.getUint32(at + 8),
     expiresAtMs: view.getUint32(at + 12) * 2 ** 32 + view.getUint32(at + 16),
     messageId: uuidText(block.subarray(at + 20, at + 36)),
-    preview: block.slice(preview, preview + previewBytes),
-    envelope: block.slice(preview + previewBytes, end),
+    preview: copyOf(block, preview, preview + previewBytes),
+    envelope: copyOf(block, preview + previewBytes, end),
     bytes: block.subarray(offset, end),
     intact: block[at] === recordVersion && matchesChecksum(block.subarray(at, end), block.subarray(offset, at)),
   };
+}
+
+/** A `Buffer` would answer a view to `slice`. */
+function copyOf(bytes: Uint8Array, from: number, to: number): Uint8Array {
+  const copy = new Uint8Array(to - from);
+  copy.set(bytes.subarray(from, to));
+  return copy;
 }
 
 /** The key of a block says its size, so that opening a store reads no bodies. */
@@ -138,7 +145,7 @@ export function readBlockKey(key: Buffer): { readonly number: number; readonly s
 }
 
 /** What is known of each block: its size, and how much of it is still needed. About 100 bytes a block. */
-export class BlockBook {
+export class BlockTable {
   private readonly blocks = new Map<number, { readonly size: number; live: number }>();
   /** Blocks that nothing needs any more. */
   readonly empty = new Set<number>();

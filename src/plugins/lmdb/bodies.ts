@@ -1,14 +1,12 @@
 /**
  * Where the bodies of the rows lie, and the care of their blocks: reading a body, freeing blocks that
  * nothing needs, moving what is left out of blocks that are mostly dead.
- * Memory: 12 bytes a row besides the book, 100 for each block.
+ * Memory: 12 bytes a row besides the index, 100 for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
-import type { MailboxBook } from "../mailbox/book.ts";
-import { held, kept, lapsed } from "../mailbox/columns.ts";
 import {
-  BlockBook,
   type BlockPacker,
+  BlockTable,
   blockKey,
   bodyBytes,
   type FoundBody,
@@ -18,7 +16,9 @@ import {
 } from "./blocks.ts";
 import type { Change, Environment } from "./environment.ts";
 import type { JournalWriter } from "./journal.ts";
+import type { MailboxIndex } from "./mailbox-index.ts";
 import { orderedKey } from "./records.ts";
+import { held, kept, lapsed } from "./row-table.ts";
 
 const blocksFreedPerCommit = 512;
 const bytesMovedPerCommit = 1024 * 1024;
@@ -31,7 +31,7 @@ export type Moving = {
 };
 
 export class Bodies {
-  readonly blocks = new BlockBook();
+  readonly blocks = new BlockTable();
   private blockOf = new Float64Array(1_024);
   private offsetOf = new Uint32Array(1_024);
   private next = 1;
@@ -40,7 +40,7 @@ export class Bodies {
 
   constructor(
     private readonly environment: Environment,
-    private readonly book: MailboxBook,
+    private readonly index: MailboxIndex,
     private readonly log: StoreEnvironment["log"],
   ) {}
 
@@ -49,11 +49,11 @@ export class Bodies {
     return this.next;
   }
 
-  /** Finds the blocks on disk, once the book is loaded and the places are set. Reads no body. */
+  /** Finds the blocks on disk, once the index is loaded and the places are set. Reads no body. */
   load(): void {
     const live = new Map<number, number>();
-    for (let slot = 0; slot < this.book.slotCount; slot++) {
-      const bytes = this.book.taken(slot) ? this.liveBytes(slot) : 0;
+    for (let slot = 0; slot < this.index.slotCount; slot++) {
+      const bytes = this.index.taken(slot) ? this.liveBytes(slot) : 0;
       if (bytes > 0) live.set(this.blockOf[slot]!, (live.get(this.blockOf[slot]!) ?? 0) + bytes);
     }
     const limit = 4_096;
@@ -90,13 +90,13 @@ export class Bodies {
 
   /** Bytes of a row's body that are still needed. */
   liveBytes(slot: number): number {
-    const status = this.book.status(slot);
-    const preview = this.book.previewBytes(slot) ?? 0;
-    if (status === held || status === lapsed) return bodyBytes(preview, this.book.envelopeBytes(slot));
+    const status = this.index.status(slot);
+    const preview = this.index.previewBytes(slot) ?? 0;
+    if (status === held || status === lapsed) return bodyBytes(preview, this.index.envelopeBytes(slot));
     return status === kept && preview > 0 ? bodyBytes(preview, 0) : 0;
   }
 
-  /** Blocks of the commit at hand are not in the block book yet. */
+  /** Blocks of the commit at hand are not in the block table yet. */
   release(packer: BlockPacker, block: number, bytes: number): void {
     if (!packer.release(block, bytes)) this.blocks.release(block, bytes);
   }
@@ -150,7 +150,7 @@ export class Bodies {
       }
       const live = this.livesAt(body, block) ? this.liveBytes(body.slot) : 0;
       if (live === 0) continue;
-      const envelope = this.book.status(body.slot) === kept ? noBytes : body.envelope;
+      const envelope = this.index.status(body.slot) === kept ? noBytes : body.envelope;
       const place = packer.add({ ...body, envelope });
       this.setPlace(body.slot, place);
       journal.moved(body.slot, place);
@@ -163,20 +163,15 @@ export class Bodies {
 
   private livesAt(body: FoundBody, block: number): boolean {
     const { slot, offset } = body;
-    return this.book.taken(slot) && this.blockOf[slot] === block && this.offsetOf[slot] === offset;
+    return this.index.taken(slot) && this.blockOf[slot] === block && this.offsetOf[slot] === offset;
   }
 
   /** The body of a row, or `null` when it is damaged: that is logged, and the other entries go on. */
-  body(slot: number, seen: Map<number, Uint8Array | null>): FoundBody | null {
+  body(slot: number): FoundBody | null {
     const { block, offset } = this.place(slot);
-    let bytes = seen.get(block);
-    if (bytes === undefined) {
-      const key = this.blocks.key(block);
-      bytes = key === null ? null : this.environment.get("blocks", key);
-      seen.set(block, bytes);
-    }
-    const body = bytes === null ? null : bodyAt(bytes, offset);
-    if (body?.intact && body.slot === slot && body.messageId === this.book.id(slot)) return body;
+    const key = this.blocks.key(block);
+    const body = key === null ? null : this.environment.inspect("blocks", key, (bytes) => bodyAt(bytes, offset));
+    if (body?.intact && body.slot === slot && body.messageId === this.index.id(slot)) return body;
     this.log("error", "a stored message is damaged", { block, offset });
     return null;
   }

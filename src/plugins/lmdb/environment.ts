@@ -56,6 +56,11 @@ export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 export type Environment = {
   readonly space: SpaceGuard;
   get(database: DatabaseName, key: Buffer): Uint8Array | null;
+  /**
+   * What `read` makes of a value, or `null` when there is none. The bytes are the library's own: they are
+   * valid until `read` returns, and `length` is the value's length, though the buffer goes on.
+   */
+  inspect<T>(database: DatabaseName, key: Buffer, read: (bytes: Uint8Array) => T): T | null;
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
   keys(database: DatabaseName, range: KeyRange): Buffer[];
   /** The last key, or `null` when the database is empty. */
@@ -210,6 +215,12 @@ class Running implements Environment {
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
     this.checkOpen();
     return this.reading(() => this.read(database, key));
+  }
+
+  inspect<T>(database: DatabaseName, key: Buffer, read: (bytes: Uint8Array) => T): T | null {
+    this.checkOpen();
+    const found = this.reading(() => this.databases[database].getBinaryFast(key));
+    return found === undefined ? null : read(found);
   }
 
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {

@@ -6,10 +6,10 @@
  */
 
 import { StoreError } from "../../storage/contract.ts";
-import type { LoadedRow } from "../mailbox/book.ts";
-import { behaviors } from "../mailbox/columns.ts";
 import type { Place } from "./blocks.ts";
+import type { LoadedRow } from "./mailbox-index.ts";
 import { Reader, seal, sealBytes, sealedWriter, unsealed, type Writer } from "./records.ts";
+import { behaviors } from "./row-table.ts";
 
 export type PlacedRow = LoadedRow & Place;
 
@@ -117,7 +117,7 @@ function writeRow(writer: Writer, row: PlacedRow): void {
   writer.u8(row.status);
   writer.u8(behaviors.indexOf(row.onExpiry));
   writer.did(row.recipient);
-  writer.uuid(row.messageId);
+  writer.words(row.id);
   writer.u53(row.arrival);
   writer.u53(row.expiresAtMs);
   writer.u53(row.keptUntilMs);
@@ -138,7 +138,7 @@ function writeRow(writer: Writer, row: PlacedRow): void {
 function readRow(reader: Reader): PlacedRow {
   const [slot, status] = [reader.u32(), reader.u8()];
   const onExpiry = behaviors[reader.u8()] ?? "DeleteOnExpiry";
-  const [recipient, messageId] = [reader.did(), reader.uuid()];
+  const [recipient, id] = [reader.did(), reader.words()];
   const [arrival, expiresAtMs, keptUntilMs] = [reader.u53(), reader.u53(), reader.u53()];
   const [envelopeBytes, preview] = [reader.u32(), reader.u16()];
   const previewBytes = preview === noPreview ? null : preview;
@@ -146,15 +146,16 @@ function readRow(reader: Reader): PlacedRow {
   const flags = reader.u8();
   const chunk = (flags & 1) === 1 ? { groupId: reader.uuid(), sequence: reader.u32(), total: reader.u32() } : null;
   const labels = Array.from({ length: (flags & 2) === 2 ? reader.u8() : 0 }, () => reader.text());
-  const times = { arrival, expiresAtMs, keptUntilMs };
   return {
     slot,
     status,
     recipient,
-    messageId,
+    id,
     chunk,
     labels,
-    ...times,
+    arrival,
+    expiresAtMs,
+    keptUntilMs,
     onExpiry,
     envelopeBytes,
     previewBytes,

@@ -1,6 +1,6 @@
 /**
- * The mailbox on disk. Its index is the book in memory; the disk holds bodies in blocks and, to get the
- * book back, a journal and pages. Callers queue; one commit at a time takes what has gathered, decides
+ * The mailbox on disk. Its index is the index in memory; the disk holds bodies in blocks and, to get the
+ * index back, a journal and pages. Callers queue; one commit at a time takes what has gathered, decides
  * it in order, and writes all of it as a few sequential records. A promise settles after that commit.
  * Reads wait while a commit is on its way, so that what they tell is on disk.
  * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
@@ -14,13 +14,13 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
-import { MailboxBook } from "../mailbox/book.ts";
-import { held } from "../mailbox/columns.ts";
 import { BlockPacker, bodyBytes, type FoundBody } from "./blocks.ts";
 import { Bodies, type Moving } from "./bodies.ts";
 import type { Environment } from "./environment.ts";
 import { JournalWriter, type RowOperation } from "./journal.ts";
+import { MailboxIndex } from "./mailbox-index.ts";
 import { type FoldLimits, IndexPages } from "./pages.ts";
+import { held, idWords } from "./row-table.ts";
 
 const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
@@ -65,7 +65,7 @@ export function openLmdbMailbox(
 }
 
 class DiskMailbox implements LmdbMailbox {
-  private readonly book = new MailboxBook((slot) => this.dropped(slot));
+  private readonly index = new MailboxIndex((slot) => this.dropped(slot));
   private readonly bodies: Bodies;
   private readonly pages: IndexPages;
 
@@ -84,8 +84,8 @@ class DiskMailbox implements LmdbMailbox {
     private readonly settings: MailboxSettings,
     log: StoreEnvironment["log"],
   ) {
-    this.bodies = new Bodies(environment, this.book, log);
-    this.pages = new IndexPages(this.book, (slot) => this.bodies.place(slot), settings.fold);
+    this.bodies = new Bodies(environment, this.index, log);
+    this.pages = new IndexPages(this.index, (slot) => this.bodies.place(slot), settings.fold);
     this.load();
   }
 
@@ -93,19 +93,19 @@ class DiskMailbox implements LmdbMailbox {
 
   private load(): void {
     const latest = this.pages.load(this.environment, (operation) => this.replay(operation));
-    this.book.finishLoading(latest);
+    this.index.finishLoading(latest);
     this.bodies.load();
     this.planChores();
   }
 
   private replay(operation: RowOperation): void {
     if (operation.kind === "stored") {
-      this.book.load(operation.row);
+      this.index.load(operation.row);
       this.bodies.setPlace(operation.row.slot, operation.row);
     } else if (operation.kind === "moved") {
       this.bodies.setPlace(operation.slot, operation.place);
     } else {
-      this.book.replay(operation.slot, operation.kind);
+      this.index.replay(operation.slot, operation.kind);
     }
   }
 
@@ -121,16 +121,23 @@ class DiskMailbox implements LmdbMailbox {
     const row = { ...entry, envelopeBytes: envelope.length, previewBytes: preview?.length ?? null };
     return this.enqueue<Awaited<ReturnType<Mailbox["store"]>>>(bytes, ({ packer, journal, full }) => {
       if (full !== null) throw full;
-      if (this.book.rowCount >= this.settings.rowsMax) {
+      if (this.index.rowCount >= this.settings.rowsMax) {
         throw new StoreError("full", `the store knows ${this.settings.rowsMax} message ids`);
       }
-      const outcome = this.book.admit(row, storedAtMs, quota);
+      const outcome = this.index.admit(row, storedAtMs, quota);
       if (outcome.kind !== "stored") return outcome;
       const { slot } = outcome;
       const { messageId, expiresAtMs } = entry;
       const place = packer.add({ slot, messageId, expiresAtMs, preview: preview ?? noBytes, envelope });
       this.bodies.setPlace(slot, place);
-      journal.stored({ ...row, slot, status: held, arrival: this.book.arrival(slot), ...place });
+      journal.stored({
+        ...row,
+        id: idWords(entry.messageId),
+        slot,
+        status: held,
+        arrival: this.index.arrival(slot),
+        ...place,
+      });
       this.pages.touch(slot);
       return { kind: "stored" as const };
     });
@@ -139,15 +146,15 @@ class DiskMailbox implements LmdbMailbox {
   async remove(...[recipient, messageIds, nowMs]: Parameters<Mailbox["remove"]>) {
     this.checkQueue(0);
     return this.enqueue(0, ({ journal, packer }) => {
-      const slots = this.book.remove(recipient, messageIds, nowMs);
+      const slots = this.index.remove(recipient, messageIds, nowMs);
       for (const slot of slots) {
         const { block } = this.bodies.place(slot);
-        const bytes = bodyBytes(this.book.previewBytes(slot) ?? 0, this.book.envelopeBytes(slot));
+        const bytes = bodyBytes(this.index.previewBytes(slot) ?? 0, this.index.envelopeBytes(slot));
         this.bodies.release(packer, block, bytes);
         journal.change("acked", slot);
         this.pages.touch(slot);
       }
-      const removed = slots.map((slot) => ({ messageId: this.book.id(slot), labels: this.book.labels(slot) }));
+      const removed = slots.map((slot) => ({ messageId: this.index.id(slot), labels: this.index.labels(slot) }));
       return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
     });
   }
@@ -155,10 +162,10 @@ class DiskMailbox implements LmdbMailbox {
   async expire(nowMs: number, limit: number): Promise<number> {
     this.checkQueue(0);
     return this.enqueue(0, ({ journal, packer }) => {
-      const swept = this.book.sweep(nowMs, limit);
+      const swept = this.index.sweep(nowMs, limit);
       for (const { slot, action } of swept) {
         if (action === "drop") continue;
-        const whole = bodyBytes(this.book.previewBytes(slot) ?? 0, this.book.envelopeBytes(slot));
+        const whole = bodyBytes(this.index.previewBytes(slot) ?? 0, this.index.envelopeBytes(slot));
         this.bodies.release(packer, this.bodies.place(slot).block, whole - this.bodies.liveBytes(slot));
         journal.change("cut", slot);
         this.pages.touch(slot);
@@ -167,7 +174,7 @@ class DiskMailbox implements LmdbMailbox {
     });
   }
 
-  /** The book lets a row go, while a commit is being decided. */
+  /** The index lets a row go, while a commit is being decided. */
   private dropped(slot: number): void {
     const { journal, packer } = this.atHand!;
     this.bodies.release(packer, this.bodies.place(slot).block, this.bodies.liveBytes(slot));
@@ -251,7 +258,7 @@ class DiskMailbox implements LmdbMailbox {
         });
       }
     } catch (error) {
-      // The book holds what the disk may not: nothing can be answered from it any more.
+      // The index holds what the disk may not: nothing can be answered from it any more.
       const failure = this.environment.fail("a commit of the mailbox failed", error);
       for (const { reject } of batch) reject(failure);
       throw failure;
@@ -292,7 +299,7 @@ class DiskMailbox implements LmdbMailbox {
   private indexWrites({ journal, packer }: CommitAtHand) {
     const blocks = this.bodies.finish(packer);
     const { operations } = journal;
-    const record = operations === 0 ? null : { record: journal.finish(this.book.latest), operations };
+    const record = operations === 0 ? null : { record: journal.finish(this.index.latest), operations };
     return [...blocks, ...this.pages.writes(record)];
   }
 
@@ -345,45 +352,48 @@ class DiskMailbox implements LmdbMailbox {
   }
 
   private messages(slots: readonly number[]): HeldMessage[] {
-    const seen = new Map<number, Uint8Array | null>();
     return slots.flatMap((slot) => {
-      const body = this.bodies.body(slot, seen);
+      const body = this.bodies.body(slot);
       return body === null ? [] : [this.shown(slot, body)];
     });
   }
 
   private shown(slot: number, { envelope }: FoundBody): HeldMessage {
-    const { book } = this;
-    return { messageId: book.id(slot), chunk: book.chunk(slot), expiresAtMs: book.expiresAtMs(slot), envelope };
+    const { index } = this;
+    return { messageId: index.id(slot), chunk: index.chunk(slot), expiresAtMs: index.expiresAtMs(slot), envelope };
   }
 
   list(...[recipient, page]: Parameters<Mailbox["list"]>): ReturnType<Mailbox["list"]> {
     return this.reading(() => {
-      const found = this.book.page(recipient, page, page.bytesMax);
+      const found = this.index.page(recipient, page, page.bytesMax);
       return isFault(found) ? found : { entries: this.messages(found.slots), next: found.next };
     });
   }
 
   summary(...[recipient, page]: Parameters<Mailbox["summary"]>): ReturnType<Mailbox["summary"]> {
     return this.reading(() => {
-      const { book } = this;
-      const found = book.page(recipient, page, null);
+      const { index } = this;
+      const found = index.page(recipient, page, null);
       if (isFault(found)) return found;
       const entries = found.slots.map((slot) => ({
-        ...{ messageId: book.id(slot), chunk: book.chunk(slot) },
-        ...{ expiresAtMs: book.expiresAtMs(slot), envelopeBytes: book.envelopeBytes(slot), cursor: book.cursor(slot) },
+        ...{ messageId: index.id(slot), chunk: index.chunk(slot) },
+        ...{
+          expiresAtMs: index.expiresAtMs(slot),
+          envelopeBytes: index.envelopeBytes(slot),
+          cursor: index.cursor(slot),
+        },
       }));
       return { entries, next: found.next };
     });
   }
 
   read(...[recipient, messageIds, nowMs]: Parameters<Mailbox["read"]>): ReturnType<Mailbox["read"]> {
-    return this.reading(() => this.messages(this.book.activeOf(recipient, messageIds, nowMs)));
+    return this.reading(() => this.messages(this.index.activeOf(recipient, messageIds, nowMs)));
   }
 
   group(...[recipient, groupId, page]: Parameters<Mailbox["group"]>): ReturnType<Mailbox["group"]> {
     return this.reading(() => {
-      const found = this.book.groupPage(recipient, groupId, page);
+      const found = this.index.groupPage(recipient, groupId, page);
       if (isFault(found)) return found;
       const { total, complete, next } = found;
       return { entries: this.messages(found.slots), next, total, complete };
@@ -392,22 +402,22 @@ class DiskMailbox implements LmdbMailbox {
 
   message(...[recipient, messageId, nowMs]: Parameters<Mailbox["message"]>): ReturnType<Mailbox["message"]> {
     return this.reading(() => {
-      const { state, slot } = this.book.state(recipient, messageId, nowMs);
+      const { state, slot } = this.index.state(recipient, messageId, nowMs);
       if (state === "acked" || state === "absent") return { state };
-      const keepsPreview = this.book.keepsPreview(slot) && this.book.previewBytes(slot) !== null;
-      const isEmpty = this.book.previewBytes(slot) === 0;
-      const body = state === "active" || (keepsPreview && !isEmpty) ? this.bodies.body(slot, new Map()) : null;
+      const keepsPreview = this.index.keepsPreview(slot) && this.index.previewBytes(slot) !== null;
+      const isEmpty = this.index.previewBytes(slot) === 0;
+      const body = state === "active" || (keepsPreview && !isEmpty) ? this.bodies.body(slot) : null;
       if (state === "active") {
         if (body === null) throw new StoreError("corrupt", "the stored message is damaged");
         return { state, message: this.shown(slot, body) };
       }
       const headerPreview = !keepsPreview ? null : isEmpty ? new Uint8Array(0) : (body?.preview ?? null);
-      return { state, expiresAtMs: this.book.expiresAtMs(slot), headerPreview };
+      return { state, expiresAtMs: this.index.expiresAtMs(slot), headerPreview };
     });
   }
 
   stats(nowMs: number): ReturnType<Mailbox["stats"]> {
-    return this.reading(() => this.book.stats(nowMs));
+    return this.reading(() => this.index.stats(nowMs));
   }
 
   async close(): Promise<void> {

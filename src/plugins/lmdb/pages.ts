@@ -6,12 +6,12 @@
  * Memory: a number for each changed page. Disk: the journal stays below twice `operationsMax`.
  */
 
-import type { MailboxBook } from "../mailbox/book.ts";
-import { acked, held, kept, lapsed } from "../mailbox/columns.ts";
 import type { Place } from "./blocks.ts";
 import type { Change, Environment, KeyRange } from "./environment.ts";
 import { type Latest, type Operation, PageWriter, type RowOperation, readJournal, readPage } from "./journal.ts";
+import type { MailboxIndex } from "./mailbox-index.ts";
 import { orderedKey, orderedNumber } from "./records.ts";
+import { acked, held, kept, lapsed } from "./row-table.ts";
 
 export const pageSlots = 512;
 /** A share of a fold keeps the event loop for about 3 ms. */
@@ -35,7 +35,7 @@ export class IndexPages {
   private operations = 0;
 
   constructor(
-    private readonly book: MailboxBook,
+    private readonly index: MailboxIndex,
     private readonly placeOf: (slot: number) => Place,
     private readonly limits: FoldLimits = foldLimits,
   ) {}
@@ -104,7 +104,7 @@ export class IndexPages {
     this.first = Math.min(from + recordsPerCommit, through);
     if (this.first === through) this.fold = null;
     const until = this.first;
-    const mark = new PageWriter().finish(this.book.latest);
+    const mark = new PageWriter().finish(this.index.latest);
     return [
       (view) => view.put("pages", markKey, mark),
       (view) => {
@@ -117,13 +117,13 @@ export class IndexPages {
     this.dirty.delete(page);
     const writer = new PageWriter();
     for (let slot = page * pageSlots; slot < (page + 1) * pageSlots; slot++) {
-      if (!this.book.taken(slot)) continue;
-      const row = this.book.row(slot);
+      if (!this.index.taken(slot)) continue;
+      const row = this.index.row(slot);
       writer.add({ ...row, status: lastingStatus(row.status), ...this.placeOf(slot) });
     }
     const key = orderedKey(page);
     if (writer.rows === 0) return (view) => view.remove("pages", key);
-    const record = writer.finish(this.book.latest);
+    const record = writer.finish(this.index.latest);
     return (view) => view.put("pages", key, record);
   }
 }

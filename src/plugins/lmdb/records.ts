@@ -5,7 +5,7 @@
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { idWords } from "../mailbox/columns.ts";
+import { type IdWords, idWords } from "./row-table.ts";
 
 export const recordVersion = 1;
 export const checksumBytes = 16;
@@ -111,7 +111,11 @@ export class Writer {
   }
 
   uuid(id: Uuid): void {
-    for (const word of idWords(id)) this.u32(word);
+    this.words(idWords(id));
+  }
+
+  words(words: IdWords): void {
+    for (const word of words) this.u32(word);
   }
 
   /** A DID is spelled out once in a record and numbered from then on. */
@@ -196,6 +200,10 @@ export class Reader {
   bytes(length: number): Uint8Array {
     const at = this.advance(length);
     return this.buffer.subarray(at, at + length);
+  }
+
+  words(): IdWords {
+    return [this.u32(), this.u32(), this.u32(), this.u32()];
   }
 
   uuid(): Uuid {

@@ -1,11 +1,11 @@
 /**
- * The roster of a mailbox: its recipients, their entries in order of arrival, their chunk groups, and
- * the sums that quotas are held against. It decides nothing; the book does.
+ * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, and
+ * the sums that quotas are held against. It decides nothing; the mailbox index does.
  * Memory: about 300 bytes for each recipient with rows and for each group, 50 for each chunk.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import type { Chunk } from "../../storage/contract.ts";
-import { type Columns, held, none } from "./columns.ts";
+import { held, none, type RowTable } from "./row-table.ts";
 
 export type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
 
@@ -23,7 +23,7 @@ export type Recipient = {
   readonly labels: Map<string, { entries: number; bytes: number }>;
 };
 
-export class Roster {
+export class RecipientIndex {
   /** Sums over everything that is held. */
   entries = 0;
   bytes = 0;
@@ -36,7 +36,7 @@ export class Roster {
   private loading: Map<number, Chunk> | null = null;
   private readonly labelsOf = new Map<number, readonly string[]>();
 
-  constructor(private readonly rows: Columns) {}
+  constructor(private readonly rows: RowTable) {}
 
   find(did: MailboxKey): Recipient | undefined {
     return this.byDid.get(did);

@@ -1,5 +1,5 @@
 /**
- * The book of a mailbox: what is held for whom, in what order, until when, and every decision about it
+ * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
  * Memory: about 110 bytes a row (an entry that is held, remembered or kept), 300 more for each recipient
@@ -19,9 +19,22 @@ import type {
 } from "../../storage/contract.ts";
 import { encodeCursor } from "../../storage/keys.ts";
 import { nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
-import { acked, behaviors, Columns, free, held, idText, idWords, kept, lapsed, none, over } from "./columns.ts";
-import { DueHeap } from "./due.ts";
-import { Roster } from "./roster.ts";
+import { ExpiryHeap } from "./expiry-heap.ts";
+import { RecipientIndex } from "./recipient-index.ts";
+import {
+  acked,
+  behaviors,
+  free,
+  held,
+  type IdWords,
+  idText,
+  idWords,
+  kept,
+  lapsed,
+  none,
+  over,
+  RowTable,
+} from "./row-table.ts";
 
 /** Everything of an entry but its bytes. */
 export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"> & {
@@ -31,7 +44,14 @@ export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"
 };
 
 /** A row as it is loaded: `held`, `acked` or `kept`, with the place it had. */
-export type LoadedRow = Row & { readonly slot: number; readonly arrival: number; readonly status: number };
+export type LoadedRow = Omit<Row, "messageId"> & {
+  readonly id: IdWords;
+  readonly slot: number;
+  readonly arrival: number;
+  readonly status: number;
+};
+
+type Placing = { readonly slot?: number; readonly arrival: number; readonly status: number };
 
 export type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
 
@@ -46,11 +66,11 @@ export type SlotState = {
 /** What a sweep asks of the driver: `cut` down to the preview, or `drop` altogether. */
 export type Swept = { readonly slot: number; readonly action: "cut" | "drop" };
 
-export class MailboxBook {
-  private readonly rows = new Columns();
-  private readonly roster = new Roster(this.rows);
+export class MailboxIndex {
+  private readonly rows = new RowTable();
+  private readonly recipients = new RecipientIndex(this.rows);
   /** By expiry, and for `kept` rows by the end of what is kept. */
-  private readonly due = new DueHeap((slot) =>
+  private readonly expiries = new ExpiryHeap((slot) =>
     this.rows.status[slot] === kept ? this.rows.keptUntilMs[slot]! : this.rows.expiresAtMs[slot]!,
   );
   /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
@@ -77,7 +97,7 @@ export class MailboxBook {
 
   stats(nowMs: number): MailboxStats {
     this.settle(nowMs);
-    return { entries: this.roster.entries, bytes: this.roster.bytes };
+    return { entries: this.recipients.entries, bytes: this.recipients.bytes };
   }
 
   admit(row: Row, storedAtMs: number, quota: MailboxQuota): Admission {
@@ -88,12 +108,12 @@ export class MailboxBook {
     const before = this.find(row.recipient, row.messageId);
     if (before !== none) this.drop(before);
     const arrival = nextArrival(this.lastArrival, storedAtMs);
-    return { kind: "stored", slot: this.enter(row, null, { arrival, status: held }) };
+    return { kind: "stored", slot: this.enter(row, idWords(row.messageId), { arrival, status: held }) };
   }
 
   /** Why the row can't be stored now. A row of the same id whose time is over is in nobody's way. */
   private refusal(row: Row, quota: MailboxQuota): Admission | null {
-    const recipient = this.roster.find(row.recipient);
+    const recipient = this.recipients.find(row.recipient);
     if (recipient !== undefined) {
       const slot = this.rows.find(recipient.number, idWords(row.messageId));
       if (slot !== none) {
@@ -102,7 +122,7 @@ export class MailboxBook {
           return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]! };
         }
       }
-      if (row.chunk !== null && this.roster.conflicts(recipient, row.chunk)) return { kind: "chunk_conflict" };
+      if (row.chunk !== null && this.recipients.conflicts(recipient, row.chunk)) return { kind: "chunk_conflict" };
     }
     const [entries, bytes] = recipient === undefined ? [0, 0] : [recipient.entries, recipient.bytes];
     if (entries + 1 > quota.recipientEntriesMax || bytes + row.envelopeBytes > quota.recipientBytesMax) {
@@ -114,21 +134,22 @@ export class MailboxBook {
       if (isOver && row.labels.includes(label)) return { kind: "full", scope: "share", label };
     }
     if (
-      this.roster.entries + 1 > quota.storeEntriesMax ||
-      this.roster.bytes + row.envelopeBytes > quota.storeBytesMax
+      this.recipients.entries + 1 > quota.storeEntriesMax ||
+      this.recipients.bytes + row.envelopeBytes > quota.storeBytesMax
     ) {
       return { kind: "full", scope: "store" };
     }
     return null;
   }
 
-  /** Puts back a row that a driver kept; `finishLoading` must follow. */
+  /**
+   * Puts back a row that a driver kept; `finishLoading` must follow. Until the journal was replayed, an id
+   * may stand in two slots: in one that it has left since, and where it stands now.
+   */
   load(row: LoadedRow): void {
-    this.roster.beginLoading();
-    const known = this.find(row.recipient, row.messageId);
-    if (known !== none) this.forgetLoaded(known);
+    this.recipients.beginLoading();
     if (row.slot < this.rows.slots && this.rows.status[row.slot] !== free) this.forgetLoaded(row.slot);
-    this.enter(row, row.slot, row);
+    this.enter(row, row.id, row);
   }
 
   /**
@@ -138,7 +159,7 @@ export class MailboxBook {
   finishLoading(latest: { readonly toldMs: number; readonly arrival: number }): void {
     this.lastArrival = Math.max(this.lastArrival, latest.arrival);
     this.settle(latest.toldMs);
-    this.roster.finishLoading();
+    this.recipients.finishLoading();
     this.rows.listFree();
   }
 
@@ -151,26 +172,24 @@ export class MailboxBook {
     } else if (what === "acked") {
       if (isHeld) this.acknowledge(slot);
     } else {
-      if (isHeld) this.roster.uncount(slot);
-      this.due.remove(slot);
+      if (isHeld) this.recipients.uncount(slot);
+      this.expiries.remove(slot);
       this.rows.status[slot] = kept;
-      this.due.push(slot);
+      this.expiries.push(slot);
     }
   }
 
   private forgetLoaded(slot: number): void {
     this.detach(slot);
-    this.roster.leave(slot);
+    this.recipients.leave(slot);
     this.rows.forget(slot);
   }
 
-  private enter(row: Row, at: number | null, place: { arrival: number; status: number }): number {
-    const recipient = this.roster.take(row.recipient);
+  private enter(row: Omit<Row, "messageId">, words: IdWords, place: Placing): number {
+    const recipient = this.recipients.take(row.recipient);
     const rows = this.rows;
-    const words = idWords(row.messageId);
-    let slot = at ?? 0;
-    if (at === null) slot = rows.take(recipient.number, words);
-    else rows.place(at, recipient.number, words);
+    const slot = place.slot ?? rows.take(recipient.number, words);
+    if (place.slot !== undefined) rows.place(slot, recipient.number, words);
     rows.status[slot] = place.status;
     rows.arrival[slot] = place.arrival;
     rows.behavior[slot] = behaviors.indexOf(row.onExpiry);
@@ -181,10 +200,10 @@ export class MailboxBook {
     rows.sequence[slot] = row.chunk?.sequence ?? 0;
     rows.group[slot] = none;
     recipient.rows++;
-    this.roster.setLabels(slot, row.labels);
+    this.recipients.setLabels(slot, row.labels);
     if (place.arrival > this.lastArrival) this.lastArrival = place.arrival;
-    if (place.status === held) this.roster.count(slot, recipient, row.chunk);
-    this.due.push(slot);
+    if (place.status === held) this.recipients.count(slot, recipient, row.chunk);
+    this.expiries.push(slot);
     return slot;
   }
 
@@ -192,12 +211,12 @@ export class MailboxBook {
   private settle(nowMs: number): void {
     if (nowMs > this.toldMs) this.toldMs = nowMs;
     for (;;) {
-      const slot = this.due.first();
+      const slot = this.expiries.first();
       if (slot === -1) return;
       const status = this.rows.status[slot]!;
       if ((status === kept ? this.rows.keptUntilMs : this.rows.expiresAtMs)[slot]! > nowMs) return;
-      this.due.remove(slot);
-      if (status === held) this.roster.uncount(slot);
+      this.expiries.remove(slot);
+      if (status === held) this.recipients.uncount(slot);
       this.rows.status[slot] = status === held ? lapsed : over;
       const queue = this.sweepQueue;
       this.rows.previous[slot] = queue.last;
@@ -221,9 +240,9 @@ export class MailboxBook {
         this.drop(slot);
         continue;
       }
-      this.roster.unlink(slot, this.sweepQueue);
+      this.recipients.unlink(slot, this.sweepQueue);
       rows.status[slot] = kept;
-      this.due.push(slot);
+      this.expiries.push(slot);
     }
     return swept;
   }
@@ -231,7 +250,7 @@ export class MailboxBook {
   private drop(slot: number): void {
     this.onDrop(slot);
     this.detach(slot);
-    this.roster.leave(slot);
+    this.recipients.leave(slot);
     this.rows.release(slot);
   }
 
@@ -239,16 +258,16 @@ export class MailboxBook {
   private detach(slot: number): void {
     const status = this.rows.status[slot]!;
     if (status === lapsed || status === over) {
-      this.roster.unlink(slot, this.sweepQueue);
+      this.recipients.unlink(slot, this.sweepQueue);
       return;
     }
-    if (status === held) this.roster.uncount(slot);
-    this.due.remove(slot);
+    if (status === held) this.recipients.uncount(slot);
+    this.expiries.remove(slot);
   }
 
   /** Acknowledges what is active of the ids and answers the slots. */
   remove(did: MailboxKey, ids: readonly Uuid[], nowMs: number): number[] {
-    const recipient = this.roster.find(did);
+    const recipient = this.recipients.find(did);
     if (recipient === undefined) return [];
     const slots: number[] = [];
     for (const id of ids) {
@@ -261,7 +280,7 @@ export class MailboxBook {
   }
 
   private acknowledge(slot: number): void {
-    this.roster.uncount(slot);
+    this.recipients.uncount(slot);
     this.rows.status[slot] = acked;
   }
 
@@ -279,7 +298,7 @@ export class MailboxBook {
   page(did: MailboxKey, page: PageRequest, bytesMax: number | null): SlotPage | Fault {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
-    const recipient = this.roster.find(did);
+    const recipient = this.recipients.find(did);
     const slots: number[] = [];
     if (recipient === undefined) return { slots, next: null };
     const pages = new PageFill(page.entriesMax, bytesMax);
@@ -299,7 +318,7 @@ export class MailboxBook {
   groupPage(did: MailboxKey, groupId: Uuid, page: PageRequest): SlotGroup | Fault {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
-    const group = this.roster.group(this.roster.find(did), groupId);
+    const group = this.recipients.group(this.recipients.find(did), groupId);
     const held = [...(group?.chunks.values() ?? [])].filter((slot) => this.active(slot, page.nowMs));
     if (group === undefined || held.length === 0) return { slots: [], next: null, total: null, complete: false };
     held.sort((a, b) => this.rows.sequence[a]! - this.rows.sequence[b]!);
@@ -318,7 +337,7 @@ export class MailboxBook {
   }
 
   private find(did: MailboxKey, id: Uuid): number {
-    const recipient = this.roster.find(did);
+    const recipient = this.recipients.find(did);
     return recipient === undefined ? none : this.rows.find(recipient.number, idWords(id));
   }
 
@@ -342,10 +361,10 @@ export class MailboxBook {
       slot,
       status: rows.status[slot]!,
       arrival: rows.arrival[slot]!,
-      recipient: this.roster.did(slot),
-      messageId: this.id(slot),
-      chunk: this.roster.chunk(slot),
-      labels: this.roster.labels(slot),
+      recipient: this.recipients.did(slot),
+      id: this.rows.words(slot),
+      chunk: this.recipients.chunk(slot),
+      labels: this.recipients.labels(slot),
       expiresAtMs: rows.expiresAtMs[slot]!,
       keptUntilMs: rows.keptUntilMs[slot]!,
       onExpiry: behaviors[rows.behavior[slot]!]!,
@@ -363,7 +382,7 @@ export class MailboxBook {
   }
 
   labels(slot: number): readonly string[] {
-    return [...this.roster.labels(slot)];
+    return [...this.recipients.labels(slot)];
   }
 
   arrival(slot: number): number {
@@ -392,6 +411,6 @@ export class MailboxBook {
   }
 
   chunk(slot: number): Chunk | null {
-    return this.roster.chunk(slot);
+    return this.recipients.chunk(slot);
   }
 }

@@ -30,7 +30,7 @@ export function growUint32(column: Uint32Array<ArrayBuffer>, slots: number): Uin
   return grown;
 }
 
-export class Columns {
+export class RowTable {
   status: Uint8Array<ArrayBuffer>;
   behavior: Uint8Array<ArrayBuffer>;
   recipient: Uint32Array<ArrayBuffer>;

@@ -3,12 +3,12 @@
  * knows its place, so it can be taken out when its entry goes another way. Cost: O(log n) per change,
  * O(1) to see whether anything is due; 8 bytes a slot besides the time, which the owner keeps.
  */
-import { growUint32 } from "./columns.ts";
+import { growUint32 } from "./row-table.ts";
 
 /** Place 0 of the heap stays empty, so that 0 in `place` means "not in the heap". */
 const absent = 0;
 
-export class DueHeap {
+export class ExpiryHeap {
   private heap = new Uint32Array(1024);
   private place = new Uint32Array(1024);
   private size = 0;
