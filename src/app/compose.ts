@@ -1,7 +1,7 @@
 /**
  * One process out of a configuration: stores, nodes, apps, listeners, sweepers, and how all of it ends.
  * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
- * Source: decisions section 9.
+ * Source: rules section 9.
  */
 
 import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";

@@ -1,7 +1,7 @@
 /**
  * The sweepers: what is due in the stores is freed in small batches, so that a sweep never stalls the
  * writes of requests for long. Nothing depends on them for correctness: what is due is invisible before.
- * Source: decisions section 6 ("Expiry").
+ * Source: rules section 6 ("Expiry").
  */
 import type { Log } from "../nodes/http/log.ts";
 import type { OpenStores } from "../storage/bind.ts";

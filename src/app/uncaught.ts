@@ -2,7 +2,7 @@
  * Errors and output that would bypass the log of a serving process: uncaught exceptions, unhandled
  * rejections and what libraries print. Each becomes a line of the log. URLs in library output are cut to
  * scheme and host, because URLs of chain nodes can hold an access token.
- * Source: decisions section 9 ("Logs").
+ * Source: rules section 9 ("Logs").
  */
 import type { LogSink } from "../nodes/http/log.ts";
 

@@ -2,7 +2,7 @@
  * `waypost did rotate|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
  * an identity, signed here with a key of this machine and waited for. New secrets are on disk before
  * anything that needs them is submitted.
- * Source: interface "Signed DID-document updates", decisions section 4.
+ * Source: interface "Signed DID-document updates", rules section 4.
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";

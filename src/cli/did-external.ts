@@ -2,7 +2,7 @@
  * `waypost did prepare` and `submit`: changes signed by a key that is not on this machine. The Directory
  * prepares the bytes, something else signs them (`waypost key sign` on another machine, or hardware),
  * and the signature is added here. Neither needs an identity.
- * Source: decisions section 4 ("Preparation").
+ * Source: rules section 4 ("Preparation").
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";

@@ -1,7 +1,7 @@
 /**
  * `waypost did policy`: what a recipient permits, and which policies count for it. These updates carry
  * their proof in headers; the Directory's own account submits them.
- * Source: interface "Recipient delivery policy", decisions section 4.
+ * Source: interface "Recipient delivery policy", rules section 4.
  */
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";

@@ -1,7 +1,7 @@
 /**
  * What `receive` and `listen` share: an inbox that is opened for the work and closed after it, and how a
  * round of receiving is told.
- * Source: docs/ledger.md 3.2 and 3.3, decisions section 6.
+ * Source: docs/ledger.md 3.2 and 3.3, rules section 6.
  */
 
 import type { Identity } from "../client/keys.ts";

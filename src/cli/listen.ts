@@ -1,7 +1,7 @@
 /**
  * `waypost listen`: takes files live from the Relay as they are sent, and from the Caches what was sent
  * before; until interrupted. It connects again by itself.
- * Source: decisions section 5 ("Live sessions").
+ * Source: rules section 5 ("Live sessions").
  */
 import type { Command } from "commander";
 import type { Reader } from "../client/cache.ts";

@@ -1,6 +1,6 @@
 /**
  * `waypost query`: what waits in the Caches of an identity, without fetching or removing anything.
- * Source: docs/ledger.md 3.3, decisions section 6 ("Further reads").
+ * Source: docs/ledger.md 3.3, rules section 6 ("Further reads").
  */
 import type { Command } from "commander";
 import { cachesOf } from "../client/client.ts";

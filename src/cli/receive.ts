@@ -1,7 +1,7 @@
 /**
  * `waypost receive`: fetches what waits in the Caches of an identity, writes each file to disk, and only
  * then acknowledges it. With `--follow` it goes on, told by the Caches' streams when something arrives.
- * Source: decisions section 6.
+ * Source: rules section 6.
  */
 import type { Command } from "commander";
 import { failedInResult, timedOut } from "../app/failure.ts";

@@ -1,7 +1,7 @@
 /**
  * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in chunks when it is
  * large. An interrupted chunk set is gone on with when the same command is given again.
- * Source: docs/ledger.md 3.2, decisions sections 2 and 5.
+ * Source: docs/ledger.md 3.2, rules sections 2 and 5.
  */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";

@@ -2,7 +2,7 @@
  * `waypost serve`: the nodes of a configuration file, until a signal. SIGTERM and SIGINT stop accepting,
  * finish what is in flight and end with 0; a second signal ends at once. SIGHUP reads the file again. A store
  * that can no longer keep its promises ends the process with 1, so that a supervisor starts it afresh.
- * Source: decisions section 9.
+ * Source: rules section 9.
  */
 import type { Command } from "commander";
 import { type RunningNodes, startNodes } from "../app/compose.ts";

@@ -1,7 +1,7 @@
 /**
  * The answers of the nodes, as this client relies on them. The nodes' own schemas hold more; a test gives
  * every example of theirs to these.
- * Source: interface "Endpoints", decisions sections 4, 6 and 10 ("Reads").
+ * Source: interface "Endpoints", rules sections 4, 6 and 10 ("Reads").
  */
 import {
   decimal,

@@ -1,7 +1,7 @@
 /**
  * A Cache's routes for one recipient at one endpoint: every request is signed anew with a nonce of its
  * own, by a key that the recipient's `SvcCacheService` authorizes.
- * Source: interface "Signed Cache proof", decisions section 6, docs/ledger.md 3.3.
+ * Source: interface "Signed Cache proof", rules section 6, docs/ledger.md 3.3.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64 } from "../core/codec/bytes.ts";

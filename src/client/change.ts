@@ -2,7 +2,7 @@
  * Changes of an identity, signed here: registration, full documents, every component, alias, root-key and
  * control operation, and the updates that carry their proof in headers. Each function answers a request
  * that is ready to send; nothing here talks to a node, and no secret is part of what it answers.
- * Source: interface "Signed DID-document updates", decisions section 4.
+ * Source: interface "Signed DID-document updates", rules section 4.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase58, encodeBase64, encodeHex0x } from "../core/codec/bytes.ts";

@@ -1,7 +1,7 @@
 /**
  * The SDK: what a person does with identities and messages, over the typed routes of `directory.ts`,
  * `relay.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
- * Source: interface "What the service does", decisions sections 4 and 6.
+ * Source: interface "What the service does", rules sections 4 and 6.
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";

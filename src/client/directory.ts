@@ -1,7 +1,7 @@
 /**
  * The Directory's routes as typed functions: reads, preparation, and the submission of bodies that were
  * signed elsewhere (`change.ts`). Answers are checked (`answers.ts`).
- * Source: interface "Directory", decisions sections 4 and 10.
+ * Source: interface "Directory", rules sections 4 and 10.
  */
 import {
   acceptedShape,

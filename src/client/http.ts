@@ -2,7 +2,7 @@
  * One exchange with a node: a bounded request out, a bounded answer in, and one kind of error for all
  * that can go wrong. Redirects are not followed, because what is signed names its endpoint. Nothing is
  * retried here: who calls knows whether a repeat is safe.
- * Source: interface "Errors", decisions section 3, docs/ledger.md 3 ("General").
+ * Source: interface "Errors", rules section 3, docs/ledger.md 3 ("General").
  */
 import { concatBytes } from "../core/codec/bytes.ts";
 import { isRecord, type Shape } from "./shape.ts";

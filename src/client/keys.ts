@@ -1,6 +1,6 @@
 /**
  * An identity: its DID and the secrets that never leave this machine, and the text that keeps them.
- * Source: interface "Signed DID-document updates" (private keys), decisions section 1.
+ * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { decodeHex, encodeBase58, encodeHex, equalBytes } from "../core/codec/bytes.ts";

@@ -1,7 +1,7 @@
 /**
  * A live session at a Relay: a WebSocket, proven with a signed first frame, over which envelopes arrive
  * as they are sent. An envelope is acknowledged only after the receiver says that it is kept.
- * Source: decisions section 5 ("Live sessions"), section 10.
+ * Source: rules section 5 ("Live sessions"), section 10.
  */
 
 import { dayMs } from "../core/codec/time.ts";

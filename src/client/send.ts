@@ -3,7 +3,7 @@
  * made of, randomness included, so that each chunk can be built again to the same bytes: for a repeat
  * after a lost answer, and to resume a chunk set after an interruption. Chunks go out in order, one at a
  * time; nothing of a file is held in memory but the chunk at hand.
- * Source: docs/ledger.md 3.2, decisions section 2.
+ * Source: docs/ledger.md 3.2, rules section 2.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";

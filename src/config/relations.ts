@@ -1,6 +1,6 @@
 /**
  * Relations between settings that are valid one by one.
- * Source: decisions sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
+ * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 
 import { isLoopbackListener } from "../core/message/client-address.ts";

@@ -3,7 +3,7 @@
  * are gathered in parallel, then one pure function decides. The order of checks is law: recipient (404),
  * deactivated (422), what the node needs of the document (404), sender signature (403), the operator's
  * lists (403), policy (403, 413), expiry under the policy (422).
- * Source: decisions sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors".
+ * Source: rules sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors".
  */
 import type { Config } from "../config/schema.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";

@@ -1,7 +1,7 @@
 /**
  * Remembers the answers of a slow source for a short time: one load in flight per key, values and
  * failures kept for their own spans, every table bounded.
- * Source: decisions section 7.
+ * Source: rules section 7.
  */
 import { StoreError } from "../storage/contract.ts";
 

@@ -2,7 +2,7 @@
  * Token buckets over a bounded table: a number of events a second for each key, with a burst.
  * When the table is full the bucket that was used longest ago is forgotten, which gives its key a fresh
  * burst: under a flood of keys the limiter fails open, and its memory stays bounded.
- * Source: decisions section 5 "Rate limits".
+ * Source: rules section 5 "Rate limits".
  */
 
 export type RateLimit = {

@@ -2,7 +2,7 @@
  * Where Relay and Cache learn about DIDs: the ledger of this process, or a Directory over HTTP.
  * What is remembered is never older than 30 s, a failure no older than 2 s, and one request per DID is
  * in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
- * Source: decisions section 7.
+ * Source: rules section 7.
  */
 
 import { type Did, isDid } from "../core/codec/did.ts";

@@ -6,7 +6,7 @@
  * Stated bounds: 10,000 pending calls (then `full`), 40 calls in a block, a life of 64 block times, of which
  * the time that the ledger was closed takes none; settled submissions are kept for 7 days and at most
  * 200,000 of them.
- * Source: decisions section 4 ("Idempotence", "Status").
+ * Source: rules section 4 ("Idempotence", "Status").
  */
 
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";

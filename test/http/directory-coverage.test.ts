@@ -11,7 +11,7 @@ import { nameOf, noRoute, openStage, type Scenario, type Stage } from "../suppor
 
 const scenarios: readonly Scenario[] = directoryAreas.flatMap((area) => area.scenarios);
 
-/** The rows of the interface's Directory table, then the extensions of decisions 4 and 10. */
+/** The rows of the interface's Directory table, then the extensions of rules section 4. */
 const routeNames = [
   "POST /register-did",
   "GET /registration-status/:did",

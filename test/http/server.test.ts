@@ -1,6 +1,6 @@
 /**
  * The HTTP server on a real socket: what raw and hostile requests meet, what ends a connection, how drain and
- * upgrades behave. Source of the cases: decisions section 9 and the measured behaviour of the server.
+ * upgrades behave. Source of the cases: rules section 9 and the measured behaviour of the server.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { parseDid } from "../../src/core/codec/did.ts";

@@ -3,7 +3,7 @@
  * From the bytes of a request to one normal form, by the rules of the outer format. The
  * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
  * Cost: one scan, one JSON.parse, one Base64 decoding of the ciphertext to learn its length.
- * Source: interface "DDN envelope", decisions sections 2 and 10.
+ * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../../src/core/codec/did.ts";

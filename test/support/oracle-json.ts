@@ -5,7 +5,7 @@
  * the (now small) tree refuses what two readers could understand differently: duplicate names, lone
  * surrogates, `__proto__`, numbers that are not finite.
  * Cost: strings are jumped over with `indexOf`, so a long payload costs about what decoding it costs.
- * Source: decisions sections 1 and 10, `docs/decisions.md` ("JSON bounds").
+ * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
 
 import { decodeUtf8 } from "../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
  * The edges of the two time rules of the Directory, to the millisecond.
- * Source: decisions section 4 ("Signing order of checks", "Registration proof").
+ * Source: rules section 4 ("Signing order of checks", "Registration proof").
  */
 import { expect, test } from "bun:test";
 import { decideEnd, decideFreshness } from "../../src/nodes/directory/times.ts";

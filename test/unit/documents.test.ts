@@ -1,6 +1,6 @@
 /**
  * The contract in docs/ against the program: every code and every route stands in `docs/interface.md`, every
- * citation in the source resolves to a heading or an entry, and the decisions are numbered without a gap.
+ * citation in the source resolves to a heading or an entry, and every decision has one number.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { describeFault, faultCodes } from "../../src/core/fault.ts";
@@ -9,9 +9,9 @@ import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const root = `${import.meta.dir}/../..`;
 const read = (name: string): Promise<string> => Bun.file(`${root}/${name}`).text();
-const [decisions, contract, ledger] = await Promise.all(
-  ["docs/decisions.md", "docs/interface.md", "docs/ledger.md"].map(read),
-).then((texts) => texts as [string, string, string]);
+const [rules, decisions, contract, ledger] = await Promise.all(
+  ["docs/rules.md", "docs/decisions.md", "docs/interface.md", "docs/ledger.md"].map(read),
+).then((texts) => texts as [string, string, string, string]);
 
 /** The text of all comments that cite, with line breaks and comment marks made spaces. */
 const sources = await Promise.all(
@@ -72,19 +72,41 @@ describe("docs/interface.md", () => {
 });
 
 describe("docs/decisions.md", () => {
-  test("numbers its entries without gap or repeat", () => {
-    const numbers = [...decisions.matchAll(/^- \*\*D(\d+)\./gm)].map((m) => Number(m[1]));
-    expect(numbers.length).toBeGreaterThan(100);
-    expect(numbers).toEqual(numbers.map((_, at) => at + 1));
+  const numbers = [...decisions.matchAll(/^\*\*((?:D\d+)(?:, D\d+)*)\./gm)].flatMap((m) =>
+    (m[1] as string).split(", "),
+  );
+
+  test("gives each decision one number of its own", () => {
+    expect(numbers.length).toBeGreaterThan(40);
+    expect(new Set(numbers).size).toBe(numbers.length);
+    // Every entry begins so: nothing stands between them without a number.
+    expect(decisions.match(/^(?!#|\*\*D\d|$).+/gm)?.length).toBe(1);
   });
 
+  test("has every entry that the source and the other documents name", () => {
+    const known = new Set(numbers);
+    const named = [
+      ...cited(/\bD\d{1,3}\b/g),
+      ...[rules, contract, ledger].flatMap((text) =>
+        [...text.matchAll(/\(D\d+\)/g)].map((match) => ({ at: "docs", match })),
+      ),
+    ];
+    expect(named.length).toBeGreaterThan(20);
+    for (const { at, match } of named) {
+      const number = match[0].replace(/[()]/g, "");
+      expect([at, number, known.has(number)]).toEqual([at, number, true]);
+    }
+  });
+});
+
+describe("docs/rules.md", () => {
   test("has the ten sections, in order", () => {
-    expect([...numbersOf(decisions)]).toEqual(["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
+    expect([...numbersOf(rules)]).toEqual(["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
   });
 
   test("has every section that the source cites", () => {
-    const sections = numbersOf(decisions);
-    const citations = cited(listed("decisions(?: sections?)?"));
+    const sections = numbersOf(rules);
+    const citations = cited(listed("rules sections?"));
     expect(citations.length).toBeGreaterThan(80);
     for (const { at, match } of citations)
       for (const [number] of withoutWords(match[1] as string).matchAll(/\d+(?:\.\d+)?/g))
@@ -92,17 +114,15 @@ describe("docs/decisions.md", () => {
   });
 
   test("has every title that the source cites by name", () => {
-    const titles = new Set(
-      [...decisions.matchAll(/^- \*\*D\d+\. (.+?)\*\*/gm)].map((m) => (m[1] as string).replace(/\.$/, "")),
-    );
+    const titles = new Set([...rules.matchAll(/^- \*\*(.+?)\*\*/gm)].map((m) => (m[1] as string).replace(/\.$/, "")));
     for (const name of ["JSON bounds", "Streams", "Wake hook"]) expect(titles).toContain(name);
-    for (const { at, match } of cited(/docs\/decisions\.md` \("([^"]+)"\)/g))
+    for (const { at, match } of cited(/docs\/rules\.md` \("([^"]+)"\)/g))
       expect([at, match[1], titles.has(match[1] as string)]).toEqual([at, match[1], true]);
   });
 
   test("speaks of everything that the source names beside a section", () => {
-    const said = decisions.toLowerCase();
-    for (const { at, match } of cited(listed("decisions sections?")))
+    const said = rules.toLowerCase();
+    for (const { at, match } of cited(listed("rules sections?")))
       for (const [, words] of (match[1] as string).matchAll(/"([^"]+)"/g)) {
         const named = (words as string).replace(/, …$/, "").toLowerCase();
         expect([at, named, said.includes(named)]).toEqual([at, named, true]);
@@ -121,12 +141,11 @@ describe("docs/ledger.md", () => {
 
 describe("the documents among each other", () => {
   test("refer to sections and titles that exist", () => {
-    const [inDecisions, inLedger] = [numbersOf(decisions), numbersOf(ledger)];
-    for (const text of [decisions, contract, ledger]) {
+    const [inRules, inLedger] = [numbersOf(rules), numbersOf(ledger)];
+    for (const text of [rules, decisions, contract, ledger]) {
       for (const [, number] of text.matchAll(/`ledger\.md` (\d+(?:\.\d+)?)/g))
         expect(inLedger).toContain(number as string);
-      for (const [, number] of text.matchAll(/`decisions\.md` section (\d+)/g))
-        expect(inDecisions).toContain(number as string);
+      for (const [, number] of text.matchAll(/`rules\.md` section (\d+)/g)) expect(inRules).toContain(number as string);
       for (const [, title] of text.matchAll(/`interface\.md`, "([^"]+)"/g))
         expect(headings(contract)).toContain(title as string);
     }

@@ -1,6 +1,6 @@
 /**
  * The order of checks: a call with two defects is refused for the earlier one. Every pair of defects of
- * every kind of call is tried. Source: docs/ledger.md 2.4, decisions section 4 ("Signing order of checks").
+ * every kind of call is tried. Source: docs/ledger.md 2.4, rules section 4 ("Signing order of checks").
  */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";

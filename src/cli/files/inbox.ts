@@ -2,7 +2,7 @@
  * An identity's inbox on this machine: what is complete is stored as files, and only then acknowledged on
  * every Cache that holds a copy. One message that fails does not hold up the others, and nothing is stored
  * twice, also after a crash. One process at a time for an identity.
- * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, decisions section 6.
+ * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, rules section 6.
  */
 import { join, resolve } from "node:path";
 import type { CacheClient } from "../../client/cache.ts";

@@ -2,7 +2,7 @@
  * Bytes and their text forms: hex, Base64 (strict), base58btc, UTF-8. Decoders answer `null` for
  * text that is not exactly of the form: no white space, no missing padding, no stray trailing bits.
  * Native where the runtime has it (every node); in JavaScript where it does not yet (Node, some browsers).
- * Source: decisions section 1.
+ * Source: rules section 1.
  */
 import { base58, base64, base64url, hex } from "@scure/base";
 

@@ -1,7 +1,7 @@
 /**
  * Hashing and Ed25519 by the runtime's own code: what `#crypto` means in Bun, and so in every node.
  * `crypto-portable.ts` has the same functions in JavaScript, for clients; a test holds the two together.
- * Source: decisions section 8.
+ * Source: rules section 8.
  */
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { BoundedMap } from "../std/bounded-map.ts";

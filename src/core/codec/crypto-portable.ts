@@ -1,7 +1,7 @@
 /**
  * Hashing and Ed25519 in JavaScript: what `#crypto` means outside Bun, in Node, Deno and browsers. Accepts
  * and refuses the same signatures as `crypto-native.ts`; a test compares both over the edge vectors.
- * Source: decisions section 8, RFC 8032 section 5.1.7.
+ * Source: rules section 8, RFC 8032 section 5.1.7.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { blake2b } from "@noble/hashes/blake2.js";

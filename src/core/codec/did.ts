@@ -1,7 +1,7 @@
 /**
  * Identifiers: DIDs, DID URLs of components, UUIDs, aliases. Parsing answers the one normal form or a
  * Fault; a branded string has been parsed.
- * Source: decisions section 1, docs/ledger.md 2.1 and 2.2.
+ * Source: rules section 1, docs/ledger.md 2.1 and 2.2.
  */
 import { type Fault, fault } from "../fault.ts";
 

@@ -2,7 +2,7 @@
  * Ed25519 for all nodes and clients: one acceptance rule for signatures (`#crypto`), one rule for which
  * keys are admitted, and the text forms of public keys. Nothing here throws on hostile input, and what
  * is remembered is bounded.
- * Source: decisions sections 1 and 8.
+ * Source: rules sections 1 and 8.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { signerFromSeed, verifySignature } from "#crypto";

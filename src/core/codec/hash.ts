@@ -1,7 +1,7 @@
 /**
  * Hashes: BLAKE2b for the chain (document blobs, storage keys), SHA-256 for proofs and files. Native
  * where the runtime has it; the 16-byte BLAKE2b only comes from @noble/hashes.
- * Source: decisions sections 2 and 4, docs/ledger.md 1.8 and 1.9.
+ * Source: rules sections 2 and 4, docs/ledger.md 1.8 and 1.9.
  */
 import { blake2b } from "@noble/hashes/blake2.js";
 

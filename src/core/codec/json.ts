@@ -4,7 +4,7 @@
  * that no body can make the parser or a later walk expensive.
  * Cost: a short compact text, which most bodies are, is parsed and its tree measured once (`plainLength`); any other
  * text is scanned as well, where strings are jumped over with `indexOf`.
- * Source: decisions sections 1 and 10, `docs/decisions.md` ("JSON bounds").
+ * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
 
 import { badInput, type Fault, fault } from "../fault.ts";

@@ -1,6 +1,6 @@
 /**
  * Unsigned 64-bit numbers: `bigint` inside, decimal text on the wire, never a floating-point number.
- * Source: decisions section 1 ("u64 text").
+ * Source: rules section 1 ("u64 text").
  */
 
 export const u64Max = 2n ** 64n - 1n;

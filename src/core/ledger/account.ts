@@ -1,6 +1,6 @@
 /**
  * What the ledger keeps of one DID: its record, its counters and the two times that stop old proofs.
- * Source: chain-facts 1.3 and 1.9, decisions section 10 ("Document time").
+ * Source: chain-facts 1.3 and 1.9, rules section 10 ("Document time").
  */
 
 import type { DidDocument } from "./document.ts";
@@ -33,7 +33,7 @@ export type Counters = Readonly<Record<CounterName, bigint>>;
 export type Account = {
   readonly record: DidRecord | null;
   readonly counters: Counters;
-  /** The time of the last accepted full document (decisions section 10, "Document time"). */
+  /** The time of the last accepted full document (rules section 10, "Document time"). */
   readonly documentTimeMs: bigint;
   /** The expiry of the last version 2 registration proof: the next one must expire later, so that none works twice. */
   readonly registrationExpiryMs: bigint;

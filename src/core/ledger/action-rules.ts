@@ -1,7 +1,7 @@
 /**
  * The rule of every signed action: what it changes in a record, or why it changes nothing. Payload, expiry, nonce and
  * signature have been checked before (`rules.ts`). Everything here works on aliases in normal form.
- * Source: docs/ledger.md 1.4, 1.5, 2.2, 2.3 ("Component operations") and 2.6, decisions section 10 ("Operation
+ * Source: docs/ledger.md 1.4, 1.5, 2.2, 2.3 ("Component operations") and 2.6, rules section 10 ("Operation
  * refusals").
  */
 import { type Did, normalizeAlias } from "../codec/did.ts";

@@ -3,7 +3,7 @@
  * action before its rule: its bytes, its call on the ledger, its event, and its route. Payloads, calls, requests,
  * the client, OpenAPI and the documents are made of it. A new action is one row here, its rule in `action-rules.ts`, and
  * its test.
- * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, decisions section 4.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, rules section 4.
  */
 import { parsePublicKey } from "../codec/ed25519.ts";
 import type { FaultCode } from "../fault.ts";

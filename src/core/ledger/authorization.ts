@@ -3,7 +3,7 @@
  * registers a DID or replaces its whole document, in version 1 (a time) and version 2 (`v2:<nonce>:<expiry ms>`, which
  * binds the document and works once). Payloads are rebuilt from the request and compared as bytes, by the Directory and
  * by the ledger alike: a payload that says anything else than the request is no authorization of it.
- * Source: interface "Signed DID-document updates", decisions sections 4 ("Registration proof", "Full document") and 10,
+ * Source: interface "Signed DID-document updates", rules sections 4 ("Registration proof", "Full document") and 10,
  * docs/ledger.md 1.4, 1.5 and 1.8.
  */
 import { concatBytes, utf8 } from "../codec/bytes.ts";

@@ -1,7 +1,7 @@
 /**
  * How large the structures of a ledger may be, as one table. The embedded ledger and the reference
  * runtime have the values below; on another chain they are read from its metadata.
- * Source: docs/ledger.md 1.1, decisions section 1 (ids of 192 bytes).
+ * Source: docs/ledger.md 1.1, rules section 1 (ids of 192 bytes).
  */
 import { utf8 } from "../codec/bytes.ts";
 

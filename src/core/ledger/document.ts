@@ -2,7 +2,7 @@
  * The DID document: its one normal form, its JSON form in and out, its rules, and which of its keys may sign. Ids
  * are absolute inside; lists are always present. Shape is a matter of the schema (400); what the ledger would refuse,
  * full lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
- * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, decisions sections 1, 4, 8 and 10.
+ * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and 10.
  */
 
 import { type Did, parseDidUrl } from "../codec/did.ts";
@@ -18,7 +18,7 @@ export type VerificationMethod = {
   readonly publicKeyMultibase: string;
 };
 
-/** The method types that name Ed25519 keys (decisions section 1). */
+/** The method types that name Ed25519 keys (rules section 1). */
 const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
 
 /** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */

@@ -1,7 +1,7 @@
 /**
  * What the ledger answers instead of a change: the error names of the chain's pallets, extended by the
  * names of our stricter rules, and the one table that says which public code each of them becomes.
- * Source: docs/ledger.md 1.10, decisions sections 3, 4 and 10.
+ * Source: docs/ledger.md 1.10, rules sections 3, 4 and 10.
  */
 import { type Fault, type FaultCode, fault } from "../fault.ts";
 
@@ -65,7 +65,7 @@ const faults = {
   PolicyAuthorizationExpired: ["authorization_expired", "valid_until has passed"],
   InvalidConstraints: ["invalid_request", "the persona policy breaks a bound"],
   LegacyPolicyDeprecated: ["chain_submission_rejected", "the chain has switched off this kind of policy"],
-  // Our own, for the rules of decisions that the family's chain lacks.
+  // Our own, for rules that the family's chain lacks.
   InvalidProofTimestamp: ["invalid_request", "timestamp is neither a time nor of the form v2:<nonce>:<expiry ms>"],
   RegistrationExpired: ["authorization_expired", "the registration proof has expired"],
   ProofTooFarAhead: ["authorization_too_far_ahead", "the expiry lies more than an hour ahead"],

@@ -1,7 +1,7 @@
 /**
  * The two calls whose proof is a message of its own: the registration of a DID and the replacement of its
  * whole document. The order of their checks is the runtime's; the checks of time are ours.
- * Source: docs/ledger.md 2.3 and 2.4, decisions sections 4 and 10 ("Document time", "Stricter than the family's chain").
+ * Source: docs/ledger.md 2.3 and 2.4, rules sections 4 and 10 ("Document time", "Stricter than the family's chain").
  */
 
 import { equalBytes } from "../codec/bytes.ts";

@@ -2,7 +2,7 @@
  * The ledger as a pure function: account + call + time → changed account, events, or a refusal.
  * The embedded ledger of the drivers and the pre-check of the Directory both run it; the reference
  * runtime of the chain follows the same rules.
- * Source: docs/ledger.md 1.3 to 1.11 and 2, decisions sections 4 and 10 ("Stricter than the family's chain").
+ * Source: docs/ledger.md 1.3 to 1.11 and 2, rules sections 4 and 10 ("Stricter than the family's chain").
  */
 
 import { equalBytes } from "../codec/bytes.ts";

@@ -2,7 +2,7 @@
  * Our structures in SCALE: documents, authorization payloads, policies and records. Field order here is the order on
  * the wire. What is decoded has kept every bound; decoding answers `null` for anything else. Ledger calls are in
  * `calls.ts`.
- * Source: docs/ledger.md 1.1 to 1.6 and 1.9, decisions sections 4 and 10.
+ * Source: docs/ledger.md 1.1 to 1.6 and 1.9, rules sections 4 and 10.
  */
 
 import {

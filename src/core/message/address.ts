@@ -3,7 +3,7 @@
  * a URL must be written the one plain way, and an address is judged by its parsed bits, never by its text.
  * IPv4 is a list of what is refused; IPv6 is a list of what is allowed, so that mapped, translated,
  * local and future ranges are refused without being named.
- * Source: decisions section 5 "Outbound requests", RFC 6890 and the IANA special-purpose registries.
+ * Source: rules section 5 "Outbound requests", RFC 6890 and the IANA special-purpose registries.
  */
 
 /** 4 bytes for IPv4, 16 for IPv6. */

@@ -1,7 +1,7 @@
 /**
  * Addresses of listeners and of clients: where a node listens, which proxies it trusts, which client stands
  * behind them, and the network that a client is counted under.
- * Source: decisions section 5 ("Rate limits"), section 9.
+ * Source: rules section 5 ("Rate limits"), section 9.
  */
 import { encodeHex } from "../codec/bytes.ts";
 import { type Address, type Network, networkHolds, parseAddress, parseNetwork, unmapAddress } from "./address.ts";

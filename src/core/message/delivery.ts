@@ -2,7 +2,7 @@
  * The delivery plan as a pure reducer: facts about a recipient in, then outcomes of attempts in, and out
  * comes the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both
  * come with the events. It always ends, within `attemptsMax` of its plan and the bounds of its limits.
- * Source: interface "DeliveryResult", decisions section 5 and section 10 ("Relay", "Failed deliveries").
+ * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
 import type { Did, Uuid } from "../codec/did.ts";
 import { describeFault, type FaultCode } from "../fault.ts";

@@ -1,7 +1,7 @@
 /**
  * What a sender signs: the outer members of an envelope as text, one line each, with its opaque parts as
  * hashes of their JCS form (RFC 8785). The client builds the same text to sign it.
- * Source: decisions sections 2 and 10.
+ * Source: rules sections 2 and 10.
  */
 import canonicalize from "canonicalize";
 import { encodeHex, utf8 } from "../codec/bytes.ts";

@@ -2,7 +2,7 @@
  * The envelope: from the bytes of a request to one normal form, by the rules of the outer format. The
  * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
  * Cost: about 1.5 times what decoding and parsing the text as JSON costs; nothing of the ciphertext is copied.
- * Source: interface "DDN envelope", decisions sections 2 and 10.
+ * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, measureBase64, utf8 } from "../codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
@@ -136,7 +136,7 @@ export function verifySender(sender: EnvelopeSender, document: DidDocument | nul
   return key !== null && verifyEd25519(sender.signature, sender.signedBytes, key);
 }
 
-/** The members of `GET /limits` that every node which takes envelopes answers (decisions section 10). */
+/** The members of `GET /limits` that every node which takes envelopes answers (rules section 10). */
 export function renderEnvelopeLimits(limits: EnvelopeLimits, clockSkewMs: number): Record<string, number | string> {
   return {
     max_http_body_bytes: limits.body_bytes_max,

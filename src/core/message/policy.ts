@@ -1,7 +1,7 @@
 /**
  * Delivery policies: which of them applies to an envelope, and what it permits. A policy
  * can only tighten the limits of a node; without one the node's own limits hold.
- * Source: interface "Recipient delivery policy", decisions sections 4 and 10, docs/ledger.md 1.6 and 2.7.
+ * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6 and 2.7.
  */
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault } from "../fault.ts";

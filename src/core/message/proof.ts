@@ -4,7 +4,7 @@
  * endpoint without knowing the DID; `decide…` takes what the DID publishes and answers a replay claim.
  * Only after that claim was won may the operation run. The order of checks is law: it decides what an
  * outsider can learn.
- * Source: interface "Signed Cache proof", decisions sections 3, 4, 6 and 10 ("Live sessions").
+ * Source: interface "Signed Cache proof", rules sections 3, 4, 6 and 10 ("Live sessions").
  */
 import { decodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";

@@ -2,7 +2,7 @@
  * What other nodes answer, read from bytes that nobody vouches for. Nothing is passed on as it came: a
  * receipt or a refusal is rebuilt from the members we know, so that a destination can't speak to the
  * sender through the Relay.
- * Source: interface "Cache store receipt" and "DeliveryResult", decisions sections 3 and 5.
+ * Source: interface "Cache store receipt" and "DeliveryResult", rules sections 3 and 5.
  */
 
 import { type Did, parseUuid, type Uuid } from "../codec/did.ts";

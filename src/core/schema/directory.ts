@@ -3,7 +3,7 @@
  * refused), answers are open. A text whose refusal has a code of its own (DIDs, actions, payloads) is
  * only a text here and parsed by its route; counts and lengths inside a document are rules of the
  * ledger, not of the shape.
- * Source: interface "Resources and their fields" and "Endpoints", decisions sections 4 and 10.
+ * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { encodeBase64, encodeHex0x } from "../codec/bytes.ts";

@@ -1,7 +1,7 @@
 /**
  * Shapes of the DID document and its components, as sent and as answered. Counts and lengths are rules
  * of the ledger (422), not of the shape (400).
- * Source: interface "DID document", decisions sections 1, 4 and 10, docs/ledger.md 1.2.
+ * Source: interface "DID document", rules sections 1, 4 and 10, docs/ledger.md 1.2.
  */
 import { Type } from "@sinclair/typebox";
 import type { Did } from "../codec/did.ts";

@@ -2,7 +2,7 @@
  * Shapes of the message path: the envelope, what the Relay and the Cache answer, and the acknowledgement.
  * Envelopes are decoded by `envelope.ts`, which knows rules that no schema states; the shape here
  * documents them.
- * Source: interface "DDN envelope" to "Cached message entry", decisions sections 2, 5 and 6.
+ * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
 
 import { Type } from "@sinclair/typebox";

@@ -1,7 +1,7 @@
 /**
  * Shapes of the answers that every node gives about itself: health, readiness, limits, refusals. Each
  * carries its example, and `/openapi.json` is made of them.
- * Source: decisions sections 9 and 10 ("Reads").
+ * Source: rules sections 9 and 10 ("Reads").
  */
 import { type Static, Type } from "@sinclair/typebox";
 

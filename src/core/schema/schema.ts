@@ -3,7 +3,7 @@
  * (`compileShape`), the text formats and the shapes that all nodes share; `directory.ts`, `document.ts` and
  * `messages.ts` beside it hold the bodies. Members keep the names of the interface, each schema carries an
  * example, and what a caller sent is never repeated back to him.
- * Source: interface "Resources and their fields", decisions sections 1, 3 and 10.
+ * Source: interface "Resources and their fields", rules sections 1, 3 and 10.
  */
 import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";

@@ -2,7 +2,7 @@
  * The Cache: stores envelopes for recipients that publish it, and gives them back, counted and removed
  * only on a proof of the recipient. This file puts the node together and describes its routes; the
  * handlers stand in `store.ts` and `retrieve.ts`.
- * Source: interface "Cache ({cache_url})", decisions sections 6 and 10.
+ * Source: interface "Cache ({cache_url})", rules sections 6 and 10.
  */
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";

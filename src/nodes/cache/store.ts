@@ -1,7 +1,7 @@
 /**
  * Stores one envelope for its recipient: admission, one write, and the receipt with its event proof. The
  * route and the Relay of the same process use the same function. A `202` means that the entry is durable.
- * Source: interface "Cache entry" and "Cache store receipt", decisions sections 6 and 10.
+ * Source: interface "Cache entry" and "Cache store receipt", rules sections 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
 import { encodeBase64 } from "../../core/codec/bytes.ts";

@@ -6,7 +6,7 @@
  * nothing more.
  * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
  * client comes back with a new proof and its last event id.
- * Source: decisions section 6 ("Further reads"), `docs/decisions.md` ("Streams").
+ * Source: rules section 6 ("Further reads"), `docs/rules.md` ("Streams").
  */
 import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";

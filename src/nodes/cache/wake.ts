@@ -3,7 +3,7 @@
  * a push service may wake the device. It sends a digest and a number and nothing else, is off unless
  * configured, and is a hint: a failed call is not repeated before the next interval.
  * Bounded: one call per recipient and interval, calls in flight, recipients remembered.
- * Source: decisions section 9 (logs and privacy), `docs/decisions.md` ("Wake hook").
+ * Source: rules section 9 (logs and privacy), `docs/rules.md` ("Wake hook").
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";

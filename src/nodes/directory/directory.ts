@@ -1,7 +1,7 @@
 /**
  * The Directory: identity records, policies and authorization counters over a ledger. This file is the
  * table of its routes and the limits it applies; each idea has a file of its own beside it.
- * Source: interface "Directory", decisions section 4.
+ * Source: interface "Directory", rules section 4.
  */
 import { proofLifeMsMax } from "../../core/ledger/authorization.ts";
 import type { Route } from "../http/route.ts";

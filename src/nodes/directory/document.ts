@@ -1,7 +1,7 @@
 /**
  * Replacement of the full document, with a proof of the root key: version 1 carries a fresh time later
  * than that of the last full document, version 2 the document nonce and an expiry.
- * Source: interface `PUT /dids/{did}/document/proof`, decisions sections 4 ("Full document") and 10.
+ * Source: interface `PUT /dids/{did}/document/proof`, rules sections 4 ("Full document") and 10.
  */
 
 import type { Static } from "@sinclair/typebox";

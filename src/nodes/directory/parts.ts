@@ -1,7 +1,7 @@
 /**
  * What every route of the Directory is made of: the stores and settings it works with, the members that
  * all its routes share, and the first steps of decoding (body, path, the DID that both must name).
- * Source: interface "Endpoints" ("For every body that carries `did`"), decisions section 4.
+ * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4.
  */
 import type { TSchema } from "@sinclair/typebox";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";

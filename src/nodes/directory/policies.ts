@@ -3,7 +3,7 @@
  * recipient, a tag or a persona; and what anybody may read of those policies.
  * Order of checks: shape, path equals body, form and time of the proof in headers (or the permission to go
  * without), the ledger's bounds, who signed, nonce of the proof, then the rules of the ledger.
- * Source: interface "Recipient delivery policy" and "Persona delivery policy", decisions sections 4 and 10.
+ * Source: interface "Recipient delivery policy" and "Persona delivery policy", rules sections 4 and 10.
  */
 
 import type { Static, TSchema } from "@sinclair/typebox";

@@ -2,7 +2,7 @@
  * Whether the ledger would take a call now: the facts it decides by, read at the finalized head, and a
  * dry run of its own rules over them. So a rule lives in one place, and a client learns at once what the
  * chain would only say later, if at all.
- * Source: decisions section 4 ("Signing order of checks"), docs/ledger.md 1.7 ("Any pool-level failure
+ * Source: rules section 4 ("Signing order of checks"), docs/ledger.md 1.7 ("Any pool-level failure
  * surfaces only as BadProof").
  */
 

@@ -3,7 +3,7 @@
  * SCALE. It answers the complete body without the signature, the bytes to sign, and where the body goes.
  * It changes nothing. It refuses what has no right shape and a document that breaks a rule; whether an
  * update fits the standing document is judged when it is submitted.
- * Source: decisions sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
+ * Source: rules sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
  */
 
 import type { Static } from "@sinclair/typebox";

@@ -2,7 +2,7 @@
  * What the Directory answers about a DID from the ledger: nonces, the resolved record, the holder of an
  * alias, the outcome of a submission. Nobody needs to authenticate. Known absence is 404; a ledger that
  * can't be read is 502.
- * Source: interface "Authorization nonces", decisions sections 4 ("Extensions") and 10 ("Reads").
+ * Source: interface "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
  */
 
 import { normalizeAlias, parseDid } from "../../core/codec/did.ts";

@@ -4,7 +4,7 @@
  * that a crash in between is read as "under way", never as "nothing happened".
  * Order of checks: shape, DID, document id, timestamp, keys and document, alias, existing, pending,
  * signature. The same registration repeated while pending answers the same `tx_id`.
- * Source: interface "Registration state of a DID", decisions sections 4 and 10 ("Registration").
+ * Source: interface "Registration state of a DID", rules sections 4 and 10 ("Registration").
  */
 
 import type { Static } from "@sinclair/typebox";

@@ -1,7 +1,7 @@
 /**
  * When an authorization is in time: an end that is named must lie ahead, but not far; a timestamp without
  * an end must be near the node's clock.
- * Source: decisions sections 4 ("Signing order of checks") and 10 ("Registration").
+ * Source: rules sections 4 ("Signing order of checks") and 10 ("Registration").
  */
 import { badInput, type Fault } from "../../core/fault.ts";
 

@@ -1,7 +1,7 @@
 /**
  * The proof in headers of updates that carry none in the interface. A proof that is presented is checked
  * in every mode; without one the update is taken only where the operator allows it.
- * Source: decisions sections 4 ("Primary alias, policy links, …") and 10 ("Update proofs").
+ * Source: rules sections 4 ("Primary alias, policy links, …") and 10 ("Update proofs").
  */
 
 import type { Did } from "../../core/codec/did.ts";

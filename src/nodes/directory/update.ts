@@ -4,7 +4,7 @@
  * all of them.
  * Order of checks: shape, path equals body, action, payload equals the rebuilt bytes, expiry, then what the ledger
  * refuses (DID exists, not deactivated, nonce, signature, the rule of the action).
- * Source: interface "Signed DID-document updates", decisions sections 4 and 10.
+ * Source: interface "Signed DID-document updates", rules sections 4 and 10.
  */
 
 import type { Static } from "@sinclair/typebox";

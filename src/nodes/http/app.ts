@@ -2,7 +2,7 @@
  * An app: one list of routes and what finds the route of a request. Nodes never see the framework: they give `Route`s
  * and answer `Answer | Fault`. Elysia finds most routes; hot ones go from the server's own route table straight to
  * the pipeline.
- * Source: decisions sections 3, 9 and D140.
+ * Source: rules sections 3, 9 and D140.
  */
 import { Elysia } from "elysia";
 import { type Fault, fault } from "../../core/fault.ts";

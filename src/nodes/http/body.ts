@@ -3,7 +3,7 @@
  * longer than 64 KiB goes out in chunks as the client takes it, because a client that reads slowly, or not at all,
  * holds the bytes of its answer in memory (three copies of it for 30 s without this); it is counted until the last
  * chunk is taken, and cut off when that takes too long.
- * Source: decisions section 9 ("Long answers"), interface "Limits".
+ * Source: rules section 9 ("Long answers"), interface "Limits".
  */
 import { type Fault, fault } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/deadline.ts";

@@ -3,7 +3,7 @@
  * bodies, each bounded in all and shared fairly between clients. A refusal over capacity is delayed for a moment,
  * because an instant one makes clients that retry at once take the processor.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
- * Source: decisions section 9, interface "Limits".
+ * Source: rules section 9, interface "Limits".
  */
 import type { Config } from "../../config/schema.ts";
 import { type Fault, fault } from "../../core/fault.ts";

@@ -2,7 +2,7 @@
  * The page at `/docs`: the description of the interface as one HTML text with its own style, without
  * scripts and without anything fetched from elsewhere. It is part of the program text, so the compiled
  * executable holds it.
- * Source: decisions section 9.
+ * Source: rules section 9.
  */
 import type { DescribedContent, DescribedOperation, InterfaceDescription } from "./openapi.ts";
 

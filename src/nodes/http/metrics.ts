@@ -2,7 +2,7 @@
  * Counters, gauges and histograms in the Prometheus text format. Label values come from fixed sets
  * (routes, codes, channels), never from requests; a family still holds at most `seriesMax` series, so
  * that a mistake costs a number and not the memory of the node.
- * Source: decisions section 9 ("/metrics").
+ * Source: rules section 9 ("/metrics").
  */
 
 /** One number of a family. Who counts often asks for it once and adds to it. */

@@ -1,7 +1,7 @@
 /**
  * The description of the interface as OpenAPI 3.1, made of the same routes and schemas that serve it:
  * what a route takes, what it answers, and every code it can refuse with.
- * Source: decisions section 9 ("/openapi.json"); OpenAPI 3.1.
+ * Source: rules section 9 ("/openapi.json"); OpenAPI 3.1.
  */
 import type { TSchema } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";

@@ -2,7 +2,7 @@
  * One request of a known route, in this order: client and id, drain, rate, capacity, body under its cap, the route's
  * own work, rendering, log and metrics.
  * Cost without the handler: 5 to 8 µs over a bare server that reads the same body.
- * Source: interface "Errors", decisions sections 3 and 9.
+ * Source: interface "Errors", rules sections 3 and 9.
  */
 import type { Config } from "../../config/schema.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";

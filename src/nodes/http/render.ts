@@ -2,7 +2,7 @@
  * From what a handler answers to a Response: JSON, problem+json (RFC 9457), or the DeliveryResult of the Relay, with
  * the headers that every answer carries: request id, no caching, and those that let pages of other origins read it.
  * Nothing but the Fault's own words reaches the client.
- * Source: interface "DeliveryResult" and "Errors", decisions section 3, D140; Fetch standard, CORS protocol.
+ * Source: interface "DeliveryResult" and "Errors", rules section 3, D140; Fetch standard, CORS protocol.
  */
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { Answer } from "./route.ts";

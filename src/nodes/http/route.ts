@@ -1,7 +1,7 @@
 /**
  * What a node gives the HTTP server: its routes, each with what documentation needs to know of it, and the form of
  * requests and answers that handlers see. Nothing of HTTP's framework is in it.
- * Source: interface "Endpoints", decisions section 9.
+ * Source: interface "Endpoints", rules section 9.
  */
 import type { TSchema } from "@sinclair/typebox";
 import type { Fault, FaultCode } from "../../core/fault.ts";

@@ -3,7 +3,7 @@
  * away from it, hands upgrades to live sessions, and drains at the end.
  * The server's own router sees the path as sent while `request.url` has been rewritten (`..`, `%2e%2e`,
  * backslashes); a request that reaches a route only by such a rewriting is refused here.
- * Source: decisions section 9.
+ * Source: rules section 9.
  */
 import { rmSync, statSync } from "node:fs";
 import { connect } from "node:net";

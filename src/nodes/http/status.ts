@@ -1,7 +1,7 @@
 /**
  * The routes that every node has: health, readiness, limits, metrics, the catalogue of refusals, the
  * description of the interface and its page. None of them reads a store but readiness.
- * Source: decisions sections 3 and 9.
+ * Source: rules sections 3 and 9.
  */
 
 import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";

@@ -2,7 +2,7 @@
  * Idempotency: one delivery for one message. Repeats in flight wait for the first, repeats after a
  * success answer its result, repeats after a failure try again, and the same id with other content is a
  * conflict. What is remembered survives a restart and ends with the life of the envelope.
- * Source: decisions section 5 "Repeats".
+ * Source: rules section 5 "Repeats".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/hash.ts";

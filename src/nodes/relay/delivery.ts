@@ -1,7 +1,7 @@
 /**
  * Runs a delivery plan: asks the reducer for the next step, makes the attempt over its channel, and
  * reports the outcome to the reducer. No rule is decided here.
- * Source: decisions section 5.
+ * Source: rules section 5.
  */
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/document.ts";

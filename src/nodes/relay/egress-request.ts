@@ -2,7 +2,7 @@
  * One outbound request to an address that has been checked: the connection goes to that address and to
  * nothing else, TLS is checked for the published name, no redirect is followed, no proxy is used, and
  * the answer is read up to a cap and against a deadline.
- * Source: decisions section 5 "Outbound requests".
+ * Source: rules section 5 "Outbound requests".
  */
 import { connect } from "node:net";
 import type { Endpoint } from "../../core/message/address.ts";

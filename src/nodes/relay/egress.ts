@@ -3,7 +3,7 @@
  * that the rules refuse, whatever a URL, a name server or an answer says; no destination holds more than
  * its share of the node; and an error tells a sender nothing about networks that he can't see himself.
  * Order: URL rules, a slot of the host, one resolution, address rules, connection, request.
- * Source: decisions sections 5 and 10 ("Relay", "Failed deliveries").
+ * Source: rules sections 5 and 10 ("Relay", "Failed deliveries").
  */
 import { networkInterfaces } from "node:os";
 import type { Config } from "../../config/schema.ts";

@@ -2,7 +2,7 @@
  * Per-host limiter of outbound requests: a few slots for each destination, a bounded queue behind them, a
  * bound over all, and a circuit breaker that opens after repeated failures, so that one dead or slow host
  * can't use up the node.
- * Source: decisions section 5 "Outbound requests".
+ * Source: rules section 5 "Outbound requests".
  */
 
 export type HostLimits = {

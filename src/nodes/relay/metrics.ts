@@ -1,7 +1,7 @@
 /**
  * Metrics of the Relay: results by code, attempts by channel and outcome, time of attempts, and what is in
  * flight. Labels come from fixed lists, never from what a sender or a destination says.
- * Source: decisions section 9 ("/metrics").
+ * Source: rules section 9 ("/metrics").
  */
 import type { AttemptOutcome, Channel, DeliveryResult } from "../../core/message/delivery.ts";
 import type { Metrics } from "../http/metrics.ts";

@@ -2,7 +2,7 @@
  * The Relay: takes one envelope per request and delivers it to where the recipient's document says. It
  * reads the outer members of the envelope and nothing else, admits by the rules that the Cache has too, and
  * answers a DeliveryResult for everything, refusals included.
- * Source: interface "Relay" and "Errors", decisions sections 5 and 10 ("Order of checks on an envelope").
+ * Source: interface "Relay" and "Errors", rules sections 5 and 10 ("Order of checks on an envelope").
  */
 import type { Config } from "../../config/schema.ts";
 import { parseDid } from "../../core/codec/did.ts";

@@ -1,7 +1,7 @@
 /**
  * What the program reads from and writes to a chain, as the type signatures of `metadata.ts`: calls with their
  * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
- * Source: docs/ledger.md 1.1 to 1.9, decisions sections 1 and 10 ("Persona policy on the ledger").
+ * Source: docs/ledger.md 1.1 to 1.9, rules sections 1 and 10 ("Persona policy on the ledger").
  */
 import type { LedgerBoundName } from "../../core/ledger/bounds.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";

@@ -4,7 +4,7 @@
  * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
  * Memory: about 110 bytes a row (an entry that is held, remembered or kept), 300 more for each recipient
  * with rows and for each chunk group; the driver bounds the rows.
- * Laws: `Mailbox` in storage/contract.ts, decisions section 6.
+ * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";

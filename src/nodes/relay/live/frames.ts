@@ -1,7 +1,7 @@
 /**
  * The frames of a live session: the proof in headers or in the first frame, and
  * acknowledgements. Decoding only; nothing is looked up.
- * Source: decisions section 5 "Live sessions" and section 10.
+ * Source: rules section 5 "Live sessions" and section 10.
  */
 import { utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";

@@ -4,7 +4,7 @@
  * it; all devices of the recipient get it at once, and the first acknowledgement wins; a session that
  * joins and a delivery that begins wait for each other, so that nothing falls between the two. What
  * waits is bounded in sessions, envelopes, bytes and time.
- * Source: decisions section 5 "Live sessions" and "Devices", and section 10.
+ * Source: rules section 5 "Live sessions" and "Devices", and section 10.
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";

@@ -3,7 +3,7 @@
  * laws: nobody listens for a DID without a proof that its document authorizes at this moment; and when
  * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
  * Cache after the welcome misses nothing. How an envelope reaches a session stands in `registry.ts`.
- * Source: decisions section 5 "Live sessions" and section 10.
+ * Source: rules section 5 "Live sessions" and section 10.
  */
 import type { Did } from "../../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
