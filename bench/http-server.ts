@@ -59,7 +59,11 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
   const wide = 1_000_000;
   const store = driver === "memory" ? { plugin: driver } : { plugin: driver, path: folder };
   return {
-    server: { listen: [address], drain_timeout: "2s" },
+    server: {
+      listen: [address],
+      drain_timeout: "2s",
+      log_level: process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn",
+    },
     stores: { main: { ...store, block_time_ms: 50 } },
     directory: { enabled: true, unsigned_updates: "allow" },
     relay: {

@@ -6,6 +6,7 @@
  * Source: rules sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors".
  */
 import type { Config } from "../config/schema.ts";
+import type { Did } from "../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
 import type { DidDocument } from "../core/ledger/document.ts";
 import type { PersonaPolicy } from "../core/ledger/policy.ts";
@@ -24,6 +25,7 @@ import {
   isTagListed,
   type PolicyFacts,
 } from "../core/message/policy.ts";
+import { BoundedMap } from "../core/std/bounded-map.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
 
 export type AdmissionFacts = {
@@ -38,14 +40,42 @@ export type SenderFacts = { readonly document: DidDocument | null; readonly deac
 
 // ----------------------------------------------------------------------------------------------- gather
 
-/** Throws `unavailable` when the source can't be asked: nothing is admitted on stale permission. */
-export async function gatherAdmissionFacts(source: RecipientSource, envelope: Envelope): Promise<AdmissionFacts> {
-  const [recipient, sender] = await Promise.all([
-    source.subject(envelope.to),
-    envelope.sender === null ? null : source.subject(envelope.sender.from),
-  ]);
+/** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
+export type FactsSource = (envelope: Envelope) => Promise<AdmissionFacts>;
+
+type RecipientFacts = Pick<AdmissionFacts, "recipient" | "policy">;
+
+/** Recipients and tags whose facts are remembered; about 1 KiB each besides what the ledger remembers. */
+const rememberedMax = 10_000;
+
+/**
+ * Facts about a recipient are one record, remembered for as long as the source names the state it was read from: the
+ * next finalized block makes it new. Of a source that can't name its state nothing is remembered here, so that nothing
+ * is admitted on stale permission.
+ */
+export function createFactsSource(source: RecipientSource): FactsSource {
+  const remembered = new BoundedMap<string, { readonly state: string; readonly facts: RecipientFacts }>(rememberedMax);
+  const recipientFacts = async (did: Did, tag: string | null): Promise<RecipientFacts> => {
+    const state = source.state === undefined ? null : await source.state();
+    if (state === null) return gatherRecipientFacts(source, did, tag);
+    const key = tag === null ? did : `${did} ${tag}`;
+    const known = remembered.get(key);
+    if (known?.state === state) return known.facts;
+    const facts = await gatherRecipientFacts(source, did, tag);
+    remembered.set(key, { state, facts });
+    return facts;
+  };
+  return async ({ to, tag, sender }) => {
+    if (sender === null) return { ...(await recipientFacts(to, tag)), sender: null };
+    const [facts, known] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
+    return { ...facts, sender: known };
+  };
+}
+
+async function gatherRecipientFacts(source: RecipientSource, did: Did, tag: string | null): Promise<RecipientFacts> {
+  const recipient = await source.subject(did);
   const receives = recipient !== null && !recipient.deactivated;
-  return { recipient, sender, policy: receives ? await gatherPolicyFacts(source, recipient, envelope.tag) : null };
+  return { recipient, policy: receives ? await gatherPolicyFacts(source, recipient, tag) : null };
 }
 
 /**

@@ -25,6 +25,7 @@ import {
   summaryShape,
 } from "../../core/schema/messages.ts";
 import type { Mailbox, Replay } from "../../storage/contract.ts";
+import { createFactsSource } from "../admission.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
@@ -39,7 +40,7 @@ import {
   readSummary,
   summaryIdsMax,
 } from "./retrieve.ts";
-import { type EventSigner, type StoreParts, type StoreReceipt, storeEnvelope } from "./store.ts";
+import { type EventSigner, renderReceiptText, type StoreParts, type StoreReceipt, storeEnvelope } from "./store.ts";
 import { createStreams } from "./stream.ts";
 
 export type CacheParts = {
@@ -78,6 +79,7 @@ export function createCache(parts: CacheParts): Cache {
     ...parts,
     streams,
     signer: { sign: parts.sign, endpoint },
+    facts: createFactsSource(parts.recipients),
     onStored: (recipient, mailbox) => {
       const streamed = streams.wake(mailbox);
       parts.onStored?.(recipient, streamed);
@@ -108,7 +110,7 @@ async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
   const receipt = await storeEnvelope(node, envelope, call.nowMs);
-  return isFault(receipt) ? receipt : { status: 202, json: receipt };
+  return isFault(receipt) ? receipt : { status: 202, jsonText: renderReceiptText(receipt) };
 }
 
 // ------------------------------------------------------------------------------------------------ routes
@@ -233,7 +235,7 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
     faults: "problem",
     unavailable: "service_unavailable",
   } as const;
-  return { method: "GET", path, operation, ...shared, handle: (call) => handle(node, call) };
+  return { method: "GET", path, hot: true, operation, ...shared, handle: (call) => handle(node, call) };
 }
 
 function storeRoute(node: CacheNode): Route {

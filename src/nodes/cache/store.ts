@@ -11,12 +11,12 @@ import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
-import { type Admission, decideAdmission, gatherAdmissionFacts } from "../admission.ts";
-import type { RecipientSource, Subject } from "../recipients.ts";
+import { type Admission, decideAdmission, type FactsSource } from "../admission.ts";
+import type { Subject } from "../recipients.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
-  readonly recipients: RecipientSource;
+  readonly facts: FactsSource;
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
@@ -33,7 +33,7 @@ export async function storeEnvelope(
   const { settings, limits } = parts;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
-  const facts = await gatherAdmissionFacts(parts.recipients, envelope);
+  const facts = await parts.facts(envelope);
   const admission = decideStore(envelope, facts, { settings, limits, nowMs });
   if (isFault(admission)) return admission;
   const entry = entryOf(envelope, admission, nowMs);
@@ -184,6 +184,17 @@ function renderReceipt(facts: ReceiptFacts, context: AnswerContext): StoreReceip
       signature: signEvent("delivery", { messageId, timestamp }, context),
     },
   };
+}
+
+/** The receipt as JSON. None of its texts holds anything that JSON escapes, so they are written as they are. */
+export function renderReceiptText(receipt: StoreReceipt): string {
+  const { message_id: id, recipient, expires_at, max_ttl, applied_ttl, proof } = receipt;
+  const signature = proof.signature === null ? "null" : `"${proof.signature}"`;
+  const event = `"event_type":"delivery","message_id":"${id}","recipient_did":"${recipient}"`;
+  const life = `"expires_at":"${expires_at}","max_ttl":"${max_ttl}","applied_ttl":"${applied_ttl}"`;
+  const head = `{"accepted":true,"deduped":${receipt.deduped},"message_id":"${id}","recipient":"${recipient}",${life}`;
+  const tail = `"timestamp":"${proof.timestamp}","reason":null,"signature":${signature}}}`;
+  return `${head},"chunked":${receipt.chunked},"proof":{${event},${tail}`;
 }
 
 /** How this Cache signs its events; without a key, signatures are `null`. */

@@ -46,6 +46,7 @@ export const directoryBodyBytesMax = 128 * 1024;
 // ------------------------------------------------------------------------------------------------ routes
 
 type RoutePlan = {
+  readonly hot?: true;
   readonly method: Route["method"];
   readonly path: string;
   readonly id: string;
@@ -92,6 +93,7 @@ export function directoryRoute(plan: RoutePlan): Route {
     capacity: "normal",
     faults: "problem",
     unavailable: "chain_unavailable",
+    ...(plan.hot === undefined ? {} : { hot: plan.hot }),
     ...(plan.unstable ? { headers: { "svc-stability": "unstable" } } : {}),
     handle,
   };

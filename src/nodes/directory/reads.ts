@@ -5,7 +5,7 @@
  * Source: interface "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
  */
 
-import { normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { renderPublicKey } from "../../core/codec/ed25519.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { fault, isFault } from "../../core/fault.ts";
@@ -33,6 +33,7 @@ function noncesRoute(parts: DirectoryParts): Route {
     summary: "Counter values that the next authorizations of a DID must carry",
     answer: [200, "The counters at the finalized head.", noncesAnswer],
     codes: [...pathCodes, "did_not_found"],
+    hot: true,
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
@@ -57,14 +58,26 @@ function resolveRoute(parts: DirectoryParts): Route {
     summary: "The record of a DID",
     answer: [200, "The record at the finalized head.", resolvedAnswer],
     codes: [...pathCodes, "did_not_found"],
+    hot: true,
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
       const { record } = await parts.ledger.account(did);
       if (record === null) return unknownDid();
-      return { status: 200, json: { did, ...renderRecord(record) } };
+      return { status: 200, jsonText: recordText(did, record) };
     },
   });
+}
+
+/** Texts of records by the record: ledgers give the same one again until it changes. */
+const recordTexts = new WeakMap<DidRecord, string>();
+
+function recordText(did: Did, record: DidRecord): string {
+  const known = recordTexts.get(record);
+  if (known !== undefined) return known;
+  const text = JSON.stringify({ did, ...renderRecord(record) });
+  recordTexts.set(record, text);
+  return text;
 }
 
 function renderRecord(record: DidRecord): Record<string, unknown> {

@@ -14,10 +14,12 @@ import {
   checkBodyHead,
   createResponseStreams,
   isBodiless,
+  type ReadBody,
   type ResponseStreams,
   readBody,
   shortAnswerBytesMax,
   streamContent,
+  type Unread,
 } from "./body.ts";
 import {
   type Capacity,
@@ -263,8 +265,7 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
   if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(request, result.idleSeconds);
   const cors = http.cors(http.readsOrigin ? request.headers.get("origin") : null);
   const { faults, headers } = plan.route;
-  const response = renderResponse(result, { requestId, faults, close: close || http.draining, cors });
-  if (headers !== undefined) for (const name in headers) response.headers.set(name, headers[name] as string);
+  const response = renderResponse(result, { requestId, faults, close: close || http.draining, cors, headers });
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   return request.method === "HEAD" ? withoutStream(response, result) : response;
 }
@@ -287,7 +288,12 @@ async function admit(http: Http, plan: Plan, exchange: Exchange): Promise<Outcom
   if (!takeShare(room.reading, network, 1)) return refuseLate(http, true);
   const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
   const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
-  const body = await readBody(request, head, rules).finally(() => giveShare(room.reading, network, 1));
+  let body: ReadBody | Unread;
+  try {
+    body = await readBody(request, head, rules);
+  } finally {
+    giveShare(room.reading, network, 1);
+  }
   if ("fault" in body) return body.fault === null ? refuseLate(http, true) : { result: body.fault, close: true };
   exchange.body = body.bytes;
   const outcome = await work(http, plan, exchange);

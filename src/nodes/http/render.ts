@@ -13,6 +13,8 @@ export type RenderOptions = {
   /** Ends the connection: the body of the request was not read. */
   readonly close: boolean;
   readonly cors: Readonly<Record<string, string>>;
+  /** Headers of every answer of the route. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
@@ -27,6 +29,7 @@ function renderAnswer(answer: Answer, options: RenderOptions): Response {
     ...options.cors,
   };
   if (options.close) headers["connection"] = "close";
+  if (options.headers !== undefined) Object.assign(headers, options.headers);
   if (answer.headers !== undefined) Object.assign(headers, answer.headers);
   return new Response(answerContent(answer), { status: answer.status, headers });
 }
@@ -47,6 +50,7 @@ function renderFault(fault: Fault, options: RenderOptions): Response {
     ...options.cors,
   };
   if (options.close) headers["connection"] = "close";
+  if (options.headers !== undefined) Object.assign(headers, options.headers);
   const retryAfter = fault.extra.retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
   if (retryAfter !== undefined) headers["retry-after"] = String(retryAfter);
   const body = delivery ? renderDeliveryFault(fault, options.requestId) : renderProblem(fault, options.requestId);

@@ -20,7 +20,13 @@ import {
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { type Admission, type AdmissionRules, decideAdmission, gatherAdmissionFacts } from "../admission.ts";
+import {
+  type Admission,
+  type AdmissionRules,
+  createFactsSource,
+  decideAdmission,
+  type FactsSource,
+} from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -62,6 +68,7 @@ type RelayNode = RelayParts & {
   readonly counts: RelayMetrics;
   readonly clientRate: RateLimiter;
   readonly recipientRate: RateLimiter;
+  readonly facts: FactsSource;
   readonly rules: AdmissionRules;
   /** Names this process in `Svc-Via`, so that an envelope that comes back is recognized. */
   readonly id: string;
@@ -83,6 +90,7 @@ export function createRelay(parts: RelayParts): Relay {
     counts,
     clientRate: rate(settings.client_rate, settings.client_burst),
     recipientRate: rate(settings.recipient_rate, settings.recipient_burst),
+    facts: createFactsSource(parts.recipients),
     rules: { operator: settings, limits, checkPolicy: (policy) => checkRelay(policy, settings.public_id) },
     id: crypto.getRandomValues(new Uint8Array(8)).toHex(),
   };
@@ -113,7 +121,7 @@ function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): R
 async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const arrival = decodeArrival(node, call);
   if (isFault(arrival)) return arrival;
-  const facts = await gatherAdmissionFacts(node.recipients, arrival.envelope);
+  const facts = await node.facts(arrival.envelope);
   const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   const result = await deliver(node, { ...arrival, ...admission }, call.nowMs);
