@@ -32,7 +32,7 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
   return storeProblems(await storeConfiguration(config));
 }
 
-/** Opens what the nodes need. Problems of the configuration and of the stores are told in one failure. */
+/** Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. */
 export async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
   const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
   if (!Array.isArray(opened)) return opened;

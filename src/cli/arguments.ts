@@ -1,7 +1,6 @@
 /**
- * What a person types as the value of an option, checked while the command is parsed, so that a mistake
- * is told as one and nothing is begun with it. Bounds are those of the program; a ledger or a node may
- * take less and says so itself.
+ * Parsers of option values. They run while the command line is parsed, so a mistake is reported before the
+ * command starts. Bounds are those of the program; a ledger or a node may allow less and reports that itself.
  */
 import { InvalidArgumentError } from "commander";
 import { parseDuration, secondMs } from "../core/codec/time.ts";

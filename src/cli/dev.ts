@@ -14,7 +14,7 @@ import { runUntilSignal } from "./serve.ts";
 
 const hostname = "127.0.0.1";
 const usualPort = 7_400;
-/** Where client commands look unless told otherwise. */
+/** Default URL of client commands. */
 const usualUrl = `http://${hostname}:${usualPort}`;
 
 export type DevOptions = { readonly port: number; readonly folder: string };

@@ -34,7 +34,7 @@ function createProgram(json: boolean): Command {
     .exitOverride()
     .configureHelp({ optionDescription: describeOption })
     .showHelpAfterError("Add --help to see how the command is used.");
-  // With --json a usage error is told like any other failure, and by nobody else.
+  // With --json the failure line of `outcome.ts` reports usage errors; the parser must print nothing.
   if (json) program.configureOutput({ writeErr: () => undefined });
   registerDidCommand(program);
   registerSendCommand(program);

@@ -1,5 +1,5 @@
 /**
- * How a command tells what it does: the result on standard output, as text or as one line of JSON;
+ * How a command reports its result: the result on standard output, as text or as one line of JSON;
  * progress on standard error, as one line that is written over on a terminal and not at all elsewhere.
  */
 

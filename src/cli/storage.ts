@@ -54,7 +54,7 @@ async function migrateStores(steps: readonly OpenStep[]): Promise<Migrated[]> {
   return done;
 }
 
-/** Who only looks makes nothing: a store that is not there is told before any is opened. */
+/** Reading must not create anything: a missing store is reported before any is opened. */
 async function reportStores(steps: readonly OpenStep[]): Promise<StoreReport[]> {
   const absent = steps.flatMap(({ name, absence }) => {
     const reason = absence();

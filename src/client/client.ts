@@ -244,7 +244,7 @@ async function decideChunkBytes(client: Client, to: Did, asked = chunkBytesDefau
   throw localError("too_small", `the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
 }
 
-/** The Relay's own limits. One that tells none, or can't be reached yet, gets chunks of the usual size. */
+/** The Relay's own limits. Without an answer, chunks have the default size. */
 async function relayLimits(client: Client): Promise<NodeLimits | null> {
   try {
     return await directoryClient(client.relay).limits();
@@ -326,7 +326,7 @@ export const anySize: EnvelopeLimits = {
 };
 
 /**
- * A signature that does not verify is told, not refused: the sender may have replaced its key since a
+ * A signature that does not verify is reported, not refused: the sender may have replaced its key since a
  * node checked it, and a message that can't be taken would wait for ever.
  */
 async function verifySenderOf(

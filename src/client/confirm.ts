@@ -12,7 +12,7 @@ export type Waiting = {
   readonly timeoutMs: number;
   /** Between two reads. */
   readonly intervalMs: number;
-  /** Told after each read that did not end the wait. */
+  /** Called after each read that did not end the wait. */
   readonly onProgress?: (elapsedMs: number, state: string) => void;
 };
 

@@ -49,7 +49,7 @@ export const timeoutMsDefault = 20_000;
 /** More than any page of a Cache: one envelope of 25 MiB and its frame. */
 const answerBytesMax = 32 * 1_048_576;
 
-/** Checks the URL once, so that a typing error is told as such. */
+/** Checks the URL once, so that a typing error is reported as such. */
 export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): Endpoint {
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !["http:", "https:"].includes(parsed.protocol) || parsed.search !== "" || parsed.hash !== "") {

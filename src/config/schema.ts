@@ -294,7 +294,7 @@ const cacheSchema = z.strictObject({
   wake_url: endpoint
     .nullable()
     .prefault(null)
-    .meta(doc("URL that is told `{recipient_digest, count}` of new entries for recipients without a stream.")),
+    .meta(doc("URL that receives `{recipient_digest, count}` for new entries of recipients without an open stream.")),
   wake_interval: duration("1m", { min: 1_000, max: 86_400_000 }).meta(
     doc("Shortest time between two such calls for one recipient."),
   ),

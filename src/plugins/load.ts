@@ -1,7 +1,7 @@
 /**
  * External plugins: modules that the configuration names by path (`plugin = "./postgres.ts"`), whose
  * default export is a `StoragePlugin`, or a function that answers one. The function is given the classes
- * of the running program, because errors and refusals are told by their class and a module on the disk
+ * of the running program, because errors and refusals are recognised by their class and a module on the disk
  * has no way into a compiled executable. Modules run with all rights of the program, so only the
  * operator's configuration names them.
  */

@@ -1,5 +1,5 @@
 /**
- * What the drivers' option schemas share: how problems are told, and the bounds of texts and values
+ * What the drivers' option schemas share: how problems are reported, and the bounds of texts and values
  * that the contract states.
  */
 import type { z } from "zod";

@@ -66,11 +66,11 @@ export type Need = {
 };
 
 export type StoreConfiguration = {
-  /** By name; `stores.<name>` is the setting that problems are told under. */
+  /** By name; problems are reported under `stores.<name>`. */
   readonly stores: Readonly<Record<string, StoreSettings>>;
   readonly plugins: readonly ConfigurablePlugin[];
   readonly needs: readonly Need[];
-  /** What was wrong with external plugins, under `stores.<name>.plugin`; told with everything else. */
+  /** What was wrong with external plugins, under `stores.<name>.plugin`; reported with everything else. */
   readonly pluginProblems?: readonly InputProblem[];
 };
 
@@ -252,7 +252,7 @@ function named(environment: StoreEnvironment, name: string): StoreEnvironment {
 
 const openingPatienceMs = 10_000;
 
-/** What goes wrong while a store opens is told with its name, and so is that it takes long. */
+/** Failures and delays of opening are reported with the name of the store. */
 async function openNamed(
   name: string,
   open: (environment: StoreEnvironment) => Promise<Store>,

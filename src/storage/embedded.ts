@@ -393,7 +393,7 @@ class Chain implements EmbeddedLedger {
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
-  /** A call that breaks the program must not stop the calls behind it: it fails, and the log tells why. */
+  /** A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. */
   private apply(view: TableView, entry: records.Pending, block: Block): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");

@@ -36,7 +36,7 @@ export type Round = {
   readonly unreadable: readonly Problem[];
   /** Messages that could not be received this time. */
   readonly failed: readonly Problem[];
-  /** Caches that could not be read, or not be told. */
+  /** Caches that could not be read or did not take an acknowledgement. */
   readonly unreachable: readonly Problem[];
 };
 

@@ -11,7 +11,7 @@ import { localError } from "../../client/http.ts";
 import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
 import { createDurably, isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 
-/** Where identities live unless told otherwise: `~/.waypost/keys`. */
+/** Default folder of identities: `~/.waypost/keys`. */
 export function defaultKeysFolder(): string {
   return join(homedir(), ".waypost", "keys");
 }

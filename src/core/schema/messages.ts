@@ -172,7 +172,7 @@ export const deliveryResultShape = open(
       downstream: Type.Optional(
         Type.Object(
           { delivery_mode: Type.String(), code: Type.String() },
-          { description: "what the other Relay told of a forward" },
+          { description: "what the other Relay reported about a forward" },
         ),
       ),
       deduped: Type.Optional(Type.Boolean({ description: "a repeat of what was delivered before" })),

@@ -74,8 +74,8 @@ const kindErrors: ReadonlySet<ValueErrorType> = new Set([
 ]);
 
 /**
- * A value that has the kind of one variant of a union is told what that variant misses, at the place
- * where it does; only a value of no such kind is told the variants.
+ * A value that has the kind of one variant of a union is answered with what that variant misses, at the place
+ * where it does; only a value of no such kind is answered with the variants.
  */
 function* enterUnions(found: Iterable<ValueError>): Iterable<ValueError> {
   for (const error of found) {

@@ -36,7 +36,7 @@ export function createDirectory(parts: DirectoryParts): Directory {
   };
 }
 
-/** The block time is told too: Relays and Caches elsewhere read policies here, which count in blocks. */
+/** Includes the block time: Relays and Caches elsewhere read policies here, which count in blocks. */
 async function directoryLimits({ ledger, options }: DirectoryParts): Promise<Record<string, unknown>> {
   const { blockTimeMs } = await ledger.head();
   return {

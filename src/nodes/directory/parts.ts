@@ -107,7 +107,7 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
   const [status, description, schema] = plan.answer;
   const handle = async (call: Call): Promise<Answer | Fault> => {
     const head = ledger.head();
-    // Whatever is wrong with the request is told first.
+    // Faults of the request come first.
     head.catch(() => undefined);
     const answer = await plan.handle(call);
     if (isFault(answer)) return answer;
@@ -148,7 +148,7 @@ export function parsePathId(text: string, did: Did): string | Fault {
 
 // --------------------------------------------------------------------------------------------- rendering
 
-const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} tells what became of it";
+const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} reports its outcome";
 
 /** The members that an accepted mutation answers besides `status`, `tx_hash` and `message`. */
 export type Accepted = {

@@ -187,7 +187,7 @@ function decodeOwned(call: Call, update: OwnerUpdate): { readonly body: never; r
   return isFault(owned) ? owned : { body: body as never, owned };
 }
 
-/** For the policies of the ledger a deactivated DID does not exist; callers are told which it is. */
+/** For the policies of the ledger a deactivated DID does not exist; callers report which of both it is. */
 function decideOwned(owned: OwnerCall, facts: Facts, nowMs: number): Fault | null {
   if (facts.account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
   return decideCall(owned, facts, nowMs);

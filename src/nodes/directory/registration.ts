@@ -258,7 +258,7 @@ function decideProofTime(text: string, nowMs: number, options: DirectoryOptions)
 /** A registration that this Directory submitted, or was about to submit when `txId` is `null`. */
 type Receipt = { readonly fingerprint: string; readonly pendingUntilMs: number; readonly txId: string | null };
 
-/** After the pending state has ended, a receipt still tells the `tx_id` of a confirmed DID for this long. */
+/** After the pending state has ended, a receipt still holds the `tx_id` of a confirmed DID for this long. */
 const receiptLifeMs = 30 * 86_400_000;
 
 const receiptKey = (did: Did): string => `registration:${did}`;

@@ -1,7 +1,7 @@
 /**
  * Outbound requests to destinations that strangers choose. The law: not one packet goes to an address
  * that the rules refuse, whatever a URL, a name server or an answer says; no destination holds more than
- * its share of the node; and an error tells a sender nothing about networks that he can't see himself.
+ * its share of the node; and an error says nothing about networks that the sender can't see.
  * Order: URL rules, a slot of the host, one resolution, address rules, connection, request.
  * Source: rules sections 5 and 10 ("Relay", "Failed deliveries").
  */

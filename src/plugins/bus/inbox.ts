@@ -47,7 +47,7 @@ export class Inbox {
     this.schedule();
   }
 
-  /** The oldest go first: what is new tells more. The newest message stays however large it is. */
+  /** Drops the oldest messages first. The newest message stays however large it is. */
   private dropExcess(): void {
     const { waitingMax, waitingBytesMax } = this.options.limits;
     let dropped = 0;

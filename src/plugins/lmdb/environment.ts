@@ -2,7 +2,7 @@
  * One LMDB environment: opening it safely, and its only way of writing. A commit resolves when its own
  * transaction is synced: `overlappingSync` is off, because with it a write can be answered that a power
  * cut takes back. A commit that fails or takes longer than 5 s ends the store: after such an error the
- * library may never answer again, and a second sync may lie. The program is told to stop at once.
+ * library may never answer again, and a second sync may lie. The program must stop at once.
  */
 
 import type { Database as LockFile } from "bun:sqlite";
@@ -75,7 +75,7 @@ export type Environment = {
   checkOpen(): void;
   /** Throws also when a commit takes long. */
   checkHealth(): void;
-  /** Ends the store: nothing is answered any more, and the program is told why. */
+  /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
   fail(reason: string, cause: unknown): StoreError;
   /** Waits for what was begun, and lets go of the files. */
   close(): Promise<void>;
@@ -399,7 +399,7 @@ function owned(bytes: Uint8Array): Uint8Array {
   return copy;
 }
 
-/** What the library throws inside a commit, to be told from what the caller throws there. */
+/** What the library throws inside a commit, to distinguish it from what the caller throws there. */
 class LibraryError extends Error {}
 
 function guarded<T>(operation: () => T): T {

@@ -1,6 +1,6 @@
 /**
  * The folder of a store: whether one is there, making it, its lock, and loading the native addon that
- * works in it. What the machine refuses here is told to the operator, who can mend it.
+ * works in it. A refusal by the operating system is reported to the operator, who can repair it.
  */
 import { Database as LockFile } from "bun:sqlite";
 import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
