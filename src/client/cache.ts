@@ -42,17 +42,18 @@ export function cacheClient(reader: Reader) {
       at,
       {
         method: "GET",
-        path: `${request.path}${request.cursor === undefined ? "" : `?cursor=${encodeURIComponent(request.cursor)}`}`,
+        path: `${request.path}${queryOf(request)}`,
         headers: proofHeaders(reader, operation, subject),
       },
       shape,
     );
   return {
     reader,
-    messages: (cursor?: string) => read("pull", "*", { path: path`/cache/messages/${did}`, cursor }, messagesShape),
+    messages: (cursor?: string) =>
+      read("pull", "*", { path: path`/cache/messages/${did}`, cursor, limit: pageEntries }, messagesShape),
     summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, summaryShape),
     chunks: (groupId: string, cursor?: string) =>
-      read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor }, chunksShape),
+      read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor, limit: pageEntries }, chunksShape),
     message: (messageId: string) =>
       read(
         "pull_message",
@@ -76,7 +77,17 @@ export function cacheClient(reader: Reader) {
   };
 }
 
-type Read = { readonly path: string; readonly cursor: string | undefined };
+type Read = { readonly path: string; readonly cursor: string | undefined; readonly limit?: number };
+
+function queryOf({ cursor, limit }: Read): string {
+  const query = new URLSearchParams();
+  if (limit !== undefined) query.set("limit", String(limit));
+  if (cursor !== undefined) query.set("cursor", cursor);
+  return query.size === 0 ? "" : `?${query}`;
+}
+
+/** Entries of one page: this client takes a mailbox page by page, so that it need not hold it whole. */
+const pageEntries = 100;
 
 function summaryPath(did: string, deviceId: string): string {
   return deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;

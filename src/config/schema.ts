@@ -283,9 +283,15 @@ const cacheSchema = z.strictObject({
   recipient_bytes_max: size("256MiB").meta(doc("Bytes held for one recipient.")),
   store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
   store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
-  page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one answer.")),
+  retrieve_entries_max: count(1_000, { max: 10_000 }).meta(
+    doc("Entries in one answer to a retrieval without `limit` and `cursor`."),
+  ),
+  retrieve_bytes_max: size("64MiB", { min: 1_024 }).meta(
+    doc("Bytes of envelopes in such an answer, which goes out as the client takes it."),
+  ),
+  page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one page that names no `limit`.")),
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
-    doc("Bytes of envelopes in one answer, past the first."),
+    doc("Bytes of envelopes in one page, past the first."),
   ),
   streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
   recipient_streams_max: count(8, { max: 1_000 }).meta(doc("Open streams of one recipient.")),

@@ -35,7 +35,7 @@ async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
 }
 
 type Entry = JsonObject & { message_id: string; envelope: JsonObject; proof: JsonObject };
-type MessagesAnswer = { count: number; messages: Entry[]; next_cursor?: string };
+type MessagesAnswer = { count: number; messages: Entry[]; has_more?: boolean; next_cursor?: string };
 type ChunksAnswer = {
   count: number;
   chunks: Entry[];
@@ -112,12 +112,15 @@ describe("GET /cache/messages/{did}", () => {
 
   test("adds chunk members to entries of chunks", async () => {
     const node = await cacheFor();
-    await node.store(chunkTo(bob, 1, { group: 9, sequence: 2, total: 3 }));
-    const [entry] = (await messages(node, bob)).messages;
-    expect(entry).toMatchObject({
-      chunked: true,
-      chunk: { message_group_id: uuidOf(9), sequence_number: 2, total_chunks: 3 },
-    });
+    const places = [2, 0, 1];
+    await storeAll(
+      node,
+      places.map((sequence) => chunkTo(bob, sequence + 1, { group: 9, sequence, total: 3 })),
+    );
+    const { messages: entries } = await messages(node, bob);
+    expect(entries.map((entry) => [entry["chunked"], entry["chunk"]])).toEqual(
+      places.map((sequence) => [true, { message_group_id: uuidOf(9), sequence_number: sequence, total_chunks: 3 }]),
+    );
   });
 
   test("pages by entries, each one exactly once", async () => {
@@ -127,12 +130,12 @@ describe("GET /cache/messages/{did}", () => {
       Array.from({ length: 8 }, (_, i) => envelopeTo(bob, i + 1)),
     );
     const seen: string[] = [];
-    let query = "";
+    let query = "?limit=3";
     for (let page = 0; page < 3; page++) {
       const answer = await messages(node, bob, query);
       expect(answer.count).toBe(page < 2 ? 3 : 2);
       seen.push(...idsOf(answer));
-      expect("next_cursor" in answer).toBe(page < 2);
+      expect(["next_cursor" in answer, answer.has_more]).toEqual(page < 2 ? [true, true] : [false, undefined]);
       query = `?cursor=${answer.next_cursor}`;
     }
     expect(seen).toEqual(Array.from({ length: 8 }, (_, i) => uuidOf(i + 1)));
@@ -142,11 +145,17 @@ describe("GET /cache/messages/{did}", () => {
     const node = await cacheFor({ page_bytes_max: 1_500 });
     const large = (number: number) => envelopeTo(bob, number, { payload: { ciphertext_b64: "A".repeat(2_000) } });
     await storeAll(node, [envelopeTo(bob, 1), large(2), envelopeTo(bob, 3), envelopeTo(bob, 4)]);
-    const first = await messages(node, bob);
+    const first = await messages(node, bob, "?limit=1000");
     expect(idsOf(first)).toEqual([uuidOf(1)]);
     const second = await messages(node, bob, `?cursor=${first.next_cursor}`);
     expect(idsOf(second)).toEqual([uuidOf(2)]);
     expect(idsOf(await messages(node, bob, `?cursor=${second.next_cursor}`))).toEqual([uuidOf(3), uuidOf(4)]);
+  });
+
+  test.each(["0", "1001", "-1", "1.5", "", "x"])("refuses the limit %p", async (limit) => {
+    const node = await cacheFor();
+    const response = node.read(`/cache/messages/${bob.did}?limit=${limit}`, proofHeaders(bob));
+    expect(await outcomeOf(response)).toBe("400 invalid_request");
   });
 
   test.each(["x", "%00", "null", "a".repeat(65)])("refuses the cursor %p", async (cursor) => {
@@ -211,8 +220,8 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
       node,
       [0, 1, 2].map((sequence) => chunkTo(bob, sequence + 1, { group: 9, sequence, total: 3 })),
     );
-    const first = await chunks(node, uuidOf(9));
-    expect(first).toMatchObject({ count: 2, complete: true });
+    const first = await chunks(node, uuidOf(9), "?limit=2");
+    expect(first).toMatchObject({ count: 2, complete: true, has_more: true });
     const rest = await chunks(node, uuidOf(9), `?cursor=${first.next_cursor}`);
     expect(rest).toMatchObject({ count: 1, complete: true });
     expect("next_cursor" in rest).toBe(false);

@@ -489,6 +489,8 @@ test("limits of the node are the interface's and its own", async () => {
     max_clock_skew_seconds: 300,
     max_mailbox_entries: 10_000,
     max_mailbox_bytes: 268_435_456,
+    max_retrieval_entries: 1_000,
+    max_retrieval_bytes: 64 * 1_048_576,
     max_page_entries: 100,
     max_page_bytes: 1_048_576,
     max_summary_ids: 1_000,

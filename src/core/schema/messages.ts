@@ -218,11 +218,12 @@ const cachedEntryShape = open(
   },
 );
 
+const hasMore = Type.Optional(Type.Boolean({ description: "true when something was left out" }));
 const nextCursor = Type.Optional(Type.String({ description: "present when more is left; continue with ?cursor=" }));
 
 /** `200` of `GET /cache/messages/{did}`. */
 export const messagesShape = open(
-  { count: Type.Integer(), messages: Type.Array(cachedEntryShape), next_cursor: nextCursor },
+  { count: Type.Integer(), messages: Type.Array(cachedEntryShape), has_more: hasMore, next_cursor: nextCursor },
   { count: 1, messages: [cachedEntryShape["examples"][0]] },
 );
 
@@ -233,6 +234,7 @@ export const chunksShape = open(
     chunks: Type.Array(cachedEntryShape),
     complete: Type.Boolean({ description: "every chunk of the group is held now" }),
     total_chunks: nullable(Type.Integer()),
+    has_more: hasMore,
     next_cursor: nextCursor,
   },
   { count: 0, chunks: [], complete: false, total_chunks: null },
@@ -252,6 +254,7 @@ export const summaryShape = open(
         total_chunks: Type.Optional(Type.Integer()),
       }),
     ),
+    has_more: hasMore,
     next_cursor: nextCursor,
   },
   {

@@ -98,6 +98,8 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
     ...renderEnvelopeLimits(limits, settings.clock_skew),
     max_mailbox_entries: settings.recipient_entries_max,
     max_mailbox_bytes: settings.recipient_bytes_max,
+    max_retrieval_entries: settings.retrieve_entries_max,
+    max_retrieval_bytes: settings.retrieve_bytes_max,
     max_page_entries: settings.page_entries_max,
     max_page_bytes: settings.page_bytes_max,
     max_summary_ids: summaryIdsMax,
@@ -153,7 +155,7 @@ type ReadPlan = {
   readonly id: string;
   readonly summary: string;
   readonly answer: readonly [description: string, schema?: TSchema];
-  readonly paged: boolean;
+  readonly query?: readonly string[];
   readonly headers?: readonly string[];
   readonly codes?: readonly FaultCode[];
   readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault>;
@@ -165,7 +167,7 @@ const reads: readonly ReadPlan[] = [
     id: "cacheMessages",
     summary: "Retrieve stored envelopes, oldest first",
     answer: ["What is stored and neither acknowledged nor expired", messagesShape],
-    paged: true,
+    query: ["limit", "cursor"],
     handle: readMessages,
   },
   {
@@ -173,7 +175,7 @@ const reads: readonly ReadPlan[] = [
     id: "cacheChunks",
     summary: "Retrieve the chunks of one group by sequence number",
     answer: ["The chunks held, and whether the group is complete", chunksShape],
-    paged: true,
+    query: ["limit", "cursor"],
     handle: readChunks,
   },
   {
@@ -181,7 +183,7 @@ const reads: readonly ReadPlan[] = [
     id: "cacheSummary",
     summary: "List the ids of stored envelopes, oldest first",
     answer: ["Ids without envelopes", summaryShape],
-    paged: true,
+    query: ["limit", "cursor"],
     handle: readSummary,
   },
   {
@@ -189,7 +191,7 @@ const reads: readonly ReadPlan[] = [
     id: "cacheDeviceSummary",
     summary: "The same for a client that names its device in the path",
     answer: ["Ids without envelopes", summaryShape],
-    paged: true,
+    query: ["limit", "cursor"],
     handle: readSummary,
   },
   {
@@ -197,7 +199,6 @@ const reads: readonly ReadPlan[] = [
     id: "cacheMessage",
     summary: "Retrieve one envelope, or learn what became of it",
     answer: ["The state of the message", messageStateShape],
-    paged: false,
     handle: readMessage,
   },
   {
@@ -205,7 +206,7 @@ const reads: readonly ReadPlan[] = [
     id: "cacheStream",
     summary: "Follow the ids of new envelopes as server-sent events",
     answer: ["An event `message` per stored envelope; its id continues as ?cursor= or Last-Event-ID"],
-    paged: true,
+    query: ["cursor"],
     headers: ["Last-Event-ID"],
     codes: ["rate_limited"],
     handle: openStream,
@@ -224,7 +225,7 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
     tag: "Cache",
     requiredHeaders: proofHeaderNames,
     headers: ["X-Device-Id", ...(plan.headers ?? [])],
-    ...(plan.paged ? { query: ["cursor"] } : {}),
+    ...(plan.query === undefined ? {} : { query: plan.query }),
     responses: { 200: schema === undefined ? { description } : { description, schema } },
     codes: [...proofCodes, ...(plan.codes ?? [])],
   };

@@ -1,15 +1,16 @@
 /**
  * What a recipient does with its mailbox: read entries, chunks, ids and states, and acknowledge. Each
  * request proves the recipient first: decode the proof (form and time), decide it against the document,
- * claim its nonce, then the operation. Envelopes are spliced into answers as the bytes that were stored.
+ * claim its nonce, then the operation.
  * Source: interface "Signed Cache proof" and "Cached message entry", rules sections 3, 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
-import { decodeUtf8, encodeBase64, utf8 } from "../../core/codec/bytes.ts";
+import { decodeUtf8, encodeBase64 } from "../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, mailboxOf, parseDid, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
+import type { EnvelopeLimits } from "../../core/message/envelope.ts";
 import {
   ackMembers,
   ackSubject,
@@ -24,6 +25,7 @@ import {
 import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type {
+  Cursor,
   GroupPage,
   HeldMessage,
   Mailbox,
@@ -35,16 +37,20 @@ import type {
 } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { type AnswerContext, type EventSigner, signEvent } from "./store.ts";
-import { renderChunk, renderSummaryEntry, type Streams } from "./stream.ts";
+import { entryParts, renderMore, renderSummaryEntry, splice } from "./entries.ts";
+import type { AnswerContext, EventSigner } from "./store.ts";
+import type { Streams } from "./stream.ts";
+import { groupParts, planWhole, scanWhole, startCursor, wholeParts } from "./whole.ts";
 
 export type RetrieveParts = {
   readonly mailbox: Mailbox;
   readonly replay: Replay;
   readonly recipients: RecipientSource;
   readonly settings: Config["cache"];
+  readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
   readonly streams: Streams;
+  readonly now: () => number;
 };
 
 /** The interface's bound of an acknowledgement. */
@@ -58,20 +64,53 @@ type Reply = Promise<Answer | Fault>;
 
 // ------------------------------------------------------------------------------------------------- reads
 
-export function readMessages(parts: RetrieveParts, call: Call): Reply {
+/** Whole messages, or a page where `limit` or `cursor` asks for one. */
+export async function readMessages(parts: RetrieveParts, call: Call): Reply {
+  const page = parsePage(parts, call);
+  if (isFault(page)) return page;
   return provenRead(parts, call, { operation: "pull", subject: "*" }, async ({ did, mailbox }) => {
-    const page = await parts.mailbox.list(mailbox, pageOf(parts, call));
-    return isFault(page) ? page : renderMessages(page, contextOf(parts, did, call));
+    const context = contextOf(parts, did, call);
+    if (page === null) return answerWhole(parts, mailbox, context);
+    const found = await parts.mailbox.list(mailbox, page);
+    return isFault(found) ? found : renderMessages(found.entries, found.next, context);
   });
 }
 
+/** When one page holds everything, this is one call of the store; else envelopes are read as the client takes them. */
+async function answerWhole(parts: RetrieveParts, recipient: MailboxKey, context: AnswerContext): Reply {
+  const { mailbox, settings, now } = parts;
+  const bounds = { entriesMax: settings.retrieve_entries_max, bytesMax: settings.retrieve_bytes_max };
+  const page = { after: null, entriesMax: bounds.entriesMax, bytesMax: settings.page_bytes_max, nowMs: context.nowMs };
+  const found = await mailbox.list(recipient, page);
+  if (isFault(found)) return found;
+  if (found.next === null) {
+    const entries = found.entries.map((entry) => ({ ...entry, bytes: entry.envelope.length, cursor: null }));
+    const plan = planWhole(entries, { ...bounds, more: false });
+    const selected = new Set(plan.selected.map((entry) => entry.messageId));
+    const whole = found.entries.filter((entry) => selected.has(entry.messageId));
+    return renderMessages(whole, plan.next === null ? null : startCursor, context);
+  }
+  const source = { mailbox, recipient, bounds, now };
+  const plan = await scanWhole(source);
+  return isFault(plan) ? plan : { status: 200, jsonParts: wholeParts(source, plan, context) };
+}
+
+/** The whole group, or a page where `limit` or `cursor` asks for one. */
 export async function readChunks(parts: RetrieveParts, call: Call): Reply {
   const groupId = parsePathUuid(call, "messageGroupId");
   if (isFault(groupId)) return groupId;
   const subject = call.params["messageGroupId"] as string;
-  return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox }) => {
-    const page = await parts.mailbox.group(mailbox, groupId, pageOf(parts, call));
-    return isFault(page) ? page : renderChunks(page, contextOf(parts, did, call));
+  const page = parsePage(parts, call);
+  if (isFault(page)) return page;
+  const { settings, mailbox, now, limits } = parts;
+  const firstPage = { after: null, entriesMax: 1_000, bytesMax: settings.page_bytes_max, nowMs: call.nowMs };
+  return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox: recipient }) => {
+    const context = contextOf(parts, did, call);
+    const found = await mailbox.group(recipient, groupId, page ?? firstPage);
+    if (isFault(found) || page !== null || found.next === null)
+      return isFault(found) ? found : renderChunks(found, context);
+    const source = { mailbox, recipient, groupId, now, chunkBytesMax: limits.chunk_bytes_max };
+    return { status: 200, jsonParts: groupParts(source, { first: found }, context) };
   });
 }
 
@@ -79,7 +118,7 @@ export async function readSummary(parts: RetrieveParts, call: Call): Reply {
   const entriesMax = parseLimit(call, summaryIdsMax);
   if (isFault(entriesMax)) return entriesMax;
   return provenRead(parts, call, { operation: "summary", subject: "*" }, async ({ mailbox }) => {
-    const page = await parts.mailbox.summary(mailbox, { ...pageOf(parts, call), entriesMax });
+    const page = await parts.mailbox.summary(mailbox, pageOf(parts, call, entriesMax));
     return isFault(page) ? page : renderSummary(page);
   });
 }
@@ -97,7 +136,7 @@ export async function readMessage(parts: RetrieveParts, call: Call): Reply {
 export function openStream(parts: RetrieveParts, call: Call): Reply {
   return provenRead(parts, call, { operation: "stream", subject: "*" }, async ({ did, proof, mailbox }) => {
     // An empty Last-Event-ID is how an event source says that it has none.
-    const after = call.headers.get("last-event-id") || call.query.get("cursor");
+    const after = parseCursor(call.headers.get("last-event-id") || call.query.get("cursor"));
     const isPermitted = async () => {
       const subject = await parts.recipients.subject(did);
       return !isFault(decideRetrievalProof(proof, subject)) && mailboxOf(did, subject?.life ?? 0) === mailbox;
@@ -120,6 +159,13 @@ function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerCont
   return { recipient, nowMs: call.nowMs, signer: parts.signer };
 }
 
+/** The page that `limit` or `cursor` asks for; `null` when neither is there. 400 `invalid_request`. */
+function parsePage(parts: RetrieveParts, call: Call): PageRequest | Fault | null {
+  if (!call.query.has("limit") && !call.query.has("cursor")) return null;
+  const entriesMax = parseLimit(call, parts.settings.page_entries_max);
+  return isFault(entriesMax) ? entriesMax : pageOf(parts, call, entriesMax);
+}
+
 /** `?limit=`: 1 to 1,000 entries, or 400 `invalid_request`. */
 function parseLimit(call: Call, absent: number): number | Fault {
   const text = call.query.get("limit");
@@ -128,13 +174,13 @@ function parseLimit(call: Call, absent: number): number | Fault {
   return badInput("invalid_request", "", `limit must be a number from 1 to ${limitMax}`);
 }
 
-function pageOf({ settings }: RetrieveParts, call: Call): PageRequest {
-  return {
-    after: call.query.get("cursor"),
-    entriesMax: settings.page_entries_max,
-    bytesMax: settings.page_bytes_max,
-    nowMs: call.nowMs,
-  };
+function pageOf({ settings }: RetrieveParts, call: Call, entriesMax: number): PageRequest {
+  const after = parseCursor(call.query.get("cursor"));
+  return { after, entriesMax, bytesMax: settings.page_bytes_max, nowMs: call.nowMs };
+}
+
+function parseCursor(text: string | null): Cursor | null {
+  return text === startCursor ? null : text;
 }
 
 // ------------------------------------------------------------------------------------------------- proof
@@ -261,14 +307,14 @@ function parseMessageIds(texts: readonly string[]): Uuid[] | Fault {
 
 // ----------------------------------------------------------------------------------------------- render
 
-function renderMessages(page: Page<HeldMessage>, context: AnswerContext): Answer {
-  const head = `{"count":${page.entries.length},"messages":[`;
-  return spliced([head, ...entryParts(page.entries, context), `]${renderNext(page.next)}}`]);
+function renderMessages(entries: readonly HeldMessage[], next: Cursor | null, context: AnswerContext): Answer {
+  const head = `{"count":${entries.length},"messages":[`;
+  return spliced([head, ...entryParts(entries, context), `]${renderMore(next)}}`]);
 }
 
 function renderChunks(page: GroupPage, context: AnswerContext): Answer {
   const head = `{"count":${page.entries.length},"complete":${page.complete},"total_chunks":${page.total},"chunks":[`;
-  return spliced([head, ...entryParts(page.entries, context), `]${renderNext(page.next)}}`]);
+  return spliced([head, ...entryParts(page.entries, context), `]${renderMore(page.next)}}`]);
 }
 
 function renderState(state: MessageState, messageId: Uuid, context: AnswerContext): Answer {
@@ -291,50 +337,8 @@ function renderState(state: MessageState, messageId: Uuid, context: AnswerContex
   }
 }
 
-/**
- * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes, and JSON
- * text after them; the text between two envelopes is one part. Ids, DIDs and times hold nothing that JSON
- * escapes, so they are written as they are.
- */
-function entryParts(entries: readonly HeldMessage[], context: AnswerContext): (string | Uint8Array)[] {
-  const timestamp = renderTimestamp(context.nowMs);
-  const parts: (string | Uint8Array)[] = [];
-  let before = "";
-  for (const entry of entries) {
-    const { messageId, chunk, expiresAtMs, envelope } = entry;
-    const chunked = chunk === null ? "false" : `true,"chunk":${JSON.stringify(renderChunk(chunk))}`;
-    const names = `"message_id":"${messageId}","recipient":"${context.recipient}"`;
-    parts.push(`${before}{${names},"expires_at":"${renderTimestamp(expiresAtMs)}","chunked":${chunked},"envelope":`);
-    parts.push(envelope);
-    before = `,"proof":${renderRetrievalProof(messageId, timestamp, context)}},`;
-  }
-  if (before !== "") parts.push(before.slice(0, -1));
-  return parts;
-}
-
-/** The JSON text of the event proof of one entry. */
-function renderRetrievalProof(messageId: Uuid, timestamp: string, context: AnswerContext): string {
-  const { recipient } = context;
-  const signature = signEvent("retrieval", { messageId, timestamp }, context);
-  const signed = signature === null ? "null" : `"${signature}"`;
-  const event = `"event_type":"retrieval","message_id":"${messageId}","recipient_did":"${recipient}"`;
-  return `{${event},"timestamp":"${timestamp}","reason":null,"signature":${signed}}`;
-}
-
-function renderNext(next: string | null): string {
-  return next === null ? "" : `,"next_cursor":${JSON.stringify(next)}`;
-}
-
-/** One buffer of known size from the parts. Cost: one copy of every envelope of the page. */
 function spliced(parts: readonly (string | Uint8Array)[]): Answer {
-  const encoded = parts.map((part) => (typeof part === "string" ? utf8(part) : part));
-  const jsonBytes = new Uint8Array(encoded.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of encoded) {
-    jsonBytes.set(part, at);
-    at += part.length;
-  }
-  return { status: 200, jsonBytes };
+  return { status: 200, jsonBytes: splice(parts) };
 }
 
 function ok(json: unknown): Answer {
@@ -343,7 +347,11 @@ function ok(json: unknown): Answer {
 
 function renderSummary(page: Page<MessageSummary>): Answer {
   const messages = page.entries.map(renderSummaryEntry);
-  return ok({ count: messages.length, messages, ...(page.next === null ? {} : { next_cursor: page.next }) });
+  return ok({
+    count: messages.length,
+    messages,
+    ...(page.next === null ? {} : { has_more: true, next_cursor: page.next }),
+  });
 }
 
 function renderAck(removed: readonly Uuid[]): Answer {

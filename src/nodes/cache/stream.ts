@@ -11,10 +11,11 @@
 import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
-import { renderTimestamp, secondMs } from "../../core/codec/time.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import type { Chunk, Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
+import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import type { Answer } from "../http/route.ts";
+import { renderSummaryEntry } from "./entries.ts";
 
 export type StreamParts = {
   readonly mailbox: Mailbox;
@@ -199,19 +200,4 @@ function news(stream: Stream, waitMs: number): Promise<boolean> {
     stream.wake = () => settle(!stream.ended);
     if (stream.ended) settle(false);
   });
-}
-
-/** Chunk members stand flat in a summary, as in an envelope. */
-export function renderSummaryEntry(entry: MessageSummary): Record<string, unknown> {
-  const { messageId, chunk, expiresAtMs } = entry;
-  return {
-    message_id: messageId,
-    expires_at: renderTimestamp(expiresAtMs),
-    chunked: chunk !== null,
-    ...(chunk === null ? {} : renderChunk(chunk)),
-  };
-}
-
-export function renderChunk(chunk: Chunk) {
-  return { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total };
 }

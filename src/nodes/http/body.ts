@@ -9,6 +9,7 @@ import { type Fault, fault } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/deadline.ts";
 import { joinBytes } from "../../core/std/read-capped.ts";
 import { createFairShare, type FairShare, giveShare, takeShare } from "./capacity.ts";
+import type { JsonPart } from "./route.ts";
 
 export type BodyRules = {
   /** `null`: the route takes no body. */
@@ -219,4 +220,91 @@ function inChunks(content: Uint8Array, deadlineMs: number, ended: () => void): R
     },
     { highWaterMark: 0 },
   );
+}
+
+/** How often an answer that waits for room asks again. */
+const roomPollMs = 50;
+
+/**
+ * Parts as the client takes them: one is in memory at a time, and is counted until it is taken. A part waits for room
+ * in the budget; the answer is cut off when no room comes, or a part is not taken, within the deadline.
+ */
+export function streamParts(
+  streams: ResponseStreams,
+  parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
+  client: string,
+): ReadableStream<Uint8Array> {
+  const state: PartState = { left: new Uint8Array(0), held: 0, ended: false, timer: undefined };
+  const end = (): void => {
+    state.ended = true;
+    clearTimeout(state.timer);
+    release(streams, client, state, 0);
+  };
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        clearTimeout(state.timer);
+        try {
+          if (state.left.length === 0) await nextPart(streams, parts, { client, state });
+        } catch (error) {
+          end();
+          throw error;
+        }
+        if (state.ended) return;
+        if (state.left.length === 0) {
+          end();
+          controller.close();
+          return;
+        }
+        controller.enqueue(state.left.subarray(0, chunkBytes));
+        state.left = state.left.subarray(chunkBytes);
+        state.timer = setTimeout(() => {
+          end();
+          controller.error(new Error("the client did not take its answer in time"));
+        }, streams.deadlineMs);
+      },
+      cancel: end,
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+type PartState = { left: Uint8Array; held: number; ended: boolean; timer: ReturnType<typeof setTimeout> | undefined };
+
+/** Gives back what is held beyond `bytes`. */
+function release({ budget }: ResponseStreams, client: string, state: PartState, bytes: number): void {
+  if (state.held <= bytes) return;
+  giveShare(budget, client, state.held - bytes);
+  state.held = bytes;
+}
+
+/** Reads until there is something to send, or the parts are at their end. */
+async function nextPart(
+  streams: ResponseStreams,
+  parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
+  { client, state }: { readonly client: string; readonly state: PartState },
+): Promise<void> {
+  while (state.left.length === 0 && !state.ended) {
+    release(streams, client, state, 0);
+    const step = await parts.next();
+    if (step.done === true) return;
+    await takeRoom(streams, client, step.value.bytes);
+    state.held = step.value.bytes;
+    state.left = await step.value.read();
+    const missing = state.left.length - state.held;
+    if (missing > 0) {
+      await takeRoom(streams, client, missing);
+      state.held += missing;
+    }
+    // The client may have gone during the wait: `end` has released what was held before it.
+    release(streams, client, state, state.ended ? 0 : state.left.length);
+  }
+}
+
+async function takeRoom({ budget, deadlineMs }: ResponseStreams, client: string, bytes: number): Promise<void> {
+  const endsAtMs = performance.now() + deadlineMs;
+  while (!takeShare(budget, client, bytes)) {
+    if (performance.now() >= endsAtMs) throw new Error("there was no room for the answer in time");
+    await Bun.sleep(roomPollMs);
+  }
 }

@@ -19,6 +19,7 @@ import {
   readBody,
   shortAnswerBytesMax,
   streamContent,
+  streamParts,
   type Unread,
 } from "./body.ts";
 import {
@@ -322,6 +323,12 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome
 /** A long answer goes out as the client takes it; when clients keep too much waiting, 503. */
 function boundLength(http: Http, exchange: Exchange, outcome: Outcome): Outcome | Promise<Outcome> {
   const { result, close } = outcome;
+  if (!isFault(result) && result.jsonParts !== undefined) {
+    const { jsonParts, ...answer } = result;
+    const isRead = exchange.request.method !== "HEAD";
+    const content = isRead ? streamParts(http.streams, jsonParts, exchange.network) : "";
+    return { result: { ...answer, body: { contentType: "application/json", content } }, close };
+  }
   if (isFault(result) || result.jsonBytes === undefined || result.jsonBytes.length <= shortAnswerBytesMax)
     return outcome;
   if (exchange.request.method === "HEAD") return outcome;

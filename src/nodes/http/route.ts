@@ -27,10 +27,12 @@ export type Call = {
 export type Answer = {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Exactly one of the four: a JSON value, ready JSON as text or bytes, or another body with its type. */
+  /** Exactly one of the five: a JSON value, ready JSON as text, bytes or parts, or another body with its type. */
   readonly json?: unknown;
   readonly jsonText?: string;
   readonly jsonBytes?: Uint8Array;
+  /** For JSON that is too long to hold: the next part is read when the client has taken the one before. */
+  readonly jsonParts?: Iterator<JsonPart> | AsyncIterator<JsonPart>;
   readonly body?: { readonly contentType: string; readonly content: BodyInit };
   /**
    * For answers that stream: the connection may be silent this long before it is cut, at most 255.
@@ -38,6 +40,9 @@ export type Answer = {
    */
   readonly idleSeconds?: number;
 };
+
+/** A part of a long answer. `bytes` is about what `read` answers: room for it is taken before it is read. */
+export type JsonPart = { readonly bytes: number; readonly read: () => Promise<Uint8Array> | Uint8Array };
 
 /** What documentation needs to know of a route; `/openapi.json` is made of these. */
 export type Operation = {
