@@ -1,5 +1,5 @@
 /**
- * What a node answers over HTTP: stores, relayed envelopes, pages and `/healthz` a second at 1, 64 and 512
+ * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, records and `/healthz` a second at 1, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
  * commas; `--against <folder>` measures another checkout of the program in turn too. Prints one JSON
@@ -18,8 +18,8 @@ import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proo
 import { measureLoad } from "./http-load.ts";
 
 type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
-/** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes. */
-type Target = Server & { readonly full: string; readonly small: Reader };
+/** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
+type Target = Server & { readonly full: string; readonly small: Reader; readonly empty: Reader };
 type Row = {
   readonly path: string;
   readonly driver: string;
@@ -34,7 +34,7 @@ const { values: flags } = parseArgs({
   options: {
     short: { type: "boolean", default: false },
     drivers: { type: "string", default: "memory,lmdb" },
-    paths: { type: "string", default: "healthz,store,relay,messages" },
+    paths: { type: "string", default: "healthz,store,relay,messages,pull,resolve,nonces" },
     connections: { type: "string", default: "1,64,512" },
     against: { type: "string" },
   },
@@ -46,13 +46,13 @@ const smallEntries = 10;
 const payloadBytes = 1_024;
 
 const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuffer>>> = {
-  healthz: () => {
-    const request = Buffer.from("GET /healthz HTTP/1.1\r\nhost: bench\r\n\r\n");
-    return () => request;
-  },
+  healthz: () => getting("/healthz"),
   store: (target) => posting("/cache/store", target.full),
   relay: (target) => posting("/relay", target.full),
   messages: (target) => pulling(target.small),
+  pull: (target) => pulling(target.empty),
+  resolve: (target) => getting(`/resolve/${target.small.did}`),
+  nonces: (target) => getting(`/dids/${target.small.did}/nonces`),
 };
 
 const rows: Row[] = [];
@@ -147,7 +147,12 @@ async function populate(server: Server): Promise<Target> {
   const small = await registered(server);
   const next = posting("/cache/store", small.did);
   for (let i = 0; i < smallEntries; i++) await storeOne(server.url, next());
-  return { ...server, full: full.did, small };
+  return { ...server, full: full.did, small, empty: await registered(server) };
+}
+
+function getting(path: string): () => Buffer<ArrayBuffer> {
+  const request = Buffer.from(`GET ${path} HTTP/1.1\r\nhost: bench\r\n\r\n`);
+  return () => request;
 }
 
 async function storeOne(url: string, request: Buffer<ArrayBuffer>): Promise<void> {

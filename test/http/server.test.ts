@@ -3,6 +3,7 @@
  * upgrades behave. Source of the cases: rules section 9 and the measured behaviour of the server.
  */
 import { afterAll, describe, expect, test } from "bun:test";
+import { connect } from "node:net";
 import { parseDid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { isLoopbackListener, parseListenAddress } from "../../src/core/message/client-address.ts";
@@ -205,6 +206,28 @@ describe("bodies on the wire", () => {
     for (const length of [10, 150_000]) {
       const answer = await post(`Content-Length: ${length}\r\n`, "abc");
       expect([answer.status, codeOf(answer.body), answer.closed]).toEqual([400, "invalid_request", true]);
+    }
+  });
+
+  test("a client that writes megabytes before it reads gets the answer that refused them", async () => {
+    for (const type of ["application/json", "text/plain"]) {
+      const answer = await new Promise<string>((resolve) => {
+        const { hostname, port } = new URL(server.url);
+        let text = "";
+        const socket = connect(Number(port), hostname, () => {
+          socket.pause();
+          socket.write(
+            `POST /echo HTTP/1.1\r\nHost: h\r\nContent-Type: ${type}\r\nContent-Length: ${16 << 20}\r\n\r\n`,
+          );
+          socket.write(Buffer.alloc(16 << 20, 0x20), () => socket.resume());
+        });
+        socket.on("data", (bytes) => {
+          text += bytes;
+        });
+        socket.on("error", (error) => resolve(String(error)));
+        socket.on("close", () => resolve(text));
+      });
+      expect(answer.slice(0, 12)).toBe(type === "text/plain" ? "HTTP/1.1 415" : "HTTP/1.1 413");
     }
   });
 

@@ -135,9 +135,11 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   const bytesMax = rules.bytesMax ?? 0;
   const chunks: Uint8Array[] = [];
   let held = 0;
-  const giveUp = (refusal: Fault | null): Unread => {
-    reader.cancel().catch(() => undefined);
+  const giveUp = async (refusal: Fault | null): Promise<Unread> => {
     if (held > 0) giveShare(rules.budget, rules.client, held);
+    chunks.length = 0;
+    if (refusal === null || refusal.code === "too_large") await drainReader(reader);
+    else reader.cancel().catch(brokenOff);
     return { fault: refusal };
   };
   for (;;) {
@@ -154,6 +156,38 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
 /** A client that has gone is like one that sends no more: nobody reads the answer. */
 function brokenOff(): typeof late {
   return late;
+}
+
+// --------------------------------------------------------------------------------- bodies that nobody wants
+
+/** Of a refused body, read and thrown away: a little more than the largest body that a node accepts by default. */
+const drainBytesMax = 32 * 1024 * 1024;
+const drainMs = 5_000;
+/** A client that pauses for this long waits for the answer. */
+const silenceMs = 500;
+
+/**
+ * Reads on after a refusal. A connection that is closed while its client still writes is reset, and the client never
+ * sees the answer. Bounded in bytes and time; who announces more gets the answer at once, and perhaps the reset.
+ */
+export async function drainBody(
+  request: Request,
+  head: BodyHead,
+  options: { readonly announcedOnly: boolean },
+): Promise<void> {
+  if ((head.length ?? 0) > drainBytesMax || (options.announcedOnly && head.length === null)) return;
+  if (request.body === null || request.bodyUsed) return;
+  await drainReader(request.body.getReader());
+}
+
+async function drainReader(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+  const untilMs = performance.now() + drainMs;
+  for (let size = 0; size <= drainBytesMax && performance.now() < untilMs; ) {
+    const step = await withDeadline(reader.read(), silenceMs).catch(brokenOff);
+    if (step === late || step.done) break;
+    size += step.value.length;
+  }
+  reader.cancel().catch(brokenOff);
 }
 
 function tooLarge(bytesMax: number): Fault {

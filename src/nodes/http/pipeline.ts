@@ -13,6 +13,7 @@ import {
   bodyHeadOf,
   checkBodyHead,
   createResponseStreams,
+  drainBody,
   isBodiless,
   type ReadBody,
   type ResponseStreams,
@@ -275,17 +276,13 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
 async function admit(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome> {
   const { route, room } = plan;
   const { request, network } = exchange;
-  if (http.draining) return { result: fault("shutting_down", "the node is shutting down"), close: true };
-  const params = pathValues(plan, request.url);
-  if (isFault(params)) return { result: params, close: true };
-  exchange.params = params;
-  const limited = route.rateLimit?.(exchange) ?? null;
-  if (limited !== null) return { result: limited, close: true };
-  if (!hasRoom(room, network)) return refuseLate(http, route.bodyBytesMax !== null);
   const head = bodyHeadOf(exchange.headers);
-  if (isBodiless(request, head)) return work(http, plan, exchange);
-  const refused = checkBodyHead(head, route.bodyBytesMax);
-  if (refused !== null) return { result: refused, close: true };
+  const bodiless = isBodiless(request, head);
+  const refused = checkBeforeBody(http, plan, exchange) ?? (bodiless ? null : checkBodyHead(head, route.bodyBytesMax));
+  if (refused !== null)
+    return bodiless ? { result: refused, close: true } : refuseUnread(http, plan, exchange, refused);
+  if (!hasRoom(room, network)) return refuseUnread(http, plan, exchange, null);
+  if (bodiless) return work(http, plan, exchange);
   if (!takeShare(room.reading, network, 1)) return refuseLate(http, true);
   const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
   const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
@@ -300,6 +297,31 @@ async function admit(http: Http, plan: Plan, exchange: Exchange): Promise<Outcom
   const outcome = await work(http, plan, exchange);
   giveShare(room.bodyBytes, network, body.held);
   return outcome;
+}
+
+/** What is refused whatever the body: while draining, a broken path, a client above its rate. */
+function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | null {
+  if (http.draining) return fault("shutting_down", "the node is shutting down");
+  const params = pathValues(plan, exchange.request.url);
+  if (isFault(params)) return params;
+  exchange.params = params;
+  return plan.route.rateLimit?.(exchange) ?? null;
+}
+
+/** A refusal of a request whose body, if it has one, is thrown away unread; `null` is for no room. */
+async function refuseUnread(
+  http: Http,
+  { room, route }: Plan,
+  exchange: Exchange,
+  refusal: Fault | null,
+): Promise<Outcome> {
+  const { network, request } = exchange;
+  if (route.bodyBytesMax !== null && takeShare(room.reading, network, 1)) {
+    // Who is too fast and does not even say how much comes is not worth the reading.
+    await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
+    giveShare(room.reading, network, 1);
+  }
+  return refusal === null ? refuseLate(http, route.bodyBytesMax !== null) : { result: refusal, close: true };
 }
 
 /** The handler, in a place of its own. Never rejects: operating failures become refusals, and bugs a silent 500. */
