@@ -1,12 +1,13 @@
 /** The PostgreSQL driver keeps the contract, on a server of its own; says so when there is none. */
-import { afterAll, beforeAll, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { migrateSchema } from "../../src/plugins/postgres/migrate.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
-import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import type { Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
-import { runConformance } from "./kit.ts";
+import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
+import { chunkOf, did, entry, id, ids, kinds, listAll, pageOf, quota } from "./samples.ts";
 
 const absence = postgresAbsence();
 let server: PostgresServer | null = null;
@@ -43,5 +44,72 @@ if (absence !== null) {
     expiry: "spans",
     open: openFresh,
     reopen: (store, environment) => openAt(schemaOf.get(store)!, environment),
+  });
+
+  describe("three nodes on one schema", () => {
+    const environment = testEnvironment();
+    let nodes: Store[] = [];
+    beforeAll(async () => {
+      const first = await openFresh(environment);
+      nodes = [first, await openAt(schemaOf.get(first)!, environment), await openAt(schemaOf.get(first)!, environment)];
+    });
+    afterAll(() => Promise.all(nodes.map((node) => node.close())));
+    const mailboxes = () => nodes.map((node) => node.capabilities.mailbox!);
+    /** Calls go round the nodes. */
+    const spread = <T>(count: number, call: (mailbox: Mailbox, n: number) => Promise<T>): Promise<T[]> =>
+      Promise.all(Array.from({ length: count }, (_, n) => call(mailboxes()[n % 3]!, n)));
+
+    test("of concurrent stores of one id exactly one is stored", async () => {
+      for (const n of [1, 2, 3]) {
+        const outcomes = await spread(90, (mailbox) => mailbox.store(entry(n), quota()));
+        expect(kinds(outcomes)).toEqual({ stored: 1, duplicate: 89 });
+      }
+    });
+    test("quotas and shares of a recipient are exact, and its order is the same at every node", async () => {
+      const limits = quota({ recipientEntriesMax: 37 });
+      const outcomes = await spread(120, (mailbox, n) => mailbox.store(entry(n, { recipient: did(1) }), limits));
+      expect(kinds(outcomes)).toEqual({ stored: 37, full: 83 });
+      const lists = await Promise.all(
+        mailboxes().map((mailbox) => listAll(mailbox, did(1), pageOf({ entriesMax: 5 }))),
+      );
+      expect(lists.map(ids)).toEqual([ids(lists[0]!), ids(lists[0]!), ids(lists[0]!)]);
+      expect(lists[0]!.length).toBe(37);
+      const shared = quota({ shares: [{ label: "new", entriesMax: 11, bytesMax: 1e6 }] });
+      const more = await spread(90, (mailbox, n) =>
+        mailbox.store(entry(n, { recipient: did(2), labels: ["new"] }), shared),
+      );
+      expect(kinds(more)).toEqual({ stored: 11, full: 79 });
+    });
+    test("of concurrent messages for one sequence number exactly one is stored", async () => {
+      const outcomes = await spread(60, (mailbox, n) =>
+        mailbox.store(entry(n, { recipient: did(3), chunk: chunkOf(7, 0, 2) }), quota()),
+      );
+      expect(kinds(outcomes)).toEqual({ stored: 1, chunk_conflict: 59 });
+    });
+    test("an acknowledged id is answered by one node and a claim won by one", async () => {
+      await spread(40, (mailbox, n) => mailbox.store(entry(n, { recipient: did(4) }), quota()));
+      const all = Array.from({ length: 40 }, (_, n) => id(n));
+      const removed = await spread(9, (mailbox) => mailbox.remove(did(4), all, 2_000));
+      expect(ids(removed.flat()).sort()).toEqual(all.sort());
+      const claims = await Promise.all(
+        Array.from({ length: 60 }, (_, n) => nodes[n % 3]!.capabilities.replay!.claim("one tag", 9_000, 1_000)),
+      );
+      expect(claims.filter(Boolean).length).toBe(1);
+    });
+    test("stores, acknowledgements and expiry of the same mailboxes at once come to an end, and the sums hold", async () => {
+      const begin = (await mailboxes()[0]!.stats(2_000)).entries;
+      let acked = 0;
+      const outcomes = await spread(600, async (mailbox, n) => {
+        const recipient = did(10 + (n % 5));
+        const outcome = await mailbox.store(entry(1_000 + n, { recipient }), quota());
+        const removed = n % 3 === 0 ? await mailbox.remove(recipient, [id(1_000 + n)], 2_000) : [];
+        acked += removed.length;
+        if (n % 50 === 0) await mailbox.expire(900, 100);
+        return outcome;
+      });
+      expect(kinds(outcomes)).toEqual({ stored: 600 });
+      expect(acked).toBe(200);
+      expect((await mailboxes()[1]!.stats(2_000)).entries).toBe(begin + 400);
+    });
   });
 }

@@ -15,6 +15,8 @@ export type PostgresServer = {
   readonly start: () => Promise<void>;
   /** Runs a statement as the administrator and answers its output. */
   readonly sql: (text: string) => Promise<string>;
+  /** A standby of this server that follows it; promoted when `promote` is called. */
+  readonly standby: () => Promise<PostgresServer & { readonly promote: () => Promise<void> }>;
   readonly end: () => Promise<void>;
 };
 
@@ -58,11 +60,22 @@ function freePort(): number {
 export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
   const bin = binaries();
   if (bin === null) throw new Error("no PostgreSQL server");
+  const folder = newFolder();
+  const data = join(folder, "data");
+  await run([join(bin, "initdb"), "-D", data, "-U", "waypost", "--auth=trust", "-E", "UTF8", "--no-locale", "-N"]);
+  return startIn({ bin, folder, settings });
+}
+
+function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "waypost-pg-"));
   if (process.getuid?.() === 0) chownSync(folder, Number(Bun.spawnSync(["id", "-u", "postgres"]).stdout.toString()), 0);
+  return folder;
+}
+
+async function startIn(given: { readonly bin: string; readonly folder: string; readonly settings: readonly string[] }) {
+  const { bin, folder, settings } = given;
   const data = join(folder, "data");
   const port = freePort();
-  await run([join(bin, "initdb"), "-D", data, "-U", "waypost", "--auth=trust", "-E", "UTF8", "--no-locale", "-N"]);
   const all = ["listen_addresses=127.0.0.1", `port=${port}`, `unix_socket_directories=${folder}`, ...settings];
   const control = (...words: string[]) => run([join(bin, "pg_ctl"), "-D", data, "-s", ...words]);
   const start = async () => {
@@ -72,17 +85,28 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
     await control("-m", mode, "stop");
   };
   await start();
-  return {
+  const psql = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost", "-Atc"];
+  const server: PostgresServer = {
     url: `postgres://waypost@127.0.0.1:${port}/postgres`,
     port,
     folder,
     start,
     stop,
-    sql: (text) =>
-      run([join(bin, "psql"), "-h", "127.0.0.1", "-p", String(port), "-U", "waypost", "-Atc", text, "postgres"]),
+    sql: (text) => run([join(bin, "psql"), ...psql, text, "postgres"]),
+    standby: async () => {
+      const copy = newFolder();
+      const source = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost"];
+      await run([join(bin, "pg_basebackup"), ...source, "-D", join(copy, "data"), "-R", "-X", "stream", "-c", "fast"]);
+      const follower = await startIn({ bin, folder: copy, settings });
+      const promote = async () => {
+        await run([join(bin, "pg_ctl"), "-D", join(copy, "data"), "-s", "-w", "promote"]);
+      };
+      return { ...follower, promote };
+    },
     end: async () => {
       await stop("immediate").catch(() => {});
       rmSync(folder, { recursive: true, force: true });
     },
   };
+  return server;
 }

@@ -37,6 +37,18 @@ export class StatementError extends Error {
 const connectMsMax = 5_000;
 const answerSlackMs = 2_000;
 
+/**
+ * Statements name few rows and find them by index, which the planner can't know: it would read whole
+ * partitions to join them. Making a plan takes longer than carrying it out, so it is made once.
+ */
+const planning = {
+  jit: "off",
+  plan_cache_mode: "force_generic_plan",
+  enable_hashjoin: "off",
+  enable_mergejoin: "off",
+  enable_seqscan: "off",
+};
+
 /** Connection exceptions, server shutting down, too many connections. */
 const goneCodes = /^(08|57P0|53300)/;
 const readOnlyCode = "25006";
@@ -143,6 +155,7 @@ export class Connection {
         statement_timeout: String(statementTimeoutMs),
         lock_timeout: String(statementTimeoutMs),
         idle_in_transaction_session_timeout: String(statementTimeoutMs),
+        ...planning,
       },
     });
   }

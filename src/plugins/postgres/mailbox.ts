@@ -22,7 +22,7 @@ import {
 } from "../../storage/contract.ts";
 import { encodeCursor } from "../../storage/keys.ts";
 import { checkEntry, parseCursor } from "../../storage/mailbox-rules.ts";
-import { Batcher } from "./batch.ts";
+import { Batcher, type BatchLimits, batchLimits } from "./batch.ts";
 import { type Row, StatementError } from "./connection.ts";
 import type { Partitions } from "./partitions.ts";
 import type { Pool } from "./pool.ts";
@@ -43,9 +43,10 @@ export class PostgresMailbox implements Mailbox {
     private readonly pool: Pool,
     private readonly partitions: Partitions,
     private readonly totals: StoreTotals,
+    limits: BatchLimits = batchLimits,
   ) {
-    this.stores = new Batcher((given) => this.storeBatch(given), roundsMax);
-    this.removals = new Batcher((given) => this.removeBatch(given), 1);
+    this.stores = new Batcher((given) => this.storeBatch(given), roundsMax, limits);
+    this.removals = new Batcher((given) => this.removeBatch(given), 1, limits);
   }
 
   async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {

@@ -96,6 +96,8 @@ export class Pool {
       try {
         return await work(connection, writer);
       } catch (error) {
+        // Whatever transaction it was in is over with the connection.
+        await connection.close();
         throw storeErrorOf(error);
       }
     });

@@ -20,10 +20,11 @@ begin
   end if;
   return case when last.seq = p_seq then last.outcome end;
 end $$;
-create function {s}.end_write(p_writer uuid, p_seq bigint, p_outcome json) returns json language sql as $$
-  update {s}.writer set seq = p_seq, outcome = p_outcome, used_at = clock_timestamp() where id = p_writer
-  returning p_outcome
-$$;
+create function {s}.end_write(p_writer uuid, p_seq bigint, p_outcome json) returns json language plpgsql as $$
+begin
+  update {s}.writer set seq = p_seq, outcome = p_outcome, used_at = clock_timestamp() where id = p_writer;
+  return p_outcome;
+end $$;
 `;
 
 const boxes = `
@@ -43,7 +44,8 @@ begin
   end loop;
 end $$;
 -- Takes what is over at a time out of the sums of mailboxes, whose rows are locked.
-create function {s}.settle(p_nos bigint[], p_at bigint) returns void language sql as $$
+create function {s}.settle(p_nos bigint[], p_at bigint) returns void language plpgsql as $$
+begin
   update {s}.mailbox m
   set entries = m.entries - over.entries, bytes = m.bytes - over.bytes, settled_ms = p_at
   from (
@@ -53,11 +55,8 @@ create function {s}.settle(p_nos bigint[], p_at bigint) returns void language sq
     where b.no = any (p_nos) and b.settled_ms < p_at
     group by b.no
   ) over
-  where m.no = over.no
-$$;
-create function {s}.tally_upper(p_ms bigint) returns bigint language sql stable as $$
-  select (p_ms + tally_ms - 1) / tally_ms * tally_ms from {s}.meta
-$$;
+  where m.no = over.no;
+end $$;
 `;
 
 const store = `
@@ -69,7 +68,11 @@ create type {s}.entry as (
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
 create function {s}.store_round(
   p_writer uuid, p_entries {s}.entry[], p_round integer, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
-) returns json language sql as $$
+) returns json language plpgsql as $$
+declare
+  span bigint := (select tally_ms from {s}.meta);
+  answers json;
+begin
   with given as materialized (
     select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival,
       coalesce(
@@ -137,13 +140,15 @@ create function {s}.store_round(
     from final f where m.no = f.no and f.outcome = 'stored'
   ), new_tally as (
     insert into {s}.tally as t (upper_ms, writer, entries, bytes)
-    select {s}.tally_upper(expires), p_writer, count(*), sum(size) from final where outcome = 'stored'
+    select (expires + span - 1) / span * span, p_writer, count(*), sum(size) from final where outcome = 'stored'
     group by 1 order by 1
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
-  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end)) from final
-$$;
+  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end))
+  into answers from final;
+  return answers;
+end $$;
 -- A new life of an id takes the place of what an earlier one left.
 create function {s}.drop_earlier(p_entries {s}.entry[]) returns void language plpgsql as $$
 begin
@@ -225,6 +230,7 @@ const remove = `
 create function {s}.remove(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
+  span bigint := (select tally_ms from {s}.meta);
 begin
   if done is not null then
     return done;
@@ -253,7 +259,7 @@ begin
     where m.no = g.mailbox_no
   ), new_tally as (
     insert into {s}.tally as t (upper_ms, writer, entries, bytes)
-    select {s}.tally_upper(expires_ms), p_writer, -count(*), -sum(size) from gone group by 1 order by 1
+    select (expires_ms + span - 1) / span * span, p_writer, -count(*), -sum(size) from gone group by 1 order by 1
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )

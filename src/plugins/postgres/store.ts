@@ -4,6 +4,7 @@
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/std/error-text.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import type { BatchLimits } from "./batch.ts";
 import { PostgresMailbox } from "./mailbox.ts";
 import { checkSchema, migrateSchema } from "./migrate.ts";
 import type { PostgresOptions } from "./options.ts";
@@ -12,8 +13,12 @@ import { Pool } from "./pool.ts";
 import { openPostgresReceipts, openPostgresReplay } from "./records.ts";
 import { StoreTotals } from "./totals.ts";
 
-/** Tests give shorter times. */
-export type PostgresTestSettings = { readonly graceMs?: number; readonly totalsAgeMs?: number };
+/** Tests give shorter times, and benchmarks other batches. */
+export type PostgresTestSettings = {
+  readonly graceMs?: number;
+  readonly totalsAgeMs?: number;
+  readonly batches?: BatchLimits;
+};
 
 /** Longer than clocks of nodes differ and than any write takes. */
 const graceMs = 600_000;
@@ -60,7 +65,7 @@ export async function openPostgres(
       plugin: "postgres",
       durability,
       capabilities: {
-        mailbox: new PostgresMailbox(pool, partitions, totals),
+        mailbox: new PostgresMailbox(pool, partitions, totals, test.batches),
         replay: openPostgresReplay(pool),
         receipts: openPostgresReceipts(pool),
       },

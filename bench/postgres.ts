@@ -1,0 +1,127 @@
+/**
+ * PostgreSQL: what group commit is worth, and what one database carries for 1, 2 and 4 nodes. Each row is
+ * measured in the same run on a server of its own that syncs; a plain insert over as many connections is
+ * the reference. `bun bench/postgres.ts [seconds]`.
+ */
+import { SQL } from "bun";
+import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
+import type { BatchLimits } from "../src/plugins/postgres/batch.ts";
+import { migrateSchema } from "../src/plugins/postgres/migrate.ts";
+import { postgresOptions } from "../src/plugins/postgres/options.ts";
+import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
+import type { Mailbox, MailboxEntry, MailboxQuota, Store } from "../src/storage/contract.ts";
+import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
+
+const absence = postgresAbsence();
+if (absence !== null) throw new Error(absence);
+const seconds = Number(process.argv[2] ?? 4);
+const connections = 8;
+const recipients = 10_000;
+const envelopeBytes = 1_024;
+const server = await startPostgres(["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=4GB"]);
+
+const quota: MailboxQuota = {
+  recipientEntriesMax: 10_000,
+  recipientBytesMax: 256 << 20,
+  shares: [{ label: "new", entriesMax: 1_000, bytesMax: 1 << 24 }],
+  storeEntriesMax: 10_000_000,
+  storeBytesMax: 2 ** 40,
+};
+
+function newEntry(): MailboxEntry {
+  const nowMs = Date.now();
+  return {
+    recipient: `did:svc:${String(Math.floor(Math.random() * recipients)).padStart(20, "1")}` as MailboxKey,
+    messageId: crypto.randomUUID() as Uuid,
+    chunk: null,
+    storedAtMs: nowMs,
+    expiresAtMs: nowMs + 86_400_000,
+    keptUntilMs: nowMs + 86_400_000,
+    onExpiry: "DeleteOnExpiry",
+    headerPreview: null,
+    labels: ["new"],
+    envelope: new Uint8Array(envelopeBytes).fill(7),
+  };
+}
+
+/** Operations a second and the 99th percentile of their time, with `callers` at work at once. */
+async function measure(callers: number, operation: (caller: number) => Promise<unknown>): Promise<[number, number]> {
+  const times: number[] = [];
+  const endMs = performance.now() + seconds * 1_000;
+  const begunMs = performance.now();
+  const work = async (caller: number): Promise<void> => {
+    while (performance.now() < endMs) {
+      const atMs = performance.now();
+      await operation(caller);
+      times.push(performance.now() - atMs);
+    }
+  };
+  await Promise.all(Array.from({ length: callers }, (_, caller) => work(caller)));
+  times.sort((a, b) => a - b);
+  return [times.length / ((performance.now() - begunMs) / 1_000), times[Math.floor(times.length * 0.99)] ?? 0];
+}
+
+let schemas = 0;
+async function openNodes(count: number, batches?: BatchLimits): Promise<Store[]> {
+  const options = postgresOptions.parse({ urls: [server.url], schema: `bench_${schemas++}`, connections });
+  const pool = await openPool(options);
+  await migrateSchema(pool, options).finally(() => pool.close());
+  const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+  const test = batches === undefined ? {} : { batches };
+  return Promise.all(Array.from({ length: count }, () => openPostgres(options, environment, test)));
+}
+
+async function report(name: string, callers: number, operation: (caller: number) => Promise<unknown>): Promise<number> {
+  const [rate, p99] = await measure(callers, operation);
+  console.log(`${name.padEnd(52)} ${String(Math.round(rate)).padStart(7)}/s  p99 ${p99.toFixed(1)} ms`);
+  return rate;
+}
+
+async function reportNodes(name: string, count: number, callers: number, batches?: BatchLimits): Promise<number> {
+  const stores = await openNodes(count, batches);
+  const mailboxes = stores.map((store) => store.capabilities.mailbox as Mailbox);
+  await mailboxes[0]!.store(newEntry(), quota);
+  const rate = await report(name, callers, (caller) => mailboxes[caller % count]!.store(newEntry(), quota));
+  await Promise.all(stores.map((store) => store.close()));
+  return rate;
+}
+
+try {
+  const plain = new SQL({ url: server.url, max: connections });
+  await plain.unsafe("create table plain (box text, id uuid primary key, expires bigint, envelope bytea)");
+  const callers = 512;
+  await report("plain insert, a statement each", callers, () => {
+    const { recipient, messageId, expiresAtMs, envelope } = newEntry();
+    return plain.unsafe("insert into plain values ($1, $2, $3, $4)", [recipient, messageId, expiresAtMs, envelope]);
+  });
+  await plain.close();
+  const single = { operationsMax: 1, bytesMax: 1 << 23, runningMax: connections };
+  const alone = await reportNodes("store, a statement each", 1, callers, single);
+  const grouped = await reportNodes("store, group commit, 1 node", 1, callers);
+  console.log(`group commit: ${(grouped / alone).toFixed(1)} times a statement each`);
+  await reportNodes("store, group commit, 2 nodes", 2, callers);
+  await reportNodes("store, group commit, 4 nodes", 4, callers);
+  await reportNodes("store, group commit, 1 node, 1 caller", 1, 1);
+  const [store] = await openNodes(1);
+  const { mailbox, replay, receipts } = store!.capabilities;
+  const held: MailboxEntry[] = [];
+  await report("store, 1 node, kept for the rows below", 256, async () => {
+    const entry = newEntry();
+    await mailbox!.store(entry, quota);
+    held.push(entry);
+  });
+  await report("list of a mailbox", 64, () => {
+    const { recipient } = held[Math.floor(Math.random() * held.length)]!;
+    return mailbox!.list(recipient, { after: null, entriesMax: 100, bytesMax: 1 << 20, nowMs: Date.now() });
+  });
+  await report("acknowledgement of one message", 256, async () => {
+    const { recipient, messageId } = held.pop() ?? newEntry();
+    await mailbox!.remove(recipient, [messageId], Date.now());
+  });
+  await report("replay claim", 256, () => replay!.claim(crypto.randomUUID(), Date.now() + 600_000, Date.now()));
+  const value = new Uint8Array(300);
+  await report("receipt", 256, () => receipts!.put(crypto.randomUUID(), value, Date.now() + 600_000));
+  await store!.close();
+} finally {
+  await server.end();
+}

@@ -1,0 +1,288 @@
+/**
+ * What the PostgreSQL driver does when things break: an answer is given only for what stands, nothing is
+ * stored twice, what is away is `unavailable`, and everything works again by itself.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
+import { migrateSchema } from "../../src/plugins/postgres/migrate.ts";
+import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/options.ts";
+import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
+import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
+import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
+import { openCutter } from "../support/cutter.ts";
+import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+
+const absence = postgresAbsence();
+const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+let server: PostgresServer;
+let schemas = 0;
+
+function optionsFor(changes: Partial<PostgresOptions> = {}): PostgresOptions {
+  const urls = changes.urls ?? [server.url];
+  return { ...postgresOptions.parse({ urls, schema: `fault_${schemas++}`, connections: 3 }), ...changes };
+}
+
+async function openFresh(changes: Partial<PostgresOptions> = {}): Promise<Store> {
+  const options = optionsFor(changes);
+  const pool = await openPool(options);
+  await migrateSchema(pool, options).finally(() => pool.close());
+  return openPostgres(options, environment);
+}
+
+const box = (n: number) => `did:svc:box${n}` as MailboxKey;
+const open: Store[] = [];
+
+function mailboxOf(store: Store): Mailbox {
+  open.push(store);
+  return store.capabilities.mailbox!;
+}
+
+type Load = { readonly stored: [MailboxKey, Uuid][]; failed: number; readonly odd: StoreOutcome[] };
+
+/** Stores fresh messages at 40 callers until `until` settles. A fresh message is never a duplicate. */
+async function storeUntil(mailbox: Mailbox, until: Promise<unknown>): Promise<Load> {
+  const load: Load = { stored: [], failed: 0, odd: [] };
+  let over = false;
+  const callers = Array.from({ length: 40 }, async (_, caller) => {
+    while (!over) {
+      const message = entry(0, { recipient: box(caller % 7), messageId: crypto.randomUUID() as Uuid });
+      try {
+        const outcome = await mailbox.store(message, quota());
+        if (outcome.kind === "stored") load.stored.push([message.recipient, message.messageId]);
+        else load.odd.push(outcome);
+      } catch (error) {
+        if (!(error instanceof StoreError) || error.code !== "unavailable") throw error;
+        load.failed++;
+        await Bun.sleep(20);
+      }
+    }
+  });
+  await until.finally(() => {
+    over = true;
+  });
+  await Promise.all(callers);
+  return load;
+}
+
+/** Everything that was answered is there, once. */
+async function expectKept(mailbox: Mailbox, load: Load): Promise<void> {
+  expect(load.odd).toEqual([]);
+  expect(load.stored.length).toBeGreaterThan(100);
+  const held = new Map<string, number>();
+  for (let n = 0; n < 7; n++) {
+    for (const { messageId } of await listAll(mailbox, box(n), pageOf())) {
+      held.set(`${box(n)} ${messageId}`, (held.get(`${box(n)} ${messageId}`) ?? 0) + 1);
+    }
+  }
+  const lost = load.stored.filter(([recipient, id]) => held.get(`${recipient} ${id}`) !== 1);
+  expect(lost).toEqual([]);
+  expect([...held.values()].every((count) => count === 1)).toBe(true);
+}
+
+async function codeOf(operation: () => Promise<unknown>): Promise<string> {
+  const error = await failureOf(operation);
+  return error instanceof StoreError ? error.code : error === null ? "none" : String(error);
+}
+
+/** Tries until it works, and says how long that took. */
+async function untilWorks(operation: () => Promise<unknown>, msMax = 20_000): Promise<void> {
+  const endMs = performance.now() + msMax;
+  for (let last: unknown; ; await Bun.sleep(50)) {
+    last = await failureOf(operation);
+    if (last === null) return;
+    if (performance.now() > endMs) throw last;
+  }
+}
+
+const suite = absence === null ? describe : () => test(`skipped: ${absence}`, () => {});
+
+suite("the PostgreSQL store when things break", () => {
+  beforeAll(async () => {
+    server = await startPostgres(["fsync=on", "max_connections=60", "shared_buffers=64MB"]);
+  }, 60_000);
+  afterAll(async () => {
+    await Promise.all(open.map((store) => store.close()));
+    await server.end();
+  }, 60_000);
+
+  test("a server that is killed and started again loses nothing that was answered", async () => {
+    const mailbox = mailboxOf(await openFresh());
+    const kills = async () => {
+      for (let i = 0; i < 2; i++) {
+        await Bun.sleep(400);
+        await server.stop("immediate");
+        await Bun.sleep(100);
+        await server.start();
+        await untilWorks(() => mailbox.stats(0));
+      }
+      await Bun.sleep(300);
+    };
+    await expectKept(mailbox, await storeUntil(mailbox, kills()));
+  }, 90_000);
+
+  test("connections that are cut again and again cost no answer, and nothing is stored twice", async () => {
+    const mailbox = mailboxOf(await openFresh());
+    const cuts = async () => {
+      for (let i = 0; i < 15; i++) {
+        await Bun.sleep(60);
+        await server.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'waypost'");
+      }
+    };
+    const load = await storeUntil(mailbox, cuts());
+    await expectKept(mailbox, load);
+    expect(load.failed).toBe(0);
+  }, 90_000);
+
+  test("when the answer to a commit is lost, the outcome is found out and not guessed", async () => {
+    const cutter = await openCutter(server.port);
+    try {
+      const url = `postgres://waypost@127.0.0.1:${cutter.port}/postgres`;
+      const store = await openFresh({ urls: [url], connections: 1 });
+      const mailbox = mailboxOf(store);
+      const { replay, receipts } = store.capabilities;
+      for (let n = 1; n <= 5; n++) {
+        cutter.loseNextAnswers(1);
+        expect(await mailbox.store(entry(n), quota())).toEqual({ kind: "stored" });
+        cutter.loseNextAnswers(1);
+        expect(await replay!.claim(`tag ${n}`, 9_000, 1_000)).toBe(true);
+        cutter.loseNextAnswers(1);
+        expect(await receipts!.putIfAbsent(`key ${n}`, bytesOf(n, 10), 9_000, 1_000)).toBeNull();
+        cutter.loseNextAnswers(1);
+        const [removed] = await mailbox.remove(entry(n).recipient, [entry(n).messageId], 2_000);
+        expect(removed?.messageId).toBe(entry(n).messageId);
+      }
+      expect(cutter.lost()).toBe(20);
+    } finally {
+      await cutter.close();
+    }
+  }, 60_000);
+
+  test("a statement that takes too long is unavailable, leaves nothing behind, and the next one works", async () => {
+    const options = { statement_timeout_ms: 400 };
+    const store = await openFresh(options);
+    const mailbox = mailboxOf(store);
+    await mailbox.store(entry(1), quota());
+    const schema = `fault_${schemas - 1}`;
+    const lock = server.sql(`begin; lock table ${schema}.mailbox; select pg_sleep(1.5); commit`);
+    await Bun.sleep(300);
+    expect(await codeOf(() => mailbox.store(entry(2), quota()))).toBe("unavailable");
+    await lock;
+    expect(await mailbox.store(entry(2), quota())).toEqual({ kind: "stored" });
+  }, 60_000);
+
+  test("an exhausted pool answers unavailable in time and recovers", async () => {
+    const mailbox = mailboxOf(await openFresh({ connections: 2, statement_timeout_ms: 500 }));
+    await mailbox.store(entry(1), quota());
+    const lock = server.sql(`begin; lock table fault_${schemas - 1}.mailbox; select pg_sleep(1.5); commit`);
+    await Bun.sleep(300);
+    const begunMs = performance.now();
+    const reads = Array.from({ length: 200 }, () => codeOf(() => mailbox.message(box(0), entry(1).messageId, 2_000)));
+    expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));
+    expect(performance.now() - begunMs).toBeLessThan(10_000);
+    await lock;
+    await untilWorks(() => mailbox.store(entry(2), quota()));
+  }, 60_000);
+
+  test("a database that takes no writes is unavailable, and works again when it does", async () => {
+    const store = await openFresh();
+    const mailbox = mailboxOf(store);
+    await server.sql("alter system set default_transaction_read_only = on");
+    await server.sql("select pg_reload_conf()");
+    await Bun.sleep(300);
+    expect(await codeOf(() => mailbox.store(entry(1), quota()))).toBe("unavailable");
+    expect(await codeOf(() => store.probe())).toBe("unavailable");
+    await server.sql("alter system reset default_transaction_read_only");
+    await server.sql("select pg_reload_conf()");
+    await untilWorks(() => mailbox.store(entry(1), quota()));
+  }, 60_000);
+
+  test("a fail-over to a synchronous standby under load loses nothing that was answered", async () => {
+    const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
+    const standby = await primary.standby();
+    try {
+      await primary.sql("alter system set synchronous_standby_names = '*'");
+      await primary.sql("select pg_reload_conf()");
+      const mailbox = mailboxOf(await openFresh({ urls: [primary.url, standby.url] }));
+      const failOver = async () => {
+        await Bun.sleep(1_000);
+        await primary.stop("immediate");
+        await standby.sql("alter system set synchronous_standby_names = ''");
+        await standby.promote();
+        await untilWorks(() => mailbox.stats(0));
+        await Bun.sleep(500);
+      };
+      await expectKept(mailbox, await storeUntil(mailbox, failOver()));
+    } finally {
+      await Promise.all([primary.end(), standby.end()]);
+    }
+  }, 120_000);
+});
+
+suite("the schema", () => {
+  test("one that is missing or newer is refused with what to do, and several programs may migrate at once", async () => {
+    const own = await startPostgres(["fsync=off", "max_connections=30"]);
+    const options = postgresOptions.parse({ urls: [own.url], connections: 2 });
+    try {
+      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("storage migrate");
+      const pools = await Promise.all([1, 2, 3].map(() => openPool(options)));
+      const done = await Promise.allSettled(pools.map((pool) => migrateSchema(pool, options)));
+      expect(done.some(({ status }) => status === "fulfilled")).toBe(true);
+      expect(await migrateSchema(pools[0]!, options)).toContain("already");
+      await Promise.all(pools.map((pool) => pool.close()));
+      const store = await openPostgres(options, environment);
+      await store.close();
+      await own.sql("update waypost.meta set version = 99");
+      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("version 99");
+    } finally {
+      await own.end();
+    }
+  }, 60_000);
+
+  test("a disk without room for messages is full, and takes messages again when there is room", async () => {
+    const disk = await smallDisk();
+    if (disk === null) return;
+    const own = await startPostgres(["fsync=off", "max_connections=30"]);
+    try {
+      await own.sql(`create tablespace small location '${disk.folder}'`);
+      await own.sql("alter role waypost set default_tablespace = small");
+      const mailbox = mailboxOf(await openFresh({ urls: [own.url] }));
+      let outcome = "none";
+      for (let n = 0; n < 200 && outcome === "none"; n++) {
+        outcome = await codeOf(() => mailbox.store(entry(n, { envelope: bytesOf(n, 1 << 20) }), quota()));
+      }
+      expect(outcome).toBe("full");
+      await disk.enlarge();
+      expect(await mailbox.store(entry(900, { envelope: bytesOf(1, 1 << 20) }), quota())).toEqual({ kind: "stored" });
+    } finally {
+      await Promise.all(open.splice(0).map((store) => store.close()));
+      await own.end();
+      await disk.end();
+    }
+  }, 90_000);
+});
+
+/** A file system of 40 MiB, where this user may make one. */
+async function smallDisk() {
+  const { mkdtempSync, rmSync, chmodSync, mkdirSync } = await import("node:fs");
+  const folder = mkdtempSync("/tmp/waypost-disk-");
+  const mounted = Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder]).exitCode === 0;
+  if (!mounted) {
+    console.log("skipped: this user can't mount a small disk");
+    rmSync(folder, { recursive: true });
+    return null;
+  }
+  const inner = `${folder}/space`;
+  mkdirSync(inner);
+  chmodSync(inner, 0o700);
+  Bun.spawnSync(["chown", "postgres", inner]);
+  return {
+    folder: inner,
+    enlarge: async () => {
+      Bun.spawnSync(["mount", "-o", "remount,size=80m", folder]);
+    },
+    end: async () => {
+      Bun.spawnSync(["umount", folder]);
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
