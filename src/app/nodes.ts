@@ -96,8 +96,7 @@ function composeDirectory({ directory }: Config, { stores }: ComposeParts): Dire
 
 async function composeCache(config: Config, { stores, recipients, now, log }: NodeParts): Promise<Cache> {
   const { cache: settings, limits } = config;
-  const { wake_url } = settings;
-  const wake = wake_url === null ? null : createWakeHook({ ...settings, wake_url }, log);
+  const wake = settings.wake_url === null ? null : createWakeHook({ url: settings.wake_url, settings }, log);
   const node = createCache({
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),

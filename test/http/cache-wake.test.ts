@@ -46,7 +46,7 @@ function hook(
   change: Partial<WakeBounds & { wake_interval: number }> = {},
 ): { hook: WakeHook; lines: string[] } {
   const lines: string[] = [];
-  const made = createWakeHook({ ...cacheDefault, wake_url: url, ...change }, (_, message) => lines.push(message), {
+  const made = createWakeHook({ url, settings: { ...cacheDefault, ...change } }, (_, message) => lines.push(message), {
     ...wakeBounds,
     ...change,
   });

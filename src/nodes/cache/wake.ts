@@ -5,17 +5,17 @@
  * Bounded: one call per recipient and interval, calls in flight, recipients remembered.
  * Source: rules section 9 (logs and privacy), `docs/rules.md` ("Wake hook").
  */
+import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { sha256 } from "../../core/codec/hash.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import type { Log } from "../http/log.ts";
 
-export type WakeSettings = {
+export type WakeTarget = {
   /** Set by the operator, so it may be any host; redirects are not followed. */
-  readonly wake_url: string;
-  /** Milliseconds between two calls for one recipient. */
-  readonly wake_interval: number;
+  readonly url: string;
+  readonly settings: Pick<Config["cache"], "wake_interval">;
 };
 
 /** Bounds that no operator has a reason to change: a push service is slow at worst, and a hint may be lost. */
@@ -36,7 +36,7 @@ export type WakeHook = {
 
 type Waiting = { count: number; timer: ReturnType<typeof setTimeout> };
 
-export function createWakeHook(settings: WakeSettings, log: Log, bounds = wakeBounds): WakeHook {
+export function createWakeHook({ url, settings }: WakeTarget, log: Log, bounds = wakeBounds): WakeHook {
   const intervals = new Map<Did, Waiting>();
   const closing = new AbortController();
   let inFlight = 0;
@@ -59,7 +59,7 @@ export function createWakeHook(settings: WakeSettings, log: Log, bounds = wakeBo
     }
     inFlight++;
     const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(bounds.timeoutMs)]);
-    post(settings.wake_url, { recipient_digest: sha256(utf8(recipient)).toHex(), count }, signal)
+    post(url, { recipient_digest: sha256(utf8(recipient)).toHex(), count }, signal)
       .catch((error: unknown) => {
         if (!closing.signal.aborted) log("warn", "the wake hook failed", { error: describe(error) });
       })
