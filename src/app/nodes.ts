@@ -17,6 +17,7 @@ import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
+import { resolutionRoute } from "../nodes/resolution.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import { exposedText, isExposed, readSigner } from "./signing-key.ts";
@@ -61,7 +62,12 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
   return {
-    routes: [...(directory?.routes ?? []), ...(relay?.routes ?? []), ...(cache?.routes ?? [])],
+    routes: [
+      ...(directory?.routes ?? []),
+      ...(relay?.routes ?? []),
+      ...(cache?.routes ?? []),
+      ...resolutionRoutes(config, parts),
+    ],
     limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
     probes: recipientProbes(config, parts.recipients),
@@ -71,6 +77,18 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     },
     close: () => relay?.close(),
   };
+}
+
+/** The node asks where it learns about recipients; a Directory, its own ledger. */
+function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Route[] {
+  const { directory, relay, cache, limits } = config;
+  if (directory.enabled) {
+    const ledger = ledgerRecipients(stores.capability("directory.ledger", "ledger"));
+    return [resolutionRoute({ recipients: ledger, limits, unavailable: "chain_unavailable" })];
+  }
+  const node = relay.enabled ? "relay" : cache.enabled ? "cache" : null;
+  if (node === null) return [];
+  return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable" })];
 }
 
 /** Directories take no envelopes; `/limits` names the largest body that any route of the node takes. */
@@ -83,14 +101,7 @@ function composeDirectory({ directory }: Config, { stores }: ComposeParts): Dire
     ledger: stores.capability("directory.ledger", "ledger"),
     receipts: stores.capability("directory.store", "receipts"),
     replay: stores.capability("directory.store", "replay"),
-    options: {
-      registrationProofs: directory.registration_proofs,
-      unsignedUpdates: directory.unsigned_updates,
-      skewMs: directory.clock_skew,
-      authorizationAheadMsMax: directory.authorization_max_ahead,
-      preparedLifeMs: directory.prepared_life,
-      pendingBlocks: directory.pending_blocks,
-    },
+    settings: directory,
   });
 }
 

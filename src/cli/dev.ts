@@ -23,7 +23,7 @@ export type DevOptions = { readonly port: number; readonly folder: string };
 export function devConfig({ port, folder }: DevOptions): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
-    server: { listen: [`${hostname}:${port}`], log_level: "warn" },
+    server: { listen: [`${hostname}:${port}`], log_level: "warn", show_signed_text: true },
     stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
     directory: { enabled: true, unsigned_updates: "allow" },
     relay: {

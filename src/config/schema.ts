@@ -111,6 +111,9 @@ const serverSchema = z.strictObject({
         'Origins whose pages may call this node from a browser; `"*"` is all. With `directory.unsigned_updates = "allow"` only pages served by this machine may.',
       ),
     ),
+  show_signed_text: flag(false).meta(
+    doc("Whether refusals of signatures carry `signed_text`, the bytes that were verified. For development."),
+  ),
   requests_max: count(1_024, { max: 65_536 }).meta(
     doc("Requests in work at once; beyond them a delayed 503. One client network gets at most half."),
   ),

@@ -78,6 +78,10 @@ export type FaultExtra = {
   readonly expected?: string;
   /** Whole seconds for the `Retry-After` header. */
   readonly retryAfterSeconds?: number;
+  /** What was verified, with refusals of signatures: only what the client sent. A node shows it in development only. */
+  readonly signedText?: string;
+  /** Headers of the answer. */
+  readonly headers?: Readonly<Record<string, string>>;
 };
 
 /** A refusal. `detail` is shown to the caller: it names no path, address or secret. */

@@ -41,9 +41,9 @@ export interface RecipientSource {
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
   return {
     async subject(did) {
-      const { record } = await ledger.account(did);
+      const { record, life } = await ledger.account(did);
       if (record === null) return null;
-      return { did, document: record.document, deactivated: record.deactivated, links: record.links, life: 0 };
+      return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
     },
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),

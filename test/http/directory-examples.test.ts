@@ -9,7 +9,7 @@ import { renderDocument } from "../../src/core/ledger/document.ts";
 import { exampleStanding, exampleTime, exampleValidUntil } from "../../src/core/ledger/example.ts";
 import { renderItems } from "../../src/core/ledger/intents.ts";
 import { exampleIntent } from "../../src/core/schema/directory.ts";
-import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
+import { ownerUpdates } from "../../src/nodes/directory/policy.ts";
 import { exampleOf } from "../../src/nodes/http/openapi.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import {

@@ -3,13 +3,13 @@ import { afterAll, beforeAll, describe } from "bun:test";
 import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
 import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
 
-for (const unsignedUpdates of ["allow", "deny"] as const) {
-  describe(`unsigned updates: ${unsignedUpdates}`, () => {
+for (const unsigned_updates of ["allow", "deny"] as const) {
+  describe(`unsigned updates: ${unsigned_updates}`, () => {
     let stage: Stage;
     beforeAll(async () => {
-      stage = await openStage({ unsignedUpdates });
+      stage = await openStage({ unsigned_updates });
     });
     afterAll(() => stage.close());
-    playScenarios(unsignedUpdates === "allow" ? policyScenarios : deniedScenarios, () => stage);
+    playScenarios(unsigned_updates === "allow" ? policyScenarios : deniedScenarios, () => stage);
   });
 }

@@ -6,7 +6,7 @@ import { openStage, playScenarios, type Stage } from "../support/directory-stage
 describe("every version of the registration proof", () => {
   let stage: Stage;
   beforeAll(async () => {
-    stage = await openStage({ unsignedUpdates: "deny" });
+    stage = await openStage({ unsigned_updates: "deny" });
   });
   afterAll(() => stage.close());
   playScenarios(prepareScenarios, () => stage);
@@ -16,7 +16,7 @@ for (const version of ["v1", "v2"] as const) {
   describe(`only version ${version}`, () => {
     let stage: Stage;
     beforeAll(async () => {
-      stage = await openStage({ registrationProofs: [version] });
+      stage = await openStage({ registration_proofs: [version] });
     });
     afterAll(() => stage.close());
     playScenarios(versionScenarios[version], () => stage);

@@ -379,7 +379,7 @@ describe("a ledger whose pool says nothing, as a chain's", () => {
 });
 
 test("the limits are those that the Directory applies, with the block time that policies count in", async () => {
-  const directory = await directoryOf({ blockTimeMs: 20, options: { unsignedUpdates: "deny" } });
+  const directory = await directoryOf({ blockTimeMs: 20, options: { unsigned_updates: "deny" } });
   const parse = compileShape(directoryLimitsShape);
   expect(parse(await directory.limits())).toMatchObject({
     block_time_ms: 20,

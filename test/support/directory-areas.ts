@@ -2,7 +2,7 @@
  * Every list of the Directory's scenarios with the settings that it plays under, once. The coverage test
  * counts over these areas and the chain plays them, so that a scenario which is in none is missed.
  */
-import type { DirectoryOptions } from "../../src/nodes/directory/directory.ts";
+import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import { replacementScenarios } from "./directory-scenarios-document.ts";
 import { deniedScenarios, policyScenarios } from "./directory-scenarios-policies.ts";
 import { prepareScenarios, versionScenarios } from "./directory-scenarios-prepare.ts";
@@ -14,7 +14,7 @@ import type { Scenario } from "./directory-stage.ts";
 export type Area = {
   readonly name: string;
   readonly scenarios: readonly Scenario[];
-  readonly options: Partial<DirectoryOptions>;
+  readonly options: Partial<DirectorySettings>;
 };
 
 export const directoryAreas: readonly Area[] = [
@@ -29,9 +29,9 @@ export const directoryAreas: readonly Area[] = [
     options: {},
   },
   { name: "signed updates", scenarios: updateScenarios, options: {} },
-  { name: "policies where proofs are not wanted", scenarios: policyScenarios, options: { unsignedUpdates: "allow" } },
-  { name: "policies where proofs are wanted", scenarios: deniedScenarios, options: { unsignedUpdates: "deny" } },
-  { name: "preparation", scenarios: prepareScenarios, options: { unsignedUpdates: "deny" } },
-  { name: "version 1 proofs alone", scenarios: versionScenarios.v1, options: { registrationProofs: ["v1"] } },
-  { name: "version 2 proofs alone", scenarios: versionScenarios.v2, options: { registrationProofs: ["v2"] } },
+  { name: "policies where proofs are not wanted", scenarios: policyScenarios, options: { unsigned_updates: "allow" } },
+  { name: "policies where proofs are wanted", scenarios: deniedScenarios, options: { unsigned_updates: "deny" } },
+  { name: "preparation", scenarios: prepareScenarios, options: { unsigned_updates: "deny" } },
+  { name: "version 1 proofs alone", scenarios: versionScenarios.v1, options: { registration_proofs: ["v1"] } },
+  { name: "version 2 proofs alone", scenarios: versionScenarios.v2, options: { registration_proofs: ["v2"] } },
 ];

@@ -4,7 +4,7 @@
  */
 import { expect } from "bun:test";
 import type { FaultCode } from "../../src/core/fault.ts";
-import { type OwnerUpdate, ownerUpdates } from "../../src/nodes/directory/policies.ts";
+import { type OwnerUpdate, ownerUpdates } from "../../src/nodes/directory/policy.ts";
 import { type Json, proofHeadersOf, type Reply } from "./directory.ts";
 import { aliasOf, encoded, type Scenario, type Stage } from "./directory-stage.ts";
 import { troubles } from "./directory-troubles.ts";

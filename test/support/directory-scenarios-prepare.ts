@@ -5,11 +5,11 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { FaultCode } from "../../src/core/fault.ts";
-import { ownerUpdates } from "../../src/nodes/directory/policies.ts";
-import { type Json, type Reply, simpleDocument, updates } from "./directory.ts";
+import { ownerUpdates } from "../../src/nodes/directory/policy.ts";
+import { type Json, type Reply, registerBodyOf, simpleDocument, updates } from "./directory.ts";
 import { sampleOf } from "./directory-samples.ts";
 import { newcomer } from "./directory-scenarios-registration.ts";
-import { aliasOf, richDocument, type Scenario, type Stage, smallOrderKey } from "./directory-stage.ts";
+import { aliasOf, richDocument, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./directory-stage.ts";
 import { troubles } from "./directory-troubles.ts";
 import type { Identity } from "./identity.ts";
 
@@ -217,6 +217,17 @@ const registrationRefusals: readonly RegistrationRefusal[] = [
   ["a DID that is registered", 409, "did_already_registered", {}, (stage) => stage.standing],
 ];
 
+/** Registered with a proof that ends in 55 minutes, and deleted. */
+async function registerAndDelete(stage: Stage, own: Identity): Promise<void> {
+  const body = registerBodyOf(own, stage.nowMs(), { timestamp: `v2:0:${stage.nowMs() + 3_300_000}` });
+  const registered = await stage.ask("POST", "/register-did", body);
+  expect(registered.body["code"]).toBeUndefined();
+  await stage.settle(registered);
+  const path = `/dids/${own.did}`;
+  const deletion = { identity: own, action: "delete_did", method: "DELETE", path, members: {} } as const;
+  await stage.settle(await sendUpdate(stage, deletion));
+}
+
 const registrationScenarios: readonly Scenario[] = [
   {
     name: "makes a registration ready for signing, and what is signed settles",
@@ -254,6 +265,34 @@ const registrationScenarios: readonly Scenario[] = [
       const request = { ...(body["request"] as Json), did_document: simpleDocument(own) };
       return submit(stage, { ...body, request });
     },
+  },
+  {
+    name: "prepares what is taken after a deletion, though an earlier proof ends later than the default",
+    route: prepareRegistration,
+    status: 200,
+    act: async (stage) => {
+      const own = newcomer();
+      await registerAndDelete(stage, own);
+      return askRegistration(stage, own);
+    },
+    check: async (prepared, stage) => {
+      expect(Date.parse(String(prepared.body["expires_at"]))).toBeGreaterThan(stage.nowMs() + 3_000_000);
+      await expectSettled(prepared, stage);
+      const { body } = await stage.ask("GET", `/resolve/${prepared.body["did"]}`);
+      expect(body["version"]).toBe(1);
+    },
+  },
+  {
+    name: "refuses an end after a deletion that would be refused later",
+    route: prepareRegistration,
+    status: 409,
+    code: "document_stale",
+    act: async (stage) => {
+      const own = newcomer();
+      await registerAndDelete(stage, own);
+      return askRegistration(stage, own, { valid_until: String(stage.nowMs() + 60_000) });
+    },
+    check: (reply) => expect(reply.body["detail"]).toContain("valid_until must be later than"),
   },
   ...registrationRefusals.map(
     ([name, status, code, members, about]): Scenario => ({

@@ -83,6 +83,7 @@ const common: readonly (Sending & { name: string; status: number; code: FaultCod
     name: "has a payload of another nonce than the body",
     status: 400,
     code: "payload_mismatch",
+    pointers: ["/nonce", "/canonical_payload"],
     spoil: (body) => ({ ...body, nonce: "1" }),
   },
   {

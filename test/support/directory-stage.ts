@@ -10,7 +10,7 @@ import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { type FaultCode, fault, isFault } from "../../src/core/fault.ts";
 import type { RoutedAction } from "../../src/core/ledger/actions.ts";
 import { compileShape, problemShape } from "../../src/core/schema/schema.ts";
-import type { DirectoryOptions } from "../../src/nodes/directory/directory.ts";
+import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import { codesOf } from "../../src/nodes/http/openapi.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { type Ledger, StoreError } from "../../src/storage/contract.ts";
@@ -56,7 +56,7 @@ export type Stage = TestDirectory & {
 
 /** `elsewhere` plays on another driver than the memory one. */
 export async function openStage(
-  options: Partial<DirectoryOptions> = {},
+  options: Partial<DirectorySettings> = {},
   elsewhere: Pick<TestDirectoryOptions, "open"> = {},
 ): Promise<Stage> {
   const trouble: { how: "none" | "unreadable" | "full" | "refusing" } = { how: "none" };

@@ -14,13 +14,16 @@ import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts"
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/document.ts";
-import { createDirectory, type DirectoryOptions } from "../../src/nodes/directory/directory.ts";
-import { directoryDefaults } from "../../src/nodes/directory/parts.ts";
+import { createDirectory } from "../../src/nodes/directory/directory.ts";
+import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
+import { ledgerRecipients } from "../../src/nodes/recipients.ts";
+import { resolutionRoute } from "../../src/nodes/resolution.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
-import { testApp } from "./app.ts";
+import { serverSettings, testApp } from "./app.ts";
 import { type Identity, type KeyPair, keyPair } from "./identity.ts";
+import { directoryDefault, limitsDefault } from "./settings.ts";
 
 export type Json = Record<string, unknown>;
 export type Reply = { readonly status: number; readonly body: Json; readonly headers: Headers };
@@ -44,11 +47,13 @@ export const testStartMs = Date.parse("2026-07-16T12:00:00Z");
 const settlePatienceMs = 5_000;
 
 export type TestDirectoryOptions = {
-  readonly options?: Partial<DirectoryOptions>;
+  readonly options?: Partial<DirectorySettings>;
   /** Opens another driver than a fresh memory store. */
   readonly open?: (environment: StoreEnvironment) => Promise<Store>;
   readonly blockTimeMs?: number;
   readonly startMs?: number;
+  /** As in development: refusals of signatures show what was verified. */
+  readonly showSignedText?: boolean;
   /** Puts something between the Directory and its ledger. */
   readonly around?: (ledger: Ledger) => Ledger;
 };
@@ -59,9 +64,22 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const store = await (given.open ?? openMemory(given.blockTimeMs ?? 10))(environment);
   const { ledger, receipts, replay } = store.capabilities;
   if (ledger === undefined || receipts === undefined || replay === undefined) throw new Error("a driver of everything");
-  const options: DirectoryOptions = { ...directoryDefaults, unsignedUpdates: "allow", ...given.options };
-  const directory = createDirectory({ ledger: given.around?.(ledger) ?? ledger, receipts, replay, options });
-  const app = testApp(directory.routes, { now: () => nowMs });
+  const directorySettings: DirectorySettings = { ...directoryDefault, unsigned_updates: "allow", ...given.options };
+  const directory = createDirectory({
+    ledger: given.around?.(ledger) ?? ledger,
+    receipts,
+    replay,
+    settings: directorySettings,
+  });
+  const resolution = resolutionRoute({
+    recipients: ledgerRecipients(ledger),
+    limits: limitsDefault,
+    unavailable: "chain_unavailable",
+  });
+  const app = testApp([...directory.routes, resolution], {
+    now: () => nowMs,
+    settings: { ...serverSettings, show_signed_text: given.showSignedText ?? false },
+  });
   const ask: TestDirectory["ask"] = async (method, path, body, headers = {}) => {
     const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
     const init = text === undefined ? {} : { body: text, headers: { "content-type": "application/json", ...headers } };
@@ -81,7 +99,9 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     ask,
     settle,
     register: async (identity, members = {}) => {
-      const version = options.registrationProofs.includes("v1") ? {} : { timestamp: `v2:0:${nowMs + 60_000}` };
+      const version = directorySettings.registration_proofs.includes("v1")
+        ? {}
+        : { timestamp: `v2:0:${nowMs + 60_000}` };
       const reply = await ask("POST", "/register-did", registerBodyOf(identity, nowMs, { ...version, ...members }));
       if (reply.status !== 202) throw new Error(`registration answered ${JSON.stringify(reply.body)}`);
       await settle(reply);

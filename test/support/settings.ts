@@ -10,3 +10,4 @@ const defaults = settings();
 export const limitsDefault: Config["limits"] = defaults.limits;
 export const relayDefault: Config["relay"] = defaults.relay;
 export const cacheDefault: Config["cache"] = defaults.cache;
+export const directoryDefault: Config["directory"] = defaults.directory;

@@ -243,7 +243,8 @@ describe("a memo", () => {
 
 test("the ledger of this process is read as it is", async () => {
   const account = {
-    record: { document: null, deactivated: true, links: null, life: 0 },
+    record: { document: null, deactivated: true, links: null },
+    life: 2,
   };
   const ledger = {
     account: async (asked: Did) => (asked === did ? account : { record: null }),
@@ -251,7 +252,7 @@ test("the ledger of this process is read as it is", async () => {
     head: async () => ({ blockTimeMs: 6_000 }),
   };
   const source = ledgerRecipients(ledger as Partial<Record<keyof LedgerReader, unknown>> as LedgerReader);
-  expect(await source.subject(did)).toEqual({ did, document: null, deactivated: true, links: null, life: 0 });
+  expect(await source.subject(did)).toEqual({ did, document: null, deactivated: true, links: null, life: 2 });
   expect(await source.subject(other)).toBeNull();
   expect(await source.persona("x")).toBe("persona x" as never);
   expect(await source.blockTimeMs()).toBe(6_000);

@@ -12,6 +12,7 @@ import { exampleDid, exampleDocument, exampleService } from "../../src/core/ledg
 import * as directory from "../../src/core/schema/directory.ts";
 import * as documents from "../../src/core/schema/document.ts";
 import * as messages from "../../src/core/schema/messages.ts";
+import * as policies from "../../src/core/schema/policies.ts";
 import * as shared from "../../src/core/schema/schema.ts";
 
 const { compileShape, inputErrorsMax } = shared;
@@ -67,7 +68,7 @@ describe("the checker", () => {
       { pointer: "/serviceEndpoint", message: "must be a string or an array" },
     ]);
     const links = { did: exampleDid, recipient_policy: "" };
-    expect(errorsOf(directory.linksBody, links)).toEqual([
+    expect(errorsOf(policies.linksBody, links)).toEqual([
       { pointer: "/recipient_policy", message: "must have at least 1 characters" },
     ]);
   });
@@ -162,7 +163,7 @@ describe("text formats", () => {
 
 test("every documented example has its own shape", () => {
   const schemas = [
-    ...[shared, directory, documents, messages].flatMap((module) => Object.values(module) as unknown[]),
+    ...[shared, directory, documents, messages, policies].flatMap((module) => Object.values(module) as unknown[]),
   ].filter((value): value is TSchema => typeof value === "object" && value !== null && "examples" in value);
   expect(schemas.length).toBeGreaterThan(40);
   for (const schema of schemas) {

@@ -6,12 +6,13 @@
  * Source: interface "Signed DID-document updates", rules sections 4 ("Registration proof", "Full document") and 10,
  * docs/ledger.md 1.4, 1.5 and 1.8.
  */
-import { concatBytes, utf8 } from "../codec/bytes.ts";
+import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
 import { aliasBytesMax, normalizeAlias } from "../codec/did.ts";
 import { blake2b256 } from "../codec/hash.ts";
 import { decodeWith, encodeWith } from "../codec/scale.ts";
 import { hourMs, parseTimestamp } from "../codec/time.ts";
 import { parseU64 } from "../codec/u64.ts";
+import { jsonPointer } from "../std/json-pointer.ts";
 import type { CounterName } from "./account.ts";
 import {
   type ActionName,
@@ -19,9 +20,10 @@ import {
   actions,
   type ControlName,
   type DocumentAction,
+  type ItemName,
   type Items,
 } from "./actions.ts";
-import { type Intent, itemsOf, type Terms } from "./intents.ts";
+import { type Intent, itemMember, itemsOf, type Terms } from "./intents.ts";
 import {
   aliasPayloadCodec,
   type ControlAction,
@@ -98,6 +100,35 @@ export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload 
       return { ...payload, action: kind as ControlName, items };
     }
   }
+}
+
+/**
+ * The JSON pointer to the first member of a request, in the order of the payload, that says something else than the
+ * payload does.
+ */
+export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {
+  if (payload.did !== intent.did) return "/did";
+  if (payload.action !== intent.action) return "/action";
+  const asked = itemsOf(intent);
+  for (const [name, value] of Object.entries(payload.items) as [ItemName, unknown][]) {
+    const at = itemDifference(value, asked[name] ?? null);
+    if (at !== null) return `${jsonPointer(itemMember(name))}${at}`;
+  }
+  if (payload.nonce !== terms.nonce) return "/nonce";
+  if (payload.validUntilMs !== terms.validUntilMs) return "/valid_until";
+  return payload.signerKeyId === terms.signerKeyId ? "/canonical_payload" : "/signer_key_id";
+}
+
+/** Where two values of an item differ, or `null`. Lists count as one value. */
+function itemDifference(signed: unknown, asked: unknown): string | null {
+  if (signed instanceof Uint8Array && asked instanceof Uint8Array) return equalBytes(signed, asked) ? null : "";
+  if (!isComponent(signed) || !isComponent(asked)) return JSON.stringify(signed) === JSON.stringify(asked) ? null : "";
+  const name = Object.keys(signed).find((key) => JSON.stringify(signed[key]) !== JSON.stringify(asked[key]));
+  return name === undefined ? null : jsonPointer(name);
+}
+
+function isComponent(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !(value instanceof Uint8Array);
 }
 
 // -------------------------------------------------------------------------------------------- full documents

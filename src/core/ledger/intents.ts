@@ -89,6 +89,12 @@ export type Intent = { [A in ActionName]: IntentOf<A> }[ActionName];
 /** The rest of a payload: which counter value, until when (strictly before), signed by whom. */
 export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
 
+/** The member of a body that holds an item. */
+export function itemMember(item: ItemName): string {
+  const form: AnyForm | undefined = itemForms[item as RoutedItem];
+  return form?.member ?? item;
+}
+
 /** The items of an intent and nothing else. */
 export function itemsOf(intent: Intent): Partial<Items> {
   const given = intent as Partial<Items>;

@@ -10,9 +10,9 @@ import { encodeBase64, encodeHex0x } from "../codec/bytes.ts";
 import { createSigner } from "../codec/ed25519.ts";
 import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
 import { documentMessage, encodeAuthorization, registrationMessage } from "../ledger/authorization.ts";
-import { scaleBounds } from "../ledger/bounds.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import {
+  exampleAgreement,
   exampleDid,
   exampleDocument,
   exampleKey,
@@ -22,7 +22,6 @@ import {
   exampleValidUntil,
 } from "../ledger/example.ts";
 import { type Intent, itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
-import { expirationBehaviors, policyLimits } from "../ledger/policy.ts";
 import { encodeDidDocument } from "../ledger/structures.ts";
 import {
   documentInShape,
@@ -32,6 +31,7 @@ import {
   serviceShape,
   verificationMethodShape,
 } from "./document.ts";
+import { exampleLinks } from "./policies.ts";
 import {
   closed,
   didText,
@@ -45,7 +45,6 @@ import {
   signatureText,
   timestampText,
   u64Text,
-  u128Text,
 } from "./schema.ts";
 
 /** Signs the examples, so that every one of them verifies. */
@@ -215,7 +214,7 @@ const itemShapes: { readonly [I in RoutedItem]: TSchema } = {
 };
 
 /** The members of an action besides `did`, `action` and the authorization. */
-function itemMembers(action: RoutedAction): TProperties {
+function itemMembers(action: RoutedAction): Record<never, TSchema> {
   const items: readonly ItemName[] = actions[action].items;
   const routed = items as readonly RoutedItem[];
   return Object.fromEntries(routed.map((item) => [itemForms[item].member, itemShapes[item]]));
@@ -294,91 +293,9 @@ export const replaceDocumentBody = closed(
 
 export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocumentJson });
 
-// -------------------------------------------------------------------------------------------- policies
+// ----------------------------------------------------------------------------------------- primary alias
 
 export const primaryAliasBody = closed({ did: didText, alias: aliasText }, { did: exampleDid, alias: "team.one" });
-
-const linkText = Type.String({ minLength: 1 });
-const linkMembers = {
-  recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
-  tag_policies: Type.Optional(Type.Array(linkText, { description: "admitted tags" })),
-  persona_policies: Type.Optional(Type.Array(linkText, { description: "persona DIDs" })),
-};
-
-const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news"], persona_policies: [] };
-
-/** One of two forms: the object, or its three members at the top level; the route refuses both together. */
-export const linksBody = closed(
-  { did: didText, delivery_policy_links: Type.Optional(closed(linkMembers, exampleLinks)), ...linkMembers },
-  { did: exampleDid, delivery_policy_links: exampleLinks },
-);
-
-const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
-
-const personaPolicyMembers = {
-  release_pricing: Type.Optional(
-    closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
-  ),
-  expiration_behavior: Type.Optional(closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) })),
-  allowed_relays: Type.Optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes }), {
-      maxItems: scaleBounds.allowedRelays,
-    }),
-  ),
-};
-
-const examplePersonaPolicy = {
-  release_pricing: { asset: "SVC", amount: "1000" },
-  expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "1893456000000" },
-  allowed_relays: ["relay-1"],
-};
-
-export const personaPolicyBody = closed(
-  { did: didText, policy: closed(personaPolicyMembers) },
-  { did: exampleDid, policy: examplePersonaPolicy },
-);
-
-/** The ledger's own limits; those of fees, which are texts, are checked by the route. */
-const deliveryPolicyMembers = {
-  effective_ttl: Type.Integer({ minimum: 1, maximum: policyLimits.effectiveTtlBlocksMax, description: "in blocks" }),
-  max_message_bytes: Type.Integer({ minimum: 1, maximum: policyLimits.maxMessageBytesMax }),
-  cache_eligible: Type.Boolean(),
-  replication: Type.Optional(Type.Integer({ minimum: 1, maximum: policyLimits.replicationMax })),
-  encrypted_header_preview_bytes: Type.Optional(
-    Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
-  ),
-  release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
-  expiration_behavior: Type.Optional(expirationBehavior),
-};
-
-const exampleDeliveryPolicy = {
-  effective_ttl: 14_400,
-  max_message_bytes: 1_048_576,
-  cache_eligible: true,
-  replication: 2,
-  encrypted_header_preview_bytes: 256,
-  release_pricing: { base_fee: "10", per_kib_fee: "1" },
-  expiration_behavior: "DeleteOnExpiry",
-};
-
-export const deliveryPolicyBody = closed(
-  { did: didText, policy: closed(deliveryPolicyMembers) },
-  { did: exampleDid, policy: exampleDeliveryPolicy },
-);
-
-export const deliveryPolicyAnswer = open(
-  {
-    did: didText,
-    scope: namedText(["recipient", "tag"]),
-    policy: Type.Required(Type.Object(deliveryPolicyMembers)),
-  },
-  { did: exampleDid, scope: "recipient", policy: exampleDeliveryPolicy },
-);
-
-export const personaPolicyAnswer = open(
-  { did: didText, scope: namedText(["persona"]), policy: Type.Object(personaPolicyMembers) },
-  { did: exampleDid, scope: "persona", policy: examplePersonaPolicy },
-);
 
 // ------------------------------------------------------------------------------------ accepted mutations
 
@@ -440,6 +357,9 @@ export const resolvedAnswer = open(
     root_pubkey: nullable(publicKeyText),
     version: Type.Integer({ minimum: 1 }),
     deactivated: Type.Boolean(),
+    life: Type.Optional(
+      Type.Integer({ minimum: 1, description: "how often the DID was deleted before; absent when never" }),
+    ),
     updated_at: isoText,
     delivery_policy_links: nullable(linksAnswer),
   },
@@ -478,6 +398,38 @@ export const submissionAnswer = open(
     block_hash: `0x${"0a".repeat(32)}`,
     block_number: 4_711,
     submitted_at: "2026-07-16T12:00:00.000Z",
+  },
+);
+
+/** `GET /delivery-resolution/{target}`. */
+export const resolutionAnswer = open(
+  {
+    target: didText,
+    encryption_profile: Type.String({ description: "`direct`: seal to the key" }),
+    recipient_key_id: didUrlText,
+    recipient_public_key_multibase: Type.String({ description: "X25519, z base58btc, bare or with `ec 01`" }),
+    policy: Type.Object({
+      effective_constraints: Type.Object({
+        max_chunk_bytes: Type.Integer(),
+        max_unchunked_message_bytes: Type.Integer(),
+        max_http_envelope_bytes: Type.Integer(),
+        max_message_bytes: Type.Optional(Type.Integer({ description: "of the policy, for one envelope or chunk" })),
+      }),
+    }),
+  },
+  {
+    target: exampleDid,
+    encryption_profile: "direct",
+    recipient_key_id: exampleAgreement.id,
+    recipient_public_key_multibase: exampleAgreement.publicKeyMultibase,
+    policy: {
+      effective_constraints: {
+        max_chunk_bytes: 1_048_576,
+        max_unchunked_message_bytes: 1_048_576,
+        max_http_envelope_bytes: 26_214_400,
+        max_message_bytes: 1_048_576,
+      },
+    },
   },
 );
 

@@ -213,6 +213,11 @@ export const problemShape = open(
     request_id: Type.String(),
     error: Type.String({ description: "the same as code" }),
     message: Type.String({ description: "the same as detail" }),
+    signed_text: Type.Optional(
+      Type.String({
+        description: "of nodes in development, with refused signatures: what was verified, text or 0x hex",
+      }),
+    ),
     expected: Type.Optional(Type.String({ description: "with nonce_mismatch: the value that would be accepted" })),
     errors: Type.Optional(
       Type.Array(closed({ pointer: Type.String({ description: "JSON pointer, RFC 6901" }), message: Type.String() })),

@@ -7,13 +7,11 @@ import { proofLifeMsMax } from "../../core/ledger/authorization.ts";
 import type { Route } from "../http/route.ts";
 import { documentRoute } from "./document.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";
-import { ownerRoutes, policyReadRoutes } from "./policies.ts";
+import { ownerRoutes, policyReadRoutes } from "./policy.ts";
 import { prepareRoutes } from "./prepare.ts";
-import { readRoutes } from "./reads.ts";
-import { registrationRoutes } from "./registration.ts";
+import { readRoutes } from "./read.ts";
+import { registrationRoutes } from "./register.ts";
 import { updateRoutes } from "./update.ts";
-
-export type { DirectoryOptions } from "./parts.ts";
 
 export type Directory = {
   readonly routes: readonly Route[];
@@ -36,16 +34,16 @@ export function createDirectory(parts: DirectoryParts): Directory {
   };
 }
 
-/** Includes the block time: Relays and Caches elsewhere read policies here, which count in blocks. */
-async function directoryLimits({ ledger, options }: DirectoryParts): Promise<Record<string, unknown>> {
+/** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
+async function directoryLimits({ ledger, settings }: DirectoryParts): Promise<Record<string, unknown>> {
   const { blockTimeMs } = await ledger.head();
   return {
     block_time_ms: blockTimeMs,
     max_directory_body_bytes: directoryBodyBytesMax,
-    max_clock_skew_seconds: options.skewMs / 1_000,
-    max_authorization_ahead_seconds: options.authorizationAheadMsMax / 1_000,
+    max_clock_skew_seconds: settings.clock_skew / 1_000,
+    max_authorization_ahead_seconds: settings.authorization_max_ahead / 1_000,
     max_proof_life_seconds: proofLifeMsMax / 1_000,
-    registration_proofs: options.registrationProofs,
-    unsigned_updates: options.unsignedUpdates,
+    registration_proofs: settings.registration_proofs,
+    unsigned_updates: settings.unsigned_updates,
   };
 }

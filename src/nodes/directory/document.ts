@@ -9,8 +9,8 @@ import { decodeBase64, decodePayloadText } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { parsePublicKey } from "../../core/codec/ed25519.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
-import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/authorization.ts";
-import type { LedgerCall } from "../../core/ledger/calls.ts";
+import { documentMessage, parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/authorization.ts";
+import type { DocumentCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument } from "../../core/ledger/document.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
 import { replaceDocumentAnswer, replaceDocumentBody } from "../../core/schema/directory.ts";
@@ -18,14 +18,16 @@ import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
-  type DirectoryOptions,
+  checkEnd,
+  checkFreshness,
   type DirectoryParts,
+  type DirectorySettings,
   decodeBody,
   directoryRoute,
   mutationCodes,
   renderAccepted,
+  withSignedText,
 } from "./parts.ts";
-import { decideEnd, decideFreshness } from "./times.ts";
 
 export const documentPath = "/dids/:did/document/proof";
 
@@ -50,19 +52,17 @@ export function documentRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const replacement = decodeReplacement(call, decodeBody(call, parseShape));
       if (isFault(replacement)) return replacement;
-      const early = decideProofTime(replacement, call.nowMs, parts.options);
+      const early = checkProofTime(replacement, call.nowMs, parts.settings);
       if (early !== null) return early;
       const submission = await parts.ledger.submit(replacement, "replace_document");
-      if (isFault(submission)) return submission;
+      if (isFault(submission)) return withSignedText(submission, documentMessage(replacement) ?? new Uint8Array(0));
       const { did, name } = replacement;
       return renderAccepted({ did, action: "replace_document", extrinsic: name }, submission);
     },
   });
 }
 
-type ReplacementCall = Extract<LedgerCall, { name: "set_document_with_proof" }>;
-
-function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> | Fault): ReplacementCall | Fault {
+function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> | Fault): DocumentCall | Fault {
   if (isFault(body)) return body;
   const did = bindDid(call, body.did);
   if (isFault(did)) return did;
@@ -100,9 +100,9 @@ export function parseDocumentMember(
     : badInput("invalid_request", "/doc_blob", "holds ids that are not of this DID");
 }
 
-function decideProofTime(call: ReplacementCall, nowMs: number, options: DirectoryOptions): Fault | null {
+function checkProofTime(call: DocumentCall, nowMs: number, settings: DirectorySettings): Fault | null {
   const time = parseProofTimestamp(call.timestamp);
   if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
-  if (time.version === 1) return decideFreshness(time.timestampMs, nowMs, options.skewMs);
-  return decideEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
+  if (time.version === 1) return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
+  return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }

@@ -4,40 +4,21 @@
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4.
  */
 import type { TSchema } from "@sinclair/typebox";
+import type { Config } from "../../config/schema.ts";
+import { decodeUtf8, encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 
-export type DirectoryOptions = {
-  /** Versions of the registration proof that are accepted. Version 1 leaves the document unsigned. */
-  readonly registrationProofs: readonly ("v1" | "v2")[];
-  /** Whether updates that carry no proof in the interface are taken without one. */
-  readonly unsignedUpdates: "allow" | "deny";
-  /** How far a fresh timestamp may lie from the node's clock, either way. */
-  readonly skewMs: number;
-  /** How far ahead `valid_until` may lie. */
-  readonly authorizationAheadMsMax: number;
-  /** Life of what a preparation route prepares, unless the caller names another end. */
-  readonly preparedLifeMs: number;
-  /** A registration is pending for at most this many blocks. */
-  readonly pendingBlocks: number;
-};
-
-export const directoryDefaults = {
-  registrationProofs: ["v1", "v2"],
-  skewMs: 5 * 60_000,
-  authorizationAheadMsMax: 3_600_000,
-  preparedLifeMs: 5 * 60_000,
-  pendingBlocks: 64,
-} as const satisfies Partial<DirectoryOptions>;
+export type DirectorySettings = Config["directory"];
 
 export type DirectoryParts = {
   readonly ledger: Ledger;
   readonly receipts: Receipts;
   readonly replay: Replay;
-  readonly options: DirectoryOptions;
+  readonly settings: DirectorySettings;
 };
 
 /** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */
@@ -107,15 +88,15 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
   const [status, description, schema] = plan.answer;
   const handle = async (call: Call): Promise<Answer | Fault> => {
     const head = ledger.head();
-    // Faults of the request come first.
+    // What is wrong with the request is answered before a ledger that can't be read.
     head.catch(() => undefined);
     const answer = await plan.handle(call);
     if (isFault(answer)) return answer;
     const { finalized } = await head;
     return { ...answer, headers: { ...answer.headers, "svc-block": finalized.number.toString() } };
   };
-  const told = `${description} Svc-Block is the number of a finalized block that it includes.`;
-  return directoryRoute({ ...plan, answer: [status, told, schema], handle });
+  const described = `${description} Svc-Block is the number of a finalized block that it includes.`;
+  return directoryRoute({ ...plan, answer: [status, described, schema], handle });
 }
 
 // ---------------------------------------------------------------------------------------------- decoding
@@ -146,6 +127,24 @@ export function parsePathId(text: string, did: Did): string | Fault {
   return id ?? fault("invalid_request", "the path holds no component id of this DID");
 }
 
+// -------------------------------------------------------------------------------------------------- times
+
+type EndRule = { readonly aheadMsMax: number; readonly pointer: string };
+
+/** An end that is named must lie ahead, but not far. `authorization_expired`, `authorization_too_far_ahead`. */
+export function checkEnd(endMs: bigint, nowMs: number, rule: EndRule): Fault | null {
+  if (endMs <= BigInt(nowMs)) return badInput("authorization_expired", rule.pointer, "has passed");
+  if (endMs <= BigInt(nowMs + rule.aheadMsMax)) return null;
+  return badInput("authorization_too_far_ahead", rule.pointer, `is more than ${rule.aheadMsMax / 1_000} s ahead`);
+}
+
+/** A timestamp without an end must lie within the skew of the clock, either way. The same two codes. */
+export function checkFreshness(timestampMs: number, nowMs: number, skewMs: number): Fault | null {
+  if (timestampMs < nowMs - skewMs) return badInput("authorization_expired", "/timestamp", "is too old");
+  if (timestampMs <= nowMs + skewMs) return null;
+  return badInput("authorization_too_far_ahead", "/timestamp", "lies too far in the future");
+}
+
 // --------------------------------------------------------------------------------------------- rendering
 
 const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} reports its outcome";
@@ -162,4 +161,12 @@ export type Accepted = {
 export function renderAccepted(accepted: Accepted, submission: Submission): Answer {
   const json = { status: "accepted", ...accepted, tx_hash: submission.txHash, message: acceptedMessage };
   return { status: 202, json };
+}
+
+/** A refusal of a signature says which bytes were verified; only a node in development shows them. */
+export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
+  if (refusal.code !== "invalid_signature" && refusal.code !== "proof_invalid") return refusal;
+  const text = decodeUtf8(signed);
+  const isText = text !== null && !/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text);
+  return fault(refusal.code, refusal.detail, { ...refusal.extra, signedText: isText ? text : encodeHex0x(signed) });
 }

@@ -2,19 +2,19 @@
  * Preparation: everything a client needs to sign, made by the Directory, so that no client has to know
  * SCALE. It answers the complete body without the signature, the bytes to sign, and where the body goes.
  * It changes nothing. It refuses what has no right shape and a document that breaks a rule; whether an
- * update fits the standing document is judged when it is submitted.
+ * update fits the standing document is checked when it is submitted.
  * Source: rules sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
  */
 
-import type { Static } from "@sinclair/typebox";
+import type { Static, TSchema } from "@sinclair/typebox";
 import { encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { renderPublicKey } from "../../core/codec/ed25519.ts";
-import { type JsonObject, parseJsonObject } from "../../core/codec/json.ts";
+import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import type { Counters, DidRecord } from "../../core/ledger/account.ts";
-import { actions, counters, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
+import type { Account, Counters, DidRecord } from "../../core/ledger/account.ts";
+import { actionRows, counters as counterRows, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import {
   documentMessage,
   encodeAuthorization,
@@ -24,7 +24,7 @@ import {
 } from "../../core/ledger/authorization.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
-import { fillPath, type Intent, parseIntent, requestOf } from "../../core/ledger/intents.ts";
+import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../core/message/proof.ts";
@@ -39,16 +39,15 @@ import {
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import { documentPath, parseDocumentMember } from "./document.ts";
-import { bindDid, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./parts.ts";
-import { type OwnerUpdate, ownerUpdates } from "./policies.ts";
+import { bindDid, checkEnd, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./parts.ts";
+import { type OwnerUpdate, ownerUpdates } from "./policy.ts";
 import {
-  decideAlias,
-  decideSubject,
+  checkSubject,
   firstMethodUnfit,
+  gatherFacts,
   parseRegistrationSubject,
   type RegistrationSubject,
-} from "./registration.ts";
-import { decideEnd } from "./times.ts";
+} from "./register.ts";
 import { isAliasAction, parseSigner } from "./update.ts";
 
 export function prepareRoutes(parts: DirectoryParts): Route[] {
@@ -84,8 +83,6 @@ function renderPrepared(prepared: Prepared): Record<string, unknown> {
   };
 }
 
-// ---------------------------------------------------------------------------------------------- the end
-
 /** When what is prepared ends: as asked, or after the default life; never beyond the window. */
 function decidePreparedEnd(
   asked: string | number | undefined,
@@ -93,10 +90,13 @@ function decidePreparedEnd(
   life: { readonly defaultMs: number; readonly aheadMsMax: number },
 ): bigint | Fault {
   const endMs = asked === undefined ? BigInt(nowMs + Math.min(life.defaultMs, life.aheadMsMax)) : BigInt(asked);
-  return decideEnd(endMs, nowMs, { aheadMsMax: life.aheadMsMax, pointer: "/valid_until" }) ?? endMs;
+  return checkEnd(endMs, nowMs, { aheadMsMax: life.aheadMsMax, pointer: "/valid_until" }) ?? endMs;
 }
 
 // ------------------------------------------------------------------------------------------ registration
+
+type PrepareRegistration = Static<typeof prepareRegistrationBody>;
+type PreparedSubject = RegistrationSubject & { readonly pubkey: Uint8Array };
 
 function prepareRegistrationRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(prepareRegistrationBody);
@@ -112,6 +112,7 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       "authorization_expired",
       "authorization_too_far_ahead",
       "document_invalid",
+      "document_stale",
       "alias_taken",
       "did_already_registered",
       "chain_unavailable",
@@ -119,56 +120,62 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const body = decodeBody(call, parseShape);
       if (isFault(body)) return body;
-      const subject = parseRegistrationSubject(body);
+      const subject = decodeSubject(body);
       if (isFault(subject)) return subject;
-      const life = { defaultMs: parts.options.preparedLifeMs, aheadMsMax: proofLifeMsMax };
+      const life = { defaultMs: parts.settings.prepared_life, aheadMsMax: proofLifeMsMax };
       const endMs = decidePreparedEnd(body.valid_until, call.nowMs, life);
       if (isFault(endMs)) return endMs;
-      const facts = await gatherRegistrationFacts(parts, subject);
-      const refusal = decidePreparedRegistration(subject, facts);
+      const facts = await gatherFacts(parts.ledger, subject);
+      const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
-      const version = parts.options.registrationProofs.includes("v2") ? "v2" : "v1";
-      return {
-        status: 200,
-        json: renderPrepared(
-          prepareRegistration(body, subject, { version, endMs, nowMs: call.nowMs, skewMs: parts.options.skewMs }),
-        ),
-      };
+      const stamp = decideStamp(body, facts.account, { endMs, nowMs: call.nowMs, settings: parts.settings });
+      if (isFault(stamp)) return stamp;
+      return { status: 200, json: renderPrepared(prepareRegistration(body, subject, stamp)) };
     },
   });
 }
 
-async function gatherRegistrationFacts({ ledger }: DirectoryParts, subject: RegistrationSubject) {
-  const alias = subject.aliasText === null ? null : normalizeAlias(subject.aliasText);
-  const [account, bounds, holder] = await Promise.all([
-    ledger.account(subject.did),
-    ledger.bounds(),
-    alias === null ? null : ledger.aliasHolder(alias),
-  ]);
-  return { account, bounds, aliasHolders: new Map(alias === null ? [] : [[alias, holder]]) };
+function decodeSubject(body: PrepareRegistration): PreparedSubject | Fault {
+  const subject = parseRegistrationSubject(body);
+  if (isFault(subject)) return subject;
+  const { pubkey } = subject;
+  return pubkey === null ? firstMethodUnfit() : { ...subject, pubkey };
 }
 
-function decidePreparedRegistration(
-  subject: RegistrationSubject,
-  facts: Awaited<ReturnType<typeof gatherRegistrationFacts>>,
-): Fault | null {
+type Stamp = { readonly timestamp: string; readonly expiresAtMs: number };
+
+/**
+ * The timestamp of the proof: version 2 binds the whole registration, version 1 is prepared only where version 2 is
+ * switched off. After a deletion the ledger takes a proof only that ends later than the one before it (version 1: that
+ * is later than the last document), so this one does; 409 `document_stale` says until when none can be made.
+ */
+function decideStamp(
+  body: PrepareRegistration,
+  account: Account,
+  at: { readonly endMs: bigint; readonly nowMs: number; readonly settings: DirectoryParts["settings"] },
+): Stamp | Fault {
+  const { endMs, nowMs, settings } = at;
+  if (!settings.registration_proofs.includes("v2")) {
+    if (BigInt(nowMs) <= account.documentTimeMs) return stale("a registration", account.documentTimeMs);
+    return { timestamp: renderTimestamp(nowMs), expiresAtMs: nowMs + settings.clock_skew };
+  }
+  const before = account.registrationExpiryMs;
+  if (endMs > before) return { timestamp: renderProofTimestamp(0n, endMs), expiresAtMs: Number(endMs) };
+  if (body.valid_until !== undefined) return stale("valid_until", before);
+  const laterMs = before + 1n;
+  if (laterMs > BigInt(nowMs + proofLifeMsMax)) return stale("valid_until", before);
+  return { timestamp: renderProofTimestamp(0n, laterMs), expiresAtMs: Number(laterMs) };
+}
+
+function stale(what: string, beforeMs: bigint): Fault {
+  const time = renderTimestamp(Number(beforeMs));
+  return fault("document_stale", `the DID was registered before: ${what} must be later than ${time} (${beforeMs} ms)`);
+}
+
+function prepareRegistration(body: PrepareRegistration, subject: PreparedSubject, stamp: Stamp): Prepared {
   const { did, document, pubkey } = subject;
-  if (pubkey === null) return firstMethodUnfit();
-  const refusal = decideSubject({ did, document, pubkey }, facts.bounds) ?? decideAlias(subject, facts);
-  if (refusal !== null || facts.account.record === null) return refusal;
-  return fault("did_already_registered", "the DID is already registered");
-}
-
-/** Version 2 binds the whole registration; version 1 is prepared only where version 2 is switched off. */
-function prepareRegistration(
-  body: Static<typeof prepareRegistrationBody>,
-  subject: RegistrationSubject,
-  proof: { readonly version: "v1" | "v2"; readonly endMs: bigint; readonly nowMs: number; readonly skewMs: number },
-): Prepared {
-  const { did, document } = subject;
-  const pubkey = subject.pubkey as Uint8Array;
   const alias = subject.aliasText === null ? null : normalizeAlias(subject.aliasText);
-  const timestamp = proof.version === "v2" ? renderProofTimestamp(0n, proof.endMs) : renderTimestamp(proof.nowMs);
+  const { timestamp, expiresAtMs } = stamp;
   const payload = registrationMessage({ did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) });
   return {
     did,
@@ -183,16 +190,18 @@ function prepareRegistration(
       timestamp,
     },
     submit: { method: "POST", path: "/register-did" },
-    expiresAtMs: proof.version === "v2" ? Number(proof.endMs) : proof.nowMs + proof.skewMs,
+    expiresAtMs,
   };
 }
 
 // ----------------------------------------------------------------------------------------------- updates
 
-/** One preparation: the shape of its body, and what a body of that shape asks for. */
-type Preparation = {
-  readonly parseShape: (value: unknown) => unknown;
-  readonly parse: (body: JsonObject, terms: PreparedTerms) => Plan | Fault;
+/** Members of every preparation of an update. */
+type PrepareMembers = {
+  readonly did: string;
+  readonly action: string;
+  readonly signer_key_id?: string | undefined;
+  readonly valid_until?: string | number | undefined;
 };
 
 /** For whom, by whom and until when something is prepared. */
@@ -205,8 +214,23 @@ type PreparedTerms = {
 };
 
 /** What comes of it once the DID's state is known. */
-type Plan = (standing: Standing) => Prepared | Fault;
-type Standing = { readonly record: DidRecord; readonly counters: Counters; readonly bounds: LedgerBounds };
+type Plan = (state: DidState) => Prepared | Fault;
+type DidState = { readonly record: DidRecord; readonly counters: Counters; readonly bounds: LedgerBounds };
+
+/** One preparation: a body, once it has its shape, and what it asks for on given terms. */
+type Preparation = (json: unknown) => Fault | PreparationRequest;
+type PreparationRequest = { readonly members: PrepareMembers; readonly plan: (terms: PreparedTerms) => Plan | Fault };
+
+function definePreparation<S extends TSchema & { static: PrepareMembers }>(
+  schema: S,
+  parse: (body: Static<S>, terms: PreparedTerms) => Plan | Fault,
+): Preparation {
+  const check: (json: unknown) => Static<S> | Fault = compileShape(schema);
+  return (json) => {
+    const body = check(json);
+    return isFault(body) ? body : { members: body, plan: (terms) => parse(body, terms) };
+  };
+}
 
 function prepareUpdateRoute(parts: DirectoryParts): Route {
   const preparations = preparationTable();
@@ -248,21 +272,21 @@ function decodePreparation(
   parts: DirectoryParts,
   preparations: ReadonlyMap<string, Preparation>,
 ): { readonly did: Did; readonly plan: Plan } | Fault {
-  const body = parseJsonObject(call.body);
-  if (isFault(body)) return body;
-  const preparation = preparations.get(typeof body["action"] === "string" ? body["action"] : "");
+  const json = parseJsonObject(call.body);
+  if (isFault(json)) return json;
+  const preparation = preparations.get(typeof json["action"] === "string" ? json["action"] : "");
   if (preparation === undefined) return badInput("action_mismatch", "/action", "names no action that can be prepared");
-  const shaped = preparation.parseShape(body);
-  if (isFault(shaped)) return shaped;
-  const did = bindDid(call, String(body["did"]));
+  const request = preparation(json);
+  if (isFault(request)) return request;
+  const { members } = request;
+  const did = bindDid(call, members.did);
   if (isFault(did)) return did;
-  const signerKeyId = parseSigner(body["signer_key_id"] as string | undefined);
+  const signerKeyId = parseSigner(members.signer_key_id);
   if (isFault(signerKeyId)) return signerKeyId;
-  const { preparedLifeMs, authorizationAheadMsMax, skewMs } = parts.options;
-  const life = { defaultMs: preparedLifeMs, aheadMsMax: authorizationAheadMsMax };
-  const endMs = decidePreparedEnd(body["valid_until"] as string | number | undefined, call.nowMs, life);
+  const { prepared_life: defaultMs, authorization_max_ahead: aheadMsMax, clock_skew: skewMs } = parts.settings;
+  const endMs = decidePreparedEnd(members.valid_until, call.nowMs, { defaultMs, aheadMsMax });
   if (isFault(endMs)) return endMs;
-  const plan = preparation.parse(body, { did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
+  const plan = request.plan({ did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
   return isFault(plan) ? plan : { did, plan };
 }
 
@@ -276,80 +300,72 @@ function preparationTable(): ReadonlyMap<string, Preparation> {
 }
 
 function signedPreparation(action: RoutedAction): Preparation {
-  const { counter } = actions[action];
-  return {
-    parseShape: compileShape(prepareUpdateBody(action)),
-    parse: (body, { did, signerKeyId, endMs, nowMs }) => {
-      const intent = parseIntent(action, body, did);
-      if (isFault(intent)) return intent;
-      return (standing) => {
-        const nonce = standing.counters[counter];
-        const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
-        return {
+  const { counter } = actionRows[action];
+  return definePreparation(prepareUpdateBody(action), (body, { did, signerKeyId, endMs, nowMs }) => {
+    const intent = parseIntent(action, body, did);
+    if (isFault(intent)) return intent;
+    return ({ counters }) => {
+      const nonce = counters[counter];
+      const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
+      return {
+        did,
+        action,
+        nonceDomain: counterRows[counter].nonceDomain,
+        payload,
+        request: {
           did,
           action,
-          nonceDomain: counters[counter].nonceDomain,
-          payload,
-          request: {
-            did,
-            action,
-            ...membersOf(intent, body),
-            ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
-            nonce: nonce.toString(),
-            valid_until: endMs.toString(),
-            signer_key_id: signerKeyId,
-            canonical_payload: encodeHex0x(payload),
-          },
-          submit: requestOf(intent) as Prepared["submit"],
-          expiresAtMs: Number(endMs),
-        };
+          ...(isAliasAction(action) ? renderItems(intent) : ownMembers(body)),
+          ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
+          nonce: nonce.toString(),
+          valid_until: endMs.toString(),
+          signer_key_id: signerKeyId,
+          canonical_payload: encodeHex0x(payload),
+        },
+        submit: requestOf(intent) as Prepared["submit"],
+        expiresAtMs: Number(endMs),
       };
-    },
-  };
+    };
+  });
 }
 
-/** The members of an action as sent, aliases in normal form. */
-function membersOf(intent: Intent, body: JsonObject): Record<string, unknown> {
-  if ("alias" in intent) return { alias: intent.alias };
-  if ("oldAlias" in intent) return { old_alias: intent.oldAlias, new_alias: intent.newAlias };
+/** The members of an action as sent. */
+function ownMembers(body: PrepareMembers): Record<string, unknown> {
   const { did: _, action: __, signer_key_id: ___, valid_until: ____, ...members } = body;
   return members;
 }
 
 /** The full document is signed by the root key alone, in version 2, with the next document nonce. */
 function documentPreparation(): Preparation {
-  return {
-    parseShape: compileShape(prepareDocumentBody),
-    parse: (body, { did, signerKeyId, endMs }) => {
-      if (signerKeyId !== rootKeyId) {
-        return badInput("invalid_request", "/signer_key_id", "a full document is signed by root");
-      }
-      const { document, doc_blob } = body as Static<typeof prepareDocumentBody>;
-      const docBlob = parseDocumentMember({ document, doc_blob }, did);
-      if (isFault(docBlob)) return docBlob;
-      return ({ record, counters, bounds }) => {
-        const flaw = findFlaw(docBlob, did, bounds);
-        if (flaw !== null) return flaw;
-        if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");
-        const timestamp = renderProofTimestamp(counters.document, endMs);
-        return {
+  return definePreparation(prepareDocumentBody, (body, { did, signerKeyId, endMs }) => {
+    if (signerKeyId !== rootKeyId) {
+      return badInput("invalid_request", "/signer_key_id", "a full document is signed by root");
+    }
+    const { document, doc_blob } = body;
+    const docBlob = parseDocumentMember({ document, doc_blob }, did);
+    if (isFault(docBlob)) return docBlob;
+    return ({ record, counters, bounds }) => {
+      const flaw = findFlaw(docBlob, did, bounds);
+      if (flaw !== null) return flaw;
+      if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");
+      const timestamp = renderProofTimestamp(counters.document, endMs);
+      return {
+        did,
+        action: "replace_document",
+        // The nonce stands inside the timestamp, and `request` has no member of that name.
+        nonceDomain: null,
+        payload: documentMessage({ did, timestamp, docBlob }) as Uint8Array,
+        request: {
           did,
-          action: "replace_document",
-          // The nonce stands inside the timestamp, and `request` has no member of that name.
-          nonceDomain: null,
-          payload: documentMessage({ did, timestamp, docBlob }) as Uint8Array,
-          request: {
-            did,
-            ...(document === undefined ? { doc_blob } : { document }),
-            timestamp,
-            pubkey: renderPublicKey(record.rootPubkey),
-          },
-          submit: { method: "PUT", path: fillPath(documentPath, { did }) },
-          expiresAtMs: Number(endMs),
-        };
+          ...(document === undefined ? { doc_blob } : { document }),
+          timestamp,
+          pubkey: renderPublicKey(record.rootPubkey),
+        },
+        submit: { method: "PUT", path: fillPath(documentPath, { did }) },
+        expiresAtMs: Number(endMs),
       };
-    },
-  };
+    };
+  });
 }
 
 function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | null {
@@ -360,39 +376,35 @@ function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | 
 }
 
 /**
- * An update whose proof stands in headers: the exact body, its headers without `X-Signature`, and the
- * text they sign. The nonce is random and belongs to nobody until it is used.
+ * An update whose proof stands in headers: the exact body, its headers without `X-Signature`, and the text they sign.
+ * The nonce is random and belongs to nobody until it is used.
  */
-function ownerPreparation(update: OwnerUpdate): Preparation {
-  const { extrinsic, path, subject, request } = update;
-  return {
-    parseShape: compileShape(prepareBody(extrinsic, ownMembers(request), {})),
-    parse: (asked, { did, signerKeyId, nowMs, skewMs }) => {
-      const { action: _, signer_key_id: __, valid_until: named, ...members } = asked;
-      if (named !== undefined)
-        return badInput("invalid_request", "/valid_until", "these proofs have no end of their own");
-      const call = update.parse(members as never, did);
-      if (isFault(call)) return call;
-      const body = JSON.stringify(members);
-      const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
-      const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, body: utf8(body) };
-      const plan = {
-        did,
-        action: extrinsic,
-        nonceDomain: null,
-        payload: encodeUpdateProof(claims),
-        request: members,
-        submit: { method: "PUT", path: fillPath(path, { [subject]: did }) },
-        headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce },
-        body,
-        expiresAtMs: nowMs + skewMs,
-      };
-      return ({ bounds }) => update.measure?.(members as never, bounds) ?? plan;
-    },
-  };
-}
-
-function ownMembers(request: OwnerUpdate["request"]) {
-  const { did: _, ...members } = request["properties"];
-  return members;
+function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: OwnerUpdate): Preparation {
+  const { did: _, ...own }: Record<string, TSchema> = shape["properties"];
+  const members: Record<never, TSchema> = own;
+  return definePreparation(prepareBody(extrinsic, members, {}), (asked, { did, signerKeyId, nowMs, skewMs }) => {
+    if (asked.valid_until !== undefined) {
+      return badInput("invalid_request", "/valid_until", "these proofs have no end of their own");
+    }
+    const request = { did: asked.did, ...ownMembers(asked) };
+    const owned = parse(request);
+    if (isFault(owned)) return owned;
+    const call = owned.callOf(did);
+    if (isFault(call)) return call;
+    const body = JSON.stringify(request);
+    const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
+    const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, body: utf8(body) };
+    const plan: Prepared = {
+      did,
+      action: extrinsic,
+      nonceDomain: null,
+      payload: encodeUpdateProof(claims),
+      request,
+      submit: { method: "PUT", path: fillPath(path, { [subject]: did }) },
+      headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce },
+      body,
+      expiresAtMs: nowMs + skewMs,
+    };
+    return ({ bounds }) => owned.checkBounds(bounds) ?? plan;
+  });
 }

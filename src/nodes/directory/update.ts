@@ -14,8 +14,8 @@ import { parseTimestamp } from "../../core/codec/time.ts";
 import { parseU64 } from "../../core/codec/u64.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { actionRows, counters, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
-import { decodePayload, encodeAuthorization } from "../../core/ledger/authorization.ts";
-import { callOfIntent, type LedgerCall } from "../../core/ledger/calls.ts";
+import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/authorization.ts";
+import { callOfIntent, type ProofCall } from "../../core/ledger/calls.ts";
 import { rootKeyId } from "../../core/ledger/document.ts";
 import { type Intent, parseIntent, subjectOf, subjectParameter, type Terms } from "../../core/ledger/intents.ts";
 import { aliasUpdateAnswer, type authorizationShape, updateAnswer, updateBody } from "../../core/schema/directory.ts";
@@ -23,16 +23,18 @@ import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
-  type DirectoryOptions,
+  checkEnd,
+  checkFreshness,
   type DirectoryParts,
+  type DirectorySettings,
   decodeBody,
   directoryRoute,
   mutationCodes,
   parsePathId,
   pathValue,
   renderAccepted,
+  withSignedText,
 } from "./parts.ts";
-import { decideEnd, decideFreshness } from "./times.ts";
 
 const updateCodes = [
   ...mutationCodes,
@@ -66,10 +68,11 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
     handle: async (call) => {
       const update = decodeUpdate(call, action, decodeBody(call, parseShape));
       if (isFault(update)) return update;
-      const untimely = decideTimes(update, call.nowMs, parts.options);
+      const untimely = checkTimes(update, call.nowMs, parts.settings);
       if (untimely !== null) return untimely;
       const submission = await parts.ledger.submit(update.call, action);
-      return isFault(submission) ? submission : renderAccepted(acceptedOf(update.intent), submission);
+      if (isFault(submission)) return withSignedText(submission, update.call.signedPayload);
+      return renderAccepted(acceptedOf(update.intent), submission);
     },
   });
 }
@@ -96,7 +99,7 @@ type UpdateBody = Static<typeof authorizationShape> & Members;
 type SignedUpdate = {
   readonly intent: Intent;
   readonly terms: Terms;
-  readonly call: LedgerCall;
+  readonly call: ProofCall;
   /** `timestamp` of alias bodies, which the signature does not cover. */
   readonly timestampMs: number | null;
 };
@@ -158,24 +161,30 @@ export function parseSigner(text: string = rootKeyId): string | Fault {
 /** The bytes that were signed, once they are exactly those that the other members make. */
 function decodeSignedPayload(text: string, intent: Intent, terms: Terms): Uint8Array | Fault {
   const bytes = decodePayloadText(text);
-  if (bytes === null) {
-    return badInput("invalid_canonical_payload", "/canonical_payload", "must be 0x hex or Base64");
-  }
+  if (bytes === null) return badInput("invalid_canonical_payload", "/canonical_payload", "must be 0x hex or Base64");
   const { counter } = actionRows[intent.action];
   const same = equalBytes(bytes, encodeAuthorization(intent, terms));
-  if (decodePayload(counter, bytes) === null) {
-    if (same) return fault("document_invalid", "a member is larger than the structures of the ledger hold");
-    const structure = counters[counter].nonceDomain;
-    return badInput("invalid_canonical_payload", "/canonical_payload", `is no payload of the ${structure} structure`);
-  }
-  return same ? bytes : badInput("payload_mismatch", "/canonical_payload", "differs from what the other members make");
+  const payload = decodePayload(counter, bytes);
+  if (payload !== null) return same ? bytes : payloadMismatch(firstDifference(payload, intent, terms));
+  if (same) return fault("document_invalid", "a member is larger than the structures of the ledger hold");
+  const structure = counters[counter].nonceDomain;
+  return badInput("invalid_canonical_payload", "/canonical_payload", `is no payload of the ${structure} structure`);
+}
+
+/** 400 that names the member of the body which says something else than the payload. */
+function payloadMismatch(pointer: string): Fault {
+  const errors = [
+    { pointer, message: "differs from the signed payload" },
+    { pointer: "/canonical_payload", message: "differs from what the other members make" },
+  ];
+  return fault("payload_mismatch", `${pointer}: differs from the signed payload`, { errors });
 }
 
 /** Expiry comes before everything that is read from the ledger: now < valid_until <= now + the window. */
-function decideTimes(update: SignedUpdate, nowMs: number, options: DirectoryOptions): Fault | null {
+function checkTimes(update: SignedUpdate, nowMs: number, settings: DirectorySettings): Fault | null {
   const { validUntilMs } = update.terms;
   return (
-    decideEnd(validUntilMs, nowMs, { aheadMsMax: options.authorizationAheadMsMax, pointer: "/valid_until" }) ??
-    (update.timestampMs === null ? null : decideFreshness(update.timestampMs, nowMs, options.skewMs))
+    checkEnd(validUntilMs, nowMs, { aheadMsMax: settings.authorization_max_ahead, pointer: "/valid_until" }) ??
+    (update.timestampMs === null ? null : checkFreshness(update.timestampMs, nowMs, settings.clock_skew))
   );
 }

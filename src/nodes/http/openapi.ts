@@ -104,7 +104,7 @@ function describeRoute(route: Route): DescribedOperation {
 
 /** What stands in a path, by its name there. */
 const pathValues: Readonly<Record<string, DescribedText>> = {
-  ...nameEach(["did", "personaDid"], { pattern: didForm.source, examples: [exampleDid] }),
+  ...nameEach(["did", "personaDid", "target"], { pattern: didForm.source, examples: [exampleDid] }),
   ...nameEach(["methodId", "keyAgreementId", "serviceId"], {
     description: "<did>#<fragment>, percent-encoded like any value of a path, or #<fragment>",
     examples: [`${exampleDid}#k1`],

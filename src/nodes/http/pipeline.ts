@@ -267,7 +267,14 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
   if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(request, result.idleSeconds);
   const cors = http.cors(http.readsOrigin ? request.headers.get("origin") : null);
   const { faults, headers } = plan.route;
-  const response = renderResponse(result, { requestId, faults, close: close || http.draining, cors, headers });
+  const response = renderResponse(result, {
+    requestId,
+    faults,
+    close: close || http.draining,
+    cors,
+    headers,
+    showSignedText: http.settings.show_signed_text,
+  });
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   return request.method === "HEAD" ? withoutStream(response, result) : response;
 }
@@ -432,5 +439,10 @@ export function refuse(http: Http, request: Request, refusal: Fault): Response {
   const segment = pathOf(request.url).split("/", 2)[1] ?? "";
   const delivers = http.routes.some(({ faults, path }) => faults === "delivery" && path.split("/")[1] === segment);
   const cors = http.cors(request.headers.get("origin"));
-  return renderResponse(refusal, { requestId, faults: delivers ? "delivery" : "problem", close: true, cors });
+  return renderResponse(refusal, {
+    requestId,
+    faults: delivers ? "delivery" : "problem",
+    close: true,
+    cors,
+  });
 }

@@ -15,6 +15,8 @@ export type RenderOptions = {
   readonly cors: Readonly<Record<string, string>>;
   /** Headers of every answer of the route. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** Whether refusals of signatures show what was verified: for development. */
+  readonly showSignedText?: boolean;
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
@@ -53,7 +55,11 @@ function renderFault(fault: Fault, options: RenderOptions): Response {
   if (options.headers !== undefined) Object.assign(headers, options.headers);
   const retryAfter = fault.extra.retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
   if (retryAfter !== undefined) headers["retry-after"] = String(retryAfter);
-  const body = delivery ? renderDeliveryFault(fault, options.requestId) : renderProblem(fault, options.requestId);
+  Object.assign(headers, fault.extra.headers);
+  const problem = delivery ? renderDeliveryFault(fault, options.requestId) : renderProblem(fault, options.requestId);
+  const { signedText } = fault.extra;
+  const shown = options.showSignedText === true && signedText !== undefined;
+  const body = shown ? { ...problem, signed_text: signedText } : problem;
   return new Response(JSON.stringify(body), { status: fault.status, headers });
 }
 
@@ -100,7 +106,7 @@ export type CorsOrigins = readonly string[] | "loopback";
 /** The headers of an answer to a page of `origin` (`null`: no page asks). */
 export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
 
-const exposed = { "access-control-expose-headers": "Retry-After, X-Request-Id, Svc-Block" } as const;
+const exposed = { "access-control-expose-headers": "Retry-After, X-Request-Id, Svc-Block, Svc-Work" } as const;
 /** Two hours: the longest that browsers remember a preflight. */
 const preflightSeconds = 7_200;
 

@@ -62,9 +62,9 @@ function resolveRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
-      const { record } = await parts.ledger.account(did);
+      const { record, life } = await parts.ledger.account(did);
       if (record === null) return unknownDid();
-      return { status: 200, jsonText: recordText(did, record) };
+      return { status: 200, jsonText: recordText(did, record, life) };
     },
   });
 }
@@ -72,10 +72,10 @@ function resolveRoute(parts: DirectoryParts): Route {
 /** Texts of records by the record: ledgers give the same one again until it changes. */
 const recordTexts = new WeakMap<DidRecord, string>();
 
-function recordText(did: Did, record: DidRecord): string {
+function recordText(did: Did, record: DidRecord, life: number): string {
   const known = recordTexts.get(record);
   if (known !== undefined) return known;
-  const text = JSON.stringify({ did, ...renderRecord(record) });
+  const text = JSON.stringify({ did, ...renderRecord(record), ...(life === 0 ? {} : { life }) });
   recordTexts.set(record, text);
   return text;
 }

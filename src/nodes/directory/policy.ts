@@ -9,8 +9,9 @@
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import type { Account } from "../../core/ledger/account.ts";
 import { type LedgerBounds, longerThan, scaleBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall } from "../../core/ledger/calls.ts";
+import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import {
   type DeliveryPolicy,
@@ -21,67 +22,87 @@ import {
 } from "../../core/ledger/policy.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
+  decideUpdateProof,
+  decodeUpdateProof,
+  encodeUpdateProof,
+  proofReplayed,
+  type ReplayClaim,
+  type UpdateProof,
+  updateHeaders,
+} from "../../core/message/proof.ts";
+import { extrinsicAnswer, primaryAliasBody } from "../../core/schema/directory.ts";
+import {
   deliveryPolicyAnswer,
   deliveryPolicyBody,
-  extrinsicAnswer,
   linksBody,
   personaPolicyAnswer,
   personaPolicyBody,
-  primaryAliasBody,
-} from "../../core/schema/directory.ts";
+} from "../../core/schema/policies.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import type { Replay } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
   type DirectoryParts,
+  type DirectorySettings,
   decodeBody,
   directoryRoute,
   mutationCodes,
   pathValue,
   renderAccepted,
   stateRoute,
+  withSignedText,
 } from "./parts.ts";
-import { decideCall, type Facts, gatherFacts } from "./precheck.ts";
-import {
-  claimProof,
-  decideHeaderProof,
-  decodeHeaderProof,
-  updateProofCodes,
-  updateProofHeaders,
-} from "./update-proof.ts";
 
 // ------------------------------------------------------------------------------------------------- table
 
-type OwnerCallName = "set_alias" | "set_delivery_policy_links" | `set_${"delivery" | "tag" | "persona"}_policy`;
-type OwnerCall = Extract<LedgerCall, { name: OwnerCallName }>;
+type OwnerMembers = { readonly did: string };
+type Rules<Body> = {
+  readonly parse: (body: Body, did: Did) => OwnerCall | Fault;
+  /** What of it breaks a bound of the ledger, where only the ledger knows its bounds. */
+  readonly checkBounds?: (body: Body, bounds: LedgerBounds) => Fault | null;
+};
+
+/** A body that has the shape of its update. */
+export type OwnerRequest = OwnerMembers & {
+  readonly callOf: (did: Did) => OwnerCall | Fault;
+  readonly checkBounds: (bounds: LedgerBounds) => Fault | null;
+};
 
 export type OwnerUpdate = {
-  readonly extrinsic: OwnerCallName;
+  readonly extrinsic: OwnerCall["name"];
   readonly path: string;
   /** Path value that holds the DID. */
   readonly subject: string;
   readonly summary: string;
-  readonly request: TSchema;
-  readonly parseShape: (value: unknown) => { readonly did: string } | Fault;
-  /** The call of a body that has its shape. */
-  readonly parse: (body: never, did: Did) => OwnerCall | Fault;
-  /** What of it breaks a bound of the ledger, where only the ledger knows its bounds. */
-  readonly measure?: (body: never, bounds: LedgerBounds) => Fault | null;
   readonly codes: readonly FaultCode[];
+  readonly request: TSchema;
+  readonly parse: (json: unknown) => OwnerRequest | Fault;
 };
 
-function ownerUpdate<S extends TSchema & { static: { did: string } }>(
+function defineUpdate<S extends TSchema & { static: OwnerMembers }>(
   request: S,
-  update: Omit<OwnerUpdate, "request" | "parse" | "measure" | "parseShape"> & {
-    readonly parse: (body: Static<S>, did: Did) => OwnerCall | Fault;
-    readonly measure?: (body: Static<S>, bounds: LedgerBounds) => Fault | null;
-  },
+  update: Pick<OwnerUpdate, "extrinsic" | "path" | "subject" | "summary" | "codes"> & Rules<Static<S>>,
 ): OwnerUpdate {
-  return { ...update, request, parseShape: compileShape(request) };
+  const { parse, checkBounds, ...described } = update;
+  const check: (json: unknown) => Static<S> | Fault = compileShape(request);
+  return {
+    ...described,
+    request,
+    parse: (json) => {
+      const body = check(json);
+      if (isFault(body)) return body;
+      return {
+        did: body.did,
+        callOf: (did) => parse(body, did),
+        checkBounds: (bounds) => checkBounds?.(body, bounds) ?? null,
+      };
+    },
+  };
 }
 
 export const ownerUpdates: readonly OwnerUpdate[] = [
-  ownerUpdate(primaryAliasBody, {
+  defineUpdate(primaryAliasBody, {
     extrinsic: "set_alias",
     path: "/dids/:did/alias",
     subject: "did",
@@ -92,7 +113,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     },
     codes: ["alias_taken"],
   }),
-  ownerUpdate(linksBody, {
+  defineUpdate(linksBody, {
     extrinsic: "set_delivery_policy_links",
     path: "/dids/:did/delivery-policy-links",
     subject: "did",
@@ -101,10 +122,10 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
       const links = parseLinks(body);
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
     },
-    measure: measureLinks,
+    checkBounds: checkLinkBounds,
     codes: [],
   }),
-  ownerUpdate(personaPolicyBody, {
+  defineUpdate(personaPolicyBody, {
     extrinsic: "set_persona_policy",
     path: "/delivery-policies/personas/:personaDid",
     subject: "personaDid",
@@ -115,7 +136,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     },
     codes: [],
   }),
-  ownerUpdate(deliveryPolicyBody, {
+  defineUpdate(deliveryPolicyBody, {
     extrinsic: "set_delivery_policy",
     path: "/delivery-policies/recipients/:did",
     subject: "did",
@@ -126,7 +147,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     },
     codes: [],
   }),
-  ownerUpdate(deliveryPolicyBody, {
+  defineUpdate(deliveryPolicyBody, {
     extrinsic: "set_tag_policy",
     path: "/delivery-policies/tags/:tag",
     subject: "tag",
@@ -158,39 +179,87 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     codes: [...mutationCodes, ...updateProofCodes, ...codes],
     unstable: extrinsic === "set_alias",
     handle: async (call) => {
-      const decoded = decodeOwned(call, update);
-      if (isFault(decoded)) return decoded;
-      const { body, owned } = decoded;
-      const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.did }, parts.options);
+      const owned = decodeOwned(call, update);
+      if (isFault(owned)) return owned;
+      const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.call.did }, parts.settings);
       if (isFault(proof)) return proof;
-      const facts = await gatherFacts(parts.ledger, owned);
-      const beyond = update.measure?.(body, facts.bounds) ?? null;
-      if (beyond !== null) return beyond;
-      const claim = decideHeaderProof(proof, facts.account);
+      const [account, bounds] = await Promise.all([parts.ledger.account(owned.call.did), parts.ledger.bounds()]);
+      const claim = decideOwned(owned, proof, { account, bounds });
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
-      const refusal = replayed ?? decideOwned(owned, facts, call.nowMs);
-      if (refusal !== null) return refusal;
-      const submission = await parts.ledger.submit(owned, extrinsic);
-      return isFault(submission) ? submission : renderAccepted({ did: owned.did, extrinsic }, submission);
+      if (replayed !== null) return replayed;
+      // For the policies of a ledger a deactivated DID does not exist; here the caller learns which it is.
+      if (account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
+      const submission = await parts.ledger.submit(owned.call, extrinsic);
+      return isFault(submission) ? submission : renderAccepted({ did: owned.call.did, extrinsic }, submission);
     },
   });
 }
 
+type Owned = { readonly call: OwnerCall; readonly request: OwnerRequest };
+
 /** The body that has the update's shape, and the call it asks for. */
-function decodeOwned(call: Call, update: OwnerUpdate): { readonly body: never; readonly owned: OwnerCall } | Fault {
-  const body = decodeBody(call, update.parseShape);
-  if (isFault(body)) return body;
-  const did = bindDid(call, body.did, update.subject);
+function decodeOwned(call: Call, update: OwnerUpdate): Owned | Fault {
+  const request = decodeBody(call, update.parse);
+  if (isFault(request)) return request;
+  const did = bindDid(call, request.did, update.subject);
   if (isFault(did)) return did;
-  const owned = update.parse(body as never, did);
-  return isFault(owned) ? owned : { body: body as never, owned };
+  const owned = request.callOf(did);
+  return isFault(owned) ? owned : { call: owned, request };
 }
 
-/** For the policies of the ledger a deactivated DID does not exist; callers report which of both it is. */
-function decideOwned(owned: OwnerCall, facts: Facts, nowMs: number): Fault | null {
-  if (facts.account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
-  return decideCall(owned, facts, nowMs);
+/** The bounds of the ledger, then who signed; the claim on the proof's nonce, or `null` without a proof. */
+function decideOwned(
+  { request }: Owned,
+  proof: UpdateProof | null,
+  { account, bounds }: { readonly account: Account; readonly bounds: LedgerBounds },
+): ReplayClaim | null | Fault {
+  const beyond = request.checkBounds(bounds);
+  if (beyond !== null || proof === null) return beyond;
+  const claim = decideUpdateProof(proof, account.record);
+  return isFault(claim) ? withSignedText(claim, encodeUpdateProof(proof.claims)) : claim;
+}
+
+// -------------------------------------------------------------------------------------- proofs in headers
+
+const updateProofHeaders = Object.values(updateHeaders);
+
+const updateProofCodes = [
+  "unsigned_update_denied",
+  "proof_missing",
+  "proof_invalid",
+  "proof_expired",
+  "proof_not_authorized",
+  "proof_replayed",
+] as const satisfies readonly FaultCode[];
+
+/**
+ * The proof of the headers in good form and in time. One that is presented is checked in every mode; `null` when none
+ * is needed and none was sent.
+ */
+function decodeHeaderProof(
+  call: Call,
+  update: { readonly operation: string; readonly did: Did },
+  settings: DirectorySettings,
+): UpdateProof | null | Fault {
+  const presented = {
+    keyId: call.headers.get(updateHeaders.keyId),
+    timestamp: call.headers.get(updateHeaders.timestamp),
+    nonce: call.headers.get(updateHeaders.nonce),
+    signature: call.headers.get(updateHeaders.signature),
+  };
+  if (Object.values(presented).some((value) => value !== null)) {
+    const rule = { ...update, body: call.body, skewMs: settings.clock_skew };
+    return decodeUpdateProof(presented, rule, call.nowMs);
+  }
+  if (settings.unsigned_updates === "allow") return null;
+  return fault("unsigned_update_denied", `this update needs a proof in the headers ${updateProofHeaders.join(", ")}`);
+}
+
+/** 409 `proof_replayed` for everyone but the first who presents a nonce. */
+async function claimProof(replay: Replay, claim: ReplayClaim | null, nowMs: number): Promise<Fault | null> {
+  if (claim === null) return null;
+  return (await replay.claim(claim.tag, claim.untilMs, nowMs)) ? null : proofReplayed();
 }
 
 // ---------------------------------------------------------------------------------------------- decoding
@@ -214,8 +283,8 @@ function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault
   };
 }
 
-/** The ledger's bounds of the links, told at the member that breaks them: the ledger names none. */
-function measureLinks(body: Static<typeof linksBody>, bounds: LedgerBounds): Fault | null {
+/** The ledger's bounds of the links, at the member that breaks them: the ledger names none. */
+function checkLinkBounds(body: Static<typeof linksBody>, bounds: LedgerBounds): Fault | null {
   const nested = body.delivery_policy_links;
   const at = nested === undefined ? "" : "/delivery_policy_links";
   const links: LinkMembers = nested ?? body;

@@ -10,12 +10,13 @@
 import type { Static } from "@sinclair/typebox";
 import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
-import { isAdmissibleKey, parsePublicKey } from "../../core/codec/ed25519.ts";
+import { isAdmissibleKey, parsePublicKey, verifyEd25519 } from "../../core/codec/ed25519.ts";
 import { blake2b256 } from "../../core/codec/hash.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import { parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/authorization.ts";
+import type { Account } from "../../core/ledger/account.ts";
+import { parseProofTimestamp, proofLifeMsMax, registrationMessage } from "../../core/ledger/authorization.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
-import type { LedgerCall } from "../../core/ledger/calls.ts";
+import type { RegistrationCall } from "../../core/ledger/calls.ts";
 import {
   checkDocument,
   type DidDocument,
@@ -24,7 +25,7 @@ import {
   renderDocument,
 } from "../../core/ledger/document.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
-import { faultOfRefusal } from "../../core/ledger/refusals.ts";
+import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { encodeDidDocument } from "../../core/ledger/structures.ts";
 import {
   type prepareRegistrationBody,
@@ -33,19 +34,20 @@ import {
   registrationStatusAnswer,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Submission } from "../../storage/contract.ts";
+import type { Ledger, Submission } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import {
-  type DirectoryOptions,
+  checkEnd,
+  checkFreshness,
   type DirectoryParts,
+  type DirectorySettings,
   decodeBody,
   directoryRoute,
   pathCodes,
   pathValue,
   stateRoute,
+  withSignedText,
 } from "./parts.ts";
-import { decideCall, type Facts, gatherFacts } from "./precheck.ts";
-import { decideEnd, decideFreshness } from "./times.ts";
 
 export function registrationRoutes(parts: DirectoryParts): Route[] {
   return [registerRoute(parts), statusRoute(parts)];
@@ -53,7 +55,6 @@ export function registrationRoutes(parts: DirectoryParts): Route[] {
 
 // ------------------------------------------------------------------------------------------ registration
 
-type RegistrationCall = Extract<LedgerCall, { name: "register_with_document_proof_signed" }>;
 type Registration = RegistrationSubject & { readonly pubkey: Uint8Array; readonly call: RegistrationCall };
 
 const registrationCodes = [
@@ -83,7 +84,7 @@ function registerRoute(parts: DirectoryParts): Route {
     answer: [202, "The ledger has taken the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
     handle: async (call) => {
-      const registration = decodeRegistration(call, parts.options, decodeBody(call, parseShape));
+      const registration = decodeRegistration(call, parts.settings, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
       return inTurn(registration.did, () => register(parts, registration, call.nowMs));
     },
@@ -94,50 +95,66 @@ function registerRoute(parts: DirectoryParts): Route {
 async function register(parts: DirectoryParts, registration: Registration, nowMs: number): Promise<Answer | Fault> {
   // In this order: what is no longer pending when it is asked for has become a record when that is read.
   const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
-  const facts = await gatherFacts(parts.ledger, registration.call);
-  const refusal = decideRegistration(registration, { facts, pending }, nowMs);
+  const facts = await gatherFacts(parts.ledger, registration);
+  const refusal = decideRegistration(registration, facts, pending);
   if (refusal !== null) return refusal;
   const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
   return isFault(txId) ? txId : renderRegistered(registration, txId);
 }
 
-/**
- * Keys and document, alias, existing, pending, signature: the interface's order. The ledger's own order
- * differs (it looks at the document last), so what comes first here is asked first.
- */
-function decideRegistration(
-  registration: Registration,
-  known: { readonly facts: Facts; readonly pending: Receipt | null },
-  nowMs: number,
-): Fault | null {
-  const { facts, pending } = known;
-  const early = decideSubject(registration, facts.bounds) ?? decideAlias(registration, facts);
-  if (early !== null) return early;
-  const refusal = decideCall(registration.call, facts, nowMs);
-  if (refusal !== null && refusal.code !== "invalid_signature") return refusal;
-  const differs = pending !== null && pending.fingerprint !== fingerprintOf(registration.call);
-  if (differs && pending.txId !== null) {
-    return fault("registration_pending", "another registration of this DID is under way");
-  }
-  return refusal;
+type Facts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasHolder: Did | null };
+
+export async function gatherFacts(ledger: Ledger, { did, aliasText }: RegistrationSubject): Promise<Facts> {
+  const alias = aliasText === null ? null : normalizeAlias(aliasText);
+  const [account, bounds, aliasHolder] = await Promise.all([
+    ledger.account(did),
+    ledger.bounds(),
+    alias === null ? null : ledger.aliasHolder(alias),
+  ]);
+  return { account, bounds, aliasHolder };
 }
 
-/** 422 `document_invalid`: the root key is not admitted, or the document breaks a rule. */
-export function decideSubject(
-  subject: { readonly did: Did; readonly document: DidDocument; readonly pubkey: Uint8Array },
-  bounds: LedgerBounds,
+/**
+ * Keys and document, alias, existing, pending: the interface's order, which the ledger's own is not. What else the
+ * ledger refuses, the signature above all, it refuses when the call is submitted; the repeat of a pending registration
+ * is not submitted, so that its signature is checked here.
+ */
+function decideRegistration(registration: Registration, facts: Facts, pending: Receipt | null): Fault | null {
+  const refusal = checkSubject(registration, facts);
+  if (refusal !== null || pending === null || pending.txId === null) return refusal;
+  if (pending.fingerprint !== fingerprintOf(registration.call)) {
+    return fault("registration_pending", "another registration of this DID is under way");
+  }
+  return isSigned(registration.call) ? null : refusedSignature(registration.call);
+}
+
+function isSigned(call: RegistrationCall): boolean {
+  const message = registrationMessage(call);
+  return message !== null && verifyEd25519(call.signature, message, call.pubkey);
+}
+
+function refusedSignature(call: RegistrationCall): Fault {
+  return withSignedText(faultOfRefusal(refuse("InvalidSignature")), registrationMessage(call) ?? new Uint8Array(0));
+}
+
+/** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
+export function checkSubject(
+  subject: RegistrationSubject & { readonly pubkey: Uint8Array },
+  { account, bounds, aliasHolder }: Facts,
 ): Fault | null {
   if (!isAdmissibleKey(subject.pubkey)) return fault("document_invalid", "the root key is no admissible Ed25519 key");
   const flaw = checkDocument(subject.document, subject.did, bounds);
-  return flaw === null ? null : faultOfRefusal(flaw);
+  if (flaw !== null) return faultOfRefusal(flaw);
+  const alias = checkAlias(subject, aliasHolder);
+  if (alias !== null || account.record === null) return alias;
+  return fault("did_already_registered", "the DID is already registered");
 }
 
 /** The ledger would register without an alias that is not free; here it is refused instead. */
-export function decideAlias({ did, aliasText }: RegistrationSubject, facts: Pick<Facts, "aliasHolders">): Fault | null {
+function checkAlias({ did, aliasText }: RegistrationSubject, holder: Did | null): Fault | null {
   if (aliasText === null) return null;
   const alias = parseAlias(aliasText, "/alias");
   if (isFault(alias)) return alias;
-  const holder = facts.aliasHolders.get(alias) ?? null;
   return holder === null || holder === did ? null : fault("alias_taken", "the alias belongs to another DID");
 }
 
@@ -151,14 +168,14 @@ async function submitRegistration(
   before: { readonly pending: Receipt | null; readonly nowMs: number },
 ): Promise<string | Fault> {
   const { blockTimeMs } = await parts.ledger.head();
-  const pendingUntilMs = before.nowMs + parts.options.pendingBlocks * blockTimeMs;
+  const pendingUntilMs = before.nowMs + parts.settings.pending_blocks * blockTimeMs;
   const receipt = { fingerprint: fingerprintOf(call), pendingUntilMs };
   await putReceipt(parts, did, { ...receipt, txId: null });
   const submission = await parts.ledger.submit(call, "register");
   if (isFault(submission)) {
     if (before.pending === null) await parts.receipts.remove(receiptKey(did));
     else await putReceipt(parts, did, before.pending);
-    return submission;
+    return submission.code === "invalid_signature" ? refusedSignature(call) : submission;
   }
   await putReceipt(parts, did, { ...receipt, txId: submission.txHash });
   return submission.txHash;
@@ -185,13 +202,13 @@ function oneAtATime(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
 
 function decodeRegistration(
   call: Call,
-  options: DirectoryOptions,
+  settings: DirectorySettings,
   body: Static<typeof registerBody> | Fault,
 ): Registration | Fault {
   if (isFault(body)) return body;
   const subject = parseRegistrationSubject(body);
   if (isFault(subject)) return subject;
-  const refusal = decideProofTime(body.timestamp, call.nowMs, options);
+  const refusal = checkProofTime(body.timestamp, call.nowMs, settings);
   if (refusal !== null) return refusal;
   const { did, document, aliasText, pubkey } = subject;
   if (pubkey === null) return firstMethodUnfit();
@@ -242,15 +259,15 @@ export function firstMethodUnfit(): Fault {
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2). */
-function decideProofTime(text: string, nowMs: number, options: DirectoryOptions): Fault | null {
+function checkProofTime(text: string, nowMs: number, settings: DirectorySettings): Fault | null {
   const time = parseProofTimestamp(text);
   if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
-  if (!options.registrationProofs.includes(`v${time.version}`)) {
+  if (!settings.registration_proofs.includes(`v${time.version}`)) {
     return badInput("invalid_request", "/timestamp", `version ${time.version} proofs are not accepted here`);
   }
-  if (time.version === 1) return decideFreshness(time.timestampMs, nowMs, options.skewMs);
+  if (time.version === 1) return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
   if (time.nonce !== 0n) return badInput("invalid_request", "/timestamp", "the nonce of a registration is 0");
-  return decideEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
+  return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }
 
 // ---------------------------------------------------------------------------------------------- receipts
