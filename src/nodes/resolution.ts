@@ -1,7 +1,7 @@
 /**
  * `GET /delivery-resolution/{target}`: what a sender must know of a recipient, in one answer. Every node that knows
  * recipients has it: a Directory from its ledger, a Relay or a Cache from where it looks recipients up.
- * Source: docs/ledger.md 3.1, D142.
+ * Source: docs/ledger.md 3.1, D145.
  */
 import type { Config } from "../config/schema.ts";
 import { parseDid } from "../core/codec/did.ts";

@@ -1,6 +1,6 @@
 /**
  * How a recipient is sent to, in one answer: the key to seal to, and the sizes that its policies and a node take.
- * Source: docs/ledger.md 3.1 (`GET /delivery-resolution/{target}`), D142.
+ * Source: docs/ledger.md 3.1 (`GET /delivery-resolution/{target}`), D145.
  */
 import { decodeBase58 } from "../codec/bytes.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
