@@ -106,6 +106,7 @@ describe("import walls", () => {
     { package: /^node:crypto$/, owner: /^src\/core\/codec\/crypto-native\.ts$/ },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
+    { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
     { package: /^cborg$/, owner: /^src\/client\// },
   ];
 

@@ -4,14 +4,11 @@
 import type { Config } from "../config/schema.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import { openLocalBus } from "../plugins/bus/local.ts";
+import { openNatsBus } from "../plugins/bus/nats.ts";
 import type { Bus, BusEnvironment } from "../storage/bus.ts";
 
-const openers: Readonly<Record<Config["bus"]["plugin"], (environment: BusEnvironment) => Bus>> = {
-  local: openLocalBus,
-};
-
 export async function openConfiguredBus({ bus }: Config, environment: BusEnvironment): Promise<Bus> {
-  return openers[bus.plugin](environment);
+  return bus.plugin === "nats" ? openNatsBus(bus, environment) : openLocalBus(environment);
 }
 
 export function registerBusMetrics(metrics: Metrics, bus: Bus): void {

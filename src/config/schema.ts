@@ -142,12 +142,41 @@ const storeSchema = z.looseObject({
     ),
 });
 
+const secretText = z.string().min(1).max(1_024).nullable().prefault(null);
+const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
+
 const busSchema = z.strictObject({
   plugin: z
-    .enum(["local"])
+    .enum(["local", "nats"])
     .prefault("local")
-    .meta(doc("How processes reach each other with live messages: `local` is for one process.")),
+    .meta(doc("How processes reach each other with live messages: `local` is for one process, `nats` for several.")),
+  servers: textsOf(isNatsServer, "no nats://host:port or tls://host:port").meta(
+    doc("Addresses of nats-server: `nats://host:4222`, or `tls://host:4222` for an encrypted connection."),
+  ),
+  user: secretText.meta(doc("User name, when the server asks for one.")),
+  password: secretText.meta(doc("Password; better `password_file`.")),
+  token: secretText.meta(doc("Token in place of user and password; better `token_file`.")),
+  credentials_file: filePath.meta(doc("File with NATS credentials (`.creds`).")),
+  tls_ca_file: filePath.meta(doc("Certificates that the server's must come from.")),
+  tls_cert_file: filePath.meta(doc("Own certificate, when the server asks for one.")),
+  tls_key_file: filePath.meta(doc("Key of that certificate.")),
+  subject_prefix: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
+    .prefault("waypost")
+    .meta(doc("First part of all subjects: installations that share a server have different ones.")),
 });
+
+function isNatsServer(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, hostname, username, password, pathname, search } = new URL(text);
+  return (
+    (protocol === "nats:" || protocol === "tls:") &&
+    hostname !== "" &&
+    username + password + search === "" &&
+    pathname.length <= 1
+  );
+}
 
 const limitsSchema = z.strictObject({
   body_bytes_max: size("25MiB", { min: 1_024, max: 1 << 30 }).meta(doc("Largest HTTP body.")),

@@ -1,0 +1,255 @@
+/**
+ * The bus over nats-server (core NATS, 2.x). Opening never fails because the server is away: the driver
+ * connects as soon as it can and comes back by itself; until then every request is "nobody" and what is
+ * published is dropped and counted, never kept in memory.
+ */
+import { readFile } from "node:fs/promises";
+import {
+  type ConnectionOptions,
+  connect,
+  credsAuthenticator,
+  type Msg,
+  type NatsConnection,
+  type Subscription as NatsSubscription,
+} from "@nats-io/transport-node";
+import { errorText } from "../../core/std/error-text.ts";
+import {
+  type Bus,
+  type BusEnvironment,
+  type BusReceiver,
+  busReadyMsMax,
+  checkSubject,
+  type SubscribeOptions,
+  type Subscription,
+} from "../../storage/bus.ts";
+import { Inbox, type InboxLimits, inboxLimits } from "./inbox.ts";
+
+export type NatsBusOptions = {
+  readonly servers: readonly string[];
+  readonly user: string | null;
+  readonly password: string | null;
+  readonly token: string | null;
+  readonly credentials_file: string | null;
+  readonly tls_ca_file: string | null;
+  readonly tls_cert_file: string | null;
+  readonly tls_key_file: string | null;
+  readonly subject_prefix: string;
+};
+
+/** Until the server says more. */
+const messageBytesMaxAtFirst = 64 * 1024;
+const connectMsMax = 5_000;
+const againMs = 500;
+const pingMs = 5_000;
+/** Bytes that were sent and that the server has not read yet; beyond them messages are dropped. */
+const unreadBytesMax = 64 * 1024 ** 2;
+
+export async function openNatsBus(options: NatsBusOptions, environment: BusEnvironment): Promise<Bus> {
+  const bus = new NatsBus(options.subject_prefix, environment.log, inboxLimits);
+  await bus.start(await connectionOptions(options));
+  return bus;
+}
+
+async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOptions> {
+  const { servers, user, password, token, credentials_file, tls_ca_file, tls_cert_file, tls_key_file } = options;
+  const ownTls = { caFile: tls_ca_file, certFile: tls_cert_file, keyFile: tls_key_file };
+  const tls = Object.fromEntries(Object.entries(ownTls).filter(([, file]) => file !== null));
+  const encrypted = servers.some((server) => server.startsWith("tls:")) || Object.keys(tls).length > 0;
+  return {
+    servers: [...servers],
+    name: "waypost",
+    timeout: connectMsMax,
+    pingInterval: pingMs,
+    maxPingOut: 2,
+    reconnect: true,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: againMs,
+    ...(user === null ? {} : { user }),
+    ...(password === null ? {} : { pass: password }),
+    ...(token === null ? {} : { token }),
+    ...(credentials_file === null ? {} : { authenticator: credsAuthenticator(await readFile(credentials_file)) }),
+    ...(encrypted ? { tls } : {}),
+  };
+}
+
+type Listening = { readonly subject: string; readonly inbox: Inbox; remote: NatsSubscription | null };
+
+class NatsBus implements Bus {
+  readonly plugin = "nats";
+  private connection: NatsConnection | null = null;
+  private readonly listening = new Set<Listening>();
+  private readonly connected = { now: false, waiting: [] as (() => void)[] };
+  private readonly ending = Promise.withResolvers<"nobody">();
+  private dropped = 0;
+  private unreadBytes = 0;
+  private flushing = false;
+  private closed = false;
+
+  constructor(
+    private readonly prefix: string,
+    private readonly log: BusEnvironment["log"],
+    private readonly limits: InboxLimits,
+  ) {}
+
+  get messageBytesMax(): number {
+    return this.connection?.info?.max_payload ?? messageBytesMaxAtFirst;
+  }
+
+  /** Waits a moment for the first connection, so that a server that is there is used from the start. */
+  async start(options: ConnectionOptions): Promise<void> {
+    const first = this.keepConnecting(options);
+    await Promise.race([first, Bun.sleep(busReadyMsMax)]);
+  }
+
+  private async keepConnecting(options: ConnectionOptions): Promise<void> {
+    for (let warned = false; !this.closed; await Bun.sleep(againMs)) {
+      try {
+        const connection = await connect(options);
+        if (this.closed) return void (await connection.close());
+        this.connection = connection;
+        void this.follow(connection, options);
+        this.onConnected();
+        return;
+      } catch (error) {
+        if (!warned) this.log("warn", "the bus is away; live messages wait for it", { error: errorText(error) });
+        warned = true;
+      }
+    }
+  }
+
+  /** The library reconnects by itself; only an end for good, such as a refused password, begins anew here. */
+  private async follow(connection: NatsConnection, options: ConnectionOptions): Promise<void> {
+    for await (const { type } of connection.status()) {
+      if (type === "disconnect") this.onDisconnected();
+      else if (type === "reconnect") this.onConnected();
+    }
+    await connection.closed();
+    if (this.closed) return;
+    this.onDisconnected();
+    this.connection = null;
+    for (const one of this.listening) one.remote = null;
+    await Bun.sleep(againMs);
+    await this.keepConnecting(options);
+  }
+
+  private onDisconnected(): void {
+    if (!this.connected.now) return;
+    this.connected.now = false;
+    this.log("warn", "the bus is away; live messages wait for it");
+  }
+
+  private onConnected(): void {
+    this.connected.now = true;
+    this.unreadBytes = 0;
+    this.log("info", "the bus is connected");
+    for (const one of this.listening) {
+      one.remote ??= this.subscribeRemote(one);
+      one.inbox.reportMissed();
+    }
+    for (const resolve of this.connected.waiting.splice(0)) resolve();
+  }
+
+  private subscribeRemote({ subject, inbox }: Listening): NatsSubscription | null {
+    const { connection } = this;
+    if (connection === null || connection.isClosed()) return null;
+    const callback = (error: Error | null, message: Msg): void => {
+      if (error !== null) this.log("error", "a subject was refused by the bus", { subject, error: error.message });
+      else inbox.add({ message: new Uint8Array(message.data), answer: message.reply ? answerTo(message) : null });
+    };
+    return connection.subscribe(this.encode(subject), { callback });
+  }
+
+  publish(subject: string, message: Uint8Array): void {
+    checkSubject(subject);
+    const connection = this.usable(message.length);
+    if (connection === null) {
+      this.dropped++;
+      return;
+    }
+    connection.publish(this.encode(subject), message.slice());
+    this.countUnread(connection, message.length);
+  }
+
+  private usable(bytes: number): NatsConnection | null {
+    const fits = bytes <= this.messageBytesMax && this.unreadBytes + bytes <= unreadBytesMax;
+    return this.connected.now && !this.closed && fits ? this.connection : null;
+  }
+
+  /** A server that reads slowly must not fill the memory here. */
+  private countUnread(connection: NatsConnection, bytes: number): void {
+    this.unreadBytes += bytes;
+    if (this.flushing) return;
+    this.flushing = true;
+    const sent = this.unreadBytes;
+    const read = (): void => {
+      this.flushing = false;
+      this.unreadBytes = Math.max(0, this.unreadBytes - sent);
+      if (this.unreadBytes > 0 && this.connected.now) this.countUnread(connection, 0);
+    };
+    connection.flush().then(read, read);
+  }
+
+  subscribe(subject: string, receiver: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
+    checkSubject(subject);
+    if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
+    const { log, limits } = this;
+    const inbox = new Inbox({ subject, handler: receiver, missed, log, limits, onDrop: () => this.dropped++ });
+    const one: Listening = { subject, inbox, remote: null };
+    one.remote = this.subscribeRemote(one);
+    this.listening.add(one);
+    const unsubscribe = () => {
+      inbox.close();
+      this.listening.delete(one);
+      one.remote?.unsubscribe();
+    };
+    return { ready: this.ready(), unsubscribe };
+  }
+
+  private async ready(): Promise<void> {
+    const reached = this.connected.now ? Promise.resolve() : new Promise<void>((go) => this.connected.waiting.push(go));
+    const flushed = reached.then(() => this.connection?.flush()).catch(() => {});
+    await Promise.race([flushed, Bun.sleep(busReadyMsMax), this.ending.promise]);
+  }
+
+  request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+    checkSubject(subject);
+    return this.ask(subject, message, timeoutMs);
+  }
+
+  private async ask(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+    const connection = this.usable(message.length);
+    if (connection === null) return "nobody";
+    try {
+      const asked = connection.request(this.encode(subject), message.slice(), { timeout: Math.max(1, timeoutMs) });
+      const answer = await Promise.race([asked, this.ending.promise]);
+      return answer === "nobody" ? answer : new Uint8Array(answer.data);
+    } catch {
+      // No subscription, no answer in time, or the connection broke: it is all the same to the caller.
+      return "nobody";
+    }
+  }
+
+  stats() {
+    const connected = this.connected.now && !this.closed;
+    return { connected, subscriptions: this.listening.size, dropped: this.dropped };
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    this.ending.resolve("nobody");
+    for (const { inbox } of this.listening) inbox.close();
+    this.listening.clear();
+    for (const resolve of this.connected.waiting.splice(0)) resolve();
+    await this.connection?.close().catch(() => {});
+  }
+
+  private encode(subject: string): string {
+    return `${this.prefix}.${subject.replace(/[.*>%]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`;
+  }
+}
+
+function answerTo(message: Msg): (bytes: Uint8Array | undefined) => void {
+  return (bytes) => {
+    if (bytes !== undefined) message.respond(bytes);
+  };
+}

@@ -1,0 +1,153 @@
+/**
+ * The bus over nats-server keeps the contract, and gets along with a server that is killed, slow, started
+ * again or strict. Says so when there is no server on this machine.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { checkConfig } from "../../src/config/config.ts";
+import { type NatsBusOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
+import type { Bus } from "../../src/storage/bus.ts";
+import { type NatsServer, natsAbsence, startNats } from "../support/nats.ts";
+import { runBusConformance } from "./bus.ts";
+
+const absence = natsAbsence();
+const environment = { log: () => {} };
+const bytes = (text: string) => new TextEncoder().encode(text);
+const answerTo = (answer: unknown) => (answer instanceof Uint8Array ? new TextDecoder().decode(answer) : answer);
+
+function optionsFor(server: string, changes: Partial<NatsBusOptions> = {}): NatsBusOptions {
+  const checked = checkConfig({
+    relay: { enabled: true },
+    directory: { enabled: true },
+    stores: { main: { plugin: "memory" } },
+    bus: { plugin: "nats", servers: [server] },
+  });
+  if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
+  return { ...checked.config.bus, ...changes };
+}
+
+const openPair = (options: NatsBusOptions) =>
+  Promise.all([openNatsBus(options, environment), openNatsBus(options, environment)]);
+
+async function until(holds: () => boolean | Promise<boolean>, msMax = 15_000): Promise<void> {
+  for (const endMs = performance.now() + msMax; !(await holds()); await Bun.sleep(30)) {
+    if (performance.now() > endMs) throw new Error("it did not come to that in time");
+  }
+}
+
+if (absence !== null) {
+  test(`skipped: ${absence}`, () => {});
+} else {
+  let server: NatsServer;
+  let prefixes = 0;
+  const opened: Bus[] = [];
+  beforeAll(async () => {
+    server = await startNats();
+  });
+  afterAll(async () => {
+    await Promise.all(opened.map((bus) => bus.close()));
+    await server.end();
+  });
+
+  runBusConformance({
+    name: "nats",
+    open: (given) => {
+      const options = optionsFor(server.url, { subject_prefix: `case${prefixes++}` });
+      return Promise.all([openNatsBus(options, given), openNatsBus(options, given)]);
+    },
+  });
+
+  describe("a bus whose server", () => {
+    const ends = async (changes: Partial<NatsBusOptions> = {}) => {
+      const pair = await openPair(optionsFor(server.url, { subject_prefix: `fault${prefixes++}`, ...changes }));
+      opened.push(...pair);
+      return pair;
+    };
+
+    test("is killed is nobody at once, and works by itself once it is there again", async () => {
+      const [here, there] = await ends();
+      let missed = 0;
+      await there.subscribe("s", () => bytes("yes"), { missed: () => missed++ }).ready;
+      expect(answerTo(await here.request("s", bytes("?"), 5_000))).toBe("yes");
+      missed = 0;
+      await server.stop();
+      await until(() => !here.stats().connected && !there.stats().connected);
+      const begunMs = performance.now();
+      expect(await here.request("s", bytes("?"), 20_000)).toBe("nobody");
+      here.publish("s", bytes("lost"));
+      const { ready } = here.subscribe("t", () => bytes("later"));
+      await ready;
+      expect(performance.now() - begunMs).toBeLessThan(4_000);
+      expect(here.stats().dropped).toBe(1);
+      await server.start();
+      await until(() => here.stats().connected && there.stats().connected);
+      await until(async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes");
+      await until(async () => answerTo(await there.request("t", bytes("?"), 1_000)) === "later");
+      expect(missed).toBeGreaterThan(0);
+    }, 40_000);
+
+    test("stands still is nobody after the timeout, keeps bounded memory, and goes on", async () => {
+      const [here, there] = await ends();
+      await there.subscribe("s", () => bytes("yes")).ready;
+      server.freeze();
+      await Bun.sleep(100);
+      try {
+        expect(await here.request("s", bytes("?"), 300)).toBe("nobody");
+        const message = new Uint8Array(512 * 1024);
+        for (let n = 0; n < 400; n++) here.publish("flood", message);
+        expect(here.stats().dropped).toBeGreaterThan(200);
+      } finally {
+        server.thaw();
+      }
+      await until(async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes");
+    }, 40_000);
+
+    test("is not there yet opens at once and works when it comes", async () => {
+      await server.stop();
+      const [here, there] = await ends();
+      let asked = 0;
+      const subscription = there.subscribe("s", () => bytes(String(++asked)));
+      expect(await here.request("s", bytes("?"), 20_000)).toBe("nobody");
+      await server.start();
+      await subscription.ready;
+      await until(async () => (await here.request("s", bytes("?"), 1_000)) !== "nobody");
+      expect(asked).toBeGreaterThan(0);
+    }, 40_000);
+  });
+
+  test("user, password and certificates are used, and wrong ones reach nobody", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "waypost-tls-"));
+    const [cert, key] = [join(folder, "cert.pem"), join(folder, "key.pem")];
+    const made = Bun.spawnSync([
+      ...["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"],
+      ...["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+      ...["-keyout", key, "-out", cert],
+    ]);
+    expect(made.exitCode).toBe(0);
+    const strict = await startNats([
+      'authorization { user: "node", password: "right" }',
+      `tls { cert_file: "${cert}", key_file: "${key}", timeout: 5 }`,
+    ]);
+    try {
+      const url = `tls://127.0.0.1:${strict.port}`;
+      const rights = { user: "node", password: "right", tls_ca_file: cert };
+      const [here, there] = await openPair(optionsFor(url, rights));
+      const [wrong, untrusting] = await Promise.all([
+        openNatsBus(optionsFor(url, { ...rights, password: "wrong" }), environment),
+        openNatsBus(optionsFor(url, { user: "node", password: "right" }), environment),
+      ]);
+      opened.push(here, there, wrong, untrusting);
+      await there.subscribe("s", () => bytes("yes")).ready;
+      await until(async () => answerTo(await here.request("s", bytes("?"), 2_000)) === "yes");
+      for (const bus of [wrong, untrusting]) {
+        expect(bus.stats().connected).toBe(false);
+        expect(await bus.request("s", bytes("?"), 2_000)).toBe("nobody");
+      }
+    } finally {
+      await strict.end();
+      rmSync(folder, { recursive: true });
+    }
+  }, 40_000);
+}

@@ -1,0 +1,68 @@
+/** A nats-server of a test's own on the loopback interface (Debian's package), and why there is none. */
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export type NatsServer = {
+  readonly url: string;
+  readonly port: number;
+  readonly stop: () => Promise<void>;
+  readonly start: () => Promise<void>;
+  /** The process stands still: connections stay open and nothing is read. */
+  readonly freeze: () => void;
+  readonly thaw: () => void;
+  readonly end: () => Promise<void>;
+};
+
+const found = ["/usr/sbin/nats-server", "/usr/bin/nats-server", "/usr/local/bin/nats-server"].find(existsSync);
+const binary = found ?? Bun.which("nats-server");
+
+/** Why there is no server, or null. */
+export function natsAbsence(): string | null {
+  return binary === null ? "no nats-server on this machine (Debian: apt-get install nats-server)" : null;
+}
+
+/** `settings` are lines of its configuration file. */
+export async function startNats(settings: readonly string[] = []): Promise<NatsServer> {
+  if (binary === null) throw new Error("no nats-server");
+  const folder = mkdtempSync(join(tmpdir(), "waypost-nats-"));
+  const probe = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => {} } });
+  const { port } = probe;
+  probe.stop(true);
+  const file = join(folder, "nats.conf");
+  await Bun.write(file, [`listen: "127.0.0.1:${port}"`, ...settings].join("\n"));
+  let child: Bun.Subprocess | null = null;
+  const start = async () => {
+    child = Bun.spawn([binary, "-c", file], { stdout: "ignore", stderr: "ignore" });
+    for (let tried = 0; tried < 200; tried++, await Bun.sleep(25)) if (await isOpen(port)) return;
+    throw new Error("nats-server does not listen");
+  };
+  const stop = async () => {
+    child?.kill("SIGKILL");
+    await child?.exited;
+  };
+  await start();
+  return {
+    url: `nats://127.0.0.1:${port}`,
+    port,
+    start,
+    stop,
+    freeze: () => child?.kill("SIGSTOP"),
+    thaw: () => child?.kill("SIGCONT"),
+    end: async () => {
+      child?.kill("SIGCONT");
+      await stop();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function isOpen(port: number): Promise<boolean> {
+  try {
+    const socket = await Bun.connect({ hostname: "127.0.0.1", port, socket: { data: () => {} } });
+    socket.end();
+    return true;
+  } catch {
+    return false;
+  }
+}
