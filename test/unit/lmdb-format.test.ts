@@ -1,7 +1,7 @@
 /**
  * The layout of a store against the number that its mark bears: a fixed story is written, and everything
  * that lies on the disk afterwards is hashed. When this fails because a layout was changed on purpose, a
- * store of before would be read wrongly: raise `formatNumber` in `plugins/lmdb/environment.ts`, note it in
+ * store of before would be read wrongly: raise `formatNumber` in `plugins/lmdb/format.ts`, note it in
  * CHANGELOG.md as INCOMPATIBLE, and write the new number and hash here.
  */
 import { afterAll, expect, test } from "bun:test";
@@ -20,8 +20,8 @@ const path = mkdtempSync(join(tmpdir(), "waypost-format-"));
 afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
-  number: "waypost lmdb store, format 2",
-  store: "600ac66d649f22a2570c319509e7cddaba3f9c09549ce049d1b751c5c77a6b06",
+  number: "waypost lmdb store, format 3",
+  store: "bdfc52cf2b822d32a25aa679da962cdd8324f08f4cbb203b2564f2134b8f9756",
   ledger: "61947a92a79706bd854fcbd5df8b60d516767a09581aac1822ddcb68423655ee",
 };
 

@@ -125,6 +125,25 @@ export function readBody(block: Uint8Array, offset: number): FoundBody {
   };
 }
 
+/** The body at an offset, or `null` when there is none that can be read. */
+export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
+  try {
+    return readBody(block, offset);
+  } catch {
+    return null;
+  }
+}
+
+/** The bodies of a block one after the other; `null` in the place of one that can't be read. */
+export function* bodiesOf(block: Uint8Array): Generator<FoundBody | null> {
+  for (let offset = 0; offset < block.length; ) {
+    const body = bodyAt(block, offset);
+    yield body;
+    if (body === null) return;
+    offset += body.bytes.length;
+  }
+}
+
 /** A `Buffer` would answer a view to `slice`. */
 function copyOf(bytes: Uint8Array, from: number, to: number): Uint8Array {
   const copy = new Uint8Array(to - from);

@@ -8,11 +8,12 @@ import {
   type BlockPacker,
   BlockTable,
   blockKey,
+  bodiesOf,
+  bodyAt,
   bodyBytes,
   type FoundBody,
   type Place,
   readBlockKey,
-  readBody,
 } from "./blocks.ts";
 import type { Change, Environment } from "./environment.ts";
 import type { JournalWriter } from "./journal.ts";
@@ -178,21 +179,3 @@ export class Bodies {
 }
 
 const noBytes = new Uint8Array(0);
-
-function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
-  try {
-    return readBody(block, offset);
-  } catch {
-    return null;
-  }
-}
-
-/** The bodies of a block one after the other; `null` in the place of one that can't be read. */
-function* bodiesOf(block: Uint8Array): Generator<FoundBody | null> {
-  for (let offset = 0; offset < block.length; ) {
-    const body = bodyAt(block, offset);
-    yield body;
-    if (body === null) return;
-    offset += body.bytes.length;
-  }
-}

@@ -7,34 +7,15 @@
 
 import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
-import { ABORT, type Database, open, type RootDatabase } from "lmdb";
+import { ABORT, type Database, type RootDatabase } from "lmdb";
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
+import { currentMark, type DatabaseName, databaseNames, formatKey, notOurs, openRoot, readMark } from "./format.ts";
+import { checkDataFile } from "./integrity.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits, type WriteKind } from "./space.ts";
 
-/** Databases of the environment. Their keys are bytes. */
-export const databaseNames = [
-  "meta",
-  "table",
-  "claims",
-  "claims-due",
-  "receipts",
-  "receipts-due",
-  "blocks",
-  "journal",
-  "pages",
-] as const;
-export type DatabaseName = (typeof databaseNames)[number];
-
-/**
- * The mark of what is in a folder, written once. Its number is raised whenever a key or a value is laid
- * out differently, so that no program ever reads what another version meant otherwise.
- */
-const formatText = "waypost lmdb store, format ";
-const formatNumber = 2;
-const formatKey = Buffer.from("format");
 const commitsMax = 4_096;
 const commitMsMax = 5_000;
 /** The time is counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
@@ -96,6 +77,7 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
   prepareDirectory(path);
   const lock = takeLock(path);
   try {
+    checkDataFile(join(path, dataFile));
     const root = openRoot(path);
     const isMarked = await readMark(root, path).catch(async (error: unknown) => {
       await root.close();
@@ -117,54 +99,6 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     lock.close();
     throw error;
   }
-}
-
-function openRoot(path: string): RootDatabase<Buffer, Buffer> {
-  // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
-  const settings = {
-    path,
-    encoding: "binary" as const,
-    keyEncoding: "binary" as const,
-    overlappingSync: false,
-    noSync: false,
-    noMetaSync: false,
-    useWritemap: false,
-    maxReaders: 1_024,
-    maxDbs: databaseNames.length + 4,
-    mapSize: 1024 ** 3,
-    safeRestore: true,
-  };
-  try {
-    return open<Buffer, Buffer>(settings);
-  } catch (error) {
-    throw new StoreError("corrupt", `${path} can't be opened: ${messageOf(error)}`, { cause: error });
-  }
-}
-
-/**
- * Whether the environment bears the mark of this format; `false` where it bears none and is empty. Any
- * other is refused before a single page of it is written.
- */
-async function readMark(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
-  // The library ends the names of databases with a NUL.
-  const names = [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
-  if (names.some((name) => !databaseNames.includes(name as DatabaseName))) throw notOurs(path);
-  if (!names.includes("meta")) return false;
-  const meta = root.openDB<Buffer, Buffer>({ name: "meta", encoding: "binary", keyEncoding: "binary" });
-  const found = meta.get(formatKey);
-  if (found === undefined) return false;
-  const text = Buffer.from(found).toString();
-  if (text === `${formatText}${formatNumber}`) return true;
-  if (!text.startsWith(formatText)) throw notOurs(path);
-  throw new StoreError(
-    "unavailable",
-    `${path} was written by another version of waypost: it has format ${text.slice(formatText.length)}, and this ` +
-      `version reads format ${formatNumber}. Start the version that wrote it, or move the folder away to begin anew`,
-  );
-}
-
-function notOurs(path: string): StoreError {
-  return new StoreError("unavailable", `${path} holds an LMDB file that is no store of waypost; name another folder`);
 }
 
 function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName, Database<Buffer, Buffer>> {
@@ -208,7 +142,7 @@ class Running implements Environment {
   /** Makes a fresh environment a store of this format. */
   async mark(): Promise<void> {
     if (databaseNames.some((name) => this.lastKey(name) !== null)) throw notOurs(this.options.path);
-    const text = new TextEncoder().encode(`${formatText}${formatNumber}`);
+    const text = new TextEncoder().encode(currentMark);
     await this.commit({ kind: "record", bytes: text.length }, (view) => view.put("meta", formatKey, text));
   }
 

@@ -6,7 +6,7 @@
 import type { Receipts, Replay } from "../../storage/contract.ts";
 import { checkReceipt, checkText } from "../options.ts";
 import type { Change, Environment } from "./environment.ts";
-import { orderedKey, orderedNumber, Reader, seal, sealedWriter, unsealed } from "./records.ts";
+import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 
 type Kind = "claims" | "receipts";
 type Standing = { readonly untilMs: number; readonly value: Uint8Array };
@@ -83,7 +83,7 @@ function dueKey(untilMs: number, key: Buffer): Buffer {
 function read(view: Pick<Change, "get">, kind: Kind, key: Buffer): Standing | null {
   const record = view.get(kind, key);
   if (record === null) return null;
-  const reader = new Reader(unsealed(record, `${kind} record`), `${kind} record`);
+  const reader = new Reader(unsealedUnder(key, record, `${kind} record`), `${kind} record`);
   const untilMs = reader.u53();
   // Copied, because the caller may keep it.
   return { untilMs, value: reader.bytes(reader.u32()).slice() };
@@ -93,11 +93,11 @@ type Written = { readonly key: Buffer; readonly before: Standing | null } & Stan
 
 function write(view: Change, kind: Kind, { key, before, untilMs, value }: Written): void {
   if (before !== null && before.untilMs !== untilMs) view.remove(`${kind}-due`, dueKey(before.untilMs, key));
-  const writer = sealedWriter(12 + value.length);
+  const writer = new Writer(12 + value.length);
   writer.u53(untilMs);
   writer.u32(value.length);
   writer.bytes(value);
-  view.put(kind, key, seal(writer));
+  view.put(kind, key, sealedUnder(key, writer.finish()));
   view.put(`${kind}-due`, dueKey(untilMs, key), Buffer.of(1));
 }
 

@@ -16,5 +16,9 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
     const { openLmdb } = await loadNative(() => import("./store.ts"));
     return openLmdb(options, environment);
   },
+  async migrate({ path }) {
+    const { migrateLmdb } = await loadNative(() => import("./migrate.ts"));
+    return migrateLmdb(path);
+  },
   absence: ({ path }) => storeAbsence(resolve(path)),
 };

@@ -6,11 +6,12 @@
  * Memory: a number for each changed page. Disk: the journal stays below twice `operationsMax`.
  */
 
+import { StoreError } from "../../storage/contract.ts";
 import type { Place } from "./blocks.ts";
 import type { Change, Environment, KeyRange } from "./environment.ts";
 import { type Latest, type Operation, PageWriter, type RowOperation, readJournal, readPage } from "./journal.ts";
 import type { MailboxIndex } from "./mailbox-index.ts";
-import { orderedKey, orderedNumber } from "./records.ts";
+import { howToGoOn, orderedKey, orderedNumber } from "./records.ts";
 import { acked, held, kept, lapsed } from "./row-table.ts";
 
 export const pageSlots = 512;
@@ -49,12 +50,19 @@ export class IndexPages {
       arrival = Math.max(arrival, operation.arrival);
     };
     for (const [key, record] of everything(environment, "pages")) {
-      for (const operation of readPage(record, `index page ${orderedNumber(key)}`)) pass(operation);
+      const page = orderedNumber(key);
+      for (const operation of readPage(record, `index page ${page}`)) {
+        if (operation.kind === "stored" && Math.floor(operation.row.slot / pageSlots) !== page) throw misplaced(page);
+        pass(operation);
+      }
     }
     let isFirst = true;
     for (const [key, record] of everything(environment, "journal")) {
       const number = orderedNumber(key);
       if (isFirst) this.first = number;
+      else if (number !== this.next) {
+        throw new StoreError("corrupt", `journal records before number ${number} are missing${howToGoOn}`);
+      }
       isFirst = false;
       this.next = number + 1;
       for (const operation of readJournal(record, `journal record ${number}`)) {
@@ -126,6 +134,10 @@ export class IndexPages {
     const record = writer.finish(this.index.latest);
     return (view) => view.put("pages", key, record);
   }
+}
+
+function misplaced(page: number): StoreError {
+  return new StoreError("corrupt", `index page ${page} lies under another number${howToGoOn}`);
 }
 
 /** That a row's time has come is not written: it follows from the times. What is over is as good as acknowledged. */

@@ -8,8 +8,13 @@ import { StoreError } from "../../storage/contract.ts";
 import { type IdWords, idWords } from "./row-table.ts";
 
 export const recordVersion = 1;
+/** Version of a record that is sealed together with its key. */
+export const boundVersion = 2;
 export const checksumBytes = 16;
 export const sealBytes = 1 + checksumBytes;
+
+/** What an operator does about a damaged store. */
+export const howToGoOn = "; run `waypost storage verify`, and restore a backup (`waypost storage restore`)";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -41,20 +46,41 @@ export function seal(writer: Writer): Uint8Array {
   return bytes;
 }
 
-export function sealed(content: Uint8Array): Uint8Array {
-  const writer = sealedWriter(content.length);
-  writer.bytes(content);
-  return seal(writer);
+/**
+ * Seals a record together with its key: when either is damaged, they no longer match. Without the key, a
+ * flipped bit in it would make a record absent under its own name.
+ */
+export function sealedUnder(key: Uint8Array, content: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(sealBytes + content.length + key.length);
+  bytes.set(content, sealBytes);
+  bytes.set(key, sealBytes + content.length);
+  bytes[0] = boundVersion;
+  writeChecksum(bytes.subarray(sealBytes), bytes.subarray(1, sealBytes));
+  return bytes.subarray(0, sealBytes + content.length);
+}
+
+/** The content of a record that `sealedUnder` made. Throws `corrupt` otherwise; `what` names it. */
+export function unsealedUnder(key: Uint8Array, record: Uint8Array, what: string): Uint8Array {
+  if (record.length < sealBytes || record[0] !== boundVersion) {
+    throw new StoreError("corrupt", `${what} is not a record of version ${boundVersion}${howToGoOn}`);
+  }
+  const bytes = new Uint8Array(record.length - sealBytes + key.length);
+  bytes.set(record.subarray(sealBytes));
+  bytes.set(key, record.length - sealBytes);
+  if (!matchesChecksum(bytes, record.subarray(1, sealBytes))) {
+    throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
+  }
+  return bytes.subarray(0, record.length - sealBytes);
 }
 
 /** What a sealed record holds. Throws `corrupt` when it is not what was written; `what` names it. */
 export function unsealed(record: Uint8Array, what: string): Uint8Array {
   if (record.length < sealBytes || record[0] !== recordVersion) {
-    throw new StoreError("corrupt", `${what} is not a record of version ${recordVersion}`);
+    throw new StoreError("corrupt", `${what} is not a record of version ${recordVersion}${howToGoOn}`);
   }
   const content = record.subarray(sealBytes);
   if (!matchesChecksum(content, record.subarray(1, sealBytes))) {
-    throw new StoreError("corrupt", `${what} does not match its checksum`);
+    throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
   }
   return content;
 }

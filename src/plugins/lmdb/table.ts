@@ -3,7 +3,7 @@
  */
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import type { Change, Environment } from "./environment.ts";
-import { sealed, unsealed } from "./records.ts";
+import { sealedUnder, unsealedUnder } from "./records.ts";
 import type { WriteKind } from "./space.ts";
 
 /** A commit of the ledger may write up to this much without saying so. */
@@ -19,7 +19,8 @@ export function openTable(environment: Environment, kind: () => WriteKind): Tabl
           ...viewOf(view),
           put(key, value) {
             checkKey(key);
-            view.put("table", Buffer.from(key), sealed(value));
+            const bytes = Buffer.from(key);
+            view.put("table", bytes, sealedUnder(bytes, value));
           },
           remove: (key) => view.remove("table", Buffer.from(key)),
         }),
@@ -31,8 +32,9 @@ export function openTable(environment: Environment, kind: () => WriteKind): Tabl
 function viewOf(source: Pick<Change, "get" | "range">): TableView {
   return {
     get(key) {
-      const record = source.get("table", Buffer.from(key));
-      return record === null ? null : unsealed(record, `table record ${key}`);
+      const bytes = Buffer.from(key);
+      const record = source.get("table", bytes);
+      return record === null ? null : unsealedUnder(bytes, record, `table record ${key}`);
     },
     range(prefix, { after, limit }) {
       const first = Buffer.from(prefix);
@@ -44,7 +46,7 @@ function viewOf(source: Pick<Change, "get" | "range">): TableView {
       const range = { start: start.length === 0 ? Buffer.of(0) : start, limit, ...(end === null ? {} : { end }) };
       return source.range("table", range).map(([key, record]) => {
         const text = key.toString();
-        return [text, unsealed(record, `table record ${text}`)];
+        return [text, unsealedUnder(key, record, `table record ${text}`)];
       });
     },
   };

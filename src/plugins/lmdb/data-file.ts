@@ -1,0 +1,264 @@
+/**
+ * A reader of LMDB's file that trusts nothing in it: it reads pages by their number, checks every bound
+ * before it follows it, and never maps the file, so that a damaged or cut-short file is an error and not
+ * a signal. It checks what LMDB itself does not: that a page is the one that was asked for, that keys are
+ * in order and within the bounds of the branch above, and that a tree has as many entries as it says.
+ * Source: the layout in liblmdb/mdb.c of the `lmdb` package (24-byte page headers, data version 2).
+ */
+import { closeSync, fstatSync, openSync, readSync } from "node:fs";
+
+/** What is wrong with the file. `isCut`: pages lie behind its end, as after an unfinished copy. */
+export class DamagedFile extends Error {
+  constructor(
+    message: string,
+    readonly isCut = false,
+  ) {
+    super(message);
+    this.name = "DamagedFile";
+  }
+}
+
+export type Tree = { readonly name: string; readonly root: number; readonly depth: number; readonly entries: number };
+
+export type FileRecord = {
+  readonly key: Buffer;
+  /** Reads the value; a large one lies on pages of its own. */
+  readonly value: () => Buffer;
+};
+
+type Meta = {
+  readonly pageBytes: number;
+  readonly lastPage: number;
+  readonly transaction: bigint;
+  readonly main: Tree;
+};
+type Bounds = { readonly low: Buffer | null; readonly high: Buffer | null };
+type Walk = { readonly tree: Tree; readonly after: Buffer | null; readonly seen: { entries: number } };
+
+const headerBytes = 24;
+const nodeBytes = 8;
+const magic = 0xbeefc0de;
+const flags = { branch: 1, leaf: 2, overflow: 4, ofKind: 0x7f, bigValue: 1, subTree: 2 } as const;
+const noPage = 0xffff_ffff_ffff_ffffn;
+const depthMax = 32;
+
+export class DataFile {
+  private readonly meta: Meta;
+  /** Bytes read so far. */
+  bytesRead = 0;
+
+  private constructor(private readonly descriptor: number) {
+    this.meta = newestMeta(descriptor);
+  }
+
+  /** Throws `DamagedFile`, or what the system says when the file can't be read. */
+  static open(path: string): DataFile {
+    const descriptor = openSync(path, "r");
+    try {
+      return new DataFile(descriptor);
+    } catch (error) {
+      closeSync(descriptor);
+      throw error;
+    }
+  }
+
+  close(): void {
+    closeSync(this.descriptor);
+  }
+
+  /** Number of the transaction whose state this reader sees. */
+  get transaction(): bigint {
+    return this.meta.transaction;
+  }
+
+  get pageBytes(): number {
+    return this.meta.pageBytes;
+  }
+
+  get lastPage(): number {
+    return this.meta.lastPage;
+  }
+
+  /** The named trees of the environment. */
+  trees(): Tree[] {
+    const found: Tree[] = [];
+    for (const { key, tree } of this.nodes(this.meta.main, null)) {
+      if (tree === null) throw new DamagedFile("the directory of the file holds a record that is no table");
+      found.push({ ...tree, name: key.toString().replace(/\0$/, "") });
+    }
+    return found;
+  }
+
+  /** The records of a tree in order of their keys, from behind `after`. Its entries are counted when all are read. */
+  *records(tree: Tree, after: Buffer | null = null): Generator<FileRecord> {
+    for (const { key, tree: inner, value } of this.nodes(tree, after)) {
+      if (inner !== null) throw new DamagedFile(`table "${tree.name}" holds a table`);
+      yield { key, value };
+    }
+  }
+
+  private *nodes(tree: Tree, after: Buffer | null): Generator<Node> {
+    const walk = { tree, after, seen: { entries: 0 } };
+    if (tree.root >= 0) yield* this.walk(walk, { page: tree.root, level: 1 }, { low: null, high: null });
+    if (after === null && walk.seen.entries !== tree.entries) {
+      throw new DamagedFile(`table "${tree.name}" has ${walk.seen.entries} entries of ${tree.entries}`);
+    }
+  }
+
+  private *walk(walk: Walk, at: { readonly page: number; readonly level: number }, bounds: Bounds): Generator<Node> {
+    const { tree, after, seen } = walk;
+    const page = this.treePage(tree, at.page);
+    const isBranch = (page.readUInt16LE(18) & flags.branch) !== 0;
+    if (at.level > depthMax || isBranch !== at.level < tree.depth) {
+      throw new DamagedFile(`page ${at.page} of table "${tree.name}" lies at a wrong depth`);
+    }
+    const nodes = nodesOf(page, at.page, isBranch);
+    checkOrder(nodes, bounds, { page: at.page, tree, isBranch });
+    for (const [i, node] of nodes.entries()) {
+      if (isBranch) {
+        const high = nodes[i + 1]?.key ?? bounds.high;
+        if (after !== null && high !== null && high.compare(after) <= 0) continue;
+        yield* this.walk(
+          walk,
+          { page: node.page, level: at.level + 1 },
+          { low: i === 0 ? bounds.low : node.key, high },
+        );
+      } else if (after === null || node.key.compare(after) > 0) {
+        seen.entries++;
+        yield this.leafNode(page, node, at.page);
+      }
+    }
+  }
+
+  private leafNode(page: Buffer, node: RawNode, number: number): Node {
+    const { key, flags: bits, dataAt, size } = node;
+    if ((bits & flags.bigValue) !== 0) {
+      const first = Number(page.readBigUInt64LE(dataAt));
+      return { key, tree: null, value: () => this.bigValue(first, size) };
+    }
+    const bytes = page.subarray(dataAt, dataAt + size);
+    if ((bits & flags.subTree) === 0) return { key, tree: null, value: () => bytes };
+    if (size < treeBytes) throw new DamagedFile(`page ${number} holds a damaged table`);
+    return { key, tree: readTree(bytes, 0, ""), value: () => bytes };
+  }
+
+  private treePage(tree: Tree, number: number): Buffer {
+    const page = this.read(number, this.meta.pageBytes);
+    const kind = page.readUInt16LE(18) & flags.ofKind;
+    if (kind !== flags.branch && kind !== flags.leaf) {
+      throw new DamagedFile(`page ${number} of table "${tree.name}" is of a wrong kind`);
+    }
+    return page;
+  }
+
+  private bigValue(first: number, size: number): Buffer {
+    const pages = Math.ceil((headerBytes + size) / this.meta.pageBytes);
+    const bytes = this.read(first, headerBytes + size);
+    const isOverflow = (bytes.readUInt16LE(18) & flags.ofKind) === flags.overflow;
+    if (!isOverflow || bytes.readUInt32LE(20) < pages)
+      throw new DamagedFile(`page ${first} holds no value of its size`);
+    return bytes.subarray(headerBytes);
+  }
+
+  /** Bytes from the beginning of a page, whose header must bear its number. */
+  private read(number: number, length: number): Buffer {
+    const { pageBytes, lastPage, transaction } = this.meta;
+    const pages = Math.ceil(length / pageBytes);
+    if (!Number.isSafeInteger(number) || number < 2 || number + pages - 1 > lastPage) {
+      throw new DamagedFile(`a page has the number ${number}, and the last one is ${lastPage}`);
+    }
+    const bytes = Buffer.allocUnsafe(length);
+    if (readSync(this.descriptor, bytes, 0, length, number * pageBytes) < length) {
+      throw new DamagedFile(`page ${number} lies behind the end of the file: the file is cut short`, true);
+    }
+    this.bytesRead += length;
+    const isNewer = bytes.readBigUInt64LE(8) > transaction;
+    if (bytes.readBigUInt64LE(0) !== BigInt(number) || isNewer) {
+      throw new DamagedFile(`page ${number} is another page or newer than the file`);
+    }
+    return bytes;
+  }
+}
+
+type RawNode = {
+  readonly key: Buffer;
+  readonly flags: number;
+  /** Of a branch. */
+  readonly page: number;
+  readonly dataAt: number;
+  readonly size: number;
+};
+type Node = { readonly key: Buffer; readonly tree: Tree | null; readonly value: () => Buffer };
+
+function nodesOf(page: Buffer, number: number, isBranch: boolean): RawNode[] {
+  const wrong = () => new DamagedFile(`page ${number} is damaged`);
+  const lower = page.readUInt16LE(20);
+  const count = lower >> 1;
+  if (count === 0 || headerBytes + lower > page.length || page.readUInt16LE(22) + headerBytes > page.length)
+    throw wrong();
+  const nodes: RawNode[] = [];
+  for (let i = 0; i < count; i++) {
+    const at = headerBytes + page.readUInt16LE(headerBytes + 2 * i);
+    if (at < headerBytes + lower || at + nodeBytes > page.length) throw wrong();
+    const keyEnd = at + nodeBytes + page.readUInt16LE(at + 6);
+    const bits = page.readUInt16LE(at + 4);
+    const low = page.readUInt16LE(at) + page.readUInt16LE(at + 2) * 65_536;
+    const inside = isBranch ? 0 : (bits & flags.bigValue) !== 0 ? 8 : low;
+    if (keyEnd + inside > page.length || (!isBranch && (bits & ~3) !== 0)) throw wrong();
+    const key = page.subarray(at + nodeBytes, keyEnd);
+    nodes.push({ key, flags: bits, page: low + bits * 2 ** 32, dataAt: keyEnd, size: low });
+  }
+  return nodes;
+}
+
+type Where = { readonly page: number; readonly tree: Tree; readonly isBranch: boolean };
+
+/** The first key of a branch is not used by LMDB and may be empty. */
+function checkOrder(nodes: readonly RawNode[], { low, high }: Bounds, { page, tree, isBranch }: Where): void {
+  let before = low;
+  for (const [i, { key }] of nodes.entries()) {
+    if (isBranch && i === 0) continue;
+    const isFirst = i === 0 || (isBranch && i === 1);
+    const order = before === null ? 1 : key.compare(before);
+    if (order < 0 || (order === 0 && !isFirst) || (high !== null && key.compare(high) >= 0)) {
+      throw new DamagedFile(`page ${page} of table "${tree.name}" has keys out of order`);
+    }
+    before = key;
+  }
+}
+
+const treeBytes = 48;
+
+function readTree(bytes: Buffer, at: number, name: string): Tree {
+  const root = bytes.readBigUInt64LE(at + 40);
+  const [depth, entries] = [bytes.readUInt16LE(at + 6), Number(bytes.readBigUInt64LE(at + 32))];
+  return { name, depth, entries, root: root === noPage ? -1 : Number(root) };
+}
+
+/** Of the two meta pages, the one with the later transaction counts. */
+function newestMeta(descriptor: number): Meta {
+  const bytes = Buffer.alloc(2 * 65_536);
+  const length = readSync(descriptor, bytes, 0, bytes.length, 0);
+  const first = length >= 176 ? readMeta(bytes, 0) : null;
+  // The second lies one page on, and only the first says how long a page is; 4 KiB is what there is otherwise.
+  const at = first?.pageBytes ?? 4_096;
+  const second = length >= at + 176 ? readMeta(bytes, at) : null;
+  const metas = [first, second]
+    .filter((meta) => meta !== null)
+    .sort((a, b) => (a.transaction < b.transaction ? 1 : -1));
+  const [newest] = metas;
+  const { size } = fstatSync(descriptor);
+  if (newest === undefined) throw new DamagedFile("the file does not begin as an LMDB file", size < 2 * 4_096);
+  if (size < 2 * newest.pageBytes) throw new DamagedFile("the file is cut short", true);
+  return newest;
+}
+
+function readMeta(bytes: Buffer, page: number): Meta | null {
+  const at = page + headerBytes;
+  if (bytes.readUInt32LE(at) !== magic || (bytes.readUInt32LE(at + 4) & 0xffff) !== 2) return null;
+  const pageBytes = bytes.readUInt32LE(at + 24);
+  if (![4_096, 8_192, 16_384, 32_768, 65_536].includes(pageBytes)) return null;
+  const main = readTree(bytes, at + 24 + treeBytes, "(tables)");
+  const lastPage = Number(bytes.readBigUInt64LE(at + 120));
+  return { pageBytes, lastPage, transaction: bytes.readBigUInt64LE(at + 128), main };
+}

@@ -1,0 +1,94 @@
+/**
+ * The format of a store: its tables, the mark that says which version wrote it, and how it is opened.
+ * The number of the format is raised whenever a key or a value is laid out differently, so that no program
+ * ever reads what another version meant otherwise; `storage migrate` brings an older store to it.
+ */
+import { open, type RootDatabase } from "lmdb";
+import { errorText } from "../../core/std/error-text.ts";
+import { StoreError } from "../../storage/contract.ts";
+import { howToGoOn } from "./records.ts";
+
+/** Databases of the environment. Their keys are bytes. */
+export const databaseNames = [
+  "meta",
+  "table",
+  "claims",
+  "claims-due",
+  "receipts",
+  "receipts-due",
+  "blocks",
+  "journal",
+  "pages",
+] as const;
+export type DatabaseName = (typeof databaseNames)[number];
+
+const formatText = "waypost lmdb store, format ";
+export const formatNumber = 3;
+export const formatKey = Buffer.from("format");
+export const currentMark = `${formatText}${formatNumber}`;
+/** What `storage migrate` reads, and the mark while it works: no version opens a store that is half one and half another. */
+export const olderMark = `${formatText}2`;
+export const migratingMark = `${formatText}2, on its way to ${formatNumber}`;
+
+export function openRoot(path: string, extra: { readonly readOnly?: true } = {}): RootDatabase<Buffer, Buffer> {
+  // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
+  const settings = {
+    path,
+    encoding: "binary" as const,
+    keyEncoding: "binary" as const,
+    overlappingSync: false,
+    noSync: false,
+    noMetaSync: false,
+    useWritemap: false,
+    maxReaders: 1_024,
+    maxDbs: databaseNames.length + 4,
+    mapSize: 1024 ** 3,
+    safeRestore: true,
+    ...extra,
+  };
+  try {
+    return open<Buffer, Buffer>(settings);
+  } catch (error) {
+    throw new StoreError("corrupt", `${path} can't be opened: ${errorText(error)}${howToGoOn}`, { cause: error });
+  }
+}
+
+/** The names of the tables that an environment holds. */
+export function namesIn(root: RootDatabase<Buffer, Buffer>): string[] {
+  // The library ends the names of databases with a NUL.
+  return [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
+}
+
+/** The mark of an environment, `null` where there is none. Throws when it holds tables that are not ours. */
+export function markIn(root: RootDatabase<Buffer, Buffer>, path: string): string | null {
+  const names = namesIn(root);
+  if (names.some((name) => !databaseNames.includes(name as DatabaseName))) throw notOurs(path);
+  if (!names.includes("meta")) return null;
+  const meta = root.openDB<Buffer, Buffer>({ name: "meta", encoding: "binary", keyEncoding: "binary" });
+  const found = meta.get(formatKey);
+  const text = found === undefined ? null : Buffer.from(found).toString();
+  if (text !== null && !text.startsWith(formatText)) throw notOurs(path);
+  return text;
+}
+
+/**
+ * Whether the environment bears the mark of this format; `false` where it bears none and is empty. Any
+ * other is refused before a single page of it is written.
+ */
+export async function readMark(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
+  const mark = markIn(root, path);
+  if (mark === null || mark === currentMark) return mark !== null;
+  const isMigrated = mark === olderMark || mark === migratingMark;
+  const advice = isMigrated
+    ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"
+    : "Start the version that wrote it, or move the folder away to begin anew";
+  throw new StoreError(
+    "unavailable",
+    `${path} was written by another version of waypost: it has format ${mark.slice(formatText.length)}, and this ` +
+      `version reads format ${formatNumber}. ${advice}`,
+  );
+}
+
+export function notOurs(path: string): StoreError {
+  return new StoreError("unavailable", `${path} holds an LMDB file that is no store of waypost; name another folder`);
+}

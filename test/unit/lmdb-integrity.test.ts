@@ -1,0 +1,200 @@
+/**
+ * A damaged or cut-short file of the LMDB driver is reported before anything is answered from it, and a
+ * store of format 2 is migrated with its identities and its mail.
+ */
+import { afterAll, describe, expect, test } from "bun:test";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
+import type { Did } from "../../src/core/codec/did.ts";
+import { DataFile } from "../../src/plugins/lmdb/data-file.ts";
+import { verifyFile } from "../../src/plugins/lmdb/integrity.ts";
+import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { openLmdb } from "../../src/plugins/lmdb/store.ts";
+import { type Store, StoreError } from "../../src/storage/contract.ts";
+import { testEnvironment } from "../conformance/kit.ts";
+import { optionsOf } from "../conformance/options.ts";
+import {
+  bytesOf,
+  chunkOf,
+  did,
+  entry,
+  failureOf,
+  id,
+  ids,
+  listAll,
+  pageOf,
+  quota,
+  seeded,
+} from "../conformance/samples.ts";
+
+const base = mkdtempSync(join(tmpdir(), "waypost-integrity-"));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+
+let folders = 0;
+const folder = () => join(base, String(folders++));
+const file = (path: string) => join(path, "data.mdb");
+const open = (path: string) =>
+  openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: 3_600_000, reserve_bytes: 1024 * 1024 }), testEnvironment());
+
+/** Enough of everything for trees of two levels and values on pages of their own. */
+async function filled(path: string): Promise<void> {
+  const store = await open(path);
+  const { mailbox, replay, receipts } = store.capabilities;
+  const writes: Promise<unknown>[] = [];
+  for (let n = 0; n < 300; n++) {
+    writes.push(mailbox!.store(entry(n, { recipient: did(n % 7), envelope: bytesOf(n, 300) }), quota()));
+    writes.push(replay!.claim(`tag ${n}`, 5_000, 1_000));
+    writes.push(receipts!.put(`key ${n}`, bytesOf(n, n === 9 ? 20_000 : 60), 5_000));
+  }
+  await Promise.all(writes);
+  await store.close();
+}
+
+const whole = folder();
+const sound = filled(whole);
+
+async function copied(): Promise<string> {
+  await sound;
+  const path = folder();
+  cpSync(whole, path, { recursive: true });
+  return path;
+}
+
+describe("a file that is sound", () => {
+  test("has every record and no problem", async () => {
+    const report = verifyFile(file(await copied()));
+    expect(report.problems).toEqual([]);
+    expect(report.records).toBeGreaterThan(1_200);
+  });
+
+  test("is read from behind any key on as from the beginning", async () => {
+    const data = DataFile.open(file(await copied()));
+    const tree = data.trees().find(({ name }) => name === "receipts")!;
+    expect(tree.depth).toBeGreaterThan(1);
+    const keys = [...data.records(tree)].map(({ key }) => key.toString("hex"));
+    for (const at of [0, 1, 57, 150, 298, 299]) {
+      const rest = [...data.records(tree, Buffer.from(keys[at]!, "hex"))].map(({ key }) => key.toString("hex"));
+      expect(rest).toEqual(keys.slice(at + 1));
+    }
+    data.close();
+  });
+});
+
+describe("a file that is cut short", () => {
+  test.each([0.02, 0.3, 0.7, 0.98])("to %d of its length is refused as such, and never mapped", async (share) => {
+    const path = await copied();
+    const length = readFileSync(file(path)).length;
+    truncateSync(file(path), Math.floor((length * share) / 512) * 512);
+    const error = await failureOf(() => open(path));
+    expect(error).toBeInstanceOf(StoreError);
+    expect((error as StoreError).code).toBe("corrupt");
+    expect((error as StoreError).message).toContain("cut short");
+    expect((error as StoreError).message).toContain("storage restore");
+  });
+});
+
+describe("a flipped bit", () => {
+  test("anywhere is found by verify, refused at the opening, or changes no answer", async () => {
+    const random = seeded(77);
+    const expected = await copied().then(async (path) => {
+      const store = await open(path);
+      const answers = await answersOf(store);
+      await store.close();
+      return answers;
+    });
+    const counts = { refused: 0, found: 0, harmless: 0 };
+    for (let round = 0; round < 40; round++) {
+      const path = await copied();
+      const bytes = readFileSync(file(path));
+      bytes[Math.floor(random() * bytes.length)]! ^= 1 << Math.floor(random() * 8);
+      writeFileSync(file(path), bytes);
+      const problems = await Promise.try(() => verifyFile(file(path)).problems).catch((error) => [String(error)]);
+      const store = await open(path).catch((error: StoreError) => error.code);
+      if (typeof store === "string") {
+        counts.refused++;
+        continue;
+      }
+      const answers = await answersOf(store);
+      await store.close();
+      if (answers === expected) counts.harmless++;
+      else {
+        expect(problems).not.toEqual([]);
+        counts.found++;
+      }
+    }
+    expect(counts.refused + counts.found).toBeGreaterThan(3);
+    expect(counts.refused + counts.found + counts.harmless).toBe(40);
+  }, 60_000);
+
+  test("in the key of a record is refused at the opening: its absence is never answered", async () => {
+    const path = await copied();
+    const bytes = readFileSync(file(path));
+    const needle = Buffer.from("key 123", "utf16le");
+    for (let at = bytes.indexOf(needle); at >= 0; at = bytes.indexOf(needle, at + 1))
+      bytes[at + needle.length - 2]! ^= 8;
+    writeFileSync(file(path), bytes);
+    expect(await failureOf(() => open(path))).toMatchObject({ code: "corrupt" });
+  });
+});
+
+async function answersOf(store: Store): Promise<string> {
+  const { mailbox, replay, receipts } = store.capabilities;
+  const answers: unknown[] = [await mailbox!.stats(2_000)];
+  for (let r = 0; r < 7; r++) answers.push(ids(await listAll(mailbox!, did(r), pageOf())));
+  for (let n = 0; n < 300; n += 11) {
+    const value = await receipts!.get(`key ${n}`, 2_000).catch((error: StoreError) => error.code);
+    answers.push(value instanceof Uint8Array ? Bun.hash(value).toString() : value);
+    answers.push(await replay!.claim(`tag ${n}`, 5_000, 2_000).catch((error: StoreError) => error.code));
+  }
+  return JSON.stringify(answers);
+}
+
+describe("a store of format 2", () => {
+  /** Written by the version before: 9 messages, a claim, a receipt, a registered DID with its block. */
+  const written = gunzipSync(
+    Buffer.from(readFileSync(join(import.meta.dir, "../vectors/lmdb/format-2.base64"), "utf8"), "base64"),
+  );
+  const registered = "did:svc:53dqKmNEcgmbp5KfmcVRYS" as Did;
+
+  test("is refused with what to do, and keeps identities and mail when it is migrated", async () => {
+    const path = folder();
+    mkdirSync(path);
+    writeFileSync(file(path), written);
+    const refused = await failureOf(() => open(path));
+    expect((refused as Error).message).toContain("waypost storage migrate");
+    const options = optionsOf(lmdbPlugin, { path });
+    expect(await lmdbPlugin.migrate!(options)).toContain("7 records");
+    expect(await lmdbPlugin.migrate!(options)).toContain("has the current format");
+    expect(verifyFile(file(path)).problems).toEqual([]);
+    const store = await open(path);
+    const { mailbox, replay, receipts, ledger } = store.capabilities;
+    expect(ids(await listAll(mailbox!, did(1), pageOf()))).toEqual([id(2), id(3)]);
+    expect(await mailbox!.message(did(1), id(1), 2_000)).toEqual({ state: "acked" });
+    expect(await mailbox!.store(entry(9, { recipient: did(1), chunk: chunkOf(1, 0, 2) }), quota())).toEqual({
+      kind: "chunk_conflict",
+    });
+    expect((await listAll(mailbox!, did(2), pageOf())).map((one) => one.envelope)).toEqual(
+      [5, 6, 7, 8, 9, 10, 11].map((n) => bytesOf(n, 100)),
+    );
+    expect(await replay!.claim("tag", 4e12, 2_000)).toBe(false);
+    expect(await receipts!.get("key", 2_000)).toEqual(bytesOf(9, 20));
+    expect((await ledger!.account(registered)).record).not.toBeNull();
+    expect((await ledger!.head()).finalized.number).toBe(1n);
+    await store.close();
+  });
+
+  test("is not migrated when a record is damaged: it gets no new checksum", async () => {
+    const path = folder();
+    mkdirSync(path);
+    const damaged = Buffer.from(written);
+    const at = damaged.indexOf(Buffer.from(bytesOf(9, 20)));
+    expect(at).toBeGreaterThan(0);
+    damaged[at + 3]! ^= 1;
+    writeFileSync(file(path), damaged);
+    expect(await failureOf(() => lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path })))).toMatchObject({
+      code: "corrupt",
+    });
+  });
+});
