@@ -24,6 +24,7 @@ import { registerChangeCommands } from "./did-change.ts";
 import { registerExternalCommands } from "./did-external.ts";
 import { registerPolicyCommand } from "./did-policy.ts";
 import { listIdentities, loadIdentity, saveNewIdentity } from "./files/key-files.ts";
+import { checkEndpoint } from "./node-info.ts";
 import { printable } from "./report.ts";
 
 export function registerDidCommand(program: Command): void {
@@ -49,6 +50,7 @@ function registerCreate(did: Command): void {
 }
 
 async function createDid(session: Session, flags: CreateFlags): Promise<void> {
+  await refuseWrongEndpoints(session);
   const identity = await claimIdentity(session, flags.name);
   const document = firstDocument(identity, { relayUrl: session.relayUrl, cacheUrl: session.cacheUrl });
   session.report.progress(`registering ${identity.did}`);
@@ -68,6 +70,19 @@ async function createDid(session: Session, flags: CreateFlags): Promise<void> {
     },
     `${identity.name} is ${identity.did} (${state})`,
   );
+}
+
+/** A document that names an address to which its node does not answer makes an identity that can never receive. */
+async function refuseWrongEndpoints({ relayUrl, cacheUrl }: Session): Promise<void> {
+  const published = [
+    ["relay", relayUrl],
+    ["cache", cacheUrl],
+  ] as const;
+  for (const [role, url] of published) {
+    const check = await checkEndpoint(url, role);
+    if (check.state === "wrong")
+      throw failed(`${url}: ${check.reason}; give the address that the ${role} publishes: --${role} <url>`);
+  }
 }
 
 /**

@@ -11,28 +11,7 @@ import type { Config } from "../config/schema.ts";
 import { parseListenAddress } from "../core/message/client-address.ts";
 import { errorText } from "../core/std/error-text.ts";
 import type { Finding } from "./doctor.ts";
-
-const askTimeoutMs = 4_000;
-
-type Reply = { readonly status: number; readonly json: Record<string, unknown>; readonly dateMs: number | null };
-
-/** GET of a JSON object, or the reason why there is none. */
-async function ask(url: string, path: string, unix?: string): Promise<Reply | string> {
-  try {
-    const response = await fetch(`${url.replace(/\/+$/, "")}${path}`, {
-      signal: AbortSignal.timeout(askTimeoutMs),
-      redirect: "error",
-      ...(unix === undefined ? { proxy: false } : { unix }),
-    });
-    const text = (await response.text()).slice(0, 65_536);
-    const date = Date.parse(response.headers.get("date") ?? "");
-    const json: unknown = JSON.parse(text);
-    if (typeof json !== "object" || json === null) return "answers without a JSON object";
-    return { status: response.status, json: { ...json }, dateMs: Number.isNaN(date) ? null : date };
-  } catch (error) {
-    return error instanceof SyntaxError ? "answers, but not as a node" : errorText(error);
-  }
-}
+import { askJson, checkEndpoint, type JsonReply } from "./node-info.ts";
 
 // ------------------------------------------------------------------------------------------ a running node
 
@@ -45,14 +24,14 @@ export async function runningNode(config: Config): Promise<RunningNode | null> {
     if (place === null) continue;
     const unix = "unix" in place ? place.unix : undefined;
     const url = "unix" in place ? "http://localhost" : `http://${hostOf(place.hostname)}:${place.port}`;
-    const reply = await ask(url, "/node", unix);
+    const reply = await askJson(url, "/node", unix);
     if (typeof reply !== "string" && isNodeOf(config, reply.json)) return { url, unix };
   }
   return null;
 }
 
 /** Whether roles and endpoints are those of the configuration: another node may have taken the address. */
-function isNodeOf(config: Config, about: Reply["json"]): boolean {
+function isNodeOf(config: Config, about: JsonReply["json"]): boolean {
   const roles = (["directory", "relay", "cache"] as const).filter((role) => config[role].enabled);
   const expected = [
     roles,
@@ -73,7 +52,7 @@ function hostOf(hostname: string): string {
 
 /** Readiness of the running node, which holds the addresses and the stores. */
 export async function findingsOfNode({ url, unix }: RunningNode): Promise<Finding[]> {
-  const ready = await ask(url, "/readyz", unix);
+  const ready = await askJson(url, "/readyz", unix);
   const name = "running node";
   if (typeof ready === "string") return [{ name, ok: false, detail: `${unix ?? url}: ${ready}` }];
   if (ready.status === 200) return [{ name, ok: true, detail: `${unix ?? url} is ready; its stores were not opened` }];
@@ -95,7 +74,7 @@ export async function directories(config: Config): Promise<Finding[]> {
 
 async function directoryFinding(url: string): Promise<Finding> {
   const name = `directory ${url}`;
-  const reply = await ask(url, "/readyz");
+  const reply = await askJson(url, "/readyz");
   if (typeof reply === "string") return { name, ok: false, detail: reply };
   if (reply.status !== 200) return { name, ok: false, detail: `answers ${reply.status}: it is not ready` };
   const skewMs = reply.dateMs === null ? 0 : Date.now() - reply.dateMs;
@@ -146,17 +125,7 @@ async function endpointFinding(published: { role: "relay" | "cache"; endpoint: s
   } catch {
     return { name, ok: false, detail: `${hostname} has no address: publish it in DNS` };
   }
-  const reply = await ask(endpoint, "/node");
-  if (typeof reply === "string") return { name, ok: false, detail: reply };
-  const roles = reply.json["roles"];
-  if (!Array.isArray(roles) || !roles.includes(role)) return { name, ok: false, detail: `no ${role} answers there` };
-  const endpoints = reply.json[`${role}_endpoints`];
-  const isNamed = Array.isArray(endpoints) && endpoints.some((one) => sameEndpoint(String(one), endpoint));
-  if (!isNamed)
-    return { name, ok: false, detail: `another ${role} answers there: it calls itself ${String(endpoints)}` };
-  return { name, ok: true, detail: "answers and names itself so" };
-}
-
-function sameEndpoint(a: string, b: string): boolean {
-  return a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
+  const check = await checkEndpoint(endpoint, role);
+  if (check.state === "ok") return { name, ok: true, detail: "answers and names itself so" };
+  return { name, ok: false, detail: check.state === "unknown" ? "answers, but not as this version" : check.reason };
 }

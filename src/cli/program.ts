@@ -9,6 +9,7 @@ import { registerConfigCommand } from "./config.ts";
 import { registerDevCommand } from "./dev.ts";
 import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
+import { registerExplainCommand } from "./explain.ts";
 import { registerHealthCommand } from "./health.ts";
 import { registerInitCommand } from "./init.ts";
 import { registerKeyCommand } from "./key.ts";
@@ -42,6 +43,7 @@ function createProgram(json: boolean): Command {
   registerListenCommand(program);
   registerQueryCommand(program);
   registerPurgeCommand(program);
+  registerExplainCommand(program);
   registerKeyCommand(program);
   registerInitCommand(program);
   registerServeCommand(program);

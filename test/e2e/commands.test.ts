@@ -217,6 +217,34 @@ test("a message that can't be opened is reported with the command that removes i
   expect(purged.stdout).toContain("1 message removed");
 });
 
+describe("explain", () => {
+  test("says that an envelope is accepted, and what was asked", async () => {
+    const { code, stdout } = await waypost("explain", "bob");
+    expect([code, stdout.split("\n")[0]]).toEqual([
+      0,
+      expect.stringMatching(/^An envelope to did:svc:\w+ is accepted\.$/),
+    ]);
+    expect(stdout).toContain(`ok     service SvcCacheService http://127.0.0.1:${port}: answers and names itself so`);
+  });
+
+  test("names what stops it: an unknown DID", async () => {
+    const { code, stdout } = await waypost("explain", "did:svc:1111111111111111111111", "--json");
+    expect([code, JSON.parse(stdout)]).toEqual([
+      0,
+      expect.objectContaining({
+        reachable: false,
+        steps: [{ what: "record", state: "stops", detail: "the ledger has no such DID" }],
+      }),
+    ]);
+  });
+});
+
+test("did create refuses to publish an address that the node does not answer to", async () => {
+  const { code, stderr } = await waypost("did", "create", "--name", "lost", "--url", `http://localhost:${port}`);
+  expect([code, stderr]).toEqual([1, expect.stringContaining(`calls itself http://127.0.0.1:${port}`)]);
+  expect((await waypost("did", "list")).stdout).not.toContain("lost");
+});
+
 test("an input error of a node says which member is wrong", async () => {
   const { code, stderr } = await waypost("did", "prepare", "alice", "AddService", "--json");
   expect(code).toBe(1);

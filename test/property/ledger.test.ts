@@ -320,7 +320,7 @@ describe("a random series of calls", () => {
     // The series reach every rule of which the twin knows.
     expect(taken).toBeGreaterThan(10_000);
     expect(refusals.size).toBe(29);
-  }, 20_000);
+  }, 60_000);
 });
 
 // ------------------------------------------------------------------------------------------------- damage

@@ -1,0 +1,62 @@
+/**
+ * What a node says about itself at `GET /node`, and whether an address that a document names or would name
+ * is one that the node answers to.
+ */
+import { errorText } from "../core/std/error-text.ts";
+
+const askTimeoutMs = 4_000;
+const answerCharactersMax = 65_536;
+
+export type Role = "directory" | "relay" | "cache";
+
+export type JsonReply = {
+  readonly status: number;
+  readonly json: Readonly<Record<string, unknown>>;
+  /** The clock of the node, from its `Date` header. */
+  readonly dateMs: number | null;
+};
+
+/** GET of a JSON object, or the reason why there is none. */
+export async function askJson(url: string, path: string, unix?: string): Promise<JsonReply | string> {
+  try {
+    const response = await fetch(`${url.replace(/\/+$/, "")}${path}`, {
+      signal: AbortSignal.timeout(askTimeoutMs),
+      redirect: "error",
+      ...(unix === undefined ? { proxy: false } : { unix }),
+    });
+    const json: unknown = JSON.parse((await response.text()).slice(0, answerCharactersMax));
+    if (typeof json !== "object" || json === null) return "answers without a JSON object";
+    const dateMs = Date.parse(response.headers.get("date") ?? "");
+    return { status: response.status, json: { ...json }, dateMs: Number.isNaN(dateMs) ? null : dateMs };
+  } catch (error) {
+    return error instanceof SyntaxError ? "answers, but not as a node" : errorText(error);
+  }
+}
+
+export type EndpointCheck =
+  | { readonly state: "ok" }
+  /** Nothing answers there now. */
+  | { readonly state: "unreachable"; readonly reason: string }
+  /** Something answers that is not a node with this role and address. */
+  | { readonly state: "wrong"; readonly reason: string }
+  /** The node does not offer `GET /node`. */
+  | { readonly state: "unknown" };
+
+/** Whether a node with `role` answers at `endpoint` and calls itself so. */
+export async function checkEndpoint(endpoint: string, role: "relay" | "cache"): Promise<EndpointCheck> {
+  const reply = await askJson(endpoint, "/node");
+  if (typeof reply === "string") return { state: "unreachable", reason: reply };
+  if (reply.status === 404) return { state: "unknown" };
+  const { roles } = reply.json;
+  if (!Array.isArray(roles) || !roles.includes(role)) return { state: "wrong", reason: `no ${role} answers there` };
+  const own = reply.json[`${role}_endpoints`];
+  const named = Array.isArray(own) ? own.map(String) : [];
+  if (named.some((one) => sameEndpoint(one, endpoint))) return { state: "ok" };
+  const names = named.length === 0 ? "has no public endpoint" : `calls itself ${named.join(", ")}`;
+  return { state: "wrong", reason: `the ${role} there ${names}` };
+}
+
+/** Endpoints compare as text without trailing slashes (rules section 6). */
+function sameEndpoint(a: string, b: string): boolean {
+  return a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
+}
