@@ -65,7 +65,7 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
       log_level: process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn",
     },
     stores: { main: { ...store, block_time_ms: 50 } },
-    directory: { enabled: true, unsigned_updates: "allow" },
+    directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
       enabled: true,
       public_id: "bench",

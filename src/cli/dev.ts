@@ -25,7 +25,7 @@ export function devConfig({ port, folder }: DevOptions): Config {
   const input: ConfigInput = {
     server: { listen: [`${hostname}:${port}`], log_level: "warn", show_signed_text: true },
     stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
-    directory: { enabled: true, unsigned_updates: "allow" },
+    directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
       enabled: true,
       public_id: "dev",

@@ -17,7 +17,8 @@ import {
   resolvedShape,
   submissionShape,
 } from "./answers.ts";
-import { ask, type Endpoint, type Exchange, jsonBody, path } from "./http.ts";
+import { ask, type Endpoint, type Exchange, jsonBody, path, readAnswer } from "./http.ts";
+import { exchangeWithWork } from "./work.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
 export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> & Pick<Exchange, "headers">;
@@ -49,7 +50,9 @@ export function directoryClient(to: Endpoint) {
     limits: () => ask(to, get("/limits"), limitsShape),
     prepareRegistration: (body: unknown) => ask(to, post("/register-did/prepare", body), preparedShape),
     prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
-    register: (body: unknown) => ask(to, post("/register-did", body), registeredShape),
+    /** Does the work that a node asks of whoever registers many DIDs. */
+    register: async (body: unknown) =>
+      readAnswer(to, await exchangeWithWork(to, post("/register-did", body)), registeredShape),
     replaceDocument: (submission: Submission) => ask(to, submission, acceptedShape),
     /** Component, root-key and control updates. */
     update: (submission: Submission) => ask(to, submission, acceptedShape),

@@ -72,6 +72,8 @@ export type Received = {
   readonly json: unknown;
   /** From a `Retry-After` of whole seconds. */
   readonly retryAfterMs: number | null;
+  /** Zero bits of the proof of work that a refusal asks for. */
+  readonly workBits: number | null;
 };
 
 /** A path whose values are percent-encoded with no safe characters. */
@@ -103,7 +105,9 @@ export async function exchange(to: Endpoint, request: Exchange): Promise<Receive
     });
     const retryAfter = response.headers.get("retry-after") ?? "";
     const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
-    return { status: response.status, json: await readJson(response), retryAfterMs };
+    const bits = /^sha256; bits=([0-9]{1,2})$/.exec(response.headers.get("svc-work") ?? "")?.[1];
+    const workBits = bits === undefined ? null : Number(bits);
+    return { status: response.status, json: await readJson(response), retryAfterMs, workBits };
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
     if (signal.aborted) {
@@ -149,7 +153,11 @@ async function readJson(response: Response): Promise<unknown> {
 
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
 export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): Promise<T> {
-  const received = await exchange(to, request);
+  return readAnswer(to, await exchange(to, request), shape);
+}
+
+/** As `ask`, of what was received already. */
+export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
   if (received.status < 200 || received.status > 299) throw refusal(received);
   const problem = shape(received.json, "");
   if (problem === null) return received.json as T;
@@ -182,7 +190,7 @@ export async function followEvents(
       ...directly(to.url),
     });
     if (response.status !== 200)
-      throw refusal({ status: response.status, json: await readJson(response), retryAfterMs: null });
+      throw refusal({ status: response.status, json: await readJson(response), retryAfterMs: null, workBits: null });
     const decoder = new TextDecoder();
     for await (const chunk of response.body ?? []) {
       clearTimeout(timer);

@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { parseNetwork } from "../core/message/address.ts";
 import { isProxyNetwork, parseListenAddress } from "../core/message/client-address.ts";
+import { workBitsMax } from "../core/message/work.ts";
 import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./forms.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
@@ -216,6 +217,16 @@ const directorySchema = z.strictObject({
   prepared_life: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
     doc("Life of what a preparation route prepares, unless the caller names another end."),
   ),
+  registration_rate: count(1, { max: 1_000_000 }).meta(doc("Registrations a second from one client network.")),
+  registration_burst: count(50, { max: 1_000_000 }).meta(
+    doc("Registrations of one client network that are accepted at once before its rate applies."),
+  ),
+  registration_work_bits: count(18, { min: 0, max: workBitsMax }).meta(
+    doc(
+      "Zero bits of the proof of work that a registration beyond the rate must carry; each doubles it. 0: none helps.",
+    ),
+  ),
+  rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
   pending_blocks: count(64, { max: 1_000_000 }).meta(doc("Blocks after which a registration is no longer pending.")),
 });
 

@@ -22,7 +22,7 @@ const url = `http://127.0.0.1:${port}`;
 /** What an odd number would break: addresses, names, switches and relations. */
 const fixed = {
   server: { listen: [`127.0.0.1:${port}`], admin_listen: [] },
-  directory: { enabled: true, unsigned_updates: "deny" },
+  directory: { enabled: true, unsigned_updates: "deny", registration_work_bits: 21 },
   relay: {
     enabled: true,
     attempts: 7,
@@ -233,6 +233,9 @@ describe("/limits shows the own value of", () => {
     ["default_ttl", () => renderDuration(config.limits.ttl_default)],
     ["max_ttl", () => renderDuration(config.limits.ttl_max)],
     ["attempts_per_destination", () => config.relay.attempts],
+    ["registration_rate_per_second", () => config.directory.registration_rate],
+    ["registration_burst", () => config.directory.registration_burst],
+    ["registration_work_bits", () => config.directory.registration_work_bits],
     ["client_rate_per_second", () => config.relay.client_rate],
     ["client_burst", () => config.relay.client_burst],
     ["recipient_rate_per_second", () => config.relay.recipient_rate],

@@ -7,7 +7,7 @@ import { replacementScenarios } from "./directory-scenarios-document.ts";
 import { deniedScenarios, policyScenarios } from "./directory-scenarios-policies.ts";
 import { prepareScenarios, versionScenarios } from "./directory-scenarios-prepare.ts";
 import { pathScenarios, payloadScenarios, readScenarios } from "./directory-scenarios-reads.ts";
-import { registrationAreaScenarios } from "./directory-scenarios-registration.ts";
+import { paceScenarios, registrationAreaScenarios } from "./directory-scenarios-registration.ts";
 import { updateScenarios } from "./directory-scenarios-updates.ts";
 import type { Scenario } from "./directory-stage.ts";
 
@@ -32,6 +32,7 @@ export const directoryAreas: readonly Area[] = [
   { name: "policies where proofs are not wanted", scenarios: policyScenarios, options: { unsigned_updates: "allow" } },
   { name: "policies where proofs are wanted", scenarios: deniedScenarios, options: { unsigned_updates: "deny" } },
   { name: "preparation", scenarios: prepareScenarios, options: { unsigned_updates: "deny" } },
+  { name: "the pace of registrations", scenarios: paceScenarios, options: { registration_burst: 3 } },
   { name: "version 1 proofs alone", scenarios: versionScenarios.v1, options: { registration_proofs: ["v1"] } },
   { name: "version 2 proofs alone", scenarios: versionScenarios.v2, options: { registration_proofs: ["v2"] } },
 ];

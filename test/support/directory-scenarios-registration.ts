@@ -326,6 +326,25 @@ const registrationScenarios: readonly Scenario[] = [
   ...troubles(register, (stage) => sendRegistration(stage, newcomer())),
 ];
 
+/** Where a network may register three at once. */
+export const paceScenarios: readonly Scenario[] = [
+  {
+    name: "refuses a network that registers too many at once, and names the work that helps",
+    route: register,
+    status: 429,
+    code: "rate_limited",
+    act: async (stage) => {
+      const tries = 10;
+      for (let i = 1; i < tries; i++) {
+        const reply = await sendRegistration(stage, newcomer());
+        if (reply.status === 429) return reply;
+      }
+      return sendRegistration(stage, newcomer());
+    },
+    check: (reply) => expect(reply.headers.get("svc-work")).toBe("sha256; bits=18"),
+  },
+];
+
 // ------------------------------------------------------------------------------------------------ status
 
 const status = "GET /registration-status/:did";

@@ -64,7 +64,12 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const store = await (given.open ?? openMemory(given.blockTimeMs ?? 10))(environment);
   const { ledger, receipts, replay } = store.capabilities;
   if (ledger === undefined || receipts === undefined || replay === undefined) throw new Error("a driver of everything");
-  const directorySettings: DirectorySettings = { ...directoryDefault, unsigned_updates: "allow", ...given.options };
+  const directorySettings: DirectorySettings = {
+    ...directoryDefault,
+    unsigned_updates: "allow",
+    registration_burst: 1_000_000,
+    ...given.options,
+  };
   const directory = createDirectory({
     ledger: given.around?.(ledger) ?? ledger,
     receipts,

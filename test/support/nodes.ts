@@ -15,7 +15,7 @@ export async function startTestNodes(input: ConfigInput = {}): Promise<TestNodes
   const checked = checkConfig({
     server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
     stores: { main: { plugin: "memory", block_time_ms: 50 } },
-    directory: { enabled: true, unsigned_updates: "allow" },
+    directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
       enabled: true,
       public_id: "test",

@@ -443,5 +443,8 @@ export const directoryLimitsShape = Type.Composite([
     max_proof_life_seconds: Type.Number(),
     registration_proofs: Type.Array(namedText(["v1", "v2"])),
     unsigned_updates: namedText(["allow", "deny"]),
+    registration_rate_per_second: Type.Integer(),
+    registration_burst: Type.Integer(),
+    registration_work_bits: Type.Integer({ description: "of the proof of work beyond that rate; 0: none helps" }),
   }),
 ]);

@@ -45,5 +45,8 @@ async function directoryLimits({ ledger, settings }: DirectoryParts): Promise<Re
     max_proof_life_seconds: proofLifeMsMax / 1_000,
     registration_proofs: settings.registration_proofs,
     unsigned_updates: settings.unsigned_updates,
+    registration_rate_per_second: settings.registration_rate,
+    registration_burst: settings.registration_burst,
+    registration_work_bits: settings.registration_work_bits,
   };
 }

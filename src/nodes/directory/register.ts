@@ -36,6 +36,7 @@ import {
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger, Submission } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
+import { createPace, workHeader } from "./pace.ts";
 import {
   checkEnd,
   checkFreshness,
@@ -58,6 +59,7 @@ export function registrationRoutes(parts: DirectoryParts): Route[] {
 type Registration = RegistrationSubject & { readonly pubkey: Uint8Array; readonly call: RegistrationCall };
 
 const registrationCodes = [
+  "rate_limited",
   "invalid_did",
   "authorization_expired",
   "authorization_too_far_ahead",
@@ -75,17 +77,21 @@ const registrationCodes = [
 function registerRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(registerBody);
   const inTurn = oneAtATime();
+  const checkPace = createPace(parts.settings);
   return directoryRoute({
     method: "POST",
     path: "/register-did",
     id: "register",
     summary: "Register a DID with its document",
     request: registerBody,
+    headers: [workHeader],
     answer: [202, "The ledger has taken the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
     handle: async (call) => {
       const registration = decodeRegistration(call, parts.settings, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
+      const tooFast = checkPace(call);
+      if (tooFast !== null) return tooFast;
       return inTurn(registration.did, () => register(parts, registration, call.nowMs));
     },
   });

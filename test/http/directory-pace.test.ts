@@ -1,0 +1,130 @@
+/** The pace of registrations: a burst, a rate, and the proof of work beyond them, which the client does by itself. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { directoryClient } from "../../src/client/directory.ts";
+import { endpoint } from "../../src/client/http.ts";
+import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
+import { sha256 } from "../../src/core/codec/hash.ts";
+import { searchWork, verifyWork } from "../../src/core/message/work.ts";
+import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
+import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
+import { paceScenarios } from "../support/directory-scenarios-registration.ts";
+import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+import { identityOf } from "../support/identity.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let directory: TestDirectory | null = null;
+let nodes: TestNodes | null = null;
+afterEach(async () => {
+  await directory?.close();
+  await nodes?.stop();
+  directory = null;
+  nodes = null;
+});
+
+async function open(settings: Partial<DirectorySettings>): Promise<TestDirectory> {
+  directory = await testDirectory({
+    options: { registration_burst: 2, registration_rate: 1, registration_work_bits: 8, ...settings },
+  });
+  return directory;
+}
+
+let count = 0;
+const register = (stage: TestDirectory, headers: Record<string, string> = {}, body?: Json) =>
+  stage.ask("POST", "/register-did", body ?? registerBodyOf(identityOf(`pace ${count++}`), stage.nowMs()), headers);
+
+describe("the scenarios", () => {
+  let stage: Stage;
+  beforeAll(async () => {
+    stage = await openStage({ registration_burst: 3 });
+  });
+  afterAll(() => stage.close());
+  playScenarios(paceScenarios, () => stage);
+});
+
+describe("a network that registers many", () => {
+  test("is accepted up to its burst, then once a second", async () => {
+    const stage = await open({});
+    expect([(await register(stage)).status, (await register(stage)).status]).toEqual([202, 202]);
+    const refused = await register(stage);
+    expect([refused.status, refused.body["code"]]).toEqual([429, "rate_limited"]);
+    expect(refused.headers.get("retry-after")).toBe("1");
+    expect(refused.headers.get("svc-work")).toBe("sha256; bits=8");
+    stage.advance(1_000);
+    expect((await register(stage)).status).toBe(202);
+    expect((await register(stage)).status).toBe(429);
+  });
+
+  test("is accepted beyond it with a proof of work over the body", async () => {
+    const stage = await open({ registration_burst: 1 });
+    await register(stage);
+    const body = registerBodyOf(identityOf("worker"), stage.nowMs());
+    const bytes = utf8(JSON.stringify(body));
+    const nonce = searchWork(bytes, 8, { first: 0, count: 1_000_000 }) ?? "";
+    const other = { ...body, alias: "another" };
+    expect((await register(stage, { "Svc-Work": nonce }, other)).status).toBe(429);
+    expect((await register(stage, { "Svc-Work": `${nonce}0` }, body)).status).toBe(429);
+    expect((await register(stage, { "Svc-Work": nonce }, body)).status).toBe(202);
+  });
+
+  test("is not helped by work where the operator asks for none", async () => {
+    const stage = await open({ registration_burst: 1, registration_work_bits: 0 });
+    await register(stage);
+    const refused = await register(stage, { "Svc-Work": "1" });
+    expect([refused.status, refused.headers.get("svc-work")]).toEqual([429, null]);
+  });
+
+  test("finds the rate and the work in the limits", async () => {
+    expect(await (await open({})).limits()).toMatchObject({
+      registration_rate_per_second: 1,
+      registration_burst: 2,
+      registration_work_bits: 8,
+    });
+  });
+
+  test("a body that is refused for its shape costs nothing of the pace", async () => {
+    const stage = await open({ registration_burst: 1 });
+    for (let i = 0; i < 5; i++) expect((await register(stage, {}, { did: "no" })).status).toBe(400);
+    expect((await register(stage)).status).toBe(202);
+  });
+});
+
+test("the client does the work by itself", async () => {
+  nodes = await startTestNodes({
+    directory: {
+      enabled: true,
+      unsigned_updates: "allow",
+      registration_burst: 1,
+      registration_work_bits: 10,
+    },
+  });
+  const client = directoryClient(endpoint(nodes.url, 10_000));
+  for (const name of ["one", "two", "three"]) {
+    const registered = await client.register(registerBodyOf(identityOf(name), Date.now()));
+    expect(registered.registration_status).toBe("pending");
+  }
+  expect((await client.limits()) as Json).toMatchObject({ registration_work_bits: 10 });
+});
+
+describe("work", () => {
+  const body = utf8("body");
+
+  test("is SHA-256 over the prefix, the hash of the body and the nonce", () => {
+    const nonce = searchWork(body, 12, { first: 0, count: 1_000_000 }) ?? "";
+    const hash = encodeHex(sha256(utf8(`svc:register-work:v1|${encodeHex(sha256(body))}|${nonce}`)));
+    expect(hash.startsWith("000")).toBe(true);
+    expect(verifyWork(body, nonce, 12)).toBe(true);
+    expect(verifyWork(utf8("bodY"), nonce, 12)).toBe(false);
+  });
+
+  test("with n bits about one of 2^n nonces does", () => {
+    const hits = Array.from({ length: 4_096 }, (_, i) => verifyWork(body, String(i), 4)).filter(Boolean).length;
+    expect(hits).toBeGreaterThan(180);
+    expect(hits).toBeLessThan(340);
+  });
+
+  test("refuses nonces that are no short plain text, whatever their hash", () => {
+    for (const nonce of ["", "a b", "é", "x".repeat(65)]) expect(verifyWork(body, nonce, 0)).toBe(false);
+    expect(verifyWork(body, "x".repeat(64), 0)).toBe(true);
+    expect(searchWork(body, 256, { first: 0, count: 10 })).toBeNull();
+  });
+});
