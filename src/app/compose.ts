@@ -151,7 +151,11 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
   const routes = [...parts.nodes.routes, aboutRoute(aboutOf(config, parts.eventProofKey))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
-  main = build([...shown, ...statusRoutes({ ...common, routes, notes, withMetrics: !apart })], corsOrigins(config));
+  const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
+  main = build(
+    [...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })],
+    corsOrigins(config),
+  );
   const admin = apart
     ? build([...dashboard, ...statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })], "loopback")
     : null;

@@ -6,17 +6,14 @@
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type TProperties, type TSchema, Type } from "@sinclair/typebox";
-import { encodeBase64, encodeHex0x } from "../codec/bytes.ts";
-import { createSigner } from "../codec/ed25519.ts";
 import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
-import { documentMessage, encodeAuthorization, registrationMessage } from "../ledger/authorization.ts";
+import { documentMessage, registrationMessage } from "../ledger/authorization.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import {
   exampleAgreement,
   exampleDid,
   exampleDocument,
   exampleKey,
-  exampleSeed,
   exampleService,
   exampleTime,
   exampleValidUntil,
@@ -46,9 +43,7 @@ import {
   timestampText,
   u64Text,
 } from "./schema.ts";
-
-/** Signs the examples, so that every one of them verifies. */
-const signExample = createSigner(exampleSeed) as (message: Uint8Array) => Uint8Array;
+import { type Signed, signedBytes, signedIntent } from "./signing.ts";
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
@@ -80,12 +75,24 @@ const registrationMembers = {
   alias: Type.Optional(aliasText),
 };
 
+/** What the examples of the bodies sign. */
+export const signedRegistration = signedBytes(
+  "registrationProof",
+  () => registrationMessage(exampleRegistration) as Uint8Array,
+);
+export const signedDocument = signedBytes(
+  "documentProof",
+  () => documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array,
+);
+export const signedAction = (action: RoutedAction): Signed =>
+  signedIntent(exampleIntent(action), BigInt(exampleValidUntil));
+
 export const registerBody = closed(
   { ...registrationMembers, timestamp: proofTimestampText, signature: signatureText },
   {
     did: exampleDid,
     timestamp: exampleTime,
-    signature: encodeBase64(signExample(registrationMessage(exampleRegistration) as Uint8Array)),
+    signature: signedRegistration.example().signature_b64,
     did_document: exampleDocumentJson,
   },
 );
@@ -263,9 +270,8 @@ export function updateBody(action: RoutedAction) {
 }
 
 function exampleAuthorization(action: RoutedAction) {
-  const terms = { nonce: 0n, validUntilMs: BigInt(exampleValidUntil), signerKeyId: rootKeyId };
-  const payload = encodeAuthorization(exampleIntent(action), terms);
-  return { canonical_payload: encodeHex0x(payload), signature: encodeBase64(signExample(payload)) };
+  const { hex, signature_b64 } = signedAction(action).example();
+  return { canonical_payload: hex, signature: signature_b64 };
 }
 
 /** The body of the preparation of a signed update. */
@@ -285,9 +291,7 @@ export const replaceDocumentBody = closed(
     document: exampleDocumentJson,
     timestamp: exampleTime,
     pubkey: exampleKey,
-    signature: encodeBase64(
-      signExample(documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array),
-    ),
+    signature: signedDocument.example().signature_b64,
   },
 );
 

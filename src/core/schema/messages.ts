@@ -18,6 +18,7 @@ import {
   timestampText,
   uuidText,
 } from "./schema.ts";
+import { exampleRetrieval, signedAck, signedEnvelope } from "./signing.ts";
 
 const messageId = "0190b3b4-0000-7000-8000-000000000001";
 const groupId = "0190b3b4-0000-7000-8000-0000000000f0";
@@ -293,20 +294,28 @@ const ackProofMembers = {
 /** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
 export const ackRequestShape = closed({ ...ackMembers, ...Type.Partial(Type.Object(ackProofMembers)).properties });
 
+const exampleAck = exampleRetrieval("ack", messageId);
+
 /** Body of `POST /cache/ack`. The ids are parsed, trimmed and counted by the Cache. */
 export const ackBodyShape = closed(
   { ...ackMembers, ...ackProofMembers },
   {
     did: exampleDid,
     message_ids: [messageId],
-    service_id: `${exampleDid}#cache`,
-    cache_endpoint: "https://cache.example",
-    key_id: `${exampleDid}#k1`,
-    timestamp: "2026-07-16T12:00:00Z",
-    nonce: "0190b3b4-0000-7000-8000-0000000000cc",
-    signature_b64: "Kd1auYPwKavuUkO8ZcyRJsw6x4QJ8/mMV+Hx+f/qgKT0Z23cYj+NmLmAEhBpnv2aTT93XeZst/0CJBIk3hAqBA==",
+    service_id: exampleAck.claims.serviceId,
+    cache_endpoint: exampleAck.claims.endpoint,
+    key_id: exampleAck.claims.keyId,
+    timestamp: exampleAck.claims.timestamp,
+    nonce: exampleAck.claims.nonce,
+    signature_b64: exampleAck.signature,
   },
 );
+
+/** What the examples sign. */
+export const signedAcknowledgement = signedAck(messageId);
+export const signedSending = signedEnvelope(exampleEnvelope);
+export const exampleMessageId = messageId;
+export const exampleGroupId = groupId;
 
 /** `200` of `POST /cache/ack`. */
 export const ackShape = open(

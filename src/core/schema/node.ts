@@ -15,15 +15,29 @@ export const ReadyAnswer = Type.Object(
   { examples: [{ status: "ready", checks: { "store main": "ok" } }] },
 );
 
+const exampleProblem = {
+  code: "not_found",
+  status: 404,
+  title: "No such resource",
+  cause: "No route has this path.",
+  remedy: "Compare with /openapi.json; a trailing slash counts.",
+};
+
 export const ProblemEntrySchema = Type.Object(
-  { code: Type.String(), status: Type.Integer(), title: Type.String() },
-  { examples: [{ code: "not_found", status: 404, title: "No such resource" }] },
+  {
+    code: Type.String(),
+    status: Type.Integer(),
+    title: Type.String(),
+    cause: Type.String({ description: "what usually causes it" }),
+    remedy: Type.String({ description: "what a client does about it" }),
+  },
+  { examples: [exampleProblem] },
 );
 export type ProblemEntry = Static<typeof ProblemEntrySchema>;
 
 export const ProblemList = Type.Object(
   { problems: Type.Array(ProblemEntrySchema) },
-  { examples: [{ problems: [{ code: "not_found", status: 404, title: "No such resource" }] }] },
+  { examples: [{ problems: [exampleProblem] }] },
 );
 
 export const AboutAnswer = Type.Object(

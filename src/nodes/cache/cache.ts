@@ -19,11 +19,16 @@ import {
   ackShape,
   chunksShape,
   envelopeShape,
+  exampleGroupId,
+  exampleMessageId,
   messageStateShape,
   messagesShape,
+  signedAcknowledgement,
+  signedSending,
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
+import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Replay } from "../../storage/contract.ts";
 import { createFactsSource } from "../admission.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -151,6 +156,7 @@ const ackProofBytesMax = 16 * 1024;
 const ackIdBytesMax = 128;
 
 type ReadPlan = {
+  readonly signed: Signed;
   readonly path: string;
   readonly id: string;
   readonly summary: string;
@@ -164,6 +170,7 @@ type ReadPlan = {
 const reads: readonly ReadPlan[] = [
   {
     path: "/cache/messages/:did",
+    signed: signedRead("pull", "*"),
     id: "cacheMessages",
     summary: "Retrieve stored envelopes, oldest first",
     answer: ["What is stored and neither acknowledged nor expired", messagesShape],
@@ -172,6 +179,7 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/chunks/:did/:messageGroupId",
+    signed: signedRead("chunks", exampleGroupId),
     id: "cacheChunks",
     summary: "Retrieve the chunks of one group by sequence number",
     answer: ["The chunks held, and whether the group is complete", chunksShape],
@@ -180,6 +188,7 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/summary/:did",
+    signed: signedRead("summary", "*"),
     id: "cacheSummary",
     summary: "List the ids of stored envelopes, oldest first",
     answer: ["Ids without envelopes", summaryShape],
@@ -188,6 +197,7 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/summary/:did/:deviceId",
+    signed: signedRead("summary", "*"),
     id: "cacheDeviceSummary",
     summary: "The same for a client that names its device in the path",
     answer: ["Ids without envelopes", summaryShape],
@@ -196,6 +206,7 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/message/:did/:messageId",
+    signed: signedRead("pull_message", exampleMessageId),
     id: "cacheMessage",
     summary: "Retrieve one envelope, or learn what became of it",
     answer: ["The state of the message", messageStateShape],
@@ -203,6 +214,7 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/stream/:did",
+    signed: signedRead("stream", "*"),
     id: "cacheStream",
     summary: "Follow the ids of new envelopes as server-sent events",
     answer: ["An event `message` per stored envelope; its id continues as ?cursor= or Last-Event-ID"],
@@ -224,6 +236,7 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
     summary: plan.summary,
     tag: "Cache",
     requiredHeaders: proofHeaderNames,
+    signed: plan.signed,
     headers: ["X-Device-Id", ...(plan.headers ?? [])],
     ...(plan.query === undefined ? {} : { query: plan.query }),
     responses: { 200: schema === undefined ? { description } : { description, schema } },
@@ -248,6 +261,7 @@ function storeRoute(node: CacheNode): Route {
       summary: "Store an envelope for its recipient",
       tag: "Cache",
       request: envelopeShape,
+      signed: signedSending,
       responses: {
         202: { description: "The envelope is on disk, now or since an earlier time", schema: storeReceiptShape },
       },
@@ -271,6 +285,7 @@ function ackRoute(node: CacheNode): Route {
       summary: "Acknowledge stored envelopes, which removes them",
       tag: "Cache",
       request: ackBodyShape,
+      signed: signedAcknowledgement,
       responses: { 200: { description: "The ids that were removed, sorted", schema: ackShape } },
       codes: ["invalid_json", "too_large", "unsupported_media_type", ...proofCodes],
     },

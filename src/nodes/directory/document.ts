@@ -13,7 +13,7 @@ import { documentMessage, parseProofTimestamp, proofLifeMsMax } from "../../core
 import type { DocumentCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument } from "../../core/ledger/document.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
-import { replaceDocumentAnswer, replaceDocumentBody } from "../../core/schema/directory.ts";
+import { replaceDocumentAnswer, replaceDocumentBody, signedDocument } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
@@ -49,6 +49,7 @@ export function documentRoute(parts: DirectoryParts): Route {
       "nonce_mismatch",
       "invalid_signature",
     ],
+    signed: signedDocument,
     handle: async (call) => {
       const replacement = decodeReplacement(call, decodeBody(call, parseShape));
       if (isFault(replacement)) return replacement;

@@ -9,6 +9,7 @@ import { decodeUtf8, encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 
@@ -27,6 +28,7 @@ export const directoryBodyBytesMax = 128 * 1024;
 // ------------------------------------------------------------------------------------------------ routes
 
 type RoutePlan = {
+  readonly signed?: Signed;
   readonly hot?: true;
   readonly method: Route["method"];
   readonly path: string;
@@ -62,6 +64,7 @@ export function directoryRoute(plan: RoutePlan): Route {
     tag: "Directory",
     ...(request === undefined ? {} : { request }),
     ...(headers === undefined ? {} : { headers }),
+    ...(plan.signed === undefined ? {} : { signed: plan.signed }),
     responses: { [status]: { description, schema } },
     codes: [...new Set(codes)],
   };

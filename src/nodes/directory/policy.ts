@@ -39,6 +39,7 @@ import {
   personaPolicyBody,
 } from "../../core/schema/policies.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import { signedUpdate } from "../../core/schema/signing.ts";
 import type { Replay } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
@@ -178,6 +179,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     answer: [202, "The ledger has taken the update; it is not settled.", extrinsicAnswer],
     codes: [...mutationCodes, ...updateProofCodes, ...codes],
     unstable: extrinsic === "set_alias",
+    signed: signedUpdate(extrinsic, (request as { examples?: readonly unknown[] }).examples?.[0]),
     handle: async (call) => {
       const owned = decodeOwned(call, update);
       if (isFault(owned)) return owned;

@@ -32,6 +32,7 @@ import {
   registerBody,
   registeredAnswer,
   registrationStatusAnswer,
+  signedRegistration,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger, Submission } from "../../storage/contract.ts";
@@ -87,6 +88,7 @@ function registerRoute(parts: DirectoryParts): Route {
     headers: [workHeader],
     answer: [202, "The ledger has taken the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
+    signed: signedRegistration,
     handle: async (call) => {
       const registration = decodeRegistration(call, parts.settings, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;

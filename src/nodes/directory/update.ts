@@ -18,7 +18,13 @@ import { decodePayload, encodeAuthorization, firstDifference } from "../../core/
 import { callOfIntent, type ProofCall } from "../../core/ledger/calls.ts";
 import { rootKeyId } from "../../core/ledger/document.ts";
 import { type Intent, parseIntent, subjectOf, subjectParameter, type Terms } from "../../core/ledger/intents.ts";
-import { aliasUpdateAnswer, type authorizationShape, updateAnswer, updateBody } from "../../core/schema/directory.ts";
+import {
+  aliasUpdateAnswer,
+  type authorizationShape,
+  signedAction,
+  updateAnswer,
+  updateBody,
+} from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
@@ -65,6 +71,7 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
     answer: [202, "The ledger has taken the update; it is not settled.", schema],
     codes: [...updateCodes, ...codes],
     unstable: isAliasAction(action),
+    signed: signedAction(action),
     handle: async (call) => {
       const update = decodeUpdate(call, action, decodeBody(call, parseShape));
       if (isFault(update)) return update;

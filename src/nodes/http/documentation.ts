@@ -1,16 +1,15 @@
 /**
- * The page at `/docs`: the description of the interface as one HTML text with its own style, without
+ * The pages at `/docs` and `/docs/signing`: the description of the interface as HTML texts with their own style, without
  * scripts and without anything fetched from elsewhere. It is part of the program text, so the compiled
  * executable holds it.
  * Source: rules section 9.
  */
+import { schemes, sealedMembers } from "../../core/schema/signing.ts";
 import type { DescribedContent, DescribedOperation, InterfaceDescription } from "./openapi.ts";
 
 export function renderDocumentation(description: InterfaceDescription): string {
-  const { info, tags, paths } = description;
-  const operations = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
-  );
+  const { info, tags } = description;
+  const operations = operationsOf(description);
   const sections = tags.map(({ name }) => {
     const own = operations.filter(({ operation }) => operation.tags.includes(name));
     const index = own.map(
@@ -19,12 +18,119 @@ export function renderDocumentation(description: InterfaceDescription): string {
     );
     return `<h2>${text(name)}</h2><ul class="index">${index.join("")}</ul>${own.map(renderOperation).join("")}`;
   });
-  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>${text(info.title)} ${text(info.version)}</title><style>${style}</style></head><body>
-<h1>${text(info.title)} <small>${text(info.version)}</small></h1><p>${ticks(info.description)}
-The same as data: <a href="/openapi.json">/openapi.json</a>. All codes: <a href="/problems">/problems</a>.
-Limits of this node: <a href="/limits">/limits</a>.</p>${sections.join("")}</body></html>`;
+  return page(
+    `${info.title} ${info.version}`,
+    `<h1>${text(info.title)} <small>${text(info.version)}</small></h1><p>${ticks(info.description)}
+The same as data: <a href="/openapi.json">/openapi.json</a>. All codes with cause and remedy: <a href="/problems">/problems</a>.
+Limits of this node: <a href="/limits">/limits</a>. What clients sign: <a href="/docs/signing">Signing</a>.</p>
+${renderWalkThrough(operations)}${sections.join("")}`,
+  );
 }
+
+function page(title: string, body: string): string {
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>${text(title)}</title><style>${style}</style></head><body>
+${body}</body></html>`;
+}
+
+function operationsOf({ paths }: InterfaceDescription): Listed[] {
+  return Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+  );
+}
+
+// ----------------------------------------------------------------------------------------- walk-through
+
+/** From nothing to a message that was read, by the operations of a node that is all three. */
+const steps: readonly { readonly id: string; readonly title: string; readonly what: string }[] = [
+  {
+    id: "register",
+    title: "Register",
+    what: "Make an Ed25519 key, choose a DID, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it says `confirmed`.",
+  },
+  {
+    id: "AddService",
+    title: "Publish",
+    what: "Say in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. It may stand in the registered document already, as in the example above. A key agreement (X25519) tells senders what to encrypt to.",
+  },
+  {
+    id: "cacheStore",
+    title: "Send",
+    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. A signature of the sender is optional.",
+  },
+  {
+    id: "cacheMessages",
+    title: "Retrieve",
+    what: "Prove that you are the recipient: sign the proof with the key that the service authorizes, and send it in headers. `GET /cache/stream/{did}` and live sessions tell of new messages at once.",
+  },
+  {
+    id: "cacheAck",
+    title: "Acknowledge",
+    what: "When a message is stored safely on the device, acknowledge it: the Cache removes it. Until then it is given again.",
+  },
+];
+
+function renderWalkThrough(operations: readonly Listed[]): string {
+  const shown = steps.flatMap(({ id, title, what }) => {
+    const found = operations.find(({ operation }) => operation.operationId === id);
+    if (found === undefined) return [];
+    return [`<li><h3 id="step-${id}">${title}</h3><p>${ticks(what)}</p>${renderRequest(found)}</li>`];
+  });
+  if (shown.length === 0) return "";
+  return `<h2 id="walk-through">From nothing to a message</h2><p>The examples are those of one identity, whose key is
+known to all (a seed of 32 bytes <code>07</code>), at noon of 16 July 2026: every signature verifies.</p><ol>${shown.join("")}</ol>`;
+}
+
+/** The example of an operation as it goes over the wire. */
+function renderRequest({ method, path, operation }: Listed): string {
+  const signed = operation["x-signed-text"];
+  const example = Object.values(operation.requestBody?.content ?? {})[0]?.example;
+  const filled = operation.parameters
+    .filter((one) => one.in === "path")
+    .reduce((filling, { name, schema }) => filling.replace(`{${name}}`, schema.examples?.[0] ?? ""), path);
+  const headers = Object.entries(signed?.headers ?? {}).map(([name, value]) => `${name}: ${value}`);
+  const type = example === undefined ? [] : ["Content-Type: application/json"];
+  const body = example === undefined ? [] : ["", JSON.stringify(example, null, 2)];
+  const lines = [`${method} ${filled} HTTP/1.1`, ...type, ...headers, ...body];
+  return `<pre>${text(lines.join("\n"))}</pre><p><a href="#${text(operation.operationId)}">Details</a></p>${renderSigned(signed)}`;
+}
+
+function renderSigned(signed: DescribedOperation["x-signed-text"]): string {
+  if (signed === undefined) return "";
+  const shown = signed.text === null ? signed.hex : signed.text;
+  return `<details><summary>signed text (${text(signed.scheme)})</summary><pre>${text(shown)}</pre>
+<p>key <code>${text(signed.public_key_multibase)}</code>, signature <code>${text(signed.signature_b64)}</code></p></details>`;
+}
+
+// ---------------------------------------------------------------------------------------------- signing
+
+/** The page of all that clients sign. */
+export function renderSigning(description: InterfaceDescription): string {
+  const operations = operationsOf(description);
+  const sections = Object.entries(schemes).map(([name, { title, carried, layout, notes }]) => {
+    const own = operations.filter(({ operation }) => operation["x-signed-text"]?.scheme === name);
+    const [first] = own;
+    const links = own.map(
+      ({ method, path, operation }) =>
+        `<li><a href="/docs#${text(operation.operationId)}"><b>${method}</b> <code>${text(path)}</code></a></li>`,
+    );
+    return `<section id="${name}"><h2>${text(title)}</h2><p>${text(notes)}</p><h4>Carried in</h4><p>${text(carried)}</p>
+<h4>Signed</h4><pre>${text(layout.join("\n"))}</pre>${renderSigned(first?.operation["x-signed-text"])}
+<ul class="index">${links.join("")}</ul></section>`;
+  });
+  const rows = sealedMembers.map(
+    ([name, type, meaning]) => `<tr><td><code>${name}</code></td><td>${type}</td><td>${meaning}</td></tr>`,
+  );
+  return page(
+    "Signing",
+    `<h1>Signing</h1><p>All signatures are Ed25519 over the bytes as they are, in standard Base64. Private keys stay with
+the client. <a href="/docs">Back to the interface</a>.</p>${sections.join("")}
+<section id="sealed"><h2>Inside a sealed payload</h2><p>What a recipient finds after opening <code>ciphertext_b64</code> is a
+CBOR map. No node reads it.</p><table>${rows.join("")}</table></section>`,
+  );
+}
+
+// ------------------------------------------------------------------------------------------- operations
 
 type Listed = { readonly path: string; readonly method: string; readonly operation: DescribedOperation };
 
@@ -41,6 +147,7 @@ function renderOperation({ path, method, operation }: Listed): string {
 <p>${text(operation.summary)}</p>
 ${parameters.length === 0 ? "" : `<table>${parameters.join("")}</table>`}
 ${operation.requestBody === undefined ? "" : `<h4>Body</h4>${renderContent(operation.requestBody.content)}`}
+${renderSigned(operation["x-signed-text"])}
 <h4>Answers</h4><table>${responses.join("")}</table></section>`;
 }
 

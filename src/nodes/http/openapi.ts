@@ -10,25 +10,38 @@ import { exampleDid } from "../../core/ledger/example.ts";
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleTxHash, problemShape } from "../../core/schema/schema.ts";
+import { type SchemeName, type Signed, type SignedExample, schemes } from "../../core/schema/signing.ts";
 import { renderDeliveryFault, renderProblem } from "./render.ts";
 import type { Route } from "./route.ts";
 
 export type InterfaceDescription = {
   readonly openapi: "3.1.0";
   readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly servers: readonly { readonly url: string }[];
   readonly tags: readonly { readonly name: string }[];
   readonly paths: Readonly<Record<string, Readonly<Record<string, DescribedOperation>>>>;
-  readonly components: { readonly schemas: Readonly<Record<string, unknown>> };
+  readonly components: {
+    readonly schemas: Readonly<Record<string, unknown>>;
+    readonly securitySchemes: Readonly<Record<SchemeName, DescribedScheme>>;
+  };
 };
 
 export type DescribedOperation = {
   readonly operationId: string;
   readonly summary: string;
   readonly tags: readonly string[];
+  /** One of these is needed; an empty one says that none is. */
+  readonly security?: readonly Readonly<Record<string, readonly never[]>>[];
+  /** The exact signed text of an example that verifies. */
+  readonly "x-signed-text"?: SignedExample;
   readonly parameters: readonly DescribedParameter[];
   readonly requestBody?: { readonly required: true; readonly content: DescribedContent };
   readonly responses: Readonly<Record<string, DescribedResponse>>;
 };
+
+export type DescribedScheme =
+  | { readonly type: "apiKey"; readonly in: "header"; readonly name: string; readonly description: string }
+  | { readonly type: "http"; readonly scheme: string; readonly description: string };
 
 export type DescribedParameter = {
   readonly name: string;
@@ -68,6 +81,8 @@ export function describeInterface(options: {
   readonly routes: readonly Route[];
   /** What has no place among the routes, such as live sessions. */
   readonly notes: readonly string[];
+  /** URLs at which the node is reached from outside. */
+  readonly servers: readonly string[];
 }): InterfaceDescription {
   const paths: Record<string, Record<string, DescribedOperation>> = {};
   for (const route of options.routes) {
@@ -82,10 +97,32 @@ export function describeInterface(options: {
       version: options.version,
       description: ["End-to-end encrypted messaging: Directory, Relay and Cache.", ...options.notes].join(" "),
     },
+    servers: (options.servers.length === 0 ? ["/"] : options.servers).map((url) => ({ url })),
     tags: tags.map((name) => ({ name })),
     paths,
-    components: { schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape } },
+    components: {
+      schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape },
+      securitySchemes: describeSchemes(),
+    },
   };
+}
+
+/** Proofs in headers are an API key to OpenAPI; signatures in bodies are a scheme of HTTP that it does not know. */
+function describeSchemes(): Record<SchemeName, DescribedScheme> {
+  const described = Object.entries(schemes).map(([name, { title, carried, layout, notes }]) => {
+    const description = `${title}: an Ed25519 signature. Carried in ${carried}. Signed: ${layout.join("; ")}. ${notes}`;
+    const scheme: DescribedScheme = carried.includes("headers")
+      ? { type: "apiKey", in: "header", name: "X-Signature", description }
+      : { type: "http", scheme: `svc-${name}`, description };
+    return [name, scheme];
+  });
+  return Object.fromEntries(described) as Record<SchemeName, DescribedScheme>;
+}
+
+function describeSigned(signed: Signed | undefined): Pick<DescribedOperation, "security" | "x-signed-text"> {
+  if (signed === undefined) return {};
+  const needed = { [signed.scheme]: [] };
+  return { security: signed.optional ? [{}, needed] : [needed], "x-signed-text": signed.example() };
 }
 
 function describeRoute(route: Route): DescribedOperation {
@@ -94,6 +131,7 @@ function describeRoute(route: Route): DescribedOperation {
     operationId: operation.id,
     summary: operation.summary,
     tags: [operation.tag],
+    ...describeSigned(operation.signed),
     parameters: describeParameters(route),
     ...(operation.request === undefined
       ? {}

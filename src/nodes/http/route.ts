@@ -5,6 +5,7 @@
  */
 import type { TSchema } from "@sinclair/typebox";
 import type { Fault, FaultCode } from "../../core/fault.ts";
+import type { Signed } from "../../core/schema/signing.ts";
 
 /** One request as a handler sees it. */
 export type Call = {
@@ -54,6 +55,8 @@ export type Operation = {
   readonly requiredHeaders?: readonly string[];
   readonly headers?: readonly string[];
   readonly query?: readonly string[];
+  /** What the request must be signed with. */
+  readonly signed?: Signed;
   readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
   readonly codes: readonly FaultCode[];
 };

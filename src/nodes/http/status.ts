@@ -5,6 +5,7 @@
  */
 
 import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
+import { problems as catalogue } from "../../core/problems.ts";
 import {
   HealthAnswer,
   type ProblemEntry,
@@ -14,7 +15,7 @@ import {
 } from "../../core/schema/node.ts";
 import { limitsShape } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/deadline.ts";
-import { renderDocumentation } from "./documentation.ts";
+import { renderDocumentation, renderSigning } from "./documentation.ts";
 import type { Metrics } from "./metrics.ts";
 import { describeInterface, type InterfaceDescription } from "./openapi.ts";
 import type { Answer, Operation, Route } from "./route.ts";
@@ -24,6 +25,8 @@ export type StatusOptions = {
   /** The routes of the nodes on the same listener, for the description. */
   readonly routes: readonly Route[];
   readonly notes: readonly string[];
+  /** Where this node is reached from outside; by default the address that was asked. */
+  readonly servers?: readonly string[];
   /** What `/limits` answers: the limits of all nodes of the listener. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly metrics: Metrics;
@@ -34,7 +37,7 @@ export type StatusOptions = {
 };
 
 export function statusRoutes(options: StatusOptions): Route[] {
-  const routes = [health(options), readiness(options), limits(options), ...problems()];
+  const routes = [health(options), readiness(options), limits(options), ...problemRoutes()];
   if (options.withMetrics) routes.push(metrics(options));
   return [...routes, ...documentation(options, routes)];
 }
@@ -124,8 +127,8 @@ function metrics(options: StatusOptions): Route {
   }));
 }
 
-function problems(): Route[] {
-  const entries: ProblemEntry[] = faultCodes.map(describeFault);
+function problemRoutes(): Route[] {
+  const entries: ProblemEntry[] = faultCodes.map((code) => ({ ...describeFault(code), ...catalogue[code] }));
   const byCode = new Map(entries.map((entry) => [entry.code, entry]));
   return [
     nodeRoute(
@@ -142,7 +145,7 @@ function problems(): Route[] {
       {
         id: "problem",
         summary: "One code of the catalogue",
-        responses: { 200: { description: "Status and title of the code.", schema: ProblemEntrySchema } },
+        responses: { 200: { description: "Status, title, cause and remedy of the code.", schema: ProblemEntrySchema } },
         codes: ["not_found"],
       },
       (call) => {
@@ -157,13 +160,14 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
   let description: InterfaceDescription | null = null;
   const routes: Route[] = [];
   const described = (): InterfaceDescription => {
-    const { version, notes } = options;
-    description ??= describeInterface({ version, notes, routes: [...options.routes, ...own, ...routes] });
+    const { version, notes, servers = [] } = options;
+    description ??= describeInterface({ version, notes, servers, routes: [...options.routes, ...own, ...routes] });
     return description;
   };
-  // Both are made once: making them costs milliseconds, and anybody may ask.
+  // All are made once: making them costs milliseconds, and anybody may ask.
   let bytes: Uint8Array | null = null;
   let page: string | null = null;
+  let signing: string | null = null;
   routes.push(
     nodeRoute(
       "/openapi.json",
@@ -187,6 +191,22 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
       () => {
         page ??= renderDocumentation(described());
         return { status: 200, headers: pageHeaders, body: { contentType: "text/html; charset=utf-8", content: page } };
+      },
+    ),
+    nodeRoute(
+      "/docs/signing",
+      {
+        id: "signing",
+        summary: "What clients sign, as a page",
+        responses: { 200: { description: "A page without external assets." } },
+      },
+      () => {
+        signing ??= renderSigning(described());
+        return {
+          status: 200,
+          headers: pageHeaders,
+          body: { contentType: "text/html; charset=utf-8", content: signing },
+        };
       },
     ),
   );

@@ -18,7 +18,7 @@ import {
   renderEnvelopeLimits,
 } from "../../core/message/envelope.ts";
 import { checkRelay } from "../../core/message/policy.ts";
-import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
+import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import {
   type Admission,
@@ -256,7 +256,15 @@ function relayRoutes(node: RelayNode): Route[] {
   ): Route => ({
     method: "POST",
     path,
-    operation: { id, tag: "Relay", request: envelopeShape, headers: ["Svc-Hops", "Svc-Via"], responses, ...more },
+    operation: {
+      id,
+      tag: "Relay",
+      request: envelopeShape,
+      signed: signedSending,
+      headers: ["Svc-Hops", "Svc-Via"],
+      responses,
+      ...more,
+    },
     bodyBytesMax: node.limits.body_bytes_max,
     capacity: "normal",
     hot: true,

@@ -1,0 +1,241 @@
+/**
+ * What clients sign: each form once, with the text of a worked example and its signature, which verify. OpenAPI shows
+ * the example at every signed operation; the page "Signing" shows the forms.
+ * Source: interface "Authentication", docs/ledger.md 1 and 5, rules sections 2, 4 and 10.
+ */
+import { decodeUtf8, encodeBase64, encodeHex0x, utf8 } from "../codec/bytes.ts";
+import { createSigner } from "../codec/ed25519.ts";
+import type { JsonObject } from "../codec/json.ts";
+import { encodeAuthorization } from "../ledger/authorization.ts";
+import { rootKeyId } from "../ledger/document.ts";
+import { exampleDid, exampleKey, exampleMethod, exampleSeed, exampleService, exampleTime } from "../ledger/example.ts";
+import type { Intent } from "../ledger/intents.ts";
+import { encodeSenderText } from "../message/envelope-signature.ts";
+import {
+  encodeRetrievalProof,
+  encodeUpdateProof,
+  type RetrievalOperation,
+  retrievalHeaders,
+  updateHeaders,
+} from "../message/proof.ts";
+
+export type SchemeName =
+  | "registrationProof"
+  | "documentProof"
+  | "authorization"
+  | "updateProof"
+  | "senderSignature"
+  | "retrievalProof";
+
+type Scheme = {
+  readonly title: string;
+  /** Where in a request the signature and what belongs to it stand. */
+  readonly carried: string;
+  /** The signed bytes, a line each where they are text. */
+  readonly layout: readonly string[];
+  readonly notes: string;
+};
+
+/** All signatures are Ed25519 over the bytes as they are, in standard Base64. */
+export const schemes: Readonly<Record<SchemeName, Scheme>> = {
+  registrationProof: {
+    title: "Registration",
+    carried: "body: timestamp, signature; the root key is root_pubkey, else the first verification method",
+    layout: [
+      "version 1: <did>|<timestamp>",
+      "version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key 32 bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)",
+    ],
+    notes: "Version 2 is the timestamp v2:0:<expiry in ms>, at most one hour ahead; it covers the document.",
+  },
+  documentProof: {
+    title: "Replacement of a document",
+    carried: "body: timestamp, pubkey, signature",
+    layout: [
+      "version 1: svc:set_document:v1|<did>| and the 32 bytes of BLAKE2b-256 of the document's SCALE and |<timestamp>",
+      "version 2: svc:set_document:v2| and SCALE (did bytes, hash 32 bytes, nonce u64, expiry u64 in ms)",
+    ],
+    notes: "POST /dids/{did}/prepare gives the bytes for those who have no SCALE codec.",
+  },
+  authorization: {
+    title: "Updates of components, aliases and the root key",
+    carried: "body: nonce, valid_until, signer_key_id, canonical_payload, signature",
+    layout: [
+      "SCALE of (did bytes, action u8, option verification method, option key agreement, option service, option component id, nonce u64, valid_until u64 in ms, signer_key_id bytes)",
+      "root key: (did bytes, new root key 32 bytes, nonce u64, valid_until u64, signer_key_id bytes)",
+    ],
+    notes:
+      "The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.",
+  },
+  updateProof: {
+    title: "Primary alias, policy links and policies",
+    carried: `headers ${Object.values(updateHeaders).join(", ")}`,
+    layout: [
+      "svc:directory:update-proof:v1",
+      "operation=<extrinsic>",
+      "did=<DID>",
+      "key_id=<root or verification method>",
+      "timestamp=<timestamp>",
+      "nonce=<8 to 128 visible ASCII characters, never used twice>",
+      "body_sha256=<lower hex of SHA-256 over the body as sent>",
+    ],
+    notes: "Lines are joined by line feeds, without one at the end.",
+  },
+  senderSignature: {
+    title: "The sender of an envelope (optional)",
+    carried: "envelope: from, sender_key_id, sender_signature",
+    layout: [
+      "svc:envelope-signature:v1",
+      "message_id=…, from=…, to=…, timestamp=…, ttl=…, delivery_hint=…, tag=…, message_group_id=…, sequence_number=…, total_chunks=… (a line each, as sent, empty when absent)",
+      "header_sha256=<lower hex of SHA-256 over the JCS form of the header's members, or empty>",
+      "payload_sha256=<lower hex of SHA-256 over the JCS form of payload>",
+      "key_id=<sender_key_id>",
+    ],
+    notes: "JCS is RFC 8785. The key must stand in authentication of the sender's document.",
+  },
+  retrievalProof: {
+    title: "Retrieval and acknowledgement",
+    carried: `reads: headers ${Object.values(retrievalHeaders).join(", ")}; acknowledgements: the body`,
+    layout: [
+      "svc:cache:retrieval-proof:v1",
+      "operation=<pull, chunks, summary, pull_message, stream, ack or connect>",
+      "did=<recipient>",
+      "device_id=<X-Device-Id or empty>",
+      "service_id=<id of the Cache service in the document>",
+      "cache_endpoint=<its endpoint, as in the document>",
+      "key_id=<verification method that the service authorizes>",
+      "timestamp=<timestamp>",
+      "nonce=<8 to 128 visible ASCII characters, never used twice>",
+      "subject=<* or what is asked for; for an acknowledgement the ids, sorted and joined by commas>",
+    ],
+    notes: "Lines are joined by line feeds, without one at the end.",
+  },
+};
+
+/** The members of a sealed payload, which is CBOR: what a recipient finds after opening an envelope. */
+export const sealedMembers: readonly (readonly [name: string, type: string, meaning: string])[] = [
+  ["name", "text", "name of the file"],
+  ["media_type", "text", "media type of the file"],
+  ["size_bytes", "unsigned integer", "size of the whole file"],
+  ["sha256", "byte string of 32 bytes", "SHA-256 of the whole file"],
+  ["message_group_id", "text", "id of the group of chunks; empty without chunks"],
+  ["sequence_number", "unsigned integer", "place of this chunk, from 0"],
+  ["total_chunks", "unsigned integer", "number of chunks"],
+  ["data", "byte string", "the bytes of this chunk"],
+];
+
+/** A signed text as documents show it. The key is `publicKeyMultibase` of the examples' identity. */
+export type SignedExample = {
+  readonly scheme: SchemeName;
+  /** The signed bytes, and the same as text where they are text. */
+  readonly hex: string;
+  readonly text: string | null;
+  readonly public_key_multibase: string;
+  readonly signature_b64: string;
+  /** The headers that carry this proof. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The body that carries it, or that it covers, where the operation's own example does not. */
+  readonly body?: unknown;
+};
+
+/** What an operation needs signed; `optional` when it is also taken without. Examples are made when they are shown. */
+export type Signed = {
+  readonly scheme: SchemeName;
+  readonly optional?: true;
+  readonly example: () => SignedExample;
+};
+
+const sign = createSigner(exampleSeed) as (message: Uint8Array) => Uint8Array;
+const exampleNonce = "0190b3b4-0000-7000-8000-0000000000cc";
+
+function signedExample(scheme: SchemeName, message: Uint8Array, more: Partial<SignedExample> = {}): SignedExample {
+  const decoded = decodeUtf8(message);
+  const text = decoded !== null && /^[\x20-\x7e\n]*$/.test(decoded) ? decoded : null;
+  return {
+    scheme,
+    hex: encodeHex0x(message),
+    text,
+    public_key_multibase: exampleKey,
+    signature_b64: encodeBase64(sign(message)),
+    ...more,
+  };
+}
+
+/** The proof of a retrieval or an acknowledgement for the recipient of the examples. */
+export function exampleRetrieval(operation: RetrievalOperation, subject: string) {
+  const claims = {
+    operation,
+    did: exampleDid,
+    deviceId: "",
+    serviceId: exampleService.id,
+    endpoint: exampleService.serviceEndpoint[0] as string,
+    keyId: exampleMethod.id,
+    timestamp: exampleTime,
+    nonce: exampleNonce,
+    subject,
+  };
+  const message = encodeRetrievalProof(claims);
+  return { claims, message, signature: encodeBase64(sign(message)) };
+}
+
+/** A read whose proof travels in headers. */
+export function signedRead(operation: RetrievalOperation, subject: string): Signed {
+  return {
+    scheme: "retrievalProof",
+    example: () => {
+      const { claims, message, signature } = exampleRetrieval(operation, subject);
+      const values = { ...claims, signature };
+      const names = Object.entries(retrievalHeaders) as [keyof typeof retrievalHeaders, string][];
+      const headers = Object.fromEntries(names.map(([member, header]) => [header, values[member]]));
+      return signedExample("retrievalProof", message, { headers });
+    },
+  };
+}
+
+/** An acknowledgement: the proof stands in the body that the operation shows. */
+export function signedAck(subject: string): Signed {
+  return {
+    scheme: "retrievalProof",
+    example: () => signedExample("retrievalProof", exampleRetrieval("ack", subject).message),
+  };
+}
+
+/** An update whose proof travels in headers and covers the body. */
+export function signedUpdate(operation: string, body: unknown): Signed {
+  return {
+    scheme: "updateProof",
+    example: () => {
+      const sent = JSON.stringify(body);
+      const claims = { operation, did: exampleDid, keyId: rootKeyId, timestamp: exampleTime, nonce: exampleNonce };
+      const message = encodeUpdateProof({ ...claims, body: utf8(sent) });
+      const values = { ...claims, signature: encodeBase64(sign(message)) };
+      const names = Object.entries(updateHeaders) as [keyof typeof updateHeaders, string][];
+      const headers = Object.fromEntries(names.map(([member, header]) => [header, values[member]]));
+      return signedExample("updateProof", message, { headers, body: sent });
+    },
+  };
+}
+
+/** An envelope with the signature of its sender. */
+export function signedEnvelope(envelope: JsonObject): Signed {
+  return {
+    scheme: "senderSignature",
+    optional: true,
+    example: () => {
+      const named: JsonObject = { ...envelope, from: exampleDid, sender_key_id: exampleMethod.id };
+      const message = encodeSenderText(named);
+      const body = { ...named, sender_signature: encodeBase64(sign(message)) };
+      return signedExample("senderSignature", message, { body });
+    },
+  };
+}
+
+/** A registration, a document or an authorization: the signature stands in the body that the operation shows. */
+export function signedBytes(scheme: SchemeName, message: () => Uint8Array): Signed {
+  return { scheme, example: () => signedExample(scheme, message()) };
+}
+
+/** The authorization of an action on the terms of the examples. */
+export function signedIntent(intent: Intent, validUntilMs: bigint): Signed {
+  const terms = { nonce: 0n, validUntilMs, signerKeyId: rootKeyId };
+  return signedBytes("authorization", () => encodeAuthorization(intent, terms));
+}
