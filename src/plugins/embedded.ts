@@ -5,13 +5,13 @@
  */
 import type { StoreEnvironment } from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
-import type { Table } from "../storage/table.ts";
+import type { SharedTable, Table } from "../storage/table.ts";
 
 /** No record of the ledger begins with this letter sequence. */
 const operatorKey = "driver/operator";
 
 export async function openLedger(
-  table: Table,
+  table: Table | SharedTable,
   blockTimeMs: number,
   environment: StoreEnvironment,
 ): Promise<EmbeddedLedger> {

@@ -2,6 +2,7 @@
  * Keys and values of the embedded ledger in its table: the one place that knows their bytes.
  *
  *   head                      the last block, and where counting stands (JSON)
+ *   counts                    in a table that several processes share: pending calls, and the next sequence (JSON)
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
  *   p/<scope>/<key>           policy (SCALE)
  *   q/<sequence>              pending call: 32 bytes of its hash, then the call (SCALE)
@@ -107,6 +108,20 @@ export function decodeHead(bytes: Uint8Array): Head {
     settledFirst: BigInt(head.settledFirst),
     settledNext: BigInt(head.settledNext),
   };
+}
+
+export const countsKey = "counts";
+
+export type Counts = { readonly nextSequence: bigint; readonly pending: number };
+
+export function encodeCounts({ nextSequence, pending }: Counts): Uint8Array {
+  return encodeJson({ nextSequence: nextSequence.toString(), pending });
+}
+
+export function decodeCounts(bytes: Uint8Array | null): Counts {
+  if (bytes === null) return { nextSequence: 0n, pending: 0 };
+  const { nextSequence, pending } = decodeJson<{ nextSequence: string; pending: number }>(bytes, "count of calls");
+  return { nextSequence: BigInt(nextSequence), pending };
 }
 
 type PlainBlock = { readonly number: string; readonly hash: string; readonly timeMs: number };

@@ -40,7 +40,7 @@ import {
   sameFacts,
   writeApplied,
 } from "./embedded-state.ts";
-import type { Table, TableChange, TableView } from "./table.ts";
+import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
 
 export type EmbeddedLimits = {
   readonly pendingCallsMax: number;
@@ -61,7 +61,8 @@ export const embeddedLimits: EmbeddedLimits = {
 };
 
 export type EmbeddedOptions = {
-  readonly table: Table;
+  /** Processes that share a table make its blocks together: whoever is first at the end of a block time. */
+  readonly table: Table | SharedTable;
   readonly blockTimeMs: number;
   readonly now: () => number;
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
@@ -77,14 +78,14 @@ export type EmbeddedLedger = Ledger & {
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
-  await options.table.commit((view) => prepareHead(view, options));
-  const ledger = new Chain(options, limits);
-  ledger.start();
+  const head = await options.table.commit((view) => prepareHead(view, options));
+  const ledger = new Chain(options, limits, head.clock);
+  ledger.start(head);
   return ledger;
 }
 
 /** Writes the first head, and starts a new count of blocks when the block time is another than before. */
-function prepareHead(view: TableChange, options: EmbeddedOptions): void {
+function prepareHead(view: TableChange, options: EmbeddedOptions): records.Head {
   const { blockTimeMs, operator } = options;
   const nowMs = options.now();
   const bytes = view.get(records.headKey);
@@ -94,17 +95,22 @@ function prepareHead(view: TableChange, options: EmbeddedOptions): void {
     const clock = { number: 0n, timeMs: nowMs, blockTimeMs };
     const head = { last, clock, nextSequence: 0n, settledFirst: 0n, settledNext: 0n };
     view.put(records.headKey, records.encodeHead(head));
-    return;
+    return head;
   }
   const head = records.decodeHead(bytes);
-  if (head.clock.blockTimeMs === blockTimeMs) return;
+  if (head.clock.blockTimeMs === blockTimeMs) return head;
   const number = maxOf(head.last.number, numberAt(head.clock, nowMs)) + 1n;
-  view.put(records.headKey, records.encodeHead({ ...head, clock: { number, timeMs: nowMs, blockTimeMs } }));
+  const changed = { ...head, clock: { number, timeMs: nowMs, blockTimeMs } };
+  view.put(records.headKey, records.encodeHead(changed));
+  return changed;
 }
 
+type Taken = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string };
+
 class Chain implements EmbeddedLedger {
-  private readonly table: Table;
-  private readonly clock: records.Clock;
+  private readonly table: Table | SharedTable;
+  /** `null` when no other process writes the table. Then pending calls are counted here, else in the table. */
+  private readonly shared: SharedTable | null;
   private pendingCalls = 0;
   private nextSequence = 0n;
   private openedAt = 0n;
@@ -124,50 +130,60 @@ class Chain implements EmbeddedLedger {
   constructor(
     private readonly options: EmbeddedOptions,
     private readonly limits: EmbeddedLimits,
+    private clock: records.Clock,
   ) {
     this.table = options.table;
-    this.clock = readHead(options.table).clock;
+    this.shared = "get" in options.table ? null : options.table;
   }
 
   /** Counts what an earlier run left pending, and goes on with it. */
-  start(): void {
-    const head = readHead(this.table);
+  start(head: records.Head): void {
     this.openedAt = this.numberByTime();
     this.nextSequence = head.nextSequence;
-    let after = "";
-    for (;;) {
-      const page = this.table.range(records.poolPrefix, { after, limit: 256 });
-      const last = page.at(-1);
-      if (last === undefined) break;
-      after = last[0];
-      this.pendingCalls += page.length;
-      this.nextSequence = maxOf(this.nextSequence, records.sequenceOf(after) + 1n);
-    }
+    if ("get" in this.table) this.countPending(this.table);
     if (head.last.timeMs > this.options.now() + minuteMs) {
       const ledgerTime = new Date(head.last.timeMs).toISOString();
       this.options.log("warn", "the clock is behind the ledger: it is wrong, or was when the last block was made", {
         ledger_time: ledgerTime,
       });
     }
-    if (this.pendingCalls > 0) this.options.log("info", "pending calls found", { calls: this.pendingCalls });
     this.arm();
+  }
+
+  private countPending(view: TableView): void {
+    let after = "";
+    for (;;) {
+      const page = view.range(records.poolPrefix, { after, limit: 256 });
+      const last = page.at(-1);
+      if (last === undefined) break;
+      after = last[0];
+      this.pendingCalls += page.length;
+      this.nextSequence = maxOf(this.nextSequence, records.sequenceOf(after) + 1n);
+    }
+    if (this.pendingCalls > 0) this.options.log("info", "pending calls found", { calls: this.pendingCalls });
   }
 
   // ------------------------------------------------------------------------------------------------ reading
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
-    const bytes = this.table.get(records.headKey);
-    const head = bytes === null ? readHead(this.table) : this.heads(records.headKey, bytes);
+    const head = await this.read((view) => {
+      const bytes = view.get(records.headKey);
+      return bytes === null ? readHead(view) : this.heads(records.headKey, bytes);
+    });
+    // Another process may have changed the block time.
+    this.clock = head.clock;
     return { finalized: this.finalized(head), blockTimeMs: this.options.blockTimeMs };
   }
 
   /**
    * Blocks without calls are not kept: their hash and time follow from their number. A block number is
-   * shown once its time is over and no block with calls can still take it.
+   * shown once its time is over and no block with calls can still take it. What other processes make is not
+   * known here: their blocks stand within the margin or not at all.
    */
   private finalized(head: records.Head): Block {
-    const over = this.numberByTime() - 1n;
+    const marginMs = this.shared === null ? 0 : sharedMarginMs;
+    const over = numberAt(this.clock, this.options.now() - marginMs) - 1n;
     this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
     if (this.shown <= head.last.number) return head.last;
     const { latest } = this;
@@ -188,13 +204,13 @@ class Chain implements EmbeddedLedger {
   async account(did: Did): Promise<Account> {
     this.checkOpen();
     const key = records.accountKey(did);
-    const bytes = this.table.get(key);
+    const bytes = await this.read((view) => view.get(key));
     return bytes === null ? emptyAccount : this.accounts(key, bytes);
   }
 
   async aliasHolder(alias: string): Promise<Did | null> {
     this.checkOpen();
-    return normalizeAlias(alias) === alias ? readHolder(this.table, alias) : null;
+    return normalizeAlias(alias) === alias ? this.read((view) => readHolder(view, alias)) : null;
   }
 
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
@@ -203,18 +219,22 @@ class Chain implements EmbeddedLedger {
   async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
     this.checkOpen();
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return records.policyOf(scope, this.table.get(records.policyKey(scope, key)));
+    return records.policyOf(scope, await this.read((view) => view.get(records.policyKey(scope, key))));
   }
 
   async submission(txHash: string): Promise<Submission | null> {
     this.checkOpen();
     const hash = txHash.toLowerCase();
     if (!/^0x[0-9a-f]{64}$/.test(hash)) return null;
-    return readSubmission(this.table, hash)?.submission ?? null;
+    return (await this.read((view) => readSubmission(view, hash)))?.submission ?? null;
   }
 
   async operator(): Promise<AccountId> {
     return this.options.operator;
+  }
+
+  private async read<T>(work: (view: TableView) => T): Promise<T> {
+    return "get" in this.table ? work(this.table) : this.table.read(work);
   }
 
   private checkOpen(): void {
@@ -225,8 +245,10 @@ class Chain implements EmbeddedLedger {
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     this.checkOpen();
-    const facts = readFacts(this.table, call);
-    const refused = this.dryRun(this.table, call);
+    const { facts, refused } = await this.read((view) => ({
+      facts: readFacts(view, call),
+      refused: this.dryRun(view, call),
+    }));
     if (refused !== null) return refused;
     const bytes = encodeLedgerCall(call);
     if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
@@ -247,13 +269,7 @@ class Chain implements EmbeddedLedger {
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 
-  private async take(given: {
-    readonly call: LedgerCall;
-    readonly bytes: Uint8Array;
-    readonly label: string;
-    readonly facts: Facts;
-  }): Promise<Submission | Fault> {
-    const { call, bytes, label, facts } = given;
+  private async take({ call, bytes, label, facts }: Taken & { readonly facts: Facts }): Promise<Submission | Fault> {
     let counted = false;
     try {
       const taken = await this.table.commit((view) => {
@@ -261,27 +277,37 @@ class Chain implements EmbeddedLedger {
         if (refused !== null) return refused;
         const standing = findCollision(view, call);
         if (standing !== null) return standing;
-        if (this.pendingCalls >= this.limits.pendingCallsMax) {
-          throw new StoreError("full", `the ledger holds ${this.limits.pendingCallsMax} pending calls`);
-        }
-        this.pendingCalls++;
+        const sequence = this.countCall(view);
         counted = true;
-        return this.enqueue(view, { call, bytes, label });
+        return this.enqueue(view, { call, bytes, label, sequence });
       });
       this.arm();
       return taken;
     } catch (error) {
-      if (counted) this.pendingCalls--;
+      if (counted && this.shared === null) this.pendingCalls--;
       throw error;
     }
   }
 
+  /** The sequence of one more pending call. */
+  private countCall(view: TableChange): bigint {
+    const shared = this.shared === null ? null : records.decodeCounts(view.get(records.countsKey));
+    if ((shared?.pending ?? this.pendingCalls) >= this.limits.pendingCallsMax) {
+      throw new StoreError("full", `the ledger holds ${this.limits.pendingCallsMax} pending calls`);
+    }
+    if (shared === null) {
+      this.pendingCalls++;
+      return this.nextSequence++;
+    }
+    const { nextSequence, pending } = shared;
+    view.put(records.countsKey, records.encodeCounts({ nextSequence: nextSequence + 1n, pending: pending + 1 }));
+    return nextSequence;
+  }
+
   private enqueue(
     view: TableChange,
-    given: { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string },
+    { call, bytes, label, sequence }: Taken & { readonly sequence: bigint },
   ): Submission {
-    const { call, bytes, label } = given;
-    const sequence = this.nextSequence++;
     const hash = blake2b256(concatBytes(bytes, utf8(records.poolKey(sequence))));
     const submission: Submission = {
       txHash: encodeHex0x(hash),
@@ -313,7 +339,8 @@ class Chain implements EmbeddedLedger {
 
   /** Sets the timer to the end of the current block time when calls are pending and it is not set. */
   private arm(): void {
-    if (this.timer !== null || this.closing || this.pendingCalls === 0) return;
+    const idle = this.shared === null && this.pendingCalls === 0;
+    if (this.timer !== null || this.closing || idle) return;
     const { blockTimeMs } = this.options;
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
     // A table that fails is asked again at doubling distances, at most half a minute apart.
@@ -324,7 +351,8 @@ class Chain implements EmbeddedLedger {
   /** Makes a block, and more while the pool holds more than a block does. */
   private async produceDue(): Promise<void> {
     try {
-      for (let more = true; more; ) {
+      let more = await this.isBlockDue();
+      while (more) {
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
@@ -345,11 +373,26 @@ class Chain implements EmbeddedLedger {
     }
   }
 
+  /** In a shared table another process may have made the block of this time, or there is nothing for one. */
+  private async isBlockDue(): Promise<boolean> {
+    if (this.shared === null) return true;
+    const { pending, head } = await this.shared.read((view) => ({
+      pending: records.decodeCounts(view.get(records.countsKey)).pending,
+      head: readHead(view),
+    }));
+    this.clock = head.clock;
+    return pending > 0 && this.numberByTime() > head.last.number;
+  }
+
   /** One block: the oldest pending calls, in the order in which they were taken. */
   private makeBlock(view: TableChange): { readonly settled: number; readonly more: boolean } {
     const head = readHead(view);
     const due = view.range(records.poolPrefix, { limit: this.limits.blockCallsMax });
     if (due.length === 0) return { settled: 0, more: false };
+    if (this.shared !== null) {
+      const { nextSequence, pending } = records.decodeCounts(view.get(records.countsKey));
+      view.put(records.countsKey, records.encodeCounts({ nextSequence, pending: pending - due.length }));
+    }
     const pending = due.map(([key, bytes]) => ({ key, ...records.decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = this.currentNumber(head);
@@ -443,5 +486,8 @@ class Chain implements EmbeddedLedger {
     await Promise.allSettled(this.atHand);
   }
 }
+
+/** A block of another process is committed within this time after it was begun, or not at all. */
+export const sharedMarginMs = 30_000;
 
 const lifeOver = fault("chain_submission_rejected", "no block held the call within its lifetime");

@@ -27,6 +27,16 @@ export interface Table extends TableView {
   commit<T>(change: (view: TableChange) => T): Promise<T>;
 }
 
+/**
+ * A table that several processes share, behind a network. What reads or changes it may run several times,
+ * each time against one state, until everything that it reads was fetched: it has no effect but its writes,
+ * passes on a `StoreError` that a read throws, and takes its outcome from its last run.
+ */
+export interface SharedTable {
+  read<T>(work: (view: TableView) => T): Promise<T>;
+  commit<T>(change: (view: TableChange) => T): Promise<T>;
+}
+
 export const tableKeyBytesMax = 1024;
 
 /** Throws for a key that the table does not take: a mistake of the caller. */

@@ -1,9 +1,11 @@
 /** The PostgreSQL driver keeps the contract, on a server of its own; says so when there is none. */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { isFault } from "../../src/core/fault.ts";
 import { migrateSchema } from "../../src/plugins/postgres/migrate.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
-import type { Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
@@ -95,6 +97,31 @@ if (absence !== null) {
         Array.from({ length: 60 }, (_, n) => nodes[n % 3]!.capabilities.replay!.claim("one tag", 9_000, 1_000)),
       );
       expect(claims.filter(Boolean).length).toBe(1);
+    });
+    test("a call that one node took is finalized for all, and by the others when that node is gone", async () => {
+      const ledgers = nodes.map((node) => node.capabilities.ledger!);
+      const isKnown = async (ledger: Ledger, { did }: Identity) => (await ledger.account(did)).record !== null;
+      const until = async (holds: () => Promise<boolean>) => {
+        for (const endMs = Date.now() + 15_000; !(await holds()); await Bun.sleep(10)) {
+          if (Date.now() > endMs) throw new Error("it did not come to that");
+        }
+      };
+      const call = (identity: Identity) => registrationOf(identity, { timestamp: String(Date.now()) });
+      const identity = identityOf(crypto.randomUUID());
+      const outcomes = await Promise.all(ledgers.map((ledger) => ledger.submit(call(identity), "register")));
+      const hashes = new Set(outcomes.flatMap((one) => (isFault(one) ? [] : [one.txHash])));
+      expect(hashes.size).toBe(1);
+      for (const ledger of ledgers) await until(() => isKnown(ledger, identity));
+      const submission = await ledgers[2]!.submission([...hashes][0]!);
+      expect(submission?.state).toBe("finalized");
+      for (const ledger of ledgers) {
+        expect((await ledger.head()).finalized.number).toBeGreaterThanOrEqual(submission!.block!.number);
+      }
+      const orphan = identityOf(crypto.randomUUID());
+      const leaving = await openAt(schemaOf.get(nodes[0]!)!, environment);
+      expect(isFault(await leaving.capabilities.ledger!.submit(call(orphan), "register"))).toBe(false);
+      await leaving.close();
+      await until(() => isKnown(ledgers[1]!, orphan));
     });
     test("stores, acknowledgements and expiry of the same mailboxes at once come to an end, and the sums hold", async () => {
       const begin = (await mailboxes()[0]!.stats(2_000)).entries;

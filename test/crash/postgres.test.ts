@@ -4,12 +4,14 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
+import { isFault } from "../../src/core/fault.ts";
 import { migrateSchema } from "../../src/plugins/postgres/migrate.ts";
 import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/options.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { openCutter } from "../support/cutter.ts";
+import { identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 
 const absence = postgresAbsence();
@@ -152,6 +154,30 @@ suite("the PostgreSQL store when things break", () => {
         expect(removed?.messageId).toBe(entry(n).messageId);
       }
       expect(cutter.lost()).toBe(20);
+    } finally {
+      await cutter.close();
+    }
+  }, 60_000);
+
+  test("when the answer to a commit of the ledger is lost, the call is taken once and settles", async () => {
+    const cutter = await openCutter(server.port);
+    try {
+      const urls = [`postgres://waypost@127.0.0.1:${cutter.port}/postgres`];
+      const store = await openFresh({ urls, connections: 1, block_time_ms: 100 });
+      open.push(store);
+      const ledger = store.capabilities.ledger!;
+      for (let n = 0; n < 4; n++) {
+        const identity = identityOf(crypto.randomUUID());
+        cutter.loseNextAnswers(1, "commit");
+        const submission = await ledger.submit(registrationOf(identity, { timestamp: String(Date.now()) }), "register");
+        expect(isFault(submission)).toBe(false);
+        await untilWorks(async () => {
+          const { record } = await ledger.account(identity.did);
+          if (record === null) throw new Error("not yet");
+          expect(record.version).toBe(1n);
+        });
+      }
+      expect(cutter.lost()).toBeGreaterThan(2);
     } finally {
       await cutter.close();
     }

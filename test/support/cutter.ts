@@ -6,8 +6,8 @@ import type { Socket } from "bun";
 
 export type Cutter = {
   readonly port: number;
-  /** The next so many requests that write are carried out, and their answers are lost with the connection. */
-  readonly loseNextAnswers: (count: number) => void;
+  /** The next so many requests that hold `mark` are carried out, and their answers are lost with the connection. */
+  readonly loseNextAnswers: (count: number, mark?: string) => void;
   readonly lost: () => number;
   readonly close: () => Promise<void>;
 };
@@ -19,6 +19,7 @@ const writeMark = "as answer";
 
 export async function openCutter(serverPort: number): Promise<Cutter> {
   let toLose = 0;
+  let mark = writeMark;
   let lost = 0;
   const end = (pair: Pair): void => {
     pair.client?.end();
@@ -51,7 +52,7 @@ export async function openCutter(serverPort: number): Promise<Cutter> {
       data(client, bytes) {
         const pair = client.data;
         const text = Buffer.from(bytes).toString("latin1");
-        if (toLose > 0 && text.includes(writeMark)) {
+        if (toLose > 0 && text.includes(mark)) {
           toLose--;
           pair.losing = true;
         }
@@ -63,7 +64,8 @@ export async function openCutter(serverPort: number): Promise<Cutter> {
   });
   return {
     port: listener.port,
-    loseNextAnswers: (count) => {
+    loseNextAnswers: (count, given = writeMark) => {
+      mark = given;
       toLose = count;
     },
     lost: () => lost,

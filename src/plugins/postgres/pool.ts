@@ -32,6 +32,8 @@ const againMax = 5;
 
 /** A connection with the identity under which its writes are numbered. */
 type Slot = { readonly connection: Connection; readonly writer: string; seq: bigint };
+type Attempt<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown };
+export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<Row[]>;
 export type Session = Pick<Connection, "query" | "script">;
 
 export class Pool {
@@ -88,6 +90,61 @@ export class Pool {
         }
       }
     });
+  }
+
+  /**
+   * Several statements that stand together or not at all. `work` may run again when the connection broke
+   * before the commit; when it broke in the commit, it is found out whether the commit stands.
+   */
+  transaction<T>(work: (query: Query) => Promise<T>): Promise<T> {
+    return this.withSlot(async (slot) => {
+      const endMs = performance.now() + findOutMsMax;
+      for (let tried = 1; ; tried++) {
+        const attempt = await this.attempt(slot, work, endMs);
+        if (attempt.ok) return attempt.value;
+        const { error } = attempt;
+        const again =
+          error instanceof OutcomeUnknown || (error instanceof StatementError && againCodes.has(error.code));
+        if (!again || tried >= againMax || performance.now() > endMs || this.closing !== null)
+          throw storeErrorOf(error);
+        await Bun.sleep(againMs);
+      }
+    });
+  }
+
+  private async attempt<T>(slot: Slot, work: (query: Query) => Promise<T>, endMs: number): Promise<Attempt<T>> {
+    const query: Query = (text, given = []) => slot.connection.query(this.named(text), given);
+    slot.seq++;
+    try {
+      await query("begin");
+      await query("select {s}.begin_write($1, $2)", [slot.writer, slot.seq]);
+      const value = await work(query);
+      await query("select {s}.end_write($1, $2, null)", [slot.writer, slot.seq]);
+      try {
+        await query("commit");
+      } catch (error) {
+        if (!(error instanceof OutcomeUnknown) || !(await this.stands(slot, endMs))) throw error;
+      }
+      return { ok: true, value };
+    } catch (error) {
+      // Whatever was begun is over with the connection.
+      await slot.connection.close();
+      return { ok: false, error };
+    }
+  }
+
+  /** Whether the slot's last write stands. The lock waits for a lost twin that still works on it. */
+  private async stands(slot: Slot, endMs: number): Promise<boolean> {
+    const text = this.named("select seq from {s}.writer where id = $1 for update");
+    for (;;) {
+      try {
+        const [row] = await slot.connection.query(text, [slot.writer]);
+        return row !== undefined && BigInt(String(row["seq"])) >= slot.seq;
+      } catch (error) {
+        if (performance.now() > endMs) throw storeErrorOf(error);
+        await Bun.sleep(againMs);
+      }
+    }
   }
 
   /** A session of its own, for what takes several statements. */

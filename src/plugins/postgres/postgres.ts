@@ -8,7 +8,7 @@ import { type PostgresOptions, postgresOptions } from "./options.ts";
 
 export const postgresPlugin: StoragePlugin<PostgresOptions> = {
   name: "postgres",
-  provides: ["mailbox", "replay", "receipts"],
+  provides: ["mailbox", "replay", "receipts", "ledger"],
   parseOptions: (input) => parseWith(postgresOptions, input),
   async open(options, environment) {
     const { openPostgres } = await import("./store.ts");

@@ -4,6 +4,7 @@
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/std/error-text.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { openLedger } from "../embedded.ts";
 import type { BatchLimits } from "./batch.ts";
 import { PostgresMailbox } from "./mailbox.ts";
 import { checkSchema, migrateSchema } from "./migrate.ts";
@@ -11,6 +12,7 @@ import type { PostgresOptions } from "./options.ts";
 import { Partitions } from "./partitions.ts";
 import { Pool } from "./pool.ts";
 import { openPostgresReceipts, openPostgresReplay } from "./records.ts";
+import { PostgresTable } from "./table.ts";
 import { StoreTotals } from "./totals.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
@@ -52,7 +54,7 @@ export async function migratePostgres(options: PostgresOptions): Promise<string>
 
 export async function openPostgres(
   options: PostgresOptions,
-  _environment: StoreEnvironment,
+  environment: StoreEnvironment,
   test: PostgresTestSettings = {},
 ): Promise<Store> {
   const pool = await openPool(options);
@@ -60,6 +62,10 @@ export async function openPostgres(
     const { partitionMs } = await checkSchema(pool, options.schema);
     const durability = await readDurability(pool);
     const partitions = new Partitions(pool, { partitionMs, graceMs: test.graceMs ?? graceMs });
+    const table = new PostgresTable(pool, environment.now);
+    await table.readClock();
+    const now = () => table.databaseNow();
+    const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
     const totals = new StoreTotals(pool, test.totalsAgeMs ?? totalsAgeMs);
     return {
       plugin: "postgres",
@@ -68,11 +74,15 @@ export async function openPostgres(
         mailbox: new PostgresMailbox(pool, partitions, totals, test.batches),
         replay: openPostgresReplay(pool),
         receipts: openPostgresReceipts(pool),
+        ledger,
       },
       async probe() {
         await pool.query("select 1");
       },
-      close: () => pool.close(),
+      async close() {
+        await ledger.close();
+        await pool.close();
+      },
     };
   } catch (error) {
     await pool.close();

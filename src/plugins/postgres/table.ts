@@ -1,0 +1,222 @@
+/**
+ * The table of the embedded ledger. Its work is synchronous and PostgreSQL is not: work runs against what
+ * was fetched, stops at the first key that was not, and runs again once that is there. The commits of one
+ * turn are one transaction, which holds the ledger's lock from its first read to its commit: a process that
+ * lost its connection has lost the lock and its writes with it, so two block makers never both write.
+ */
+import { errorText } from "../../core/std/error-text.ts";
+import { StoreError } from "../../storage/contract.ts";
+import { compareUtf8 } from "../../storage/keys.ts";
+import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
+import { Batcher } from "./batch.ts";
+import type { Row } from "./connection.ts";
+import type { Pool, Query } from "./pool.ts";
+
+type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
+type Entries = readonly (readonly [string, Uint8Array])[];
+
+/** Work met something that was not fetched. It looks like an outage to the work, which passes it on. */
+class NotFetched extends StoreError {
+  constructor(readonly wanted: { readonly key: string } | { readonly range: RangeRequest }) {
+    super("unavailable", "not fetched yet");
+  }
+}
+
+/** More runs than the longest block has keys. */
+const runsMax = 2_000;
+
+/** What was fetched, and above it what was written since; `null` is known to be absent. */
+class Fetched {
+  readonly keys = new Map<string, Uint8Array | null>();
+  readonly ranges = new Map<string, Entries>();
+  readonly written = new Map<string, Uint8Array | null>();
+
+  get(key: string): Uint8Array | null {
+    const written = this.written.get(key);
+    if (written !== undefined) return written?.slice() ?? null;
+    const value = this.keys.get(key);
+    if (value === undefined) throw new NotFetched({ key });
+    return value?.slice() ?? null;
+  }
+
+  range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
+    // Each write may take one fetched entry away.
+    const request = { prefix, after, limit: limit + this.written.size };
+    const fetched = this.ranges.get(JSON.stringify(request));
+    if (fetched === undefined) throw new NotFetched({ range: request });
+    const found = new Map(fetched);
+    for (const [key, value] of this.written) {
+      if (!key.startsWith(prefix) || compareUtf8(key, after) <= 0) continue;
+      if (value === null) found.delete(key);
+      else found.set(key, value);
+    }
+    const sorted = [...found].sort(([a], [b]) => compareUtf8(a, b)).slice(0, limit);
+    return sorted.map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
+  }
+}
+
+type Waiting = { readonly change: (view: TableChange) => unknown };
+type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
+
+export class PostgresTable implements SharedTable {
+  private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
+  private readonly commits: Batcher<Waiting, Outcome>;
+  /** What the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
+  private aheadMs = 0;
+
+  constructor(
+    private readonly pool: Pool,
+    private readonly now: () => number,
+  ) {
+    this.reads = new Batcher((sets) => this.fetchSets(sets), Number.MAX_SAFE_INTEGER);
+    const limits = { operationsMax: 64, bytesMax: 1 << 20, runningMax: 1 };
+    this.commits = new Batcher((given) => this.commitBatch(given), Number.MAX_SAFE_INTEGER, limits);
+  }
+
+  databaseNow(): number {
+    return this.now() + this.aheadMs;
+  }
+
+  async readClock(): Promise<void> {
+    const [row] = await this.pool.query(clockQuery);
+    this.followClock(row);
+  }
+
+  private followClock(row: Row | undefined): void {
+    this.aheadMs = Math.round(Number(row?.["now_ms"])) - this.now();
+  }
+
+  /** Everything that the last run reads was fetched by one statement. */
+  async read<T>(work: (view: TableView) => T): Promise<T> {
+    const wanted = new Set<string>();
+    for (let run = 0; run < runsMax; run++) {
+      const fetched = new Fetched();
+      if (wanted.size > 0) {
+        const found = await this.reads.add({ given: [...wanted], bytes: 64 * wanted.size, key: "" });
+        for (const key of wanted) fetched.keys.set(key, found.get(key) ?? null);
+      }
+      try {
+        return work(fetched);
+      } catch (error) {
+        if (!(error instanceof NotFetched) || !("key" in error.wanted)) throw error;
+        wanted.add(error.wanted.key);
+      }
+    }
+    throw new StoreError("unavailable", "a read of the ledger came to no end");
+  }
+
+  private async fetchSets(sets: readonly (readonly string[])[]): Promise<ReadonlyMap<string, Uint8Array>[]> {
+    const found = await fetchKeys((text, given) => this.pool.query(text, given), new Set(sets.flat()));
+    return sets.map(() => found);
+  }
+
+  async commit<T>(change: (view: TableChange) => T): Promise<T> {
+    const outcome = await this.commits.add({ given: { change }, bytes: 1_024, key: "" });
+    if (!outcome.ok) throw outcome.error;
+    return outcome.value as T;
+  }
+
+  private commitBatch(batch: readonly Waiting[]): Promise<Outcome[]> {
+    return this.pool.transaction(async (query) => {
+      const [locked] = await query(lockQuery);
+      this.followClock(locked);
+      const fetched = new Fetched();
+      const outcomes: Outcome[] = [];
+      for (const { change } of batch) outcomes.push(await runChange(query, fetched, change));
+      await writeAll(query, fetched.written);
+      return outcomes;
+    });
+  }
+}
+
+const clockQuery = "select extract(epoch from clock_timestamp()) * 1000 as now_ms";
+const lockQuery = `with locked as materialized (select pg_advisory_xact_lock(hashtextextended('{s}', 3)))
+  select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
+
+/** One change after the other, each upon what the ones before it wrote; one that throws leaves nothing. */
+async function runChange(query: Query, fetched: Fetched, change: (view: TableChange) => unknown): Promise<Outcome> {
+  for (let run = 0; run < runsMax; run++) {
+    const before = new Map(fetched.written);
+    try {
+      return { ok: true, value: change(changeOf(fetched)) };
+    } catch (error) {
+      fetched.written.clear();
+      for (const [key, value] of before) fetched.written.set(key, value);
+      if (!(error instanceof NotFetched)) return { ok: false, error };
+      await fetchWanted(query, fetched, error);
+    }
+  }
+  return { ok: false, error: new StoreError("unavailable", "a change of the ledger came to no end") };
+}
+
+function changeOf(fetched: Fetched): TableChange {
+  return {
+    get: (key) => fetched.get(key),
+    range: (prefix, options) => fetched.range(prefix, options),
+    put: (key, value) => {
+      checkKey(key);
+      fetched.written.set(key, value.slice());
+    },
+    remove: (key) => {
+      fetched.written.set(key, null);
+    },
+  };
+}
+
+async function fetchWanted(query: Query, fetched: Fetched, { wanted }: NotFetched): Promise<void> {
+  if ("key" in wanted) {
+    const found = await fetchKeys(query, new Set([wanted.key]));
+    fetched.keys.set(wanted.key, found.get(wanted.key) ?? null);
+    return;
+  }
+  const { prefix, after, limit } = wanted.range;
+  const start = compareUtf8(after, prefix) > 0 ? after : prefix;
+  const rows = await query(
+    `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $3) order by key limit $4`,
+    [start, after, prefix, limit],
+  );
+  const entries = rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
+  fetched.ranges.set(JSON.stringify(wanted.range), entries);
+  for (const [key, value] of entries) if (!fetched.keys.has(key)) fetched.keys.set(key, value);
+}
+
+async function fetchKeys(query: Query, keys: ReadonlySet<string>): Promise<Map<string, Uint8Array>> {
+  // No key of the ledger holds U+0000, so one that is asked for is absent.
+  const possible = [...keys].filter((key) => !key.includes("\u0000") && key.isWellFormed());
+  const rows = await query(
+    "select l.key, l.value from {s}.ledger l where l.key = any (array(select json_array_elements_text($1::text::json)))",
+    [JSON.stringify(possible)],
+  );
+  return new Map(rows.map((row) => [String(row["key"]), bytesOf(row)]));
+}
+
+function bytesOf(row: Row): Uint8Array {
+  const value = row["value"];
+  if (!(value instanceof Uint8Array)) throw new StoreError("corrupt", `a ledger record is ${errorText(value)}`);
+  return new Uint8Array(value);
+}
+
+async function writeAll(query: Query, written: ReadonlyMap<string, Uint8Array | null>): Promise<void> {
+  const puts = [...written].filter((entry): entry is [string, Uint8Array] => entry[1] !== null);
+  const removed = [...written].filter(([, value]) => value === null).map(([key]) => key);
+  const bytes = Buffer.concat(puts.map(([, value]) => value));
+  let start = 1;
+  const rows = puts.map(([key, { length: size }]) => {
+    start += size;
+    return { key, start: start - size, size };
+  });
+  if (rows.length > 0) {
+    await query(
+      `insert into {s}.ledger (key, value)
+       select g.key, substring($2::bytea from g.start for g.size)
+       from json_to_recordset($1::text::json) as g(key text, start integer, size integer)
+       on conflict (key) do update set value = excluded.value`,
+      [JSON.stringify(rows), new Uint8Array(bytes)],
+    );
+  }
+  if (removed.length > 0) {
+    await query("delete from {s}.ledger where key = any (array(select json_array_elements_text($1::text::json)))", [
+      JSON.stringify(removed),
+    ]);
+  }
+}
