@@ -1,5 +1,5 @@
 /**
- * The embedded ledger: `core/ledger/apply.ts` with blocks on a timer, over the table of a driver. A call that
+ * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a driver. A call that
  * was taken lies in the table until a block holds it or its life is over, so a crash loses none; a block
  * is one commit of the table. Nothing is written while no call is pending; block numbers go on by time.
  *

@@ -1,5 +1,5 @@
 /**
- * The runtime against the model, `core/ledger/apply.ts`: both are given the same calls, one of each person
+ * The runtime against the model, `core/ledger/rules.ts`: both are given the same calls, one of each person
  * in each block. A call that the model refuses goes to the node's validation, one that it takes goes into a
  * block, and a call of the operator goes into a block in any case; what ends otherwise is a difference.
  */

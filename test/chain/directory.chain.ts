@@ -4,9 +4,9 @@
  */
 import { afterAll, beforeAll, describe } from "bun:test";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { directoryAreas } from "../http/directory/areas.ts";
+import { openStage, playScenarios, type Stage } from "../http/directory/stage.ts";
 import { openMemory } from "../support/directory.ts";
-import { directoryAreas } from "../support/directory-areas.ts";
-import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
 import { endStand, openStore, startNode } from "./stand.ts";
 
 const slotMs = 6_000;

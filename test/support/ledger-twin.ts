@@ -1,6 +1,6 @@
 /**
  * A deliberately naive ledger: mutable objects, no signatures, no SCALE, no shared code with
- * `src/core/ledger/apply.ts`. It judges moves by the prose of docs/ledger.md 2 and rules sections 4 and 10, and says what
+ * `src/core/ledger/rules.ts`. It judges moves by the prose of docs/ledger.md 2 and rules sections 4 and 10, and says what
  * must come out: the names of the events, or the name of the refusal.
  */
 

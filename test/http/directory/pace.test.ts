@@ -1,16 +1,16 @@
 /** The pace of registrations: a burst, a rate, and the proof of work beyond them, which the client does by itself. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import { directoryClient } from "../../src/client/directory.ts";
-import { endpoint } from "../../src/client/http.ts";
-import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
-import { sha256 } from "../../src/core/codec/hash.ts";
-import { searchWork, verifyWork } from "../../src/core/message/work.ts";
-import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
-import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
-import { paceScenarios } from "../support/directory-scenarios-registration.ts";
-import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
-import { identityOf } from "../support/identity.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { directoryClient } from "../../../src/client/directory.ts";
+import { endpoint } from "../../../src/client/http.ts";
+import { encodeHex, utf8 } from "../../../src/core/codec/bytes.ts";
+import { sha256 } from "../../../src/core/codec/hash.ts";
+import { searchWork, verifyWork } from "../../../src/core/message/work.ts";
+import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
+import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../../support/directory.ts";
+import { identityOf } from "../../support/identity.ts";
+import { startTestNodes, type TestNodes } from "../../support/nodes.ts";
+import { paceScenarios } from "./registration.scenarios.ts";
+import { openStage, playScenarios, type Stage } from "./stage.ts";
 
 let directory: TestDirectory | null = null;
 let nodes: TestNodes | null = null;

@@ -1,7 +1,7 @@
 /** Preparation over HTTP, signing included, with every version of the registration proof. */
 import { afterAll, beforeAll, describe } from "bun:test";
-import { prepareScenarios, versionScenarios } from "../support/directory-scenarios-prepare.ts";
-import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+import { prepareScenarios, versionScenarios } from "./prepare.scenarios.ts";
+import { openStage, playScenarios, type Stage } from "./stage.ts";
 
 describe("every version of the registration proof", () => {
   let stage: Stage;

@@ -3,15 +3,15 @@
  * and submits where it is told to: each action goes that way once, and settles.
  */
 import { expect } from "bun:test";
-import { encodeBase64 } from "../../src/core/codec/bytes.ts";
-import type { FaultCode } from "../../src/core/fault.ts";
-import { ownerUpdates } from "../../src/nodes/directory/policy.ts";
-import { type Json, type Reply, registerBodyOf, simpleDocument, updates } from "./directory.ts";
-import { sampleOf } from "./directory-samples.ts";
-import { newcomer } from "./directory-scenarios-registration.ts";
-import { aliasOf, richDocument, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./directory-stage.ts";
-import { troubles } from "./directory-troubles.ts";
-import type { Identity } from "./identity.ts";
+import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
+import type { FaultCode } from "../../../src/core/fault.ts";
+import { ownerUpdates } from "../../../src/nodes/directory/policy.ts";
+import { type Json, type Reply, registerBodyOf, simpleDocument, updates } from "../../support/directory.ts";
+import type { Identity } from "../../support/identity.ts";
+import { outages } from "./outages.ts";
+import { newcomer } from "./registration.scenarios.ts";
+import { sampleOf } from "./samples.ts";
+import { aliasOf, richDocument, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./stage.ts";
 
 const prepare = "POST /dids/:did/prepare";
 const prepareRegistration = "POST /register-did/prepare";
@@ -304,7 +304,7 @@ const registrationScenarios: readonly Scenario[] = [
         askRegistration(stage, about?.(stage) ?? newcomer(), typeof members === "function" ? members(stage) : members),
     }),
   ),
-  troubles(prepareRegistration, (stage) => askRegistration(stage, newcomer()))[0] as Scenario,
+  outages(prepareRegistration, (stage) => askRegistration(stage, newcomer()))[0] as Scenario,
 ];
 
 export const prepareScenarios: readonly Scenario[] = [
@@ -327,7 +327,7 @@ export const prepareScenarios: readonly Scenario[] = [
     act: (stage) =>
       stage.ask("POST", "/dids/did:svc:0/prepare", { did: "did:svc:0", action: "RemoveService", ...service }),
   },
-  troubles(prepare, (stage) => ask(stage, stage.standing, "RemoveService", service))[0] as Scenario,
+  outages(prepare, (stage) => ask(stage, stage.standing, "RemoveService", service))[0] as Scenario,
   ...registrationScenarios,
 ];
 

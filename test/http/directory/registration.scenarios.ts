@@ -2,13 +2,13 @@
  * Scenarios of registration and its status: what is accepted, and what is refused in the order of the checks.
  */
 import { expect } from "bun:test";
-import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import type { FaultCode } from "../../src/core/fault.ts";
-import { type Json, type Reply, registerBodyOf, simpleDocument } from "./directory.ts";
-import { aliasOf, methodWith, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./directory-stage.ts";
-import { troubles } from "./directory-troubles.ts";
-import { type Identity, identityOf, keyOf } from "./identity.ts";
+import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import type { FaultCode } from "../../../src/core/fault.ts";
+import { type Json, type Reply, registerBodyOf, simpleDocument } from "../../support/directory.ts";
+import { type Identity, identityOf, keyOf } from "../../support/identity.ts";
+import { outages } from "./outages.ts";
+import { aliasOf, methodWith, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./stage.ts";
 
 let count = 0;
 /** An identity that nobody else uses. */
@@ -323,7 +323,7 @@ const registrationScenarios: readonly Scenario[] = [
       return stage.ask("POST", "/register-did", body);
     },
   },
-  ...troubles(register, (stage) => sendRegistration(stage, newcomer())),
+  ...outages(register, (stage) => sendRegistration(stage, newcomer())),
 ];
 
 /** Where a network may register three at once. */
@@ -388,7 +388,7 @@ const statusScenarios: readonly Scenario[] = [
     code: "invalid_did",
     act: (stage) => stage.ask("GET", "/registration-status/did:svc:0OIl"),
   },
-  troubles(status, (stage) => stage.ask("GET", `/registration-status/${stage.standing.did}`))[0] as Scenario,
+  outages(status, (stage) => stage.ask("GET", `/registration-status/${stage.standing.did}`))[0] as Scenario,
 ];
 
 export const registrationAreaScenarios: readonly Scenario[] = [...registrationScenarios, ...statusScenarios];

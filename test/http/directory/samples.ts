@@ -3,12 +3,12 @@
  * what the record shows afterwards. Scenarios are made by spoiling them.
  */
 import { expect } from "bun:test";
-import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import type { ActionName } from "../../src/core/ledger/actions.ts";
-import type { Json, Reply, Terms, Update } from "./directory.ts";
-import { agreementOf, aliasOf, encoded, methodWith, type Stage, sendUpdate, serviceOf } from "./directory-stage.ts";
-import { type Identity, keyOf } from "./identity.ts";
+import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import type { ActionName } from "../../../src/core/ledger/actions.ts";
+import type { Json, Reply, Terms, Update } from "../../support/directory.ts";
+import { type Identity, keyOf } from "../../support/identity.ts";
+import { agreementOf, aliasOf, encoded, methodWith, type Stage, sendUpdate, serviceOf } from "./stage.ts";
 
 type Sample = {
   /** Members that the standing document takes. */

@@ -3,14 +3,14 @@
  * encodings.
  */
 import { expect } from "bun:test";
-import { encodeBase64 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import type { RoutedAction } from "../../src/core/ledger/actions.ts";
-import type { Json } from "./directory.ts";
-import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./directory-stage.ts";
-import { troubles } from "./directory-troubles.ts";
+import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
+import type { Json } from "../../support/directory.ts";
+import { outages } from "./outages.ts";
+import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./stage.ts";
 
-const unreadable = (route: string, act: Scenario["act"]): Scenario => troubles(route, act)[0] as Scenario;
+const unreadable = (route: string, act: Scenario["act"]): Scenario => outages(route, act)[0] as Scenario;
 
 const nonces = "GET /dids/:did/nonces";
 const resolve = "GET /resolve/:did";

@@ -1,7 +1,7 @@
 /** Reads, paths and payload texts of the Directory over HTTP. */
 import { afterAll, beforeAll } from "bun:test";
-import { pathScenarios, payloadScenarios, readScenarios } from "../support/directory-scenarios-reads.ts";
-import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+import { pathScenarios, payloadScenarios, readScenarios } from "./reads.scenarios.ts";
+import { openStage, playScenarios, type Stage } from "./stage.ts";
 
 let stage: Stage;
 beforeAll(async () => {

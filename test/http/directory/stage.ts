@@ -6,14 +6,14 @@
 
 import { expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import { type FaultCode, fault, isFault } from "../../src/core/fault.ts";
-import type { RoutedAction } from "../../src/core/ledger/actions.ts";
-import { compileShape, problemShape } from "../../src/core/schema/schema.ts";
-import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
-import { codesOf } from "../../src/nodes/http/openapi.ts";
-import type { Route } from "../../src/nodes/http/route.ts";
-import { type Ledger, StoreError } from "../../src/storage/contract.ts";
+import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { type FaultCode, fault, isFault } from "../../../src/core/fault.ts";
+import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
+import { compileShape, problemShape } from "../../../src/core/schema/schema.ts";
+import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
+import { codesOf } from "../../../src/nodes/http/openapi.ts";
+import type { Route } from "../../../src/nodes/http/route.ts";
+import { type Ledger, StoreError } from "../../../src/storage/contract.ts";
 import {
   type Json,
   type Reply,
@@ -22,8 +22,8 @@ import {
   type TestDirectoryOptions,
   testDirectory,
   updateBodyOf,
-} from "./directory.ts";
-import { type Identity, identityOf, keyOf, methodOf } from "./identity.ts";
+} from "../../support/directory.ts";
+import { type Identity, identityOf, keyOf, methodOf } from "../../support/identity.ts";
 
 /** In the place of a route: a path that none serves. */
 export const noRoute = "none";
@@ -59,8 +59,8 @@ export async function openStage(
   options: Partial<DirectorySettings> = {},
   elsewhere: Pick<TestDirectoryOptions, "open"> = {},
 ): Promise<Stage> {
-  const trouble: { how: "none" | "unreadable" | "full" | "refusing" } = { how: "none" };
-  const directory = await testDirectory({ ...elsewhere, options, around: (ledger) => troubled(ledger, trouble) });
+  const outage: { how: "none" | "unreadable" | "full" | "refusing" } = { how: "none" };
+  const directory = await testDirectory({ ...elsewhere, options, around: (ledger) => broken(ledger, outage) });
   let count = 0;
   const fresh = async (document = richDocument) => {
     const identity = identityOf(`stage ${count++}`);
@@ -90,20 +90,20 @@ export async function openStage(
     },
     fresh,
     breakLedger: (how) => {
-      trouble.how = how;
+      outage.how = how;
     },
     restore: () => {
-      trouble.how = "none";
+      outage.how = "none";
     },
   };
 }
 
 /** The ledger itself, or what is left of it: reads and submissions behave as a node's would. */
-function troubled(ledger: Ledger, trouble: { how: string }): Ledger {
+function broken(ledger: Ledger, outage: { how: string }): Ledger {
   const submit: Ledger["submit"] = async (call, label) => {
-    if (trouble.how === "unreadable") throw new StoreError("unavailable", "no answer");
-    if (trouble.how === "full") throw new StoreError("full", "no room");
-    if (trouble.how === "refusing") return fault("chain_submission_rejected", "the chain says no");
+    if (outage.how === "unreadable") throw new StoreError("unavailable", "no answer");
+    if (outage.how === "full") throw new StoreError("full", "no room");
+    if (outage.how === "refusing") return fault("chain_submission_rejected", "the chain says no");
     return ledger.submit(call, label);
   };
   return new Proxy(ledger, {
@@ -112,7 +112,7 @@ function troubled(ledger: Ledger, trouble: { how: string }): Ledger {
       const operation: unknown = Reflect.get(target, name);
       if (typeof operation !== "function") return operation;
       return async (...input: unknown[]) => {
-        if (trouble.how === "unreadable") throw new StoreError("unavailable", "no answer");
+        if (outage.how === "unreadable") throw new StoreError("unavailable", "no answer");
         return operation.apply(target, input);
       };
     },

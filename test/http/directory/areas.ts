@@ -2,14 +2,14 @@
  * Every list of the Directory's scenarios with the settings that it plays under, once. The coverage test
  * counts over these areas and the chain plays them, so that a scenario which is in none is missed.
  */
-import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
-import { replacementScenarios } from "./directory-scenarios-document.ts";
-import { deniedScenarios, policyScenarios } from "./directory-scenarios-policies.ts";
-import { prepareScenarios, versionScenarios } from "./directory-scenarios-prepare.ts";
-import { pathScenarios, payloadScenarios, readScenarios } from "./directory-scenarios-reads.ts";
-import { paceScenarios, registrationAreaScenarios } from "./directory-scenarios-registration.ts";
-import { updateScenarios } from "./directory-scenarios-updates.ts";
-import type { Scenario } from "./directory-stage.ts";
+import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
+import { replacementScenarios } from "./document.scenarios.ts";
+import { deniedScenarios, policyScenarios } from "./policies.scenarios.ts";
+import { prepareScenarios, versionScenarios } from "./prepare.scenarios.ts";
+import { pathScenarios, payloadScenarios, readScenarios } from "./reads.scenarios.ts";
+import { paceScenarios, registrationAreaScenarios } from "./registration.scenarios.ts";
+import type { Scenario } from "./stage.ts";
+import { updateScenarios } from "./updates.scenarios.ts";
 
 export type Area = {
   readonly name: string;

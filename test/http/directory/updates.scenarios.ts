@@ -3,14 +3,14 @@
  * what each must refuse in the order of the checks.
  */
 import { expect } from "bun:test";
-import type { FaultCode } from "../../src/core/fault.ts";
-import type { Json } from "./directory.ts";
-import { type Update, updates } from "./directory.ts";
-import { pathOf, type Sending, sampleOf, send } from "./directory-samples.ts";
-import { ruleScenarios } from "./directory-scenarios-rules.ts";
-import type { Scenario } from "./directory-stage.ts";
-import { troubles } from "./directory-troubles.ts";
-import { type Identity, keyOf } from "./identity.ts";
+import type { FaultCode } from "../../../src/core/fault.ts";
+import type { Json } from "../../support/directory.ts";
+import { type Update, updates } from "../../support/directory.ts";
+import { type Identity, keyOf } from "../../support/identity.ts";
+import { outages } from "./outages.ts";
+import { ruleScenarios } from "./rules.scenarios.ts";
+import { pathOf, type Sending, sampleOf, send } from "./samples.ts";
+import type { Scenario } from "./stage.ts";
 
 const without = (body: Json, name: string): Json =>
   Object.fromEntries(Object.entries(body).filter(([key]) => key !== name));
@@ -156,7 +156,7 @@ function commonScenarios(update: Update): Scenario[] {
     act: (stage) =>
       send(update, stage, { path: ({ standing }) => pathOf(update, standing).replace("did%3Asvc", "did%3Aweb") }),
   };
-  return [...refused, noDid, ...troubles(route, (stage) => send(update, stage))];
+  return [...refused, noDid, ...outages(route, (stage) => send(update, stage))];
 }
 
 function acceptedScenario(update: Update): Scenario {

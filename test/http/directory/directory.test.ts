@@ -8,14 +8,14 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { fault } from "../../src/core/fault.ts";
-import { emptyAccount } from "../../src/core/ledger/account.ts";
-import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import { directoryLimitsShape } from "../../src/core/schema/directory.ts";
-import { compileShape } from "../../src/core/schema/schema.ts";
-import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
-import { type StoreEnvironment, StoreError } from "../../src/storage/contract.ts";
+import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
+import { fault } from "../../../src/core/fault.ts";
+import { emptyAccount } from "../../../src/core/ledger/account.ts";
+import type { LedgerCall } from "../../../src/core/ledger/calls.ts";
+import { directoryLimitsShape } from "../../../src/core/schema/directory.ts";
+import { compileShape } from "../../../src/core/schema/schema.ts";
+import { lmdbPlugin } from "../../../src/plugins/lmdb/lmdb.ts";
+import { type StoreEnvironment, StoreError } from "../../../src/storage/contract.ts";
 import {
   documentBlobOf,
   type Json,
@@ -29,10 +29,10 @@ import {
   updates,
   vectorIdentity,
   withSubmit,
-} from "../support/directory.ts";
-import { membersOf, pathOf } from "../support/directory-samples.ts";
-import { aliasOf, methodWith, openStage, richDocument, serviceOf, termsAt } from "../support/directory-stage.ts";
-import { type Identity, identityOf } from "../support/identity.ts";
+} from "../../support/directory.ts";
+import { type Identity, identityOf } from "../../support/identity.ts";
+import { membersOf, pathOf } from "./samples.ts";
+import { aliasOf, methodWith, openStage, richDocument, serviceOf, termsAt } from "./stage.ts";
 
 const opened: { close: () => Promise<void> }[] = [];
 afterEach(async () => {

@@ -3,11 +3,11 @@
  * server's refusals of bodies are tried on every route that takes one.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { directoryBodyBytesMax } from "../../src/nodes/directory/parts.ts";
-import { codesOf } from "../../src/nodes/http/openapi.ts";
-import type { Route } from "../../src/nodes/http/route.ts";
-import { directoryAreas } from "../support/directory-areas.ts";
-import { nameOf, noRoute, openStage, type Scenario, type Stage } from "../support/directory-stage.ts";
+import { directoryBodyBytesMax } from "../../../src/nodes/directory/parts.ts";
+import { codesOf } from "../../../src/nodes/http/openapi.ts";
+import type { Route } from "../../../src/nodes/http/route.ts";
+import { directoryAreas } from "./areas.ts";
+import { nameOf, noRoute, openStage, type Scenario, type Stage } from "./stage.ts";
 
 const scenarios: readonly Scenario[] = directoryAreas.flatMap((area) => area.scenarios);
 
@@ -90,7 +90,7 @@ test("every route that takes a body refuses what is no JSON object of UTF-8", as
   for (const route of bodyRoutes()) {
     for (const body of bad) {
       const reply = await stage.ask(route.method, route.path, body);
-      expect([400, reply.status, nameOf(route), body]).toEqual([reply.status, 400, nameOf(route), body]);
+      expect({ route: nameOf(route), body, status: reply.status }).toEqual({ route: nameOf(route), body, status: 400 });
       expect(codesOf(route)).toContain(reply.body["code"] as Scenario["code"] & string);
     }
   }

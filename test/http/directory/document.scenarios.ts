@@ -2,15 +2,15 @@
  * Scenarios of the replacement of the full document, with proofs of version 1 and 2.
  */
 import { expect } from "bun:test";
-import { utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
-import { emptyDocument } from "../../src/core/ledger/document.ts";
-import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
-import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "./directory.ts";
-import type { Refusal } from "./directory-scenarios-registration.ts";
-import { richDocument, type Scenario, type Stage } from "./directory-stage.ts";
-import { troubles } from "./directory-troubles.ts";
-import { type Identity, keyOf } from "./identity.ts";
+import { utf8 } from "../../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { emptyDocument } from "../../../src/core/ledger/document.ts";
+import { encodeDidDocument } from "../../../src/core/ledger/structures.ts";
+import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "../../support/directory.ts";
+import { type Identity, keyOf } from "../../support/identity.ts";
+import { outages } from "./outages.ts";
+import type { Refusal } from "./registration.scenarios.ts";
+import { richDocument, type Scenario, type Stage } from "./stage.ts";
 
 const replace = "PUT /dids/:did/document/proof";
 
@@ -231,7 +231,7 @@ export const replacementScenarios: readonly Scenario[] = [
         replaceBodyOf(stage.standing, { timestamp: isoOf(stage), document: changed(stage.standing) }),
       ),
   },
-  ...troubles(replace, async (stage) => {
+  ...outages(replace, async (stage) => {
     const own = stage.standing;
     return sendReplacement(stage, own, { timestamp: isoOf(stage, 1_000), document: richDocument(own) });
   }),

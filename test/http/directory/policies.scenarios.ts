@@ -3,12 +3,12 @@
  * without proofs in headers, and of the public reads of policies.
  */
 import { expect } from "bun:test";
-import type { FaultCode } from "../../src/core/fault.ts";
-import { type OwnerUpdate, ownerUpdates } from "../../src/nodes/directory/policy.ts";
-import { type Json, proofHeadersOf, type Reply } from "./directory.ts";
-import { aliasOf, encoded, type Scenario, type Stage } from "./directory-stage.ts";
-import { troubles } from "./directory-troubles.ts";
-import { type Identity, keyOf } from "./identity.ts";
+import type { FaultCode } from "../../../src/core/fault.ts";
+import { type OwnerUpdate, ownerUpdates } from "../../../src/nodes/directory/policy.ts";
+import { type Json, proofHeadersOf, type Reply } from "../../support/directory.ts";
+import { type Identity, keyOf } from "../../support/identity.ts";
+import { outages } from "./outages.ts";
+import { aliasOf, encoded, type Scenario, type Stage } from "./stage.ts";
 
 const fullPolicy = {
   effective_ttl: 14_400,
@@ -215,7 +215,7 @@ function commonScenarios(update: OwnerUpdate): Scenario[] {
     refused("a deactivated DID", 422, "did_deactivated", (stage) =>
       send(stage, update, { identity: stage.deactivated }),
     ),
-    ...troubles(route, (stage) => send(stage, update)),
+    ...outages(route, (stage) => send(stage, update)),
   ];
 }
 
@@ -428,7 +428,7 @@ const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenari
     code: "policy_not_found",
     act: (stage) => read(stage.unknown.did)(stage),
   };
-  const unreadable = troubles(route, (stage) => read(stage.standing.did)(stage)).slice(0, 1);
+  const unreadable = outages(route, (stage) => read(stage.standing.did)(stage)).slice(0, 1);
   if (kind !== "tags") {
     return [
       absent,

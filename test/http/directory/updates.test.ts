@@ -1,7 +1,7 @@
 /** Signed updates over HTTP: every row of the endpoint and error tables, from the scenario records. */
 import { afterAll, beforeAll } from "bun:test";
-import { updateScenarios } from "../support/directory-scenarios-updates.ts";
-import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+import { openStage, playScenarios, type Stage } from "./stage.ts";
+import { updateScenarios } from "./updates.scenarios.ts";
 
 let stage: Stage;
 beforeAll(async () => {

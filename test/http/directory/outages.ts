@@ -1,9 +1,9 @@
 /** Scenarios of a ledger that can't be read, is full, or refuses: the same for every mutation. */
-import type { Reply } from "./directory.ts";
-import type { Scenario, Stage } from "./directory-stage.ts";
+import type { Reply } from "../../support/directory.ts";
+import type { Scenario, Stage } from "./stage.ts";
 
-/** What the ledger's troubles look like from outside, for any mutation that would be accepted. */
-export function troubles(route: string, act: (stage: Stage) => Promise<Reply>): Scenario[] {
+/** What the ledger's outages look like from outside, for any mutation that would be accepted. */
+export function outages(route: string, act: (stage: Stage) => Promise<Reply>): Scenario[] {
   const during = (how: Parameters<Stage["breakLedger"]>[0]) => async (stage: Stage) => {
     stage.breakLedger(how);
     try {

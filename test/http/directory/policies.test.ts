@@ -1,7 +1,7 @@
 /** Primary alias, policy links and policies over HTTP, where proofs are wanted and where they are not. */
 import { afterAll, beforeAll, describe } from "bun:test";
-import { deniedScenarios, policyScenarios } from "../support/directory-scenarios-policies.ts";
-import { openStage, playScenarios, type Stage } from "../support/directory-stage.ts";
+import { deniedScenarios, policyScenarios } from "./policies.scenarios.ts";
+import { openStage, playScenarios, type Stage } from "./stage.ts";
 
 for (const unsigned_updates of ["allow", "deny"] as const) {
   describe(`unsigned updates: ${unsigned_updates}`, () => {

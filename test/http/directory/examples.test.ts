@@ -5,13 +5,13 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderDocument } from "../../src/core/ledger/document.ts";
-import { exampleStanding, exampleTime, exampleValidUntil } from "../../src/core/ledger/example.ts";
-import { renderItems } from "../../src/core/ledger/intents.ts";
-import { exampleIntent } from "../../src/core/schema/directory.ts";
-import { ownerUpdates } from "../../src/nodes/directory/policy.ts";
-import { exampleOf } from "../../src/nodes/http/openapi.ts";
-import type { Route } from "../../src/nodes/http/route.ts";
+import { renderDocument } from "../../../src/core/ledger/document.ts";
+import { exampleStanding, exampleTime, exampleValidUntil } from "../../../src/core/ledger/example.ts";
+import { renderItems } from "../../../src/core/ledger/intents.ts";
+import { exampleIntent } from "../../../src/core/schema/directory.ts";
+import { ownerUpdates } from "../../../src/nodes/directory/policy.ts";
+import { exampleOf } from "../../../src/nodes/http/openapi.ts";
+import type { Route } from "../../../src/nodes/http/route.ts";
 import {
   type Json,
   type Reply,
@@ -20,8 +20,8 @@ import {
   updateBodyOf,
   updates,
   vectorIdentity,
-} from "../support/directory.ts";
-import { expectDocumented, nameOf } from "../support/directory-stage.ts";
+} from "../../support/directory.ts";
+import { expectDocumented, nameOf } from "./stage.ts";
 
 const identity = vectorIdentity();
 const exampleMs = Date.parse(exampleTime);

@@ -3,11 +3,12 @@
  * are not admitted, aliases of others, full lists.
  */
 
-import type { FaultCode } from "../../src/core/fault.ts";
-import type { ActionName } from "../../src/core/ledger/actions.ts";
-import type { Json, Reply } from "./directory.ts";
-import { type Update, updates } from "./directory.ts";
-import { sampleOf, send } from "./directory-samples.ts";
+import type { FaultCode } from "../../../src/core/fault.ts";
+import type { ActionName } from "../../../src/core/ledger/actions.ts";
+import type { Json, Reply } from "../../support/directory.ts";
+import { type Update, updates } from "../../support/directory.ts";
+import type { Identity } from "../../support/identity.ts";
+import { sampleOf, send } from "./samples.ts";
 import {
   agreementOf,
   aliasOf,
@@ -17,8 +18,7 @@ import {
   type Stage,
   serviceOf,
   smallOrderKey,
-} from "./directory-stage.ts";
-import type { Identity } from "./identity.ts";
+} from "./stage.ts";
 
 /** A refusal by the operation's own rules: members of the standing identity, and the path they belong to. */
 type Rule = {

@@ -1,12 +1,12 @@
 /** `GET /delivery-resolution/{target}`: the key to seal to and what is taken, for every state of a recipient. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { isFault } from "../../src/core/fault.ts";
-import { resolutionAnswer } from "../../src/core/schema/directory.ts";
-import { compileShape } from "../../src/core/schema/schema.ts";
-import { type Json, type Reply, simpleDocument } from "../support/directory.ts";
-import { agreementOf, openStage, richDocument, type Stage } from "../support/directory-stage.ts";
-import type { Identity } from "../support/identity.ts";
-import { limitsDefault } from "../support/settings.ts";
+import { isFault } from "../../../src/core/fault.ts";
+import { resolutionAnswer } from "../../../src/core/schema/directory.ts";
+import { compileShape } from "../../../src/core/schema/schema.ts";
+import { type Json, type Reply, simpleDocument } from "../../support/directory.ts";
+import type { Identity } from "../../support/identity.ts";
+import { limitsDefault } from "../../support/settings.ts";
+import { agreementOf, openStage, richDocument, type Stage } from "./stage.ts";
 
 let stage: Stage;
 beforeAll(async () => {
