@@ -18,7 +18,7 @@ export type MailboxKey = string & { readonly __brand: "MailboxKey" };
 
 export const didBytesMax = 128;
 /** Upper bound of component ids in the embedded ledger and the reference runtime. */
-export const didUrlBytesMax = 192;
+const didUrlBytesMax = 192;
 export const aliasBytesMax = 64;
 
 export const didForm = /^did:svc:[1-9A-HJ-NP-Za-km-z]{16,96}$/;

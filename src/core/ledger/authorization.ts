@@ -158,7 +158,7 @@ export function renderProofTimestamp(nonce: bigint, expiryMs: bigint): string {
   return `v2:${nonce}:${expiryMs}`;
 }
 
-export type RegistrationProof = {
+type RegistrationProof = {
   readonly did: string;
   /** As sent: version 2 covers its normal form, version 1 does not cover it. */
   readonly alias: string | null;
@@ -183,7 +183,7 @@ export function registrationMessage(proof: RegistrationProof, aliasBytes: number
   return concatBytes(utf8("svc:register:v2|"), encodeWith(registrationTailCodec, tail));
 }
 
-export type DocumentProof = { readonly did: string; readonly timestamp: string; readonly docBlob: Uint8Array };
+type DocumentProof = { readonly did: string; readonly timestamp: string; readonly docBlob: Uint8Array };
 
 /** The bytes that a full document signs, or `null` when the timestamp is of neither version. */
 export function documentMessage(proof: DocumentProof): Uint8Array | null {

@@ -54,7 +54,7 @@ export const scaleBounds = {
 
 export const embeddedBounds: LedgerBounds = scaleBounds;
 
-/** Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes only when the count of units can't tell. */
+/** Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes only when the count of units does not decide. */
 export function longerThan(text: string, bytesMax: number): boolean {
   if (text.length > bytesMax) return true;
   return text.length * 3 > bytesMax && utf8(text).length > bytesMax;

@@ -126,8 +126,8 @@ export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefu
 
 // -------------------------------------------------------------------------------------------------- SCALE
 
-export const didRegistryPallet = 8;
-export const deliveryPolicyPallet = 9;
+const didRegistryPallet = 8;
+const deliveryPolicyPallet = 9;
 
 /** An encoded call is at most this long; nothing that the Directory accepts comes near. */
 const callBytesMax = 65_536;
@@ -316,17 +316,17 @@ export function claimsOf(call: LedgerCall): Claim[] {
  * its time and signature, is the first one (`same`); `null` when the two don't hurt each other. Refuses
  * with `nonce_mismatch`, `registration_pending` or `alias_taken`.
  */
-export function decideClash(claim: Claim, standing: LedgerCall, call: LedgerCall): Fault | "same" | null {
+export function decideClash(claim: Claim, pending: LedgerCall, call: LedgerCall): Fault | "same" | null {
   switch (claim.kind) {
     case "counter": {
       const expected = (claim.nonce + 1n).toString();
       return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
     }
     case "registration":
-      if (isSameRegistration(standing, call)) return "same";
+      if (isSameRegistration(pending, call)) return "same";
       return fault("registration_pending", "another registration of this DID is pending");
     case "alias":
-      if (standing.did === call.did) return null;
+      if (pending.did === call.did) return null;
       return fault("alias_taken", "a pending change already takes this alias");
   }
 }

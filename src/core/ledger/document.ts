@@ -54,7 +54,7 @@ export function emptyDocument(did: Did): DidDocument {
 // ------------------------------------------------------------------------------------------------ JSON in
 
 /** The JSON forms as sent; the schemas that check them are in `core/schema/document.ts`. */
-export type ServiceForm = {
+type ServiceForm = {
   readonly id: string;
   readonly type: string;
   readonly serviceEndpoint: string | readonly string[];
@@ -300,13 +300,13 @@ export function hasOwnIds(document: DidDocument, did: Did): boolean {
 export const rootKeyId = "root";
 
 /** What is known of a DID when somebody signs for it; a document alone has no root key. */
-export type KeySubject = { readonly document: DidDocument | null; readonly rootPubkey?: Uint8Array | null };
+type KeySubject = { readonly document: DidDocument | null; readonly rootPubkey?: Uint8Array | null };
 
 /**
  * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
  * method in `authentication`), or `service`: to speak for a service that names the key itself.
  */
-export type KeyPurpose = "change" | "send" | "service";
+type KeyPurpose = "change" | "send" | "service";
 
 /** The one rule which Ed25519 key may sign for a DID under a key id; `null` when none may. */
 export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {

@@ -54,7 +54,7 @@ export type LedgerEvent =
     }
   | { readonly name: "PolicySet"; readonly scope: PolicyScope; readonly did: Did };
 
-export type ComponentEventName = (typeof actions)[DocumentAction]["event"];
+type ComponentEventName = (typeof actions)[DocumentAction]["event"];
 
 /** Entries of the alias index: those that now name the DID, and those that name nobody. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };

@@ -83,9 +83,9 @@ export class LedgerRefusal {
     readonly extra: {
       /** The counter value that would be accepted, with nonce errors. */
       readonly expected?: bigint;
-      /** Which rule of the error was broken, where one error stands for several. */
+      /** Which rule of the error was broken, where one error has several. */
       readonly detail?: string;
-      /** The rule speaks of a whole document, not of a change to a standing one. */
+      /** The rule speaks of a whole document, not of a change to one. */
       readonly wholeDocument?: true;
     } = {},
   ) {}
@@ -101,8 +101,8 @@ export function isRefusal(value: unknown): value is LedgerRefusal {
 
 /** The public form. A whole document that contradicts itself is `document_invalid`, whichever rule says so. */
 export function faultOfRefusal(refusal: LedgerRefusal): Fault {
-  const [code, standing] = faults[refusal.error];
+  const [code, usual] = faults[refusal.error];
   const { expected, detail, wholeDocument } = refusal.extra;
-  if (wholeDocument) return fault("document_invalid", detail ?? standing);
-  return fault(code, detail ?? standing, expected === undefined ? {} : { expected: expected.toString() });
+  if (wholeDocument) return fault("document_invalid", detail ?? usual);
+  return fault(code, detail ?? usual, expected === undefined ? {} : { expected: expected.toString() });
 }

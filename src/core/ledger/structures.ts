@@ -114,7 +114,7 @@ export const personaPolicyCodec = structure<PersonaPolicy>({
   allowedRelays: vector(text(scaleBounds.allowedRelayBytes), scaleBounds.allowedRelays),
 });
 
-export const linksCodec = structure<DeliveryPolicyLinks>({
+const linksCodec = structure<DeliveryPolicyLinks>({
   recipientPolicy: option(policyRef),
   tagPolicies: vector(policyRef, scaleBounds.policyRefs),
   personaPolicies: vector(policyRef, scaleBounds.policyRefs),
@@ -208,7 +208,7 @@ export type ControlPayload = Terms & { readonly did: string; readonly action: Co
 export const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...terms });
 
 /** What a version 2 registration proof covers behind its prefix. */
-export type RegistrationTail = {
+type RegistrationTail = {
   readonly did: string;
   readonly alias: string | null;
   readonly rootPubkey: Uint8Array;
@@ -227,7 +227,7 @@ export const registrationTailCodec = structure<RegistrationTail>({
 });
 
 /** What a version 2 full-document proof covers behind its prefix. */
-export type SetDocumentTail = {
+type SetDocumentTail = {
   readonly did: string;
   readonly documentHash: Uint8Array;
   readonly nonce: bigint;

@@ -14,7 +14,7 @@ import type { DirectorySettings } from "./parts.ts";
 export const workHeader = "Svc-Work";
 
 /** 429 `rate_limited` with the work that is asked for; `null` when the registration may go on. */
-export type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
+type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
 
 export function createPace(settings: DirectorySettings): CheckPace {
   const { registration_rate: perSecond, registration_burst: burst, registration_work_bits: bits } = settings;

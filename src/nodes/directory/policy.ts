@@ -65,7 +65,7 @@ type Rules<Body> = {
 };
 
 /** A body that has the shape of its update. */
-export type OwnerRequest = OwnerMembers & {
+type OwnerRequest = OwnerMembers & {
   readonly callOf: (did: Did) => OwnerCall | Fault;
   readonly checkBounds: (bounds: LedgerBounds) => Fault | null;
 };

@@ -145,7 +145,7 @@ function compareSubject(call: Call, path: string, intent: Intent): Fault | null 
   return named === subject.value ? null : badInput("path_body_mismatch", subject.pointer, "differs from the path");
 }
 
-export function parsePathAlias(text: string): string | Fault {
+function parsePathAlias(text: string): string | Fault {
   return normalizeAlias(text) ?? fault("invalid_request", "the path holds no alias");
 }
 
