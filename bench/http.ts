@@ -3,7 +3,8 @@
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
  * commas; `--against <folder>` measures another checkout of the program in turn too. Prints one JSON
- * object; `ratio` is our answers a second divided by those of the other.
+ * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
+ * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -16,6 +17,7 @@ import { createIdentity } from "../src/client/keys.ts";
 import { createSigner } from "../src/core/codec/ed25519.ts";
 import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
 import { measureLoad } from "./http-load.ts";
+import { report } from "./report.ts";
 
 type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
@@ -37,6 +39,9 @@ const { values: flags } = parseArgs({
     paths: { type: "string", default: "healthz,store,relay,messages,pull,resolve,nonces" },
     connections: { type: "string", default: "1,64,512" },
     against: { type: "string" },
+    out: { type: "string" },
+    /** Compares with `baseline.json`. */
+    check: { type: "boolean", default: false },
   },
 });
 const rounds = 3;
@@ -57,8 +62,23 @@ const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuff
 
 const rows: Row[] = [];
 for (const driver of flags.drivers.split(",")) rows.push(...(await measureDriver(driver)));
-console.log(JSON.stringify({ bun: Bun.version, payloadBytes, rounds, lapMs, rows }, null, 2));
-process.exit(0);
+const ratios = Object.fromEntries(
+  rows.map(({ path, driver, connections, cpuMicros }) => [
+    `${path} ${driver} ${connections}`,
+    (cpuMicros["bare"] ?? 0) / (cpuMicros["ours"] ?? 1),
+  ]),
+);
+const measured = { payloadBytes, rounds, lapMs, rows };
+const only = (name: string): boolean => flags.check && name in ratios;
+const fallen = report({
+  part: "http",
+  ratios: flags.check ? ratios : {},
+  results: measured,
+  json: !flags.check,
+  out: flags.out,
+  only,
+});
+process.exit(flags.check ? fallen : 0);
 
 async function measureDriver(driver: string): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-bench-"));
