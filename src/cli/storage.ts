@@ -1,7 +1,7 @@
 /**
- * `waypost storage stats`: what the stores of a configuration hold. It opens the stores, so it must not
- * run beside the nodes themselves; running nodes tell the same at `/metrics`.
- * `waypost storage migrate`: prepares databases, before the first start and after an upgrade.
+ * `waypost storage`: what operators do with stores. `stats` opens the stores, so it does not run beside the
+ * nodes; running nodes show the same at `/metrics`. `migrate` prepares stores before the first start and
+ * after an upgrade. The others are in storage-maintenance.ts.
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
@@ -10,6 +10,7 @@ import type { OpenStep } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { createReport } from "./report.ts";
+import { registerMaintenance } from "./storage-maintenance.ts";
 
 type StoreReport = {
   readonly name: string;
@@ -32,6 +33,7 @@ export function registerStorageCommand(program: Command): void {
       const text = done.map(({ name, result }) => `${name}: ${result}`).join("\n");
       createReport(options.json === true).result(done, text);
     });
+  registerMaintenance(storage);
   storage
     .command("stats")
     .description("print what every store holds")

@@ -3,7 +3,7 @@
  * The account is drawn once per ledger and kept in its table: it signs nothing here, since the driver
  * itself is the authority that a chain would be.
  */
-import type { StoreEnvironment } from "../storage/contract.ts";
+import { type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
@@ -24,4 +24,21 @@ export async function openLedger(
   });
   const { now, log } = environment;
   return openEmbeddedLedger({ table, blockTimeMs, now, log, operator });
+}
+
+/** What a new ledger has: its head and its operator. */
+const freshRecordsMax = 2;
+
+/** Writes the pairs of an exported ledger over the table of a new one. Throws `unavailable` when it is in use. */
+export function ledgerImport(table: Table): (pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void> {
+  let isBegun = false;
+  return async (pairs) => {
+    if (!isBegun && table.range("", { limit: freshRecordsMax + 1 }).length > freshRecordsMax) {
+      throw new StoreError("unavailable", "the ledger is not empty: import into a new store");
+    }
+    isBegun = true;
+    await table.commit((view) => {
+      for (const [key, value] of pairs) view.put(key, value);
+    });
+  };
 }

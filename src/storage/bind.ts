@@ -13,6 +13,9 @@ import {
   type Store,
   type StoreEnvironment,
   StoreError,
+  type StoreMaintenance,
+  type StoreRecord,
+  type VerifyReport,
 } from "./contract.ts";
 import { parsedOptions, storeShapeProblem } from "./shape.ts";
 
@@ -27,9 +30,29 @@ export type ConfigurablePlugin = {
         readonly absence: () => string | null;
         /** `null` when the plugin has nothing to prepare. */
         readonly migrate: (() => Promise<string>) | null;
+        readonly maintenance: BoundMaintenance | null;
       }
     | { readonly ok: false; readonly problems: InputProblem[] };
 };
+
+/** The maintenance of one configured store. */
+export type BoundMaintenance = {
+  readonly backup: (to: string, bytesPerSecondMax: number) => Promise<string>;
+  readonly restore: (from: string) => Promise<string>;
+  readonly verify: () => Promise<VerifyReport>;
+  readonly compact: () => Promise<string>;
+  readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
+};
+
+function bindMaintenance<Options>(maintenance: StoreMaintenance<Options>, options: Options): BoundMaintenance {
+  return {
+    backup: (to, bytesPerSecondMax) => maintenance.backup(options, to, bytesPerSecondMax),
+    restore: (from) => maintenance.restore(options, from),
+    verify: () => maintenance.verify(options),
+    compact: () => maintenance.compact(options),
+    records: (skipped) => maintenance.records(options, skipped),
+  };
+}
 
 export function configurable<Options>(plugin: StoragePlugin<Options>): ConfigurablePlugin {
   return {
@@ -44,6 +67,7 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
         open: (environment) => plugin.open(options, environment),
         absence: () => plugin.absence?.(options) ?? null,
         migrate: plugin.migrate === undefined ? null : () => plugin.migrate!(options),
+        maintenance: plugin.maintenance === undefined ? null : bindMaintenance(plugin.maintenance, options),
       };
     },
   };
@@ -92,6 +116,7 @@ export type OpenStep = {
   /** What is missing for it to be there, or `null`; nothing is made by asking. */
   readonly absence: () => string | null;
   readonly migrate: (() => Promise<string>) | null;
+  readonly maintenance: BoundMaintenance | null;
 };
 
 /** What is wrong with the configuration, without opening anything. Empty when it can be opened. */
@@ -187,7 +212,13 @@ function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreCon
       }
     } else if (needs.some((need) => need.store === name)) {
       const open = (environment: StoreEnvironment) => openNamed(name, configured.open, named(environment, name));
-      steps.push({ name, open, absence: configured.absence, migrate: configured.migrate });
+      steps.push({
+        name,
+        open,
+        absence: configured.absence,
+        migrate: configured.migrate,
+        maintenance: configured.maintenance,
+      });
     }
   }
   return { steps, problems };

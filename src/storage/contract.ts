@@ -273,12 +273,25 @@ export type Capabilities = {
 
 export type CapabilityName = keyof Capabilities;
 
+/** A scrub reads every record of a running store, at a set pace and again and again. */
+export type ScrubReport = {
+  readonly passes: number;
+  readonly records: number;
+  readonly problems: number;
+  /** `null` before the first pass ended. */
+  readonly lastPassMs: number | null;
+};
+
 export interface Store {
   readonly plugin: string;
   readonly durability: Durability;
   readonly capabilities: Capabilities;
   /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;
+  /** Writes pairs of an exported embedded ledger, whose own was begun with the store. */
+  importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
+  /** What the scrub of a running store has found, for metrics. */
+  scrubbed?(): ScrubReport;
   /** Finishes the operations in work and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }
@@ -293,6 +306,38 @@ export type StoreEnvironment = {
    * that is away is `unavailable`, not fatal.
    */
   readonly fatal: (reason: string) => void;
+};
+
+/** One record of a store, for moving between drivers and formats. `ledger` pairs belong to the embedded ledger. */
+export type StoreRecord =
+  /** The entry of an acknowledged or a kept id has no envelope any more. */
+  | { readonly kind: "message"; readonly state: "active" | "acked" | "kept"; readonly entry: MailboxEntry }
+  | { readonly kind: "claim"; readonly tag: string; readonly untilMs: number }
+  | { readonly kind: "receipt"; readonly key: string; readonly value: Uint8Array; readonly untilMs: number }
+  | { readonly kind: "ledger"; readonly key: string; readonly value: Uint8Array };
+
+export type VerifyReport = {
+  readonly records: number;
+  readonly bytes: number;
+  /** The first problems; empty when the store is sound. */
+  readonly problems: readonly string[];
+};
+
+/**
+ * Work that an operator asks for, in a process of its own. `backup`, `verify` and `records` run beside a node
+ * that has the store open, and see its state as of their beginning; the others need the store alone. Each
+ * returns in words what was done, or throws a `StoreError`.
+ */
+export type StoreMaintenance<Options> = {
+  /** Copies the store into the folder `to`, at most so many bytes a second. An interrupted copy is no store. */
+  readonly backup: (options: Options, to: string, bytesPerSecondMax: number) => Promise<string>;
+  /** Makes the store out of a backup. An interrupted restore is begun again; an existing store is set aside. */
+  readonly restore: (options: Options, from: string) => Promise<string>;
+  readonly verify: (options: Options) => Promise<VerifyReport>;
+  /** Gives free space inside the files back to the disk. */
+  readonly compact: (options: Options) => Promise<string>;
+  /** Everything the store holds. Damaged records are left out and reported to `skipped`. */
+  readonly records: (options: Options, skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
 };
 
 export interface StoragePlugin<Options = unknown> {
@@ -312,6 +357,7 @@ export interface StoragePlugin<Options = unknown> {
    * words what was done. A plugin without it has nothing to prepare.
    */
   migrate?(options: Options): Promise<string>;
+  readonly maintenance?: StoreMaintenance<Options>;
 }
 
 export type InputProblem = { readonly setting: string; readonly message: string };

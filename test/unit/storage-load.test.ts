@@ -145,7 +145,13 @@ describe("an external plugin", () => {
       const plugin = {
         name: "w",
         provides: ["replay"] as const,
-        configure: () => ({ ok: true as const, open: async () => opened as Store, absence: () => null, migrate: null }),
+        configure: () => ({
+          ok: true as const,
+          open: async () => opened as Store,
+          absence: () => null,
+          migrate: null,
+          maintenance: null,
+        }),
       };
       const failure = await failureOf(() =>
         openStores({ stores, plugins: [plugin], needs: [need("main")] }, testEnvironment()),

@@ -33,7 +33,7 @@ type Meta = {
   readonly main: Tree;
 };
 type Bounds = { readonly low: Buffer | null; readonly high: Buffer | null };
-type Walk = { readonly tree: Tree; readonly after: Buffer | null; readonly seen: { entries: number } };
+type Walk = { readonly tree: Tree; readonly from: Buffer | null; readonly seen: { entries: number } };
 
 const headerBytes = 24;
 const nodeBytes = 8;
@@ -71,12 +71,36 @@ export class DataFile {
     return this.meta.transaction;
   }
 
-  get pageBytes(): number {
-    return this.meta.pageBytes;
+  /** Length of a file that holds this state. */
+  get lengthBytes(): number {
+    return (this.meta.lastPage + 1) * this.meta.pageBytes;
   }
 
-  get lastPage(): number {
-    return this.meta.lastPage;
+  /** Bytes of the file as they are; fewer at its end. */
+  raw(at: number, length: number): Buffer {
+    const bytes = Buffer.allocUnsafe(length);
+    return bytes.subarray(0, readSync(this.descriptor, bytes, 0, length, at));
+  }
+
+  /**
+   * The first pages of a copy of this state: both meta pages say the same, one as an older transaction, and
+   * neither says that it was written since this machine started.
+   */
+  metaPages(): Buffer {
+    const { pageBytes, transaction } = this.meta;
+    const pages = Buffer.alloc(2 * pageBytes);
+    const own = Number(transaction % 2n);
+    const found = [0, 1].map((page) => this.raw(page * pageBytes, 176));
+    const newest = found.find((page) => page.readBigUInt64LE(headerBytes + 128) === transaction);
+    if (newest === undefined) throw new DamagedFile("the file has changed while it was read");
+    for (const page of [0, 1]) {
+      const at = page * pageBytes;
+      newest.copy(pages, at);
+      pages.writeBigUInt64LE(BigInt(page), at);
+      pages.writeBigUInt64LE(page === own ? transaction : transaction - 1n, at + headerBytes + 128);
+      pages.writeBigUInt64LE(0n, at + headerBytes + 136);
+    }
+    return pages;
   }
 
   /** The named trees of the environment. */
@@ -89,24 +113,30 @@ export class DataFile {
     return found;
   }
 
-  /** The records of a tree in order of their keys, from behind `after`. Its entries are counted when all are read. */
-  *records(tree: Tree, after: Buffer | null = null): Generator<FileRecord> {
-    for (const { key, tree: inner, value } of this.nodes(tree, after)) {
+  /** The value of a key, or `null`. */
+  find(tree: Tree, key: Buffer): Buffer | null {
+    for (const record of this.records(tree, key)) return record.key.equals(key) ? record.value() : null;
+    return null;
+  }
+
+  /** The records of a tree in order of their keys, from `from` on. Its entries are counted when all are read. */
+  *records(tree: Tree, from: Buffer | null = null): Generator<FileRecord> {
+    for (const { key, tree: inner, value } of this.nodes(tree, from)) {
       if (inner !== null) throw new DamagedFile(`table "${tree.name}" holds a table`);
       yield { key, value };
     }
   }
 
-  private *nodes(tree: Tree, after: Buffer | null): Generator<Node> {
-    const walk = { tree, after, seen: { entries: 0 } };
+  private *nodes(tree: Tree, from: Buffer | null): Generator<Node> {
+    const walk = { tree, from, seen: { entries: 0 } };
     if (tree.root >= 0) yield* this.walk(walk, { page: tree.root, level: 1 }, { low: null, high: null });
-    if (after === null && walk.seen.entries !== tree.entries) {
+    if (from === null && walk.seen.entries !== tree.entries) {
       throw new DamagedFile(`table "${tree.name}" has ${walk.seen.entries} entries of ${tree.entries}`);
     }
   }
 
   private *walk(walk: Walk, at: { readonly page: number; readonly level: number }, bounds: Bounds): Generator<Node> {
-    const { tree, after, seen } = walk;
+    const { tree, from, seen } = walk;
     const page = this.treePage(tree, at.page);
     const isBranch = (page.readUInt16LE(18) & flags.branch) !== 0;
     if (at.level > depthMax || isBranch !== at.level < tree.depth) {
@@ -117,13 +147,13 @@ export class DataFile {
     for (const [i, node] of nodes.entries()) {
       if (isBranch) {
         const high = nodes[i + 1]?.key ?? bounds.high;
-        if (after !== null && high !== null && high.compare(after) <= 0) continue;
+        if (from !== null && high !== null && high.compare(from) <= 0) continue;
         yield* this.walk(
           walk,
           { page: node.page, level: at.level + 1 },
           { low: i === 0 ? bounds.low : node.key, high },
         );
-      } else if (after === null || node.key.compare(after) > 0) {
+      } else if (from === null || node.key.compare(from) >= 0) {
         seen.entries++;
         yield this.leafNode(page, node, at.page);
       }

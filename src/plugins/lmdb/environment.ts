@@ -114,6 +114,7 @@ class Running implements Environment {
   readonly space: SpaceGuard;
   private readonly pending = new Set<Commit>();
   private readonly watch: ReturnType<typeof setInterval>;
+  private readonly readers: ReturnType<typeof setInterval>;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
   private readonly view: Change;
@@ -131,6 +132,9 @@ class Running implements Environment {
     );
     this.watch = setInterval(() => this.countTurns(), (options.commitMsMax ?? commitMsMax) / watchTurnsMax);
     this.watch.unref();
+    // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
+    this.readers = setInterval(() => root.readerCheck(), minuteMs);
+    this.readers.unref();
     this.view = {
       get: (database, key) => guarded(() => this.read(database, key)),
       range: (database, range) => guarded(() => this.readRange(database, range)),
@@ -250,6 +254,7 @@ class Running implements Environment {
     const text = cause === null ? reason : `${reason}: ${messageOf(cause)}`;
     this.failure = new StoreError("unavailable", text, { cause });
     clearInterval(this.watch);
+    clearInterval(this.readers);
     for (const commit of this.pending) commit.reject(this.failure);
     this.options.host.log("error", "the store has failed", { reason: text });
     this.options.host.fatal(text);
@@ -289,6 +294,7 @@ class Running implements Environment {
    */
   private async letGo(): Promise<void> {
     clearInterval(this.watch);
+    clearInterval(this.readers);
     while (this.pending.size > 0 && this.failure === null) await Bun.sleep(1);
     this.disk.close();
     if (this.failure !== null) return;

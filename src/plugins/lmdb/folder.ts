@@ -9,6 +9,8 @@ import { join } from "node:path";
 import { StoreError } from "../../storage/contract.ts";
 
 export const dataFile = "data.mdb";
+/** A copy that is not finished. */
+export const partialFile = "data.mdb.partial";
 const lockFile = "owner.lock";
 
 /** What is missing for `path` to hold a store, or `null`. */
@@ -37,6 +39,9 @@ export function prepareDirectory(path: string): void {
     mkdirSync(path, { recursive: true, mode: 0o700 });
     // A file system of its own begins with a folder of this name.
     const names = readdirSync(path).filter((name) => name !== "lost+found");
+    if (names.includes(partialFile) && !names.includes(dataFile)) {
+      throw new StoreError("unavailable", `${path} holds an unfinished copy: run \`waypost storage restore\` again`);
+    }
     if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
       throw new StoreError("unavailable", `${path} is not empty and holds no store`);
     }

@@ -20,5 +20,27 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
     const { migrateLmdb } = await loadNative(() => import("./migrate.ts"));
     return migrateLmdb(path);
   },
+  maintenance: {
+    async backup({ path }, to, bytesPerSecondMax) {
+      const { backupStore } = await loadNative(() => import("./copies.ts"));
+      return backupStore(path, to, bytesPerSecondMax);
+    },
+    async restore({ path }, from) {
+      const { restoreStore } = await loadNative(() => import("./copies.ts"));
+      return restoreStore(path, from);
+    },
+    async verify({ path }) {
+      const { verifyStore } = await loadNative(() => import("./copies.ts"));
+      return verifyStore(path);
+    },
+    async compact({ path }) {
+      const { compactStore } = await loadNative(() => import("./copies.ts"));
+      return compactStore(path);
+    },
+    async *records({ path }, skipped) {
+      const { exportRecords } = await loadNative(() => import("./export.ts"));
+      yield* exportRecords(path, skipped);
+    },
+  },
   absence: ({ path }) => storeAbsence(resolve(path)),
 };

@@ -4,7 +4,7 @@
  */
 import { resolve } from "node:path";
 import type { Store, StoreEnvironment } from "../../storage/contract.ts";
-import { openLedger } from "../embedded.ts";
+import { ledgerImport, openLedger } from "../embedded.ts";
 import { openEnvironment } from "./environment.ts";
 import { openReceipts, openReplay } from "./expiring.ts";
 import { openLmdbMailbox } from "./mailbox.ts";
@@ -44,6 +44,7 @@ export async function openLmdb(
       plugin: "lmdb",
       durability: "flushed",
       capabilities: { mailbox, replay: openReplay(environment), receipts: openReceipts(environment), ledger },
+      importLedger: ledgerImport(table),
       async probe() {
         environment.checkHealth();
       },

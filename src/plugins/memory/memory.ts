@@ -13,7 +13,7 @@ import {
   type StoreEnvironment,
   StoreError,
 } from "../../storage/contract.ts";
-import { openLedger } from "../embedded.ts";
+import { ledgerImport, openLedger } from "../embedded.ts";
 import { checkReceipt, checkText, parseWith } from "../options.ts";
 import { ExpiringMap } from "./expiring.ts";
 import { MemoryMailbox } from "./mailbox.ts";
@@ -66,6 +66,7 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
       receipts: openReceipts(new ExpiringMap(options.records_max), checkOpen),
       ledger,
     },
+    importLedger: ledgerImport(table),
     async probe() {
       checkOpen();
     },

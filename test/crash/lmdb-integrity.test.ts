@@ -69,14 +69,14 @@ describe("a file that is sound", () => {
     expect(report.records).toBeGreaterThan(1_200);
   });
 
-  test("is read from behind any key on as from the beginning", async () => {
+  test("is read from any key on as from the beginning", async () => {
     const data = DataFile.open(file(await copied()));
     const tree = data.trees().find(({ name }) => name === "receipts")!;
     expect(tree.depth).toBeGreaterThan(1);
     const keys = [...data.records(tree)].map(({ key }) => key.toString("hex"));
     for (const at of [0, 1, 57, 150, 298, 299]) {
       const rest = [...data.records(tree, Buffer.from(keys[at]!, "hex"))].map(({ key }) => key.toString("hex"));
-      expect(rest).toEqual(keys.slice(at + 1));
+      expect(rest).toEqual(keys.slice(at));
     }
     data.close();
   });

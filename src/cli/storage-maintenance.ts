@@ -1,0 +1,195 @@
+/**
+ * `waypost storage backup`, `restore`, `verify`, `compact`, `export`, `import` and `top`: work on the stores
+ * of a configuration. `backup`, `verify`, `export` and `top` run beside the nodes.
+ */
+import { createReadStream, createWriteStream } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { finished } from "node:stream/promises";
+import type { Command } from "commander";
+import { failed, failedInResult } from "../app/failure.ts";
+import { storesOf, toFailure } from "../app/stores.ts";
+import type { BoundMaintenance, OpenStep } from "../storage/bind.ts";
+import type { StoreEnvironment, StoreRecord } from "../storage/contract.ts";
+import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
+import { defaultConfigFile, readConfig } from "./config.ts";
+import { createReport } from "./report.ts";
+import { createUsage, renderUsage } from "./storage-usage.ts";
+
+type Options = {
+  readonly config: string;
+  readonly json?: boolean;
+  readonly store?: string;
+  readonly to?: string;
+  readonly from?: string;
+  readonly rate?: string;
+  readonly limit?: string;
+};
+
+const mebibyte = 1024 * 1024;
+
+export function registerMaintenance(storage: Command): void {
+  command(storage, "backup", "copy the stores into a folder, beside running nodes")
+    .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
+    .option("--rate <MiB/s>", "read and write at most so much a second", "64")
+    .action(backup);
+  command(storage, "restore", "make the stores out of a backup; existing ones are set aside")
+    .requiredOption("--from <folder>", "folder that `backup` wrote")
+    .action(restore);
+  command(storage, "verify", "check every record of the stores, beside running nodes").action(verify);
+  command(storage, "compact", "give free space inside the files back to the disk").action(compact);
+  command(storage, "export", "write everything a store holds as JSON lines, beside running nodes")
+    .option("--to <file>", "file to write; standard output without it")
+    .action(exportStore);
+  command(storage, "import", "read an export into a new, empty store")
+    .requiredOption("--from <file>", "file that `export` wrote")
+    .action(importStore);
+  command(storage, "top", "print which recipients and labels hold the most, beside running nodes")
+    .option("--limit <number>", "how many of each", "20")
+    .action(top);
+}
+
+function command(storage: Command, name: string, description: string): Command {
+  return storage
+    .command(name)
+    .description(description)
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .option("-s, --store <name>", "only this store")
+    .option("--json", "print JSON");
+}
+
+type Maintained = { readonly step: OpenStep; readonly name: string; readonly work: BoundMaintenance };
+
+/** The stores that the options name and that can be maintained by us. */
+async function maintained({ config, store }: Options): Promise<Maintained[]> {
+  const steps = (await storesOf(await readConfig(config))).filter(({ name }) => store === undefined || name === store);
+  if (steps.length === 0) throw failed(`no node uses a store named "${store ?? ""}"`);
+  const found = steps.flatMap((step) => {
+    return step.maintenance === null ? [] : [{ step, name: step.name, work: step.maintenance }];
+  });
+  if (found.length === 0) throw failed("the stores have no files of ours: use the tools of their database");
+  return found;
+}
+
+/** Of one store: the one that `--store` names, or the only one. */
+async function theOne(options: Options): Promise<Maintained> {
+  const [one, ...more] = await maintained(options);
+  if (one === undefined || more.length > 0) throw failed("there are several stores: name one with --store");
+  return one;
+}
+
+async function each(options: Options, work: (one: Maintained) => Promise<string>): Promise<void> {
+  const done: { readonly name: string; readonly result: string }[] = [];
+  for (const one of await maintained(options)) done.push({ name: one.name, result: await work(one).catch(toFailure) });
+  createReport(options.json === true).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
+}
+
+async function backup(options: Options): Promise<void> {
+  const rate = Number(options.rate);
+  if (!(rate > 0)) throw failed("--rate is a number of MiB a second above 0");
+  await each(options, ({ name, work }) => work.backup(join(options.to ?? "", name), rate * mebibyte));
+}
+
+async function restore(options: Options): Promise<void> {
+  await each(options, ({ name, work }) => work.restore(join(options.from ?? "", name)));
+}
+
+async function compact(options: Options): Promise<void> {
+  await each(options, ({ work }) => work.compact());
+}
+
+async function verify(options: Options): Promise<void> {
+  const reports: { readonly name: string; readonly records: number; readonly problems: readonly string[] }[] = [];
+  for (const { name, work } of await maintained(options)) {
+    reports.push({ name, ...(await work.verify().catch(toFailure)) });
+  }
+  const lines = reports.flatMap(({ name, records, problems }) => [
+    `${name}: ${records} records, ${problems.length === 0 ? "sound" : `${problems.length} problems`}`,
+    ...problems.map((problem) => `  ${problem}`),
+  ]);
+  createReport(options.json === true).result(reports, lines.join("\n"));
+  if (reports.some(({ problems }) => problems.length > 0)) {
+    throw failedInResult("a store is damaged: restore a backup, or export what is left and import it into a new store");
+  }
+}
+
+async function exportStore(options: Options): Promise<void> {
+  const { work } = await theOne(options);
+  const skipped: string[] = [];
+  const out = options.to === undefined ? process.stdout : createWriteStream(options.to, { mode: 0o600, flush: true });
+  let records = 0;
+  try {
+    out.write(`${JSON.stringify(exportHeader)}\n`);
+    for await (const record of work.records((problem) => void skipped.push(problem))) {
+      records++;
+      if (!out.write(`${encodeRecord(record)}\n`)) await new Promise((resume) => out.once("drain", resume));
+    }
+  } catch (error) {
+    toFailure(error);
+  }
+  if (out !== process.stdout) {
+    out.end();
+    await finished(out);
+  }
+  const report = createReport(options.json === true);
+  for (const problem of skipped.slice(0, 20)) report.note(`left out: ${problem}`);
+  const summary = `exported ${records} records${skipped.length === 0 ? "" : `, left out ${skipped.length} damaged ones`}`;
+  if (options.to === undefined) report.note(summary);
+  else report.result({ records, skipped: skipped.length }, summary);
+}
+
+async function* linesOf(path: string): AsyncGenerator<StoreRecord> {
+  const lines = createInterface({ input: createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY });
+  let number = 0;
+  for await (const line of lines) {
+    number++;
+    if (number === 1) {
+      if (line !== JSON.stringify(exportHeader)) throw failed(`${path} is no export of this version`);
+      continue;
+    }
+    const record = parseRecord(line);
+    if (typeof record === "string") throw failed(`${path}, line ${number}: ${record}`);
+    yield record;
+  }
+}
+
+async function importStore(options: Options): Promise<void> {
+  const steps = (await storesOf(await readConfig(options.config))).filter(
+    ({ name }) => options.store === undefined || name === options.store,
+  );
+  const [step] = steps;
+  if (step === undefined || steps.length > 1) throw failed("name one store with --store");
+  const store = await step.open(quiet()).catch(toFailure);
+  try {
+    const report = await importRecords(store, linesOf(options.from ?? ""), Date.now()).catch(toFailure);
+    const { messages, claims, receipts, ledgerPairs, over } = report;
+    createReport(options.json === true).result(
+      report,
+      `imported ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledgerPairs} records of the ` +
+        `ledger into "${step.name}"; ${over} were over`,
+    );
+  } finally {
+    await store.close();
+  }
+}
+
+function quiet(): StoreEnvironment {
+  const fatal = (reason: string) => {
+    throw new Error(reason);
+  };
+  return { now: Date.now, log: () => undefined, fatal };
+}
+
+async function top(options: Options): Promise<void> {
+  const limit = Number(options.limit);
+  if (!Number.isInteger(limit) || limit < 1) throw failed("--limit is a whole number above 0");
+  const usage = createUsage(Date.now());
+  try {
+    for (const { work } of await maintained(options))
+      for await (const record of work.records(() => {})) usage.add(record);
+  } catch (error) {
+    toFailure(error);
+  }
+  const found = usage.top(limit);
+  createReport(options.json === true).result(found, renderUsage(found));
+}
