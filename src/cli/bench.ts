@@ -5,7 +5,8 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { cachesOf, firstDocument, register, settleRegistration } from "../client/client.ts";
+import { firstDocument, register, settleRegistration } from "../client/changes.ts";
+import { cachesOf } from "../client/client.ts";
 import { waitingDefault } from "../client/confirm.ts";
 import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
 import { createIdentity } from "../client/keys.ts";
@@ -62,7 +63,7 @@ async function bench(session: Session, flags: BenchFlags): Promise<void> {
     }),
     await lap("store an envelope", flags.count, storing(cacheUrl, identity.did, flags.size)),
     await lap("fetch a page", Math.ceil(flags.count / 100), async () => {
-      await cache.messages();
+      await cache.messages(undefined, 100);
     }),
   ];
   const removed = await removeAll(cache);

@@ -8,7 +8,8 @@ import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { renderAgreementKey, type Signer } from "../client/change.ts";
-import { activeDocument, type Changed, change, changeAsOwner } from "../client/client.ts";
+import { type Changed, change, changeAsOwner } from "../client/changes.ts";
+import { activeDocument } from "../client/client.ts";
 import { heldSeed, type Identity, rootSignerId, signingSeed } from "../client/keys.ts";
 import { parseAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/codec/bytes.ts";
@@ -175,7 +176,7 @@ async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, 
   const kept: Identity =
     type === "ed25519"
       ? { ...identity, methods: [...identity.methods, ...held] }
-      : { ...identity, agreements: [...identity.agreements, ...held] };
+      : { ...identity, agreements: [...identity.agreements, ...held.map((one) => ({ ...one, destroyAtMs: null }))] };
   if (flags.auth === true && flags.wait === false)
     throw failed("--auth comes after the key is settled: leave --no-wait out");
   await refuseTaken(session, identity, id);

@@ -6,7 +6,7 @@
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import type { DeliveryPolicyMembers, OwnerUpdate, PersonaPolicyMembers } from "../client/change.ts";
-import { changeAsOwner } from "../client/client.ts";
+import { changeAsOwner } from "../client/changes.ts";
 import { orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { parseAmount, parseCount } from "./arguments.ts";

@@ -4,7 +4,7 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { firstDocument, register, settleRegistration } from "../client/client.ts";
+import { firstDocument, register, settleRegistration } from "../client/changes.ts";
 import { ClientError, orNull } from "../client/http.ts";
 import { createIdentity, type Identity } from "../client/keys.ts";
 import { isDid } from "../core/codec/did.ts";
@@ -20,6 +20,7 @@ import {
   type WaitFlags,
   waitingOf,
 } from "./connection.ts";
+import { registerAgreementCommand } from "./did-agreement.ts";
 import { registerChangeCommands } from "./did-change.ts";
 import { registerExternalCommands } from "./did-external.ts";
 import { registerPolicyCommand } from "./did-policy.ts";
@@ -32,6 +33,7 @@ export function registerDidCommand(program: Command): void {
   registerCreate(did);
   registerReads(did);
   registerChangeCommands(did);
+  registerAgreementCommand(did);
   registerPolicyCommand(did);
   registerExternalCommands(did);
 }

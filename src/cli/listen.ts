@@ -16,6 +16,7 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
+import { rotateIfDue } from "./did-agreement.ts";
 import type { Inbox } from "./files/inbox.ts";
 import { createRoundReporter, pause, untilInterrupted, withInbox } from "./inbox.ts";
 
@@ -31,7 +32,7 @@ export function registerListenCommand(program: Command): void {
     .option("--device <id>", "the name of this device", "cli");
   addIdentityFlag(addConnectionFlags(command)).action((flags: ListenFlags) =>
     runSession(flags, async (session) => {
-      const identity = await chooseIdentity(session, flags.as);
+      const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
       const posts = await liveEndpoints(session.client, identity, flags.device);
       const work = (inbox: Inbox) => listen(session, inbox, posts);
       // Caches are read for all devices: the name is only that of the live session.

@@ -16,6 +16,7 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
+import { rotateIfDue } from "./did-agreement.ts";
 import type { Inbox } from "./files/inbox.ts";
 import { createRoundReporter, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
 import { countOf } from "./report.ts";
@@ -43,7 +44,7 @@ export function registerReceiveCommand(program: Command): void {
     .option("--follow", "go on until interrupted");
   addIdentityFlag(addConnectionFlags(command)).action((flags: ReceiveFlags) =>
     runSession(flags, async (session) => {
-      const identity = await chooseIdentity(session, flags.as);
+      const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
       const work = (inbox: Inbox) =>
         flags.follow === true ? follow(session, inbox) : receiveWaiting(session, inbox, flags.waitFor ?? 0);
       await withInbox(session, identity, { place: { folder: flags.out, device: flags.device }, work });

@@ -49,8 +49,9 @@ export function cacheClient(reader: Reader) {
     );
   return {
     reader,
-    messages: (cursor?: string) =>
-      read("pull", "*", { path: path`/cache/messages/${did}`, cursor, limit: pageEntries }, messagesShape),
+    /** A page of at most `limit` entries and about 1 MiB. */
+    messages: (cursor: string | undefined, limit: number) =>
+      read("pull", "*", { path: path`/cache/messages/${did}`, cursor, limit }, messagesShape),
     summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, summaryShape),
     chunks: (groupId: string, cursor?: string) =>
       read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor, limit: pageEntries }, chunksShape),
@@ -80,13 +81,14 @@ export function cacheClient(reader: Reader) {
 type Read = { readonly path: string; readonly cursor: string | undefined; readonly limit?: number };
 
 function queryOf({ cursor, limit }: Read): string {
-  const query = new URLSearchParams();
-  if (limit !== undefined) query.set("limit", String(limit));
-  if (cursor !== undefined) query.set("cursor", cursor);
-  return query.size === 0 ? "" : `?${query}`;
+  const asked = [
+    ...(limit === undefined ? [] : [["limit", String(limit)]]),
+    ...(cursor === undefined ? [] : [["cursor", cursor]]),
+  ];
+  return asked.length === 0 ? "" : `?${new URLSearchParams(asked)}`;
 }
 
-/** Entries of one page: this client takes a mailbox page by page, so that it need not hold it whole. */
+/** Chunks of one page: a set is taken page by page, so that it need not be held whole. */
 const pageEntries = 100;
 
 function summaryPath(did: string, deviceId: string): string {

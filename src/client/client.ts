@@ -3,38 +3,18 @@
  * `relay.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
-import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
-import { renderPublicKey } from "../core/codec/ed25519.ts";
-import { renderTimestamp } from "../core/codec/time.ts";
-import { isFault } from "../core/fault.ts";
-import { type DidDocument, keyFor, normalizeDocument, type Service } from "../core/ledger/document.ts";
-import type { Intent } from "../core/ledger/intents.ts";
-import { decodeEnvelope, type EnvelopeLimits, verifySender } from "../core/message/envelope.ts";
-import type { Accepted, NodeLimits, Registered, Resolved } from "./answers.ts";
+import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
+import { type DidDocument, keyFor, type VerificationMethod } from "../core/ledger/document.ts";
+import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
-import {
-  nonceDomainOf,
-  type OwnerUpdate,
-  renderAgreementKey,
-  type Signer,
-  signIntent,
-  signOwnerUpdate,
-  signRegistration,
-} from "./change.ts";
-import {
-  type ConfirmedRegistration,
-  confirmChange,
-  confirmDeletion,
-  confirmRegistration,
-  type Waiting,
-} from "./confirm.ts";
+import type { Signer } from "./change.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
 import { retryingDefault } from "./relay.ts";
-import type { Recipient, Sender } from "./retrieve.ts";
-import type { FileFacts } from "./seal.ts";
+import type { Recipient } from "./retrieve.ts";
+import { type FileFacts, parseAgreementKey, type RecipientKey } from "./seal.ts";
 import {
   chunkBytesDefault,
   recipientKey,
@@ -44,7 +24,7 @@ import {
   sealedBytesMargin,
   sendPlan,
 } from "./send.ts";
-import { recordShows } from "./settled.ts";
+import { senderVerifier } from "./sender.ts";
 
 export type ClientOptions = {
   readonly directoryUrl: string;
@@ -52,13 +32,23 @@ export type ClientOptions = {
   readonly timeoutMs?: number;
 };
 
-export type Client = { readonly directory: DirectoryClient; readonly relay: Endpoint; readonly timeoutMs: number };
+export type Client = {
+  readonly directory: DirectoryClient;
+  readonly relay: Endpoint;
+  readonly timeoutMs: number;
+  /** What was learnt about the nodes, so that it is not asked again for each message. */
+  readonly learnt: {
+    hasResolution: boolean;
+    limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
+  };
+};
 
 export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
   return {
     directory: directoryClient(endpoint(directoryUrl, timeoutMs)),
     relay: endpoint(relayUrl, timeoutMs),
     timeoutMs,
+    learnt: { hasResolution: true, limits: null },
   };
 }
 
@@ -81,108 +71,24 @@ export async function activeDocument(client: Client, did: Did): Promise<DidDocum
   return documentOf(record, did);
 }
 
+/** The answer has been checked; ids may be relative to the DID. */
 export function documentOf(record: Resolved, did: Did): DidDocument {
-  if (record.document === null) throw new ClientError("unreadable", "unreadable", `${did} has no document`);
-  const document = normalizeDocument(record.document, did);
-  if (!isFault(document)) return document;
-  throw new ClientError("unreadable", "unreadable", `the document of ${did} is malformed: ${document.detail}`);
-}
-
-// ------------------------------------------------------------------------------------------------ identities
-
-export type Homes = {
-  /** Endpoint of the Relay where this identity listens. */
-  readonly relayUrl: string;
-  /** Endpoint of the Cache that keeps its messages. */
-  readonly cacheUrl: string;
-};
-
-/** The first document of an identity: its keys, where it listens and where its messages wait. */
-export function firstDocument(identity: Identity, homes: Homes): DidDocument {
-  const { did } = identity;
-  const root = `${did}#root`;
-  const service = (fragment: string, type: string, url: string): Service => ({
-    id: `${did}#${fragment}`,
-    type,
-    serviceEndpoint: [url],
-    authorization: [root],
-    priority: null,
-  });
+  const { document } = record;
+  if (document?.id !== did) throw new ClientError("unreadable", "unreadable", `${did} has no document of its own`);
+  const absolute = (id: string) => (id.startsWith("#") ? `${did}${id}` : id);
+  const component = (one: VerificationMethod) => ({ ...one, id: absolute(one.id) });
   return {
     id: did,
-    verificationMethod: identity.methods.map(({ id, secret }) => ({
-      id,
-      type: "Multikey",
-      controller: did,
-      publicKeyMultibase: renderPublicKey(ed25519.getPublicKey(secret)),
+    verificationMethod: document.verificationMethod.map(component),
+    authentication: document.authentication.map(absolute),
+    keyAgreement: document.keyAgreement.map(component),
+    service: document.service.map((one) => ({
+      ...one,
+      id: absolute(one.id),
+      authorization: one.authorization?.map(absolute) ?? null,
+      priority: one.priority ?? null,
     })),
-    authentication: [root],
-    keyAgreement: identity.agreements.map(({ id, secret }) => ({
-      id,
-      type: "X25519KeyAgreementKey2020",
-      controller: did,
-      publicKeyMultibase: renderAgreementKey(x25519.getPublicKey(secret)),
-    })),
-    service: [service("relay", "SvcRelayService", homes.relayUrl), service("cache", "SvcCacheService", homes.cacheUrl)],
   };
-}
-
-/** Registers an identity; `202` is not settlement: `settleRegistration` waits for that. */
-export function register(
-  client: Client,
-  identity: Identity,
-  first: { readonly document: DidDocument; readonly alias: string | null },
-): Promise<Registered> {
-  return client.directory.register(signRegistration({ ...first, rootSeed: identity.rootSeed, nowMs: Date.now() }));
-}
-
-export function settleRegistration(
-  client: Client,
-  registered: { readonly did: string; readonly tx_id: string },
-  waiting: Waiting,
-): Promise<ConfirmedRegistration> {
-  return confirmRegistration(client.directory, registered, waiting);
-}
-
-// --------------------------------------------------------------------------------------------------- changes
-
-/** `record` is `null` when nobody waited, and after a deletion. */
-export type Changed = { readonly accepted: Accepted; readonly record: Resolved | null };
-
-/** Signs and submits a change with the counter value of now, and waits for it when `waiting` is given. */
-export async function change(
-  client: Client,
-  intent: Intent,
-  options: { readonly signer: Signer; readonly waiting: Waiting | null },
-): Promise<Changed> {
-  const { directory } = client;
-  const domain = nonceDomainOf(intent.action);
-  const nonces = await directory.nonces(intent.did);
-  const value = BigInt(nonces[domain] ?? "0");
-  const submission = signIntent(intent, options.signer, { nonce: value, nowMs: Date.now() });
-  const send = domain === "alias_nonce" ? directory.updateAlias : directory.update;
-  const accepted = await send(submission);
-  if (options.waiting === null) return { accepted, record: null };
-  const submitted = { did: intent.did, txHash: accepted.tx_hash };
-  if (intent.action === "delete_did") {
-    await confirmDeletion(directory, submitted, options.waiting);
-    return { accepted, record: null };
-  }
-  const holds = (record: Resolved) => recordShows(intent, record);
-  const expected = { ...submitted, counter: { domain, value }, holds };
-  return { accepted, record: await confirmChange(directory, expected, options.waiting) };
-}
-
-/** The same for primary alias, policy links and policies, whose proof travels in headers. */
-export async function changeAsOwner(
-  client: Client,
-  update: OwnerUpdate,
-  options: { readonly signer: Signer; readonly waiting: Waiting | null },
-): Promise<Changed> {
-  const accepted = await client.directory.submitExtrinsic(signOwnerUpdate(update, options.signer, Date.now()));
-  if (options.waiting === null) return { accepted, record: null };
-  const expected = { did: update.did, txHash: accepted.tx_hash, counter: null, holds: () => true };
-  return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
 }
 
 // ---------------------------------------------------------------------------------------------------- sending
@@ -207,18 +113,51 @@ export type SendChoices = {
  * `too_small` when the recipient takes too little for any message.
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
-  const recipient = recipientKey(await activeDocument(client, to));
+  const { recipient, taken } = await resolveRecipient(client, to, choices.tag ?? null);
   return {
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to,
     recipient,
     file,
-    chunkBytes: await decideChunkBytes(client, to, choices.chunkBytes),
+    chunkBytes: decideChunkBytes([...taken, ...(await relayTakes(client))], choices.chunkBytes),
     timestamp: renderTimestamp(Date.now()),
     ttl: choices.ttl ?? "24h",
     tag: choices.tag ?? null,
     hint: choices.hint ?? null,
     sender: choices.sender,
+  };
+}
+
+/** The key to seal to, and what the recipient takes in bytes. */
+type RecipientFacts = { readonly recipient: RecipientKey; readonly taken: readonly (number | undefined)[] };
+
+/** One call where the Directory has the route; the record and the policy where it has not. */
+async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
+  const { directory, learnt } = client;
+  if (learnt.hasResolution) {
+    const resolution = await orNull(directory.deliveryResolution(to, tag), "not_found", "component_not_found");
+    if (resolution !== null) return readResolution(resolution, to);
+  }
+  const document = await activeDocument(client, to);
+  const recipient = recipientKey(document);
+  // The record names a key and the route does not: the node has no such route.
+  learnt.hasResolution = false;
+  const policy = await orNull(directory.recipientPolicy(to), "policy_not_found");
+  return { recipient, taken: [policy?.policy.max_message_bytes] };
+}
+
+function readResolution(resolution: Resolution, to: Did): RecipientFacts {
+  if (resolution.encryption_profile !== "direct")
+    throw localError(
+      "unknown_profile",
+      `${to} is sealed to by ${resolution.encryption_profile}, which is not known here`,
+    );
+  const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
+  if (publicKey === null) throw new ClientError("unreadable", "unreadable", "the Directory answered without a key");
+  const bounds = resolution.policy?.effective_constraints;
+  return {
+    recipient: { keyId: resolution.recipient_key_id, publicKey },
+    taken: [bounds?.max_chunk_bytes, bounds?.max_unchunked_message_bytes, bounds?.max_message_bytes],
   };
 }
 
@@ -232,20 +171,26 @@ export async function send(client: Client, to: Did, source: Source, choices: Sen
 }
 
 /** As much as node and recipient allow, at most 1 MiB: above that a file goes out in chunks. */
-async function decideChunkBytes(client: Client, to: Did, asked = chunkBytesDefault): Promise<number> {
-  const [limits, policy] = await Promise.all([
-    relayLimits(client),
-    orNull(client.directory.recipientPolicy(to), "policy_not_found"),
-  ]);
-  const allowed = [limits?.max_chunk_bytes, limits?.max_unchunked_bytes, policy?.policy.max_message_bytes];
-  const sealedMax = Math.min(...allowed.filter((bytes) => bytes !== undefined));
+function decideChunkBytes(taken: readonly (number | undefined)[], asked = chunkBytesDefault): number {
+  const sealedMax = Math.min(...taken.filter((bytes) => bytes !== undefined));
   const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
   if (chunkBytes >= 1) return chunkBytes;
   throw localError("too_small", `the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
 }
 
-/** The Relay's own limits. Without an answer, chunks have the default size. */
-async function relayLimits(client: Client): Promise<NodeLimits | null> {
+const limitsKeptMs = 5 * minuteMs;
+
+/** The Relay's own limits. One that names none, or can't be reached yet, gets chunks of the usual size. */
+async function relayTakes(client: Client): Promise<(number | undefined)[]> {
+  const { learnt } = client;
+  if (learnt.limits === null || learnt.limits.untilMs < Date.now()) {
+    const value = await readLimits(client);
+    learnt.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
+  }
+  return [learnt.limits?.value?.max_chunk_bytes, learnt.limits?.value?.max_unchunked_bytes];
+}
+
+async function readLimits(client: Client): Promise<NodeLimits | null> {
   try {
     return await directoryClient(client.relay).limits();
   } catch (error) {
@@ -295,52 +240,11 @@ export async function senderOf(client: Client, identity: Identity): Promise<Sign
   throw localError("unknown_key", `no key held here may sign as ${identity.did}`);
 }
 
-/** What opens and judges messages for an identity. Documents of senders are read once for each run. */
+/** What opens messages for an identity and verifies who sent them. */
 export function recipientOf(client: Client, identity: Identity): Recipient {
-  const documents = new Map<Did, Promise<DidDocument | null>>();
-  const readDocument = (did: Did) => {
-    const known = documents.get(did);
-    if (known !== undefined) return known;
-    const read = orNull(activeDocument(client, did), "did_not_found");
-    if (documents.size < sendersRememberedMax) documents.set(did, read);
-    return read;
-  };
   return {
     did: identity.did,
     secretsOf: (keyId) => agreementSecrets(identity, keyId),
-    senderOf: (envelope) => verifySenderOf(envelope, readDocument),
+    senderOf: senderVerifier(client),
   };
-}
-
-const sendersRememberedMax = 1_000;
-
-/** The limits of nodes don't matter here: an envelope that arrived has kept them. */
-export const anySize: EnvelopeLimits = {
-  body_bytes_max: 64 * 1_048_576,
-  unchunked_bytes_max: 64 * 1_048_576,
-  chunk_bytes_max: 64 * 1_048_576,
-  header_bytes_max: 1_048_576,
-  ttl_max: Number.MAX_SAFE_INTEGER,
-  ttl_default: 0,
-  clock_ahead: Number.MAX_SAFE_INTEGER,
-};
-
-/**
- * A signature that does not verify is reported, not refused: the sender may have replaced its key since a
- * node checked it, and a message that can't be taken would wait for ever.
- */
-async function verifySenderOf(
-  json: Readonly<Record<string, unknown>>,
-  readDocument: (did: Did) => Promise<DidDocument | null>,
-): Promise<Sender | null> {
-  if (json["from"] === undefined) return null;
-  const envelope = decodeEnvelope(new TextEncoder().encode(JSON.stringify(json)), anySize);
-  if (isFault(envelope) || envelope.sender === null) throw localError("not_authentic", "the envelope is malformed");
-  const { sender } = envelope;
-  try {
-    return { did: sender.from, verified: verifySender(sender, await readDocument(sender.from)) };
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    return { did: sender.from, verified: null };
-  }
 }

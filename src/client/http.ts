@@ -46,8 +46,8 @@ export function localError(code: string, message: string): ClientError {
 export type Endpoint = { readonly url: string; readonly timeoutMs: number };
 
 export const timeoutMsDefault = 20_000;
-/** More than any page of a Cache: one envelope of 25 MiB and its frame. */
-const answerBytesMax = 32 * 1_048_576;
+/** More than any page of a Cache: 64 MiB of envelopes, or past them one of 25 MiB, and their frame. */
+const answerBytesMax = 96 * 1_048_576;
 
 /** Checks the URL once, so that a typing error is reported as such. */
 export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): Endpoint {
@@ -129,10 +129,21 @@ function directly(url: string): object {
   return loopback ? { proxy: false } : {};
 }
 
+/** The body as it comes. Not every browser iterates a stream by itself. */
+async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
+  const reader = response.body?.getReader();
+  if (reader === undefined) return;
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
 async function readJson(response: Response): Promise<unknown> {
   const chunks: Uint8Array[] = [];
   let length = 0;
-  for await (const chunk of response.body ?? []) {
+  for await (const chunk of chunksOf(response)) {
     length += chunk.length;
     if (length > answerBytesMax) throw new ClientError("unreadable", "too_large", "the answer is too large");
     chunks.push(chunk);
@@ -170,7 +181,7 @@ export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>)
 export type Following = { readonly onNews: () => void; readonly signal: AbortSignal };
 
 /** Longest silence on a stream of events: nodes send a comment every 15 seconds. */
-const silenceMsMax = 60_000;
+const silenceMsMax = 40_000;
 
 /** Calls `onNews` for whatever comes on a stream of server-sent events, comments aside, until it ends. */
 export async function followEvents(
@@ -192,7 +203,7 @@ export async function followEvents(
     if (response.status !== 200)
       throw refusal({ status: response.status, json: await readJson(response), retryAfterMs: null, workBits: null });
     const decoder = new TextDecoder();
-    for await (const chunk of response.body ?? []) {
+    for await (const chunk of chunksOf(response)) {
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), silenceMsMax);
       if (/(^|\n)(event|data|id):/.test(decoder.decode(chunk, { stream: true }))) onNews();

@@ -2,14 +2,34 @@
  * An identity: its DID and the secrets that never leave this machine, and the text that keeps them.
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
-import { ed25519, x25519 } from "@noble/curves/ed25519.js";
-import { decodeHex, encodeBase58, encodeHex, equalBytes } from "../core/codec/bytes.ts";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { hkdf } from "@noble/hashes/hkdf.js";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { decodeHex, encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
+import { weekMs } from "../core/codec/time.ts";
 import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 export type HeldKey = { readonly id: string; readonly secret: Uint8Array };
+
+/** The secret of a key agreement, and from when on nothing that was sealed to it can still be waiting. */
+export type HeldAgreement = HeldKey & { readonly destroyAtMs: number | null };
+
+/**
+ * Where the secrets of key agreements come from: each is derived from a chain key that is replaced with it,
+ * so that no later state leads back to an earlier secret, and every device that began with the same state
+ * arrives at the same next key (`rotation.ts`).
+ */
+export type AgreementChain = {
+  /** How many secrets the chain has given. */
+  readonly epoch: number;
+  /** The next secret is derived from it. */
+  readonly key: Uint8Array;
+  /** When the secret of this epoch was put in force here. */
+  readonly sinceMs: number;
+};
 
 export type Identity = {
   readonly name: string;
@@ -21,25 +41,48 @@ export type Identity = {
   /** Seeds of verification methods, old ones too: which of an id is in force, the document says. */
   readonly methods: readonly HeldKey[];
   /** Secrets of key agreements, old ones too, since messages sealed to them may still arrive. */
-  readonly agreements: readonly HeldKey[];
+  readonly agreements: readonly HeldAgreement[];
+  /** `null` in key files of 0.1.0: the first rotation begins a chain. */
+  readonly chain: AgreementChain | null;
 };
 
 export const rootSignerId = "root";
 
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
+/** A new chain and its first secret. */
+export function startChain(nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
+  return advanceChain({ epoch: 0, key: crypto.getRandomValues(new Uint8Array(32)), sinceMs: nowMs }, nowMs);
+}
+
+/** The next secret. Whoever keeps only the new chain can't derive the secrets before it. */
+export function advanceChain(chain: AgreementChain, nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
+  const derive = (purpose: string) => hkdf(sha256, chain.key, undefined, utf8(`waypost:agreement:v1:${purpose}`), 32);
+  return { secret: derive("secret"), chain: { epoch: chain.epoch + 1, key: derive("next"), sinceMs: nowMs } };
+}
+
+export const rotationMsDefault = weekMs;
+
+/** Whether `rotateAgreement` has something to do: a key that is due, or a secret to destroy. */
+export function isRotationDue({ agreements, chain }: Identity, nowMs: number, everyMs: number): boolean {
+  const isOver = agreements.some(({ destroyAtMs }) => destroyAtMs !== null && destroyAtMs <= nowMs);
+  return isOver || nowMs - (chain?.sinceMs ?? 0) >= everyMs;
+}
+
 /** Fresh keys under a fresh DID of 16 random bytes. Nothing is written. */
-export function createIdentity(name: string): Identity {
+export function createIdentity(name: string, nowMs: number = Date.now()): Identity {
   if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
   const did = `did:svc:${freshAddress()}` as Did;
   const rootSeed = ed25519.utils.randomSecretKey();
+  const { secret, chain } = startChain(nowMs);
   return {
     name,
     did,
     rootSeed,
     nextRootSeed: null,
     methods: [{ id: `${did}#root`, secret: rootSeed }],
-    agreements: [{ id: `${did}#x25519-1`, secret: x25519.utils.randomSecretKey() }],
+    agreements: [{ id: `${did}#x25519-1`, secret, destroyAtMs: null }],
+    chain,
   };
 }
 
@@ -79,11 +122,14 @@ export const renderIdentity = (identity: Identity): string =>
       root_seed: encodeHex(identity.rootSeed),
       next_root_seed: identity.nextRootSeed === null ? null : encodeHex(identity.nextRootSeed),
       methods: identity.methods.map(renderHeld),
-      agreements: identity.agreements.map(renderHeld),
+      agreements: identity.agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
+      agreement_chain: identity.chain === null ? null : renderChain(identity.chain),
     },
     null,
     2,
   )}\n`;
+
+const renderChain = ({ epoch, key, sinceMs }: AgreementChain) => ({ epoch, key: encodeHex(key), since_ms: sinceMs });
 
 const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: encodeHex(secret) });
 
@@ -93,9 +139,26 @@ export function parseIdentity(text: string, name: string): Identity | null {
   if (!isRecord(json) || json["version"] !== 1 || typeof json["did"] !== "string" || !isDid(json["did"])) return null;
   const rootSeed = parseSecret(json["root_seed"]);
   const nextRootSeed = json["next_root_seed"] === null ? null : parseSecret(json["next_root_seed"]);
-  const [methods, agreements] = [parseHeld(json["methods"]), parseHeld(json["agreements"])];
+  const [methods, agreements] = [parseHeld(json["methods"]), parseAgreements(json["agreements"])];
   if (rootSeed === null || methods === null || agreements === null) return null;
-  return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements };
+  const chain = parseChain(json["agreement_chain"]);
+  return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements, chain };
+}
+
+function parseAgreements(value: unknown): HeldAgreement[] | null {
+  const held = parseHeld(value);
+  const times = Array.isArray(value)
+    ? value.map((entry: unknown) => (isRecord(entry) ? entry["destroy_at_ms"] : null))
+    : [];
+  return held?.map((one, i) => ({ ...one, destroyAtMs: typeof times[i] === "number" ? times[i] : null })) ?? null;
+}
+
+/** Absent in files of 0.1.0. */
+function parseChain(value: unknown): AgreementChain | null {
+  if (!isRecord(value)) return null;
+  const key = parseSecret(value["key"]);
+  const { epoch, since_ms: sinceMs } = value;
+  return key !== null && typeof epoch === "number" && typeof sinceMs === "number" ? { epoch, key, sinceMs } : null;
 }
 
 function parseJson(text: string): unknown {

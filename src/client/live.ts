@@ -4,11 +4,9 @@
  * Source: rules section 5 ("Live sessions"), section 10.
  */
 
-import { dayMs } from "../core/codec/time.ts";
-import { isFault } from "../core/fault.ts";
-import { decodeEnvelope, type Envelope } from "../core/message/envelope.ts";
+import { parseUuid } from "../core/codec/did.ts";
+import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
 import { prove, type Reader } from "./cache.ts";
-import { anySize } from "./client.ts";
 import { ClientError, localError, path } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
@@ -25,9 +23,10 @@ export type LiveEvents = {
   readonly onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>;
 };
 
-/** A Relay that has gone without closing is noticed after three of these. Pings are this runtime's own. */
+/** A Relay that has gone without closing is noticed after three of these, where the runtime can ping. */
 const pingMs = 20_000;
 const welcomeMs = 10_000;
+const closingMs = 1_000;
 /** Close codes of a proof that was refused: trying again would not help. */
 const refusedCodes: Readonly<Record<number, string>> = {
   4401: "proof_invalid",
@@ -42,16 +41,17 @@ const refusedCodes: Readonly<Record<number, string>> = {
 export async function listenLive(reader: Reader, events: LiveEvents, signal: AbortSignal): Promise<void> {
   if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");
   const url = `${reader.at.url.replace(/^http/, "ws")}${path`/ws/${reader.did}/${reader.deviceId}`}`;
+  if (typeof WebSocket === "undefined") throw localError("no_websocket", "this runtime has no WebSocket");
   const socket = new WebSocket(url);
   let ready = false;
   let heardMs = performance.now();
   let failure: unknown = null;
+  const { ended, close } = endingOf(socket);
   const fail = (cause: unknown) => {
     failure ??= cause;
-    socket.close();
+    close();
   };
   socket.addEventListener("open", () => socket.send(authFrame(reader)));
-  const ended = new Promise<CloseEvent>((resolve) => socket.addEventListener("close", resolve));
   socket.addEventListener("pong", () => {
     heardMs = performance.now();
   });
@@ -65,11 +65,12 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
     }
   });
   const watch = setInterval(() => {
+    if (!("ping" in socket) || typeof socket.ping !== "function") return;
     if (performance.now() - heardMs > 3 * pingMs) fail(null);
-    else if ("ping" in socket && typeof socket.ping === "function") socket.ping();
+    else socket.ping();
   }, pingMs);
   const late = setTimeout(() => ready || fail(null), welcomeMs);
-  const abort = () => socket.close(1000, "done");
+  const abort = () => close();
   signal.addEventListener("abort", abort);
   const { code, reason } = await ended;
   clearInterval(watch);
@@ -80,6 +81,22 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
   if (refused !== undefined) throw new ClientError("refused", refused, reason || "the Relay refused the proof");
   if (!ready && !signal.aborted)
     throw new ClientError("unreachable", "unreachable", `${reader.at.url} can't be reached`);
+}
+
+type Ending = { readonly code: number; readonly reason: string };
+
+/** Closing takes an answer, and a network that is gone gives none: after a second the session counts as ended. */
+function endingOf(socket: WebSocket): { readonly ended: Promise<Ending>; readonly close: () => void } {
+  let end: (ending: Ending) => void = () => undefined;
+  const ended = new Promise<Ending>((resolve) => {
+    end = resolve;
+  });
+  socket.addEventListener("close", ({ code, reason }) => end({ code, reason }));
+  const close = () => {
+    socket.close(1000, "done");
+    setTimeout(() => end({ code: 1006, reason: "" }), closingMs);
+  };
+  return { ended, close };
 }
 
 function authFrame(reader: Reader): string {
@@ -110,13 +127,15 @@ async function take(
   frame: Record<string, unknown> | null,
   { reader, events }: { readonly reader: Reader; readonly events: LiveEvents },
 ): Promise<void> {
-  const envelope = frame === null ? null : decodeEnvelope(new TextEncoder().encode(JSON.stringify(frame)), anySize);
-  if (frame === null || envelope === null || isFault(envelope) || envelope.to !== reader.did) return;
-  const chunk = { messageId: envelope.messageId, expiresAtMs: expiryOf(envelope), envelope: frame };
-  if (!(await events.onEnvelope(chunk)) || socket.readyState !== WebSocket.OPEN) return;
-  socket.send(JSON.stringify({ type: "ack", message_id: envelope.messageId }));
+  const messageId = typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
+  if (frame === null || messageId === null || frame["to"] !== reader.did) return;
+  const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame };
+  if (!(await events.onEnvelope(envelope)) || socket.readyState !== WebSocket.OPEN) return;
+  socket.send(JSON.stringify({ type: "ack", message_id: messageId }));
 }
 
-function expiryOf(envelope: Envelope): number {
-  return envelope.timestampMs + (envelope.ttlMs ?? dayMs);
+function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {
+  const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
+  const lifeMs = typeof ttl === "string" ? parseDuration(ttl) : null;
+  return (sentAtMs ?? Date.now()) + (lifeMs ?? dayMs);
 }

@@ -7,6 +7,8 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
+import type { JsonObject } from "../core/codec/json.ts";
+import { parseTimestamp } from "../core/codec/time.ts";
 import { ackIdsMax, type CacheClient } from "./cache.ts";
 import { ClientError, localError } from "./http.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
@@ -133,17 +135,25 @@ export function isComplete(message: PendingMessage): boolean {
 
 // ---------------------------------------------------------------------------------------------- receiving
 
+/** An envelope as JSON, from a Cache or a live session: still a stranger's. */
+export type EnvelopeJson = Readonly<JsonObject>;
+
 export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
   /** Who an envelope says it is from, and whether its signature holds; `null` when it names no sender. */
-  readonly senderOf: (envelope: Readonly<Record<string, unknown>>) => Promise<Sender | null>;
+  readonly senderOf: (envelope: EnvelopeJson) => Promise<Sender | null>;
 };
 
 /** `verified` is `false` when the signature does not hold, `null` when the document could not be read. */
 export type Sender = { readonly did: string; readonly verified: boolean | null };
 
-export type Written = { readonly file: FileFacts; readonly from: Sender | null };
+export type Written = {
+  readonly file: FileFacts;
+  readonly from: Sender | null;
+  /** By the sender's clock; `null` when it can't be read. */
+  readonly sentAtMs: number | null;
+};
 
 /**
  * A complete message in memory, for who keeps messages otherwise than in files. Nothing is written and
@@ -173,12 +183,12 @@ export async function readChunks(
   let whole: Written | null = null;
   let length = 0;
   for (const [i, part] of message.parts.entries()) {
-    const { opened, from } = await fetchChunk(part, recipient);
-    const before: Written = whole ?? { file: opened.file, from };
+    const { opened, from, sentAtMs } = await fetchChunk(part, recipient);
+    const before: Written = whole ?? { file: opened.file, from, sentAtMs };
     if (!sameFile(before.file, opened.file) || before.from?.did !== from?.did) {
       throw localError("not_authentic", "the chunks describe different files");
     }
-    whole = { file: before.file, from: weaker(before.from, from) };
+    whole = { ...before, from: weaker(before.from, from) };
     hash.update(opened.data);
     length += opened.data.length;
     await write(opened.data);
@@ -202,7 +212,7 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
 }
 
 /** From the first copy that opens: a Cache that answers with anything else does not keep the others from being asked. */
-async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<{ opened: Opened; from: Sender | null }> {
+async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<OpenedEnvelope> {
   let last: ClientError | null = null;
   for (const read of copiesOf(part)) {
     try {
@@ -239,6 +249,8 @@ function openChunk(envelope: Record<string, unknown>, part: HeldEnvelope, recipi
   return openEnvelope(envelope, recipient);
 }
 
+export type OpenedEnvelope = Pick<Written, "from" | "sentAtMs"> & { readonly opened: Opened };
+
 /**
  * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
  * Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
@@ -247,13 +259,15 @@ function openChunk(envelope: Record<string, unknown>, part: HeldEnvelope, recipi
 export async function openEnvelope(
   envelope: Readonly<Record<string, unknown>>,
   recipient: Recipient,
-): Promise<{ readonly opened: Opened; readonly from: Sender | null }> {
+): Promise<OpenedEnvelope> {
   const messageId = envelope["message_id"];
   if (typeof messageId !== "string" || envelope["to"] !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const opened = openPayload(envelope["payload"], binding, recipient.secretsOf);
-  return { opened, from: await recipient.senderOf(envelope) };
+  const timestamp = envelope["timestamp"] ?? envelope["created_at"];
+  const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
+  return { opened, from: await recipient.senderOf(envelope as EnvelopeJson), sentAtMs };
 }
 
 /** Codes of a message that no later attempt will open: it waits until it expires or is removed. */

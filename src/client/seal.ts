@@ -8,8 +8,8 @@ import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { decode, encode, rfc8949EncodeOptions } from "cborg";
 import { decodeBase58, decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { decodeCborMap, encodeCborMap } from "./cbor.ts";
 import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
@@ -70,7 +70,7 @@ export function sealPayload({ binding, file, data, recipient, entropy }: SealInp
     total_chunks: binding.chunk?.total ?? 1,
     data,
   };
-  const plaintext = encode(record, rfc8949EncodeOptions);
+  const plaintext = encodeCborMap(record);
   return {
     profile: sealProfile,
     key_id: recipient.keyId,
@@ -210,22 +210,9 @@ function isCount(value: unknown): value is number {
 }
 
 function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
-  let record: unknown;
-  try {
-    record = decode(plaintext, {
-      strict: true,
-      allowIndefinite: false,
-      allowUndefined: false,
-      allowNaN: false,
-      allowInfinity: false,
-      allowBigInt: false,
-      rejectDuplicateMapKeys: true,
-    });
-  } catch {
-    throw unreadableRecord("it is not deterministic CBOR");
-  }
-  if (isRecord(record) && !(record instanceof Uint8Array)) return record;
-  throw unreadableRecord("it is not a CBOR map");
+  const record = decodeCborMap(plaintext);
+  if (record === null) throw unreadableRecord("it is not a deterministic CBOR map of text, bytes and integers");
+  return record;
 }
 
 /** The 32 bytes of an X25519 key: `z` and base58btc of the bare key or of `ec 01` and the key; else `null`. */

@@ -79,6 +79,11 @@ function deriveUuid(plan: SendPlan, purpose: string): string {
   return encodeHex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
+/** The id of one envelope of the plan. */
+export function messageIdOf(plan: SendPlan, sequence: number): string {
+  return deriveUuid(plan, `message:${sequence}`);
+}
+
 /** The id that all chunks of a chunk set share. */
 export function groupIdOf(plan: SendPlan): string {
   return deriveUuid(plan, "group");
@@ -89,7 +94,7 @@ export type StoredEnvelope = { readonly messageId: string; readonly body: Uint8A
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
 export function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): StoredEnvelope {
   const total = chunkCount(plan);
-  const messageId = deriveUuid(plan, `message:${sequence}`);
+  const messageId = messageIdOf(plan, sequence);
   const chunk = total === 1 ? null : { groupId: groupIdOf(plan), sequence, total };
   const payload = sealPayload({
     binding: { messageId, to: plan.to, chunk },
@@ -133,6 +138,8 @@ export type SendOptions = {
 };
 
 export type Sent = {
+  /** The id by which the recipient knows the message: that of the group, when it went out in chunks. */
+  readonly id: string;
   readonly chunks: number;
   readonly groupId: string | null;
   readonly messageIds: readonly string[];
@@ -152,5 +159,6 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
     messageIds.push(messageId);
     await options.onDelivered({ chunk, chunks, report: last });
   }
-  return { chunks, groupId: chunks === 1 ? null : groupIdOf(plan), messageIds, last };
+  const groupId = chunks === 1 ? null : groupIdOf(plan);
+  return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last };
 }

@@ -12,19 +12,8 @@ import { fileSource } from "../../src/cli/files/source.ts";
 import { storeMessage, wasReceived } from "../../src/cli/files/store-message.ts";
 import type { CacheClient } from "../../src/client/cache.ts";
 import { type Signer, signIntent } from "../../src/client/change.ts";
-import {
-  activeDocument,
-  cachesOf,
-  change,
-  changeAsOwner,
-  connect,
-  firstDocument,
-  lookUp,
-  recipientOf,
-  register,
-  senderOf,
-  settleRegistration,
-} from "../../src/client/client.ts";
+import { change, changeAsOwner, firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
+import { activeDocument, cachesOf, connect, lookUp, recipientOf, senderOf } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";

@@ -10,16 +10,8 @@ import { openJournal } from "../../src/cli/files/journal.ts";
 import { openLiveChunks } from "../../src/cli/files/live-chunks.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
 import { storeMessage } from "../../src/cli/files/store-message.ts";
-import {
-  activeDocument,
-  cachesOf,
-  connect,
-  firstDocument,
-  liveEndpoints,
-  recipientOf,
-  register,
-  settleRegistration,
-} from "../../src/client/client.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
+import { activeDocument, cachesOf, connect, liveEndpoints, recipientOf } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";

@@ -206,9 +206,12 @@ describe("the state of a set on its way", () => {
       { ...wanted, chunkBytes: 999 },
       { ...wanted, tag: null },
       { ...wanted, file: { ...plan.file, sha256: new Uint8Array(32) } },
-      { ...wanted, recipient: { ...plan.recipient, publicKey: new Uint8Array(32) } },
+      { ...wanted, recipient: { ...plan.recipient, keyId: `${plan.to}#other` } },
     ];
     for (const other of others) expect(await findUnfinished(folder, other, nowMs)).toBeNull();
+    // A recipient that has replaced its key holds the old secret: the set goes on as it began, byte for byte.
+    const rotated = { ...wanted, recipient: { ...plan.recipient, publicKey: new Uint8Array(32) } };
+    expect((await findUnfinished(folder, rotated, nowMs))?.plan.recipient).toEqual(plan.recipient);
   });
 
   test("is thrown away when its messages have expired", async () => {

@@ -8,6 +8,7 @@ import { readdir, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { localError } from "../../client/http.ts";
+import type { KeyStore } from "../../client/key-stores.ts";
 import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
 import { createDurably, isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 
@@ -52,6 +53,25 @@ export async function loadIdentity(folder: string, name: string): Promise<Identi
   const identity = parseIdentity(text, name);
   if (identity === null) throw localError("keys_unreadable", `${file} is not a key file of this program`);
   return identity;
+}
+
+async function loadIfThere(folder: string, name: string): Promise<Identity | null> {
+  return (await readText(identityPath(folder, name))) === null ? null : loadIdentity(folder, name);
+}
+
+/** A key store of files: the same ones that the commands use, so that both are the same identities. */
+export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
+  return {
+    load: async (name) => {
+      const identity = await loadIfThere(folder, name);
+      return identity === null ? null : renderIdentity(identity);
+    },
+    save: async (name, text) => {
+      const identity = parseIdentity(text, name);
+      if (identity === null) throw localError("keys_unreadable", "the text is not that of an identity");
+      await saveIdentity(folder, identity);
+    },
+  };
 }
 
 /** Names of the identities in a folder, sorted. */

@@ -6,6 +6,7 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type PendingMessage, type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
+import { encodeHex } from "../../core/codec/bytes.ts";
 import { removeIfThere, safeFileName } from "./files.ts";
 import type { Journal } from "./journal.ts";
 
@@ -54,7 +55,7 @@ export async function storeMessage(
     name: safeFileName(file.name),
   });
   const { name, mediaType, sizeBytes } = file;
-  return { path, name, mediaType, sizeBytes, sha256: file.sha256.toHex(), messageIds, from };
+  return { path, name, mediaType, sizeBytes, sha256: encodeHex(file.sha256), messageIds, from };
 }
 
 /** The whole file under its temporary name, synced; or nothing. */

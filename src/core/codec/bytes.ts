@@ -4,7 +4,7 @@
  * Native where the runtime has it (every node); in JavaScript where it does not yet (Node, some browsers).
  * Source: rules section 1.
  */
-import { base58, base64, base64url, hex } from "@scure/base";
+import { base58 } from "@scure/base";
 
 /** ES2026 methods of `Uint8Array`: about ten times as fast as the same in JavaScript. */
 type NativeText = {
@@ -53,7 +53,9 @@ export function concatBytes(...parts: Uint8Array[]): Uint8Array {
 }
 
 export function encodeHex(bytes: Uint8Array): string {
-  return hasNativeText ? (bytes as Uint8Array & NativeText).toHex() : hex.encode(bytes);
+  return hasNativeText
+    ? (bytes as Uint8Array & NativeText).toHex()
+    : Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** `0x` and lower-case hex. */
@@ -66,7 +68,7 @@ export function decodeHex(text: string): Uint8Array | null {
   const digits = text.startsWith("0x") ? text.slice(2) : text;
   if (digits.length % 2 !== 0) return null;
   try {
-    return hasNativeText ? nativeBytes.fromHex(digits) : hex.decode(digits.toLowerCase());
+    return hasNativeText ? nativeBytes.fromHex(digits) : hexInJavaScript(digits);
   } catch {
     return null;
   }
@@ -74,7 +76,7 @@ export function decodeHex(text: string): Uint8Array | null {
 
 /** Standard alphabet with padding. */
 export function encodeBase64(bytes: Uint8Array): string {
-  return hasNativeText ? (bytes as Uint8Array & NativeText).toBase64() : base64.encode(bytes);
+  return hasNativeText ? (bytes as Uint8Array & NativeText).toBase64() : base64InJavaScript(bytes);
 }
 
 /** Standard alphabet, padded, canonical trailing bits, no white space. Cost: one native pass over the text. */
@@ -113,7 +115,7 @@ const strictly = { lastChunkHandling: "strict" } as const;
 function decodeStrictBase64(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
   if (text.length % 4 !== 0) return null;
   try {
-    if (!hasNativeText) return (alphabet === "base64" ? base64 : base64url).decode(text);
+    if (!hasNativeText) return base64FromJavaScript(text, alphabet);
     const bytes = nativeBytes.fromBase64(text, { alphabet, lastChunkHandling: "strict" });
     // The native decoder skips white space; text that held some is longer than its bytes need.
     return Math.ceil(bytes.length / 3) * 4 === text.length ? bytes : null;
@@ -130,6 +132,31 @@ export function decodePayloadText(text: string): Uint8Array | null {
   if (text.startsWith("0x")) return decodeHex(text);
   const padded = text.includes("=") ? text : text + "=".repeat(-text.length & 3);
   return decodeStrictBase64(padded, "base64") ?? decodeStrictBase64(padded, "base64url");
+}
+
+/** Throws for what is no hex digit. */
+function hexInJavaScript(digits: string): Uint8Array {
+  if (!/^[0-9a-fA-F]*$/.test(digits)) throw new SyntaxError("not hex");
+  return Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));
+}
+
+/** Bytes handed to `String.fromCharCode` at once: an argument each. */
+const charactersAtOnce = 0x8000;
+
+function base64InJavaScript(bytes: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += charactersAtOnce)
+    text += String.fromCharCode(...bytes.subarray(at, at + charactersAtOnce));
+  return btoa(text);
+}
+
+/** `atob` takes white space and stray bits: only what encodes to the same text again is strict. */
+function base64FromJavaScript(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
+  if (alphabet === "base64url" && /[+/]/.test(text)) return null;
+  const standard = alphabet === "base64" ? text : text.replaceAll("-", "+").replaceAll("_", "/");
+  const decoded = atob(standard);
+  if (btoa(decoded) !== standard) return null;
+  return Uint8Array.from(decoded, (character) => character.charCodeAt(0));
 }
 
 export function encodeBase58(bytes: Uint8Array): string {

@@ -1,5 +1,5 @@
 /**
- * Hashing and Ed25519 by the runtime's own code: what `#crypto` means in Bun, and so in every node.
+ * SHA-256 and Ed25519 by the runtime's own code: what `#crypto` means in Bun, and so in every node.
  * `crypto-portable.ts` has the same functions in JavaScript, for clients; a test holds the two together.
  * Source: rules section 8.
  */
@@ -18,11 +18,6 @@ const importedKeys = new BoundedMap<string, KeyObject>(importedKeysMax);
 
 export function sha256(bytes: Uint8Array): Uint8Array {
   return new Uint8Array(createHash("sha256").update(bytes).digest());
-}
-
-/** BLAKE2b with a 32-byte digest, as the chain hashes document blobs and extrinsics. */
-export function blake2b256(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(createHash("blake2b256").update(bytes).digest());
 }
 
 /** 64 and 32 bytes; `false` for whatever can't be read as a key or a signature. Cost: about 50 µs. */

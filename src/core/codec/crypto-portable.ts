@@ -1,10 +1,9 @@
 /**
- * Hashing and Ed25519 in JavaScript: what `#crypto` means outside Bun, in Node, Deno and browsers. Accepts
+ * SHA-256 and Ed25519 in JavaScript: what `#crypto` means outside Bun, in Node, Deno and browsers. Accepts
  * and refuses the same signatures as `crypto-native.ts`; a test compares both over the edge vectors.
  * Source: rules section 8, RFC 8032 section 5.1.7.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { blake2b } from "@noble/hashes/blake2.js";
 import { sha256 as sha256Noble, sha512 } from "@noble/hashes/sha2.js";
 import { concatBytes, equalBytes } from "./bytes.ts";
 
@@ -12,11 +11,6 @@ const { Point } = ed25519;
 
 export function sha256(bytes: Uint8Array): Uint8Array {
   return sha256Noble(bytes);
-}
-
-/** BLAKE2b with a 32-byte digest, as the chain hashes document blobs and extrinsics. */
-export function blake2b256(bytes: Uint8Array): Uint8Array {
-  return blake2b(bytes, { dkLen: 32 });
 }
 
 /**

@@ -6,9 +6,9 @@
  * Source: interface "Signed DID-document updates", rules sections 4 ("Registration proof", "Full document") and 10,
  * docs/ledger.md 1.4, 1.5 and 1.8.
  */
+import { blake2b256 } from "#blake2";
 import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
 import { aliasBytesMax, normalizeAlias } from "../codec/did.ts";
-import { blake2b256 } from "../codec/hash.ts";
 import { decodeWith, encodeWith } from "../codec/scale.ts";
 import { hourMs, parseTimestamp } from "../codec/time.ts";
 import { parseU64 } from "../codec/u64.ts";

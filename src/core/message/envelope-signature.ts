@@ -3,9 +3,10 @@
  * hashes of their JCS form (RFC 8785). The client builds the same text to sign it.
  * Source: rules sections 2 and 10.
  */
+
 import canonicalize from "canonicalize";
+import { sha256 } from "#crypto";
 import { encodeHex, utf8 } from "../codec/bytes.ts";
-import { sha256 } from "../codec/hash.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
 
 /** The member `sender_signature` is not looked at; absent members stand as empty text. */

@@ -6,10 +6,10 @@
  * outsider can learn.
  * Source: interface "Signed Cache proof", rules sections 3, 4, 6 and 10 ("Live sessions").
  */
+import { sha256 } from "#crypto";
 import { decodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
 import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
-import { sha256 } from "../codec/hash.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
 import { type DidDocument, keyFor } from "../ledger/document.ts";

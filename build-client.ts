@@ -1,0 +1,67 @@
+/**
+ * Builds the package `@waypost/client` into `dist/client/`: `bun run build:client`. One ES module for each
+ * source file, so that bundlers leave out what a program does not use; their types; and a manifest with
+ * nothing but what they import. `npm pack` there makes what is published.
+ */
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+const root = import.meta.dir;
+const out = join(root, "dist", "client");
+const dependencies = ["@noble/ciphers", "@noble/curves", "@noble/hashes", "@scure/base", "canonicalize"];
+
+type Manifest = { version: string; license: string; dependencies: Record<string, string> };
+const source: Manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+
+rmSync(out, { recursive: true, force: true });
+mkdirSync(out, { recursive: true });
+const compiled = Bun.spawnSync([join(root, "node_modules", ".bin", "tsc"), "-p", join(root, "tsconfig.package.json")]);
+if (!compiled.success) fail(compiled.stdout.toString());
+const files = nameModules();
+cpSync(join(root, "src", "client", "README.md"), join(out, "README.md"));
+cpSync(join(root, "LICENSE"), join(out, "LICENSE"));
+writeFileSync(join(out, "package.json"), `${JSON.stringify(manifest(), null, 2)}\n`);
+console.log(`dist/client: @waypost/client ${source.version}, ${files} modules`);
+
+/** Types name their modules by the source's ending; what runs is called `.js`. */
+function nameModules(): number {
+  const names = [...new Bun.Glob("**/*.{js,d.ts}").scanSync({ cwd: out })];
+  for (const name of names) {
+    const path = join(out, name);
+    const text = readFileSync(path, "utf8");
+    writeFileSync(path, text.replace(/((?:from|import)\s*\(?\s*["']\.{1,2}\/[^"']*)\.ts(["'])/g, "$1.js$2"));
+  }
+  const foreign = names.filter((name) =>
+    /["'](@sinclair|zod|elysia|bun)["'/]/.test(readFileSync(join(out, name), "utf8")),
+  );
+  if (foreign.length > 0) fail(`packages of the nodes are reached from ${foreign.join(", ")}`);
+  return names.filter((name) => name.endsWith(".js")).length;
+}
+
+function manifest(): Record<string, unknown> {
+  const entry = (path: string) => ({ types: `./${path}.d.ts`, default: `./${path}.js` });
+  return {
+    name: "@waypost/client",
+    version: source.version,
+    description: "End-to-end encrypted messaging: send and receive in Node, Deno, Bun and browsers",
+    license: source.license,
+    type: "module",
+    sideEffects: false,
+    engines: { node: ">=20" },
+    exports: {
+      ".": entry("client/package"),
+      "./parts": entry("client/parts"),
+      "./node": entry("cli/files/package"),
+    },
+    imports: {
+      "#crypto": "./core/codec/crypto-portable.js",
+      "#blake2": "./core/codec/blake2-portable.js",
+    },
+    dependencies: Object.fromEntries(dependencies.map((name) => [name, source.dependencies[name]])),
+  };
+}
+
+function fail(text: string): never {
+  console.error(text);
+  process.exit(1);
+}

@@ -1,0 +1,13 @@
+/** What `@waypost/client/node` exports: keys, messages and files on disk, as the commands keep them. */
+export { type Inbox, type InboxOptions, openInbox, type Problem, type Round } from "./inbox.ts";
+export {
+  defaultKeysFolder,
+  fileKeys,
+  listIdentities,
+  loadIdentity,
+  saveIdentity,
+  stateFolder,
+} from "./key-files.ts";
+export { findUnfinished, outboxFolder, saveProgress } from "./outbox.ts";
+export { fileSource } from "./source.ts";
+export type { Received } from "./store-message.ts";

@@ -1,0 +1,52 @@
+/** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
+export type { CachedEntry, Prepared, Registered, RegistrationStatus, Resolved, SubmissionStatus } from "./answers.ts";
+export { type CacheClient, cacheClient, type Reader } from "./cache.ts";
+export {
+  type DeliveryPolicyMembers,
+  type OwnerUpdate,
+  type PersonaPolicyMembers,
+  type PolicyLinks,
+  renderAgreementKey,
+  type Signer,
+  signIntent,
+  signRegistration,
+} from "./change.ts";
+export {
+  type Changed,
+  change,
+  changeAsOwner,
+  firstDocument,
+  type Homes,
+  register,
+  settleRegistration,
+} from "./changes.ts";
+export {
+  activeDocument,
+  type Client,
+  type ClientOptions,
+  cachesOf,
+  connect,
+  liveEndpoints,
+  lookUp,
+  planSend,
+  recipientOf,
+  send,
+  senderOf,
+} from "./client.ts";
+export { type Waiting, waitingDefault } from "./confirm.ts";
+export type { DirectoryClient } from "./directory.ts";
+export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
+export { type LiveEnvelope, type LiveEvents, listenLive } from "./live.ts";
+export {
+  acknowledge,
+  isComplete,
+  listPending,
+  openEnvelope,
+  type PendingMessage,
+  type Recipient,
+  readMessage,
+  type Sender,
+} from "./retrieve.ts";
+export { rotateAgreement } from "./rotation.ts";
+export { openPayload, sealPayload } from "./seal.ts";
+export { bytesSource, type SendPlan, type Sent, type Source, sendPlan } from "./send.ts";

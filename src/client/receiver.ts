@@ -1,0 +1,421 @@
+/**
+ * Receiving without end: live sessions at every Relay of the identity, streams of every Cache, and what
+ * waits in the Caches, each message handed over once. Nothing is acknowledged before the program says so;
+ * what can't be opened is an event, and stops nothing.
+ * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
+ */
+import type { CacheClient, Reader } from "./cache.ts";
+import { type Client, cachesOf, liveEndpoints } from "./client.ts";
+import type { WaypostEvent } from "./events.ts";
+import { ClientError } from "./http.ts";
+import type { Identity } from "./keys.ts";
+import { type LiveEnvelope, listenLive } from "./live.ts";
+import { Message, type MessageActions } from "./message.ts";
+import { backoffMs, pause, Queue } from "./pace.ts";
+import {
+  acknowledge,
+  chunkOf,
+  type HeldEnvelope,
+  isComplete,
+  isUnreadable,
+  listPending,
+  type PendingMessage,
+  type Recipient,
+  readMessage,
+} from "./retrieve.ts";
+
+/** What the receiver needs of the identity it receives for. */
+export type ReceiverHost = {
+  readonly client: Client;
+  readonly identity: () => Identity;
+  readonly recipient: Recipient;
+  /** Names the live session; a second session of the same device replaces the first. */
+  readonly device: string;
+  readonly emit: (event: WaypostEvent) => void;
+  readonly send: MessageActions["send"];
+  /** A message that the SDK takes for itself, such as a receipt: acknowledged and not handed over. */
+  readonly absorb: (message: Message) => boolean;
+  readonly onAcked: (message: Message) => void;
+  /** Replaces the published key when it is due; with `force` it also looks what other devices have done. */
+  readonly refreshKeys: (force: boolean) => Promise<void>;
+};
+
+/** Messages that are opened and not yet taken. */
+const queuedMax = 32;
+/** The Relay waits 5 s for an acknowledgement and then goes on to the Cache. */
+const liveAckMs = 4_500;
+/** Between two looks when no stream says that there is something. */
+const lookMs = 60_000;
+const refreshMs = 3_600_000;
+/** A live session is given up for so long when chunks come, which are put together from the Cache. */
+const retreatMs = 3_000;
+/** Messages remembered as known; those that have expired leave first. */
+const knownMax = 100_000;
+/** From so many on they are fetched by pages instead of one by one. */
+const pagedFrom = 4;
+const pageEntries = 256;
+
+type Known = {
+  state: "queued" | "acked" | "unreadable";
+  readonly untilMs: number;
+  /** Where copies lie; `null` for what only a live session brought so far. */
+  copies: PendingMessage | null;
+  /** Tells the live session whether to acknowledge. */
+  answer: ((keep: boolean) => void) | null;
+};
+
+export class Receiver {
+  readonly #host: ReceiverHost;
+  readonly #queue = new Queue<Message>(queuedMax);
+  readonly #known = new Map<string, Known>();
+  readonly #stop = new AbortController();
+  readonly #news = new Signal();
+  #caches: readonly CacheClient[] = [];
+  #loops: Promise<unknown> = Promise.resolve();
+  #failure: unknown = null;
+  #refreshedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(host: ReceiverHost) {
+    this.#host = host;
+  }
+
+  start(): void {
+    this.#loops = this.#run().catch((error: unknown) => {
+      this.#failure = error;
+      this.#queue.close();
+    });
+  }
+
+  /** The next message; `null` after `stop`. Throws only what is a bug. */
+  async next(): Promise<Message | null> {
+    const message = await this.#queue.take();
+    if (this.#failure !== null) throw this.#failure;
+    return message;
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#queue.close();
+    this.#news.ring();
+    for (const known of this.#known.values()) known.answer?.(false);
+    await this.#loops;
+  }
+
+  // ------------------------------------------------------------------------------------------------ loops
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    const readers = await this.#endpoints();
+    if (signal.aborted) return;
+    const loops = [
+      ...this.#caches.map((cache) => this.#follow(cache)),
+      ...readers.map((reader) => this.#listen(reader)),
+      this.#catchUp(),
+      this.#refresh(),
+    ];
+    // Whichever fails by a bug ends the others.
+    await Promise.all(
+      loops.map((loop) =>
+        loop.catch((error: unknown) => {
+          this.#stop.abort();
+          throw error;
+        }),
+      ),
+    );
+  }
+
+  /** Where to receive, from the document; asked until the Directory answers. */
+  async #endpoints(): Promise<Reader[]> {
+    const { client, identity, device } = this.#host;
+    const { signal } = this.#stop;
+    for (let failures = 0; !signal.aborted; failures++) {
+      try {
+        this.#caches = await cachesOf(client, identity(), "");
+        if (typeof WebSocket === "undefined") return [];
+        return await liveEndpoints(client, identity(), device);
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        if (error.code === "no_relay") return [];
+        if (error.kind === "local") throw error;
+        this.#host.emit({ type: "disconnected", what: "directory", url: client.directory.endpoint.url, error });
+        await pause(backoffMs(failures), signal);
+      }
+    }
+    return [];
+  }
+
+  async #follow(cache: CacheClient): Promise<void> {
+    const { signal } = this.#stop;
+    const url = cache.reader.at.url;
+    for (let failures = 0; !signal.aborted; failures++) {
+      const begunMs = performance.now();
+      try {
+        this.#news.ring();
+        await cache.stream(() => this.#news.ring(), signal);
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        if (!signal.aborted) this.#host.emit({ type: "disconnected", what: "stream", url, error });
+      }
+      if (performance.now() - begunMs > backoffMs(10)) failures = 0;
+      await pause(backoffMs(failures), signal);
+    }
+  }
+
+  async #listen(reader: Reader): Promise<void> {
+    const { signal } = this.#stop;
+    const { url } = reader.at;
+    for (let failures = 0; !signal.aborted; failures++) {
+      const session = new AbortController();
+      const end = () => session.abort();
+      signal.addEventListener("abort", end);
+      let retreat = false;
+      try {
+        const events = {
+          onReady: () => {
+            failures = 0;
+            this.#host.emit({ type: "connected", what: "live", url });
+            this.#news.ring();
+          },
+          onEnvelope: (envelope: LiveEnvelope) => {
+            if (chunkOf(envelope.envelope) === null) return this.#onLive(envelope);
+            retreat = true;
+            session.abort();
+            return Promise.resolve(false);
+          },
+        };
+        await listenLive(reader, events, session.signal);
+        if (!signal.aborted && !retreat) this.#host.emit({ type: "disconnected", what: "live", url, error: null });
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        if (!signal.aborted) this.#host.emit({ type: "disconnected", what: "live", url, error });
+      } finally {
+        signal.removeEventListener("abort", end);
+      }
+      await pause(retreat ? retreatMs : backoffMs(failures), signal);
+    }
+  }
+
+  async #catchUp(): Promise<void> {
+    const { signal } = this.#stop;
+    for (let failures = 0; !signal.aborted; ) {
+      const rung = this.#news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
+      try {
+        const complete = await this.#receiveWaiting();
+        failures = complete ? 0 : failures + 1;
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        failures++;
+        this.#host.emit({ type: "disconnected", what: "cache", url: this.#caches[0]?.reader.at.url ?? "", error });
+      }
+      await rung;
+    }
+  }
+
+  async #refresh(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await pause(refreshMs, signal);
+      if (!signal.aborted) await this.#host.refreshKeys(false);
+    }
+  }
+
+  // ------------------------------------------------------------------------------------------------ Caches
+
+  /** One look at what waits. `false` when something could not be fetched and is worth another look soon. */
+  async #receiveWaiting(): Promise<boolean> {
+    const { pending, unreachable } = await listPending(this.#caches);
+    for (const { endpoint, error } of unreachable)
+      this.#host.emit({ type: "disconnected", what: "cache", url: endpoint, error });
+    this.#forgetExpired();
+    const acked = pending.filter((one) => this.#known.get(keyOf(one))?.state === "acked");
+    await acknowledge(acked);
+    const fresh: PendingMessage[] = [];
+    for (const one of pending) {
+      const known = this.#known.get(keyOf(one));
+      if (known !== undefined) known.copies = one;
+      else if (isComplete(one)) fresh.push(one);
+    }
+    const pages = new Pages(fresh.filter(({ groupId }) => groupId === null).length >= pagedFrom);
+    let complete = unreachable.length === 0;
+    for (const one of fresh) {
+      await this.#queue.space();
+      if (this.#stop.signal.aborted) return true;
+      if (!(await this.#receive(await pages.place(one)))) complete = false;
+    }
+    return complete;
+  }
+
+  /** Opens a waiting message and queues it. `false` when it could not be fetched now. */
+  async #receive(pending: PendingMessage): Promise<boolean> {
+    const key = keyOf(pending);
+    // A live session may bring the same message meanwhile.
+    if (this.#known.has(key)) return true;
+    const untilMs = Math.max(...pending.held.map(({ expiresAtMs }) => expiresAtMs));
+    const known: Known = { state: "queued", untilMs, copies: pending, answer: null };
+    this.#known.set(key, known);
+    try {
+      this.#handOver(await this.#open(pending), known);
+      return true;
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      if (!isUnreadable(error)) {
+        this.#known.delete(key);
+        return false;
+      }
+      known.state = "unreadable";
+      this.#emitUnreadable(pending, known, error);
+      return true;
+    }
+  }
+
+  async #open(pending: PendingMessage): Promise<ReturnType<typeof partsOf>> {
+    try {
+      return partsOf(pending, await readMessage(pending, this.#host.recipient));
+    } catch (error) {
+      if (!(error instanceof ClientError) || !isUnreadable(error) || !(await this.#refreshSoon())) throw error;
+      return partsOf(pending, await readMessage(pending, this.#host.recipient));
+    }
+  }
+
+  /** Another device may have replaced the key. Garbage must not make this ask for each of its messages. */
+  async #refreshSoon(): Promise<boolean> {
+    if (performance.now() - this.#refreshedMs < lookMs) return false;
+    this.#refreshedMs = performance.now();
+    await this.#host.refreshKeys(true);
+    return true;
+  }
+
+  #emitUnreadable(pending: PendingMessage, known: Known, error: ClientError): void {
+    this.#host.emit({
+      type: "unreadable",
+      messageIds: pending.held.map(({ messageId }) => messageId),
+      code: error.code,
+      reason: error.message,
+      discard: async () => {
+        known.state = "acked";
+        await acknowledge([known.copies ?? pending]);
+      },
+    });
+  }
+
+  #forgetExpired(): void {
+    const nowMs = Date.now();
+    for (const [key, { untilMs, answer }] of this.#known) {
+      if (untilMs < nowMs - lookMs && answer === null) this.#known.delete(key);
+      else if (this.#known.size > knownMax) this.#known.delete(key);
+    }
+  }
+
+  // -------------------------------------------------------------------------------------------------- live
+
+  /** Whether to acknowledge: `true` once the program has. Otherwise the Relay gives it to the Cache. */
+  async #onLive({ messageId, expiresAtMs, envelope }: LiveEnvelope): Promise<boolean> {
+    const before = this.#known.get(messageId);
+    if (before !== undefined) return before.state === "acked";
+    if (this.#queue.isFull) return false;
+    const known: Known = { state: "queued", untilMs: expiresAtMs, copies: null, answer: null };
+    this.#known.set(messageId, known);
+    const held: HeldEnvelope = { messageId, expiresAtMs, chunk: null, at: [], local: async () => envelope };
+    const pending: PendingMessage = { groupId: null, total: 1, parts: [held], held: [held] };
+    let parts: ReturnType<typeof partsOf>;
+    try {
+      parts = await this.#open(pending);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      // From the Cache it is reported, and can be removed there.
+      this.#known.delete(messageId);
+      return false;
+    }
+    const answered = new Promise<boolean>((resolve) => {
+      const timer = setTimeout(() => known.answer?.(false), liveAckMs);
+      known.answer = (keep) => {
+        clearTimeout(timer);
+        known.answer = null;
+        resolve(keep);
+      };
+    });
+    this.#handOver(parts, known);
+    return answered;
+  }
+
+  // -------------------------------------------------------------------------------------------- handing over
+
+  #handOver(parts: ReturnType<typeof partsOf>, known: Known): void {
+    const message: Message = new Message(parts, {
+      ack: () => this.#ack(message, known),
+      send: this.#host.send,
+    });
+    if (this.#host.absorb(message)) void this.#ack(message, known);
+    else this.#queue.put(message);
+  }
+
+  async #ack(message: Message, known: Known): Promise<void> {
+    if (known.state === "acked") return;
+    known.state = "acked";
+    known.answer?.(true);
+    // A Cache that can't be reached offers it again, and is told then.
+    if (known.copies !== null) await acknowledge([known.copies]);
+    this.#host.onAcked(message);
+  }
+}
+
+function keyOf({ groupId, parts }: PendingMessage): string {
+  return groupId === null ? (parts[0]?.messageId ?? "") : `group ${groupId.toLowerCase()}`;
+}
+
+function partsOf(pending: PendingMessage, read: Awaited<ReturnType<typeof readMessage>>) {
+  const { data, ...written } = read;
+  const messageIds = pending.held.map(({ messageId }) => messageId);
+  return { id: pending.groupId ?? pending.parts[0]?.messageId ?? "", messageIds, written, data };
+}
+
+/** Wakes who waits. A ring while nobody waits is lost, so `next` is called before looking. */
+class Signal {
+  #wake: () => void = () => undefined;
+
+  ring(): void {
+    this.#wake();
+  }
+
+  next(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const rung = new AbortController();
+    this.#wake = () => rung.abort();
+    return pause(timeoutMs, AbortSignal.any([rung.signal, signal]));
+  }
+}
+
+/** Reads ahead by pages of about 1 MiB when many messages wait; one page is kept at a time. */
+class Pages {
+  readonly #paged: boolean;
+  readonly #cursors = new Map<CacheClient, string | null>();
+  #envelopes = new Map<string, Record<string, unknown>>();
+
+  constructor(paged: boolean) {
+    this.#paged = paged;
+  }
+
+  /** The same message, with its envelope at hand when a page brought it. */
+  async place(pending: PendingMessage): Promise<PendingMessage> {
+    const [part] = pending.parts;
+    if (!this.#paged || pending.groupId !== null || part === undefined) return pending;
+    const cache = part.at[0];
+    if (cache !== undefined && !this.#envelopes.has(part.messageId)) await this.#readPage(cache);
+    const envelope = this.#envelopes.get(part.messageId);
+    if (envelope === undefined) return pending;
+    return { ...pending, parts: [{ ...part, local: async () => envelope }] };
+  }
+
+  /** A Cache that does not answer now is asked for the message itself, and that failure counts. */
+  async #readPage(cache: CacheClient): Promise<void> {
+    const cursor = this.#cursors.get(cache);
+    if (cursor === null) return;
+    this.#cursors.set(cache, null);
+    try {
+      const page = await cache.messages(cursor, pageEntries);
+      this.#envelopes = new Map(page.messages.map((entry) => [entry.message_id, entry.envelope]));
+      this.#cursors.set(cache, page.next_cursor ?? null);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+    }
+  }
+}

@@ -1,0 +1,388 @@
+/**
+ * `Waypost`: an identity that sends and receives. `open` makes, registers and settles it on first use and
+ * finds it again afterwards; everything below (`client.ts` and the routes) stays usable by itself.
+ * Source: docs/client.md.
+ */
+import type { Did } from "../core/codec/did.ts";
+import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
+import type { Waiting } from "./confirm.ts";
+import {
+  type Content,
+  type ContentNames,
+  parseReceipt,
+  type Relations,
+  reactionType,
+  receiptType,
+  sourceOf,
+} from "./content.ts";
+import type { Listener, WaypostEvent } from "./events.ts";
+import { ClientError, localError } from "./http.ts";
+import type { KeyStore } from "./key-stores.ts";
+import {
+  agreementSecrets,
+  createIdentity,
+  type Identity,
+  isRotationDue,
+  parseIdentity,
+  renderIdentity,
+  rotationMsDefault,
+} from "./keys.ts";
+import type { Message } from "./message.ts";
+import { Outgoing, type TransferOptions } from "./outgoing.ts";
+import { parsePlan } from "./plan-text.ts";
+import { Receiver } from "./receiver.ts";
+import type { SendPlan, Sent } from "./send.ts";
+
+export type WaypostOptions = {
+  /** Address of all three nodes, or of each. */
+  readonly url?: string;
+  readonly directoryUrl?: string;
+  readonly relayUrl?: string;
+  readonly cacheUrl?: string;
+  readonly keys: KeyStore;
+  /** Which identity of the key store; `default` unless given. */
+  readonly name?: string;
+  /** A public name to register along with a new identity. */
+  readonly alias?: string;
+  /** Names this device's live session; random unless given. */
+  readonly device?: string;
+  /** Asks recipients for receipts, and gives them to senders who ask. Off unless given. */
+  readonly receipts?: boolean;
+  /** How old the key that others seal to may become; a week unless given, `false` leaves it alone. */
+  readonly rotateMs?: number | false;
+  readonly timeoutMs?: number;
+  readonly waiting?: Waiting;
+  /** The clock of key rotation, for tests. */
+  readonly nowMs?: () => number;
+};
+
+export type MessageOptions = ContentNames &
+  TransferOptions & {
+    /** How long it may wait: `24h` unless given. */
+    readonly ttl?: string;
+    /** Public: the recipient's policies are chosen by it. */
+    readonly tag?: string;
+    /** Only directly, or straight to a Cache; for messages of one chunk. */
+    readonly hint?: "direct" | "cache";
+    readonly chunkBytes?: number;
+    readonly replyTo?: string | null;
+    readonly group?: string | null;
+    /** Asks for a receipt; as the identity was opened unless given. */
+    readonly receipt?: boolean;
+    /** Signs nothing: the recipient does not learn who sent it. */
+    readonly anonymous?: boolean;
+  };
+
+export type Group = {
+  readonly id: string;
+  readonly members: readonly string[];
+  /** One sealed copy for each member. Resolves when all were tried. */
+  readonly send: (content: Content, options?: MessageOptions) => Promise<GroupSent>;
+};
+
+export type GroupSent = {
+  readonly sent: readonly { readonly to: string; readonly sent: Sent }[];
+  readonly failed: readonly { readonly to: string; readonly error: ClientError }[];
+};
+
+type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
+
+export class Waypost {
+  readonly #client: Client;
+  readonly #options: WaypostOptions;
+  readonly #name: string;
+  readonly #listeners = new Set<Listener>();
+  #identity: Identity;
+  #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
+  #receiver: Receiver | null = null;
+  #rotating: Promise<void> | null = null;
+
+  private constructor(client: Client, options: WaypostOptions, identity: Identity) {
+    this.#client = client;
+    this.#options = options;
+    this.#identity = identity;
+    this.#name = identity.name;
+  }
+
+  /** Throws `name_taken`-like refusals of the Directory, such as `alias_taken`, and what registration throws. */
+  static async open(options: WaypostOptions): Promise<Waypost> {
+    const urls = urlsOf(options);
+    const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
+    const name = options.name ?? "default";
+    const identity = (await loadIdentity(options.keys, name)) ?? (await makeIdentity(options, name));
+    const me = new Waypost(client, options, identity);
+    await me.#settle(urls);
+    await me.#rotateIfDue();
+    return me;
+  }
+
+  get did(): Did {
+    return this.#identity.did;
+  }
+
+  /** The functions below this class, for changes of the document, policies and aliases (docs/client.md). */
+  get client(): Client {
+    return this.#client;
+  }
+
+  /** The secrets of this identity, as they are now. */
+  get identity(): Identity {
+    return this.#identity;
+  }
+
+  /** Calls back for every event until the answered function is called. */
+  on(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  // ---------------------------------------------------------------------------------------------- sending
+
+  /** Sends to a DID or an alias. Passing failures are tried again with identical bytes. */
+  async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
+    try {
+      return await (await this.prepare(to, content, options)).send(options);
+    } catch (error) {
+      // The key that signs may have been replaced: the next message reads the document again.
+      if (error instanceof ClientError && error.code === "sender_signature_invalid") this.#sender = null;
+      throw error;
+    }
+  }
+
+  /** Settles everything about a message without sending it: keep `save()` to go on after a restart. */
+  async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
+    const [did, source] = await Promise.all([
+      lookUp(this.#client, to),
+      sourceOf(content, options, this.#relationsOf(options)),
+    ]);
+    const plan = await planSend(this.#client, did, source.file, {
+      sender: options.anonymous === true ? null : await this.#asSender(),
+      ...(options.ttl === undefined ? {} : { ttl: options.ttl }),
+      ...(options.chunkBytes === undefined ? {} : { chunkBytes: options.chunkBytes }),
+      tag: options.tag ?? null,
+      hint: options.hint ?? null,
+    });
+    return new Outgoing(this.#client, { plan, source, delivered: 0 });
+  }
+
+  /** Goes on with a message that `save` kept, with the same content. Throws `content_changed` for another. */
+  async resume(saved: string, content: Content): Promise<Outgoing> {
+    const known = parsePlan(saved);
+    if (known === null) throw localError("plan_unreadable", "not a message that was saved");
+    const { plan, senderKeyId, delivered } = known;
+    const source = await sourceOf(content, plan.file, { replyTo: null, group: null, wantsReceipt: false });
+    if (!sameFacts(source.file, plan.file)) throw localError("content_changed", "not the content that was saved");
+    const sender = senderKeyId === null ? null : await this.#asSender();
+    if (sender !== null && sender.keyId !== senderKeyId)
+      throw localError("unknown_key", `the message was signed by ${senderKeyId}, which is no longer in force here`);
+    return new Outgoing(this.#client, { plan: { ...plan, sender }, source, delivered });
+  }
+
+  /** Reacts to a message with a short text, such as an emoji; empty text takes the reaction back. */
+  react(to: string, messageId: string, reaction: string): Promise<Sent> {
+    return this.send(to, { v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
+  }
+
+  /** A conversation of several. Everybody who is to see the same one uses the same id. */
+  group(members: readonly string[], id: string = crypto.randomUUID()): Group {
+    const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
+      // A stream can be read once, and is sent to each.
+      const shared = content instanceof ReadableStream ? await new Response(content).blob() : content;
+      const sent: GroupSent["sent"][number][] = [];
+      const failed: GroupSent["failed"][number][] = [];
+      const sendTo = async (to: string) => {
+        try {
+          sent.push({ to, sent: await this.send(to, shared, { ...options, group: id }) });
+        } catch (error) {
+          if (!(error instanceof ClientError)) throw error;
+          failed.push({ to, error });
+        }
+      };
+      const waiting = [...members];
+      const work = async () => {
+        for (let to = waiting.shift(); to !== undefined; to = waiting.shift()) await sendTo(to);
+      };
+      await Promise.all(Array.from({ length: groupSendsAtOnce }, work));
+      return { sent, failed };
+    };
+    return { id, members, send };
+  }
+
+  // -------------------------------------------------------------------------------------------- receiving
+
+  /**
+   * Every message to this identity, those that wait first, then as they arrive, until the loop is left or
+   * `close` is called. Acknowledge each when you have what you need of it.
+   */
+  async *messages(): AsyncGenerator<Message, void, undefined> {
+    if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
+    const receiver = new Receiver({
+      client: this.#client,
+      identity: () => this.#identity,
+      recipient: {
+        ...recipientOf(this.#client, this.#identity),
+        secretsOf: (keyId) => agreementSecrets(this.#identity, keyId),
+      },
+      device: this.#options.device ?? crypto.randomUUID().slice(0, 8),
+      emit: (event) => this.#emit(event),
+      send: (to, content, options) => this.send(to, content, options),
+      absorb: (message) => this.#absorb(message),
+      onAcked: (message) => void this.#sendReceipt(message),
+      refreshKeys: (force) => (force ? this.rotate() : this.#rotateIfDue()),
+    });
+    this.#receiver = receiver;
+    try {
+      receiver.start();
+      for (let message = await receiver.next(); message !== null; message = await receiver.next()) yield message;
+    } finally {
+      this.#receiver = null;
+      await receiver.stop();
+    }
+  }
+
+  /** Ends `messages()`. What was not acknowledged is offered again to the next run. */
+  async close(): Promise<void> {
+    await this.#receiver?.stop();
+  }
+
+  // ------------------------------------------------------------------------------------------------- keys
+
+  /**
+   * Replaces the key that others seal to when it is due, takes over what another device has replaced, and
+   * destroys old secrets. `open` and `messages` see to it.
+   */
+  async rotate(): Promise<void> {
+    this.#rotating ??= this.#rotate().finally(() => {
+      this.#rotating = null;
+    });
+    await this.#rotating;
+  }
+
+  async #rotateIfDue(): Promise<void> {
+    const { rotateMs = rotationMsDefault, nowMs = Date.now } = this.#options;
+    if (rotateMs !== false && isRotationDue(this.#identity, nowMs(), rotateMs)) await this.rotate();
+  }
+
+  async #rotate(): Promise<void> {
+    const { rotateMs = rotationMsDefault, nowMs = Date.now, waiting } = this.#options;
+    if (rotateMs === false) return;
+    try {
+      // Once a week, and loaded then.
+      const { rotateAgreement } = await import("./rotation.ts");
+      const rotated = await rotateAgreement(this.#client, this.#identity, {
+        nowMs: nowMs(),
+        everyMs: rotateMs,
+        signer: { keyId: "root", seed: this.#identity.rootSeed },
+        ...(waiting === undefined ? {} : { waiting }),
+        save: (identity) => this.#save(identity),
+      });
+      this.#identity = rotated.identity;
+      if (!rotated.holdsPublished) this.#emit({ type: "key_missing" });
+      else if (rotated.rotated) this.#emit({ type: "rotated" });
+    } catch (error) {
+      // The old key goes on working, and the next run tries again.
+      if (!(error instanceof ClientError)) throw error;
+      this.#emit({ type: "failed", what: "rotation", error });
+    }
+  }
+
+  async #save(identity: Identity): Promise<void> {
+    await this.#options.keys.save(this.#name, renderIdentity(identity));
+    this.#identity = identity;
+  }
+
+  // -------------------------------------------------------------------------------------------- background
+
+  /** Registers what the Directory does not know, and waits for what is pending. */
+  async #settle(urls: Urls): Promise<void> {
+    const { alias = null, waiting } = this.#options;
+    const status = await this.#client.directory.registrationStatus(this.did);
+    if (status.registration_status === "confirmed") return;
+    // Once in the life of an identity, and loaded then.
+    const { firstDocument, register, settleRegistration } = await import("./changes.ts");
+    const document = firstDocument(this.#identity, urls);
+    const registered =
+      status.registration_status === "pending"
+        ? { did: this.did, tx_id: status.tx_id ?? "" }
+        : await register(this.#client, this.#identity, { document, alias });
+    await settleRegistration(this.#client, registered, waiting);
+  }
+
+  #asSender(): Promise<NonNullable<SendPlan["sender"]>> {
+    if (this.#sender === null) {
+      this.#sender = senderOf(this.#client, this.#identity);
+      this.#sender.catch(() => {
+        this.#sender = null;
+      });
+    }
+    return this.#sender;
+  }
+
+  #relationsOf({ replyTo, group, receipt }: MessageOptions): Relations {
+    const wantsReceipt = receipt ?? this.#options.receipts ?? false;
+    return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
+  }
+
+  /** Receipts are events. One whose signature does not hold says nothing. */
+  #absorb(message: Message): boolean {
+    if (message.mediaType.toLowerCase() !== receiptType) return false;
+    const messageIds = message.text === null ? parseReceipt(tryJson(message)) : null;
+    if (messageIds !== null && message.from !== null && message.verified === true)
+      this.#emit({ type: "receipt", from: message.from, messageIds });
+    return true;
+  }
+
+  /** Only to a verified sender: nobody else may make this identity send. */
+  async #sendReceipt(message: Message): Promise<void> {
+    const { from, verified, wantsReceipt } = message;
+    if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
+    try {
+      await this.send(from, { v: 1, delivered: [message.id] }, { mediaType: receiptType, receipt: false });
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      this.#emit({ type: "failed", what: "receipt", error });
+    }
+  }
+
+  #emit(event: WaypostEvent): void {
+    for (const listener of this.#listeners) listener(event);
+  }
+}
+
+const groupSendsAtOnce = 4;
+
+function tryJson(message: Message): unknown {
+  try {
+    return message.json();
+  } catch (error) {
+    if (error instanceof ClientError) return null;
+    throw error;
+  }
+}
+
+function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
+  if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
+    throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");
+  return { directoryUrl, relayUrl: withoutSlash(relayUrl), cacheUrl: withoutSlash(cacheUrl) };
+}
+
+const withoutSlash = (url: string): string => url.replace(/\/+$/, "");
+
+async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
+  const text = await keys.load(name);
+  if (text === null) return null;
+  const identity = parseIdentity(text, name);
+  if (identity === null) throw localError("keys_unreadable", `what the key store holds for ${name} is no identity`);
+  return identity;
+}
+
+/** Kept before it is registered: keys of a DID that exists must not be lost. */
+async function makeIdentity({ keys, nowMs = Date.now }: WaypostOptions, name: string): Promise<Identity> {
+  const identity = createIdentity(name, nowMs());
+  await keys.save(name, renderIdentity(identity));
+  return identity;
+}
+
+function sameFacts(a: SendPlan["file"], b: SendPlan["file"]): boolean {
+  return a.sizeBytes === b.sizeBytes && a.sha256.every((byte, i) => byte === b.sha256[i]);
+}

@@ -1,0 +1,260 @@
+/**
+ * `Waypost` over running nodes: identities that are found again, messages of every kind both ways, each
+ * once and none acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { WaypostEvent } from "../../src/client/events.ts";
+import type { ClientError } from "../../src/client/http.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { Message } from "../../src/client/message.ts";
+import { exportKeys, importKeys } from "../../src/client/sealed-keys.ts";
+import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(() => nodes.stop());
+
+const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const open = (options: Partial<WaypostOptions> = {}) =>
+  Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
+
+/** Takes `count` messages and acknowledges them unless told otherwise. */
+async function take(me: Waypost, count: number, { ack = true } = {}): Promise<Message[]> {
+  const taken: Message[] = [];
+  for await (const message of me.messages()) {
+    taken.push(message);
+    if (ack) await message.ack();
+    if (taken.length === count) break;
+  }
+  return taken;
+}
+
+async function waitingCount(me: Waypost): Promise<number> {
+  const { cachesOf } = await import("../../src/client/client.ts");
+  const [cache] = await cachesOf(me.client, me.identity, "");
+  return (await cache?.summary())?.count ?? -1;
+}
+
+describe("an identity", () => {
+  test("is made once and found again", async () => {
+    const keys = memoryKeys();
+    const first = await open({ keys });
+    const again = await open({ keys });
+    expect(again.did).toBe(first.did);
+  });
+
+  test("moves to another device sealed with a passphrase, and only with that", async () => {
+    const mine = memoryKeys();
+    const me = await open({ keys: mine });
+    const sealed = await exportKeys(mine, "default", "correct horse");
+    expect(sealed).not.toContain(me.identity.rootSeed.toHex());
+    const keys = memoryKeys();
+    const wrong = importKeys(keys, "default", { sealed, passphrase: "wrong" });
+    expect(await wrong.catch((error: ClientError) => error.code)).toBe("wrong_passphrase");
+    await importKeys(keys, "default", { sealed, passphrase: "correct horse" });
+    expect((await open({ keys })).did).toBe(me.did);
+  });
+});
+
+describe("messages", () => {
+  test("that wait arrive with text, JSON, bytes, names and a verified sender", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    await alice.send(bob.did, "hello");
+    await alice.send(bob.did, { n: 1 });
+    await alice.send(bob.did, Uint8Array.of(0xff, 0));
+    await alice.send(bob.did, new File(["a,b"], "t.csv", { type: "text/csv" }));
+    await alice.send(bob.did, new Blob(["from a stream"]).stream(), { name: "s.bin" });
+    await alice.send(bob.did, "unsigned", { anonymous: true });
+    const got = await take(bob, 6);
+    expect(got.map(({ text }) => text)).toEqual(["hello", '{"n":1}', null, "a,b", null, "unsigned"]);
+    expect(got[1]?.json()).toEqual({ n: 1 });
+    expect(got[2]?.bytes()).toEqual(Uint8Array.of(0xff, 0));
+    expect([got[3]?.file.name, got[3]?.mediaType]).toEqual(["t.csv", "text/csv"]);
+    expect(new TextDecoder().decode(got[4]?.bytes())).toBe("from a stream");
+    expect(got.map(({ from }) => from)).toEqual([...Array(5).fill(alice.did), null]);
+    expect(got.map(({ verified }) => verified)).toEqual([...Array(5).fill(true), null]);
+    expect(Math.abs((got[0]?.sentAt.getTime() ?? 0) - Date.now())).toBeLessThan(60_000);
+    expect(await waitingCount(bob)).toBe(0);
+  });
+
+  test("arrive live, and answers come back", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    const echo = (async () => {
+      for await (const message of bob.messages()) {
+        await message.reply(`echo: ${message.text}`);
+        await message.ack();
+        break;
+      }
+    })();
+    const connected = new Promise<void>((resolve) => bob.on((event) => event.type === "connected" && resolve()));
+    await connected;
+    const sent = await alice.send(bob.did, "ping");
+    expect(sent.last?.delivery_mode).toBe("direct");
+    await echo;
+    const [answer] = await take(alice, 1);
+    expect([answer?.text, answer?.from, answer?.replyTo]).toEqual(["echo: ping", bob.did, sent.id]);
+    expect(await waitingCount(bob)).toBe(0);
+  });
+
+  test("in chunks are put together, with progress, whole or not at all", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    const bytes = crypto.getRandomValues(new Uint8Array(60_000));
+    const progress: number[] = [];
+    const receiving = take(bob, 1);
+    const sent = await alice.send(bob.did, bytes, {
+      name: "data.bin",
+      chunkBytes: 20_000,
+      onProgress: ({ sentBytes }) => progress.push(sentBytes),
+    });
+    expect([sent.chunks, progress]).toEqual([3, [20_000, 40_000, 60_000]]);
+    const [message] = await receiving;
+    expect(message?.bytes()).toEqual(bytes);
+    expect([message?.id, message?.messageIds.length]).toEqual([sent.id, 3]);
+    expect(await waitingCount(bob)).toBe(0);
+  }, 20_000);
+
+  test("many that wait come in order, each once", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    for (let i = 0; i < 40; i++) await alice.send(bob.did, `message ${i}`);
+    const got = await take(bob, 40);
+    expect(got.map(({ text }) => text)).toEqual(Array.from({ length: 40 }, (_, i) => `message ${i}`));
+  }, 20_000);
+
+  test("that were not acknowledged are offered again, and those that were are not", async () => {
+    const keys = memoryKeys();
+    const [alice, bob] = await Promise.all([open(), open({ keys })]);
+    await alice.send(bob.did, "one");
+    await alice.send(bob.did, "two");
+    for await (const message of bob.messages()) {
+      if (message.text === "one") await message.ack();
+      else break;
+    }
+    expect(await waitingCount(bob)).toBe(1);
+    const [again] = await take(await open({ keys }), 1);
+    expect(again?.text).toBe("two");
+  });
+
+  test("a live message that the program leaves goes to the Cache, and is acknowledged there when it is", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    const connected = new Promise<void>((resolve) => bob.on((event) => event.type === "connected" && resolve()));
+    const reading = bob.messages();
+    const first = reading.next();
+    await connected;
+    const sent = await alice.send(bob.did, "slow");
+    expect(sent.last?.delivery_mode).toBe("cache");
+    const { value } = await first;
+    expect(value?.text).toBe("slow");
+    expect(await waitingCount(bob)).toBe(1);
+    await value?.ack();
+    for (let i = 0; i < 50 && (await waitingCount(bob)) > 0; i++) await Bun.sleep(100);
+    expect(await waitingCount(bob)).toBe(0);
+    await reading.return(undefined);
+  }, 20_000);
+});
+
+describe("what can't be opened", () => {
+  test("is an event that can remove it, and stops nothing behind it", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    const envelope = {
+      message_id: crypto.randomUUID(),
+      to: bob.did,
+      timestamp: new Date().toISOString(),
+      payload: { ciphertext_b64: "AAAA" },
+    };
+    const headers = { "Content-Type": "application/json" };
+    const stored = await fetch(`${nodes.url}/cache/store`, { method: "POST", headers, body: JSON.stringify(envelope) });
+    expect(stored.status).toBe(202);
+    await alice.send(bob.did, "behind it");
+    const events: WaypostEvent[] = [];
+    bob.on((event) => events.push(event));
+    const [message] = await take(bob, 1);
+    expect(message?.text).toBe("behind it");
+    const unreadable = events.find((event) => event.type === "unreadable");
+    expect(unreadable).toMatchObject({ messageIds: [envelope.message_id], code: "unknown_profile" });
+    expect(await waitingCount(bob)).toBe(1);
+    if (unreadable?.type === "unreadable") await unreadable.discard();
+    expect(await waitingCount(bob)).toBe(0);
+  });
+});
+
+describe("conversations", () => {
+  test("a receipt comes back when both sides want one", async () => {
+    const [alice, bob] = await Promise.all([open({ receipts: true }), open({ receipts: true })]);
+    const sent = await alice.send(bob.did, "did you get this?");
+    await take(bob, 1);
+    const receipt = new Promise<WaypostEvent>((resolve) =>
+      alice.on((event) => event.type === "receipt" && resolve(event)),
+    );
+    const reading = alice.messages();
+    const next = reading.next();
+    expect(await receipt).toEqual({ type: "receipt", from: bob.did, messageIds: [sent.id] });
+    await alice.close();
+    expect((await next).done).toBe(true);
+    expect(await waitingCount(alice)).toBe(0);
+  });
+
+  test("a group's message reaches each member under one id, and who can't be reached is named", async () => {
+    const [alice, bob, carol] = await Promise.all([open(), open(), open()]);
+    const nobody = "did:svc:2222222222222222222222";
+    const group = alice.group([bob.did, carol.did, nobody]);
+    const { sent, failed } = await group.send("to all");
+    expect(sent.map(({ to }) => to).sort()).toEqual([bob.did, carol.did].sort());
+    expect(failed.map(({ to, error }) => [to, error.code])).toEqual([[nobody, "did_not_found"]]);
+    for (const member of [bob, carol]) {
+      const [message] = await take(member, 1);
+      expect([message?.text, message?.group]).toEqual(["to all", group.id]);
+    }
+  });
+
+  test("a reaction names the message it is for", async () => {
+    const [alice, bob] = await Promise.all([open(), open()]);
+    const sent = await alice.send(bob.did, "hello");
+    await bob.react(alice.did, sent.id, "👍");
+    const [reaction] = await take(alice, 1);
+    expect(reaction?.reaction).toEqual({ to: sent.id, reaction: "👍" });
+  });
+});
+
+describe("a message that is kept", () => {
+  test("is sent again with identical bytes, also when the recipient has replaced its key", async () => {
+    const [alice, bob] = await Promise.all([open(), open({ rotateMs: 0 })]);
+    const outgoing = await alice.prepare(bob.did, "keep me");
+    const saved = outgoing.save();
+    const sent = await outgoing.send();
+    await bob.rotate();
+    const again = await (await alice.resume(saved, "keep me")).send();
+    expect(again.messageIds).toEqual(sent.messageIds);
+    expect(await waitingCount(bob)).toBe(1);
+    const other = alice.resume(saved, "something else");
+    expect(await other.catch((error: ClientError) => error.code)).toBe("content_changed");
+    expect((await take(bob, 1))[0]?.text).toBe("keep me");
+  });
+});
+
+describe("a key that is replaced", () => {
+  test("by another device is followed: what was sealed to the old and to the new key opens on both", async () => {
+    const phoneKeys = memoryKeys();
+    const phone = await open({ keys: phoneKeys });
+    const laptopKeys = memoryKeys();
+    const sealed = await exportKeys(phoneKeys, "default", "pass");
+    await importKeys(laptopKeys, "default", { sealed, passphrase: "pass" });
+    const alice = await open();
+    await alice.send(phone.did, "sealed to the old key");
+    const weekLater = Date.now() + 7 * 86_400_000;
+    const rotating = await open({ keys: phoneKeys, nowMs: () => weekLater });
+    await alice.send(phone.did, "sealed to the new key");
+    const laptop = await open({ keys: laptopKeys });
+    const before = laptop.identity.agreements.length;
+    const got = await take(laptop, 2, { ack: false });
+    expect(got.map(({ text }) => text)).toEqual(["sealed to the old key", "sealed to the new key"]);
+    expect([before, laptop.identity.agreements.length]).toEqual([1, 2]);
+    expect((await take(rotating, 2)).length).toBe(2);
+    // The Caches let an envelope live for two days: then, and an hour later, the old secret is gone.
+    const done = await open({ keys: phoneKeys, nowMs: () => weekLater + 50 * 3_600_000 });
+    expect(done.identity.agreements.length).toBe(1);
+    expect(await phoneKeys.load("default")).not.toContain(phone.identity.agreements[0]?.secret.toHex() as string);
+  }, 20_000);
+});

@@ -1,0 +1,74 @@
+/**
+ * The journey of the packed SDK, in plain JavaScript for every runtime: two identities, text both ways,
+ * a file in chunks, a stranger's garbage, a restart of the receiver. Prints one line of JSON.
+ */
+import { ClientError, exportKeys, importKeys, memoryKeys, Waypost } from "@waypost/client";
+
+const url = globalThis.Deno?.env.get("WAYPOST_URL") ?? globalThis.process?.env.WAYPOST_URL;
+const keys = memoryKeys();
+const [alice, bob] = await Promise.all([Waypost.open({ url, keys: memoryKeys() }), Waypost.open({ url, keys })]);
+const events = [];
+bob.on((event) => events.push(event.type === "disconnected" ? `${event.what} ${event.error?.code}` : event.type));
+
+async function take(me, count) {
+  const taken = [];
+  for await (const message of me.messages()) {
+    taken.push(message);
+    await message.ack();
+    if (taken.length === count) break;
+  }
+  return taken;
+}
+
+const envelope = {
+  message_id: crypto.randomUUID(),
+  to: bob.did,
+  timestamp: new Date().toISOString(),
+  payload: { ciphertext_b64: "AAAA" },
+};
+const garbage = await fetch(`${url}/cache/store`, {
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(envelope),
+});
+await alice.send(bob.did, "hello");
+const bytes = crypto.getRandomValues(new Uint8Array(50_000));
+const sent = await alice.send(bob.did, new Blob([bytes]).stream(), { name: "data.bin", chunkBytes: 20_000 });
+const [hello, file] = await take(bob, 2);
+const answer = take(alice, 1);
+await hello.reply("hello yourself");
+const [reply] = await answer;
+
+// A key store that lasts: the same identity, and nothing comes twice.
+const sealed = await exportKeys(keys, "default", "passphrase");
+const elsewhere = memoryKeys();
+await importKeys(elsewhere, "default", { sealed, passphrase: "passphrase" });
+const again = await Waypost.open({ url, keys: elsewhere });
+let live = false;
+const listening = new Promise((resolve) => {
+  again.on((event) => event.type === "connected" && resolve());
+  if (typeof WebSocket === "undefined") resolve();
+});
+const once = take(again, 1);
+await listening;
+const direct = await alice.send(again.did, { once: true });
+live = direct.last.delivery_mode === "direct";
+const [json] = await once;
+const refused = await alice.send("nobody.here", "x").catch((error) => error);
+
+console.log(
+  JSON.stringify({
+    garbage: garbage.status,
+    text: hello.text,
+    verified: [hello.verified, hello.from === alice.did],
+    chunks: sent.chunks,
+    same: file.bytes().every((byte, i) => byte === bytes[i]) && file.bytes().length === bytes.length,
+    name: file.file.name,
+    reply: [reply.text, reply.replyTo === hello.id],
+    json: json.json(),
+    sameDid: again.did === bob.did,
+    refused: [refused instanceof ClientError, refused.code],
+    unreadable: events.includes("unreadable"),
+    live,
+  }),
+);

@@ -1,0 +1,64 @@
+/**
+ * The SDK as others get it: built, packed by npm and installed into an empty folder; and the runtimes to try
+ * it in, as far as this machine has them (`bun run runtimes:setup` brings Node 22, Node 24 and Deno).
+ */
+import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const root = join(import.meta.dir, "..", "..");
+const runtimes = join(root, "test", "runtimes", "node_modules");
+
+export type PackedSdk = { readonly folder: string; readonly remove: () => void };
+
+/** Builds, packs and installs. The packages it needs come from the registry, as they do for a stranger. */
+export async function installPackedSdk(): Promise<PackedSdk> {
+  const folder = mkdtempSync(join(tmpdir(), "waypost-sdk-"));
+  await command([process.execPath, "build-client.ts"], root);
+  await command(["npm", "pack", "--silent", "--pack-destination", folder, join(root, "dist", "client")], folder);
+  const [archive = ""] = [...new Bun.Glob("*.tgz").scanSync({ cwd: folder })];
+  writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "stranger", private: true, type: "module" }));
+  await command(["npm", "install", "--no-audit", "--no-fund", "--prefer-offline", `./${archive}`], folder);
+  return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
+/** Copies a program beside the installed SDK. */
+export function place(sdk: PackedSdk, path: string, name: string): string {
+  mkdirSync(sdk.folder, { recursive: true });
+  const target = join(sdk.folder, name);
+  cpSync(join(root, path), target);
+  return target;
+}
+
+export type Runtime = { readonly name: string; readonly command: readonly string[] | null };
+
+/** `command` is null where the runtime is not on this machine. */
+export function findRuntimes(): Runtime[] {
+  const packaged = (name: string, path: string, ...args: string[]): Runtime => {
+    const program = join(runtimes, path);
+    return { name, command: existsSync(program) ? [program, ...args] : null };
+  };
+  const node = Bun.which("node");
+  return [
+    { name: "the machine's node", command: node === null ? null : [node] },
+    packaged("node 22", "node22/bin/node"),
+    packaged("node 24", "node24/bin/node"),
+    packaged("deno", "@deno/linux-x64-glibc/deno", "run", "--allow-net", "--allow-env"),
+    { name: "bun", command: [process.execPath] },
+  ];
+}
+
+export async function command(
+  words: readonly string[],
+  cwd: string,
+  env: Record<string, string> = {},
+): Promise<string> {
+  const child = Bun.spawn([...words], { cwd, env: { ...process.env, ...env }, stdout: "pipe", stderr: "pipe" });
+  const [code, stdout, stderr] = await Promise.all([
+    child.exited,
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
+  if (code !== 0) throw new Error(`${words.join(" ")}: exit ${code}\n${stdout}\n${stderr}`);
+  return stdout;
+}
