@@ -1,0 +1,273 @@
+/**
+ * Every parser of untrusted input against mutated inputs: it answers or refuses, never throws, and what it
+ * accepts survives its own round trip. Inputs that lead to a new outcome join the corpus, so that later
+ * mutations start from them.
+ *
+ * `bun test/campaigns/parsers.ts --inputs 10000000 --seed 1` prints the figures of each parser.
+ */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { ClientError } from "../../src/client/http.ts";
+import { openPayload } from "../../src/client/seal.ts";
+import { parseSource } from "../../src/config/source.ts";
+import { decodeHex, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
+import { isAdmissibleKey, parsePublicKey } from "../../src/core/codec/ed25519.ts";
+import { parseJson } from "../../src/core/codec/json.ts";
+import { parseDuration, parseTimestamp, renderTimestamp } from "../../src/core/codec/time.ts";
+import { isFault } from "../../src/core/fault.ts";
+import { decodePayload } from "../../src/core/ledger/authorization.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../src/core/ledger/structures.ts";
+import { decodeEnvelope } from "../../src/core/message/envelope.ts";
+import { limitsDefault } from "../support/settings.ts";
+
+export type Target = {
+  readonly name: string;
+  readonly samples: readonly Uint8Array[];
+  /** One of so many inputs of a run, for parsers that do public-key arithmetic. */
+  readonly oneOf?: number;
+  /** The outcome as a short text, for novelty; throws when the parser breaks a promise. */
+  readonly run: (input: Uint8Array) => string;
+};
+
+export type Figures = { readonly inputs: number; readonly accepted: number; readonly outcomes: number };
+
+const vectors = join(import.meta.dir, "..", "vectors");
+const read = (path: string): unknown => JSON.parse(readFileSync(join(vectors, path), "utf8"));
+const listOf = (path: string): Record<string, unknown>[] => read(path) as Record<string, unknown>[];
+
+const scaleSamples = readdirSync(join(vectors, "scale", "valid"))
+  .flatMap((name) => Object.values(read(`scale/valid/${name}`) as Record<string, unknown>))
+  .flatMap((value) => (typeof value === "string" && /^(0x)?[0-9a-f]{40,}$/.test(value) ? [decodeHex(value)] : []))
+  .filter((bytes) => bytes !== null);
+
+const envelopeSamples = [
+  "envelope/valid/envelopes.json",
+  "envelope/valid/signed.json",
+  "envelope/invalid/envelopes.json",
+]
+  .flatMap(listOf)
+  .flatMap(({ envelope }) => (envelope === undefined ? [] : [utf8(JSON.stringify(envelope))]));
+
+function check(holds: boolean, promise: string): void {
+  if (!holds) throw new Error(`broken promise: ${promise}`);
+}
+
+/** The first vector of a sealed payload: a whole message. */
+const sealed = listOf("sealed/payloads.json")[0] as {
+  readonly message_id: string;
+  readonly to: string;
+  readonly recipient_secret: string;
+  readonly additional_data: string;
+  readonly content_key: string;
+  readonly record_cbor: string;
+  readonly payload: { readonly nonce_b64: string };
+};
+
+function opened(payload: unknown): string {
+  const secret = decodeHex(sealed.recipient_secret) as Uint8Array;
+  try {
+    openPayload(payload, { messageId: sealed.message_id, to: sealed.to, chunk: null }, () => [secret]);
+    return "accepted";
+  } catch (error) {
+    if (error instanceof ClientError) return `${error.code} ${error.message}`;
+    throw error;
+  }
+}
+
+const text = (input: Uint8Array): string => new TextDecoder().decode(input);
+
+export const targets: readonly Target[] = [
+  {
+    name: "envelope",
+    samples: envelopeSamples,
+    run: (input) => {
+      const envelope = decodeEnvelope(input, limitsDefault);
+      if (isFault(envelope))
+        return `${envelope.code} ${(envelope.extra.errors ?? []).map(({ pointer }) => pointer).join(" ")}`;
+      const again = decodeEnvelope(envelope.bytes, limitsDefault);
+      check(!isFault(again) && equalBytes(again.bytes, envelope.bytes), "an envelope decodes to itself");
+      return "accepted";
+    },
+  },
+  {
+    name: "json",
+    samples: [...envelopeSamples, utf8('[1,2.5e3,"\\u00e9",null,true,{"a":{}}]')],
+    run: (input) => {
+      const value = parseJson(input);
+      if (isFault(value)) return value.detail;
+      check(!isFault(parseJson(utf8(JSON.stringify(value)))), "a JSON value reads back");
+      return "accepted";
+    },
+  },
+  {
+    name: "document blob",
+    samples: scaleSamples,
+    run: (input) => {
+      const document = decodeDidDocument(input);
+      if (document === null) return "refused";
+      check(decodeDidDocument(encodeDidDocument(document)) !== null, "a document blob encodes again");
+      return "accepted";
+    },
+  },
+  {
+    name: "authorization",
+    samples: scaleSamples,
+    run: (input) => {
+      const counters = ["document", "alias", "rootPubkey", "control"] as const;
+      const found = counters.filter((counter) => decodePayload(counter, input) !== null);
+      return found.length === 0 ? "refused" : `accepted ${found.join(" ")}`;
+    },
+  },
+  {
+    name: "sealed payload",
+    samples: [utf8(JSON.stringify(sealed.payload))],
+    run: (input) => {
+      const payload = parseJson(input);
+      return isFault(payload) ? "not JSON" : opened(payload);
+    },
+  },
+  {
+    // Inside an authentic ciphertext, as a hostile sender makes it.
+    name: "sealed record",
+    oneOf: 20,
+    samples: [decodeHex(sealed.record_cbor) as Uint8Array],
+    run: (input) => {
+      const nonce = Buffer.from(sealed.payload.nonce_b64, "base64");
+      const key = decodeHex(sealed.content_key) as Uint8Array;
+      const ciphertext = chacha20poly1305(key, nonce, utf8(sealed.additional_data)).encrypt(input);
+      return opened({ ...sealed.payload, ciphertext_b64: Buffer.from(ciphertext).toString("base64") });
+    },
+  },
+  {
+    name: "configuration",
+    samples: [utf8('[server]\nlisten = ["127.0.0.1:1"]\n[stores.main]\nplugin = "lmdb"\npath = "x"\n')],
+    run: (input) => {
+      const parsed = parseSource(text(input));
+      return parsed.ok ? "accepted" : parsed.problem.message;
+    },
+  },
+  {
+    name: "times and keys",
+    samples: ["2026-07-16T12:00:00Z", "1784203200", "P1DT2H", "1d12h", `z${"6Mk".repeat(14)}`, "0".repeat(64)].map(
+      utf8,
+    ),
+    run: (input) => {
+      const line = text(input);
+      const ms = parseTimestamp(line);
+      if (ms !== null) check(parseTimestamp(renderTimestamp(ms)) === ms, "a timestamp reads back");
+      const key = parsePublicKey(line);
+      if (key !== null && !isFault(key)) isAdmissibleKey(key);
+      return `${ms !== null} ${parseDuration(line) !== null} ${key !== null && !isFault(key)}`;
+    },
+  },
+];
+
+// ---------------------------------------------------------------------------------------------- mutation
+
+/** A small generator of numbers with a seed (mulberry32), so that every failure can be repeated. */
+export function createRandom(seed: number): (below: number) => number {
+  let state = seed >>> 0;
+  return (below) => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = state;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) % below;
+  };
+}
+
+const tokens = [
+  "{",
+  "}",
+  "[",
+  "]",
+  '"',
+  ",",
+  ":",
+  "\\u0000",
+  "\\ud800",
+  "null",
+  "1e400",
+  "-0",
+  "\u0000",
+  "\ufeff",
+  "é",
+  "__proto__",
+];
+
+function mutate(input: Uint8Array, random: (below: number) => number): Uint8Array {
+  let bytes = input.slice();
+  for (let step = random(4); step >= 0; step--) {
+    const at = random(bytes.length + 1);
+    switch (random(6)) {
+      case 0:
+        if (bytes.length > 0) bytes[at % bytes.length] = random(256);
+        break;
+      case 1:
+        if (bytes.length > 0) bytes[at % bytes.length] = (bytes[at % bytes.length] as number) ^ (1 << random(8));
+        break;
+      case 2:
+        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(Math.min(bytes.length, at + 1 + random(16)))]);
+        break;
+      case 3:
+        bytes = Buffer.concat([
+          bytes.subarray(0, at),
+          utf8(tokens[random(tokens.length)] as string),
+          bytes.subarray(at),
+        ]);
+        break;
+      case 4: {
+        const from = random(bytes.length + 1);
+        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(from, from + random(32)), bytes.subarray(at)]);
+        break;
+      }
+      default:
+        bytes = bytes.slice(0, at);
+    }
+  }
+  return bytes;
+}
+
+const corpusMax = 500;
+
+/** Runs one target over so many inputs. Throws with the input in hex when it breaks a promise. */
+export function attack(target: Target, most: number, seed: number): Figures {
+  const inputs = Math.ceil(most / (target.oneOf ?? 1));
+  const random = createRandom(seed);
+  const corpus = [...target.samples];
+  const outcomes = new Set<string>();
+  let accepted = 0;
+  for (let i = 0; i < inputs; i++) {
+    const parent = corpus[random(corpus.length)] as Uint8Array;
+    const input = i < target.samples.length ? parent : mutate(parent, random);
+    let outcome: string;
+    try {
+      outcome = target.run(input);
+    } catch (error) {
+      throw new Error(`${target.name}, seed ${seed}, input ${i}: ${Buffer.from(input).toString("hex")}`, {
+        cause: error,
+      });
+    }
+    if (outcome.startsWith("accepted")) accepted += 1;
+    if (outcomes.has(outcome) || corpus.length >= corpusMax) continue;
+    outcomes.add(outcome);
+    corpus.push(input);
+  }
+  return { inputs, accepted, outcomes: outcomes.size };
+}
+
+if (import.meta.main) {
+  const { values } = parseArgs({
+    options: { inputs: { type: "string", default: "100000" }, seed: { type: "string", default: "1" } },
+  });
+  for (const target of targets) {
+    const startedMs = performance.now();
+    const { inputs, accepted, outcomes } = attack(target, Number(values.inputs), Number(values.seed));
+    const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
+    console.log(
+      `${target.name}: ${inputs} inputs, ${accepted} accepted, ${outcomes} outcomes, 0 failures, ${seconds} s`,
+    );
+  }
+}
