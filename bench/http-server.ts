@@ -76,7 +76,14 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
       recipient_rate: wide,
       recipient_burst: wide,
     },
-    cache: { enabled: true, public_endpoints: [url], recipient_entries_max: wide, recipient_bytes_max: "4GiB" },
+    cache: {
+      enabled: true,
+      public_endpoints: [url],
+      recipient_entries_max: wide,
+      recipient_bytes_max: "4GiB",
+      stranger_share: 100,
+      rate_limit_loopback: false,
+    },
   };
 }
 

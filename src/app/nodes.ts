@@ -105,17 +105,20 @@ function composeDirectory({ directory }: Config, { stores }: ComposeParts): Dire
   });
 }
 
-async function composeCache(config: Config, { stores, recipients, now, log }: NodeParts): Promise<Cache> {
+async function composeCache(config: Config, { stores, recipients, now, log, metrics }: NodeParts): Promise<Cache> {
   const { cache: settings, limits } = config;
   const wake = settings.wake_url === null ? null : createWakeHook({ url: settings.wake_url, settings }, log);
   const node = createCache({
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
+    receipts: stores.capability("cache.store", "receipts"),
     recipients: recipients("cache"),
     sign: await signerOf(settings.signing_key_file, log),
     now,
     settings,
     limits,
+    log,
+    metrics,
     ...(wake === null ? {} : { onStored: wake.stored }),
   });
   const close = () => {

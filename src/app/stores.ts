@@ -68,6 +68,7 @@ function needsOf(config: Config): Need[] {
   if (cache.enabled) {
     need("cache.store", cache.store, "mailbox");
     need("cache.store", cache.store, "replay");
+    need("cache.store", cache.store, "receipts");
   }
   for (const node of ["relay", "cache"] as const) {
     const ledger = config[node].enabled ? ledgerOfRecipients(config[node].recipients) : null;

@@ -35,7 +35,7 @@ export function devConfig({ port, folder }: DevOptions): Config {
       rate_limit_loopback: false,
       ignore_proxy_variables: true,
     },
-    cache: { enabled: true, public_endpoints: [url] },
+    cache: { enabled: true, public_endpoints: [url], rate_limit_loopback: false },
   };
   const result = checkConfig(input);
   if (result.ok) return result.config;

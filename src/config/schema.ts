@@ -324,6 +324,15 @@ const cacheSchema = z.strictObject({
   ),
   recipient_entries_max: count(10_000).meta(doc("Entries held for one recipient.")),
   recipient_bytes_max: size("256MiB").meta(doc("Bytes held for one recipient.")),
+  stranger_share: count(50, { max: 100 }).meta(
+    doc("Percent of a recipient's quota for unsigned and first-time senders together."),
+  ),
+  network_share: count(25, { max: 100 }).meta(doc("Percent of a recipient's quota for one client network.")),
+  client_rate: count(50, { max: 1_000_000 }).meta(doc("Stores a second from one client network.")),
+  client_burst: count(200, { max: 1_000_000 }).meta(
+    doc("Stores of one client network that are accepted at once before its rate applies."),
+  ),
+  rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
   store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
   store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
   retrieve_entries_max: count(1_000, { max: 10_000 }).meta(

@@ -4,6 +4,8 @@
  * burst: under a flood of keys the limiter fails open, and its memory stays bounded.
  * Source: rules section 5 "Rate limits".
  */
+import { type Fault, fault } from "../core/fault.ts";
+import { isLoopbackAddress } from "../core/message/address.ts";
 
 export type RateLimit = {
   readonly perSecond: number;
@@ -49,4 +51,20 @@ export function createRateLimiter(limit: RateLimit): RateLimiter {
       return buckets.size;
     },
   };
+}
+
+/** The client of a request, asked before its body is read: 429 `rate_limited`. */
+export function checkClientRate(
+  limiter: RateLimiter,
+  { client, network, nowMs }: { readonly client: string; readonly network: string; readonly nowMs: number },
+  settings: { readonly rate_limit_loopback: boolean },
+): Fault | null {
+  if (!settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
+  return checkRate(limiter, network, nowMs);
+}
+
+export function checkRate(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
+  const waitMs = limiter.claim(key, nowMs);
+  if (waitMs === 0) return null;
+  return fault("rate_limited", "too many envelopes in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
 }

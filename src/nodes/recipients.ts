@@ -1,6 +1,6 @@
 /**
  * Where Relay and Cache learn about DIDs: the ledger of this process, or a Directory over HTTP.
- * What is remembered is never older than 30 s, a failure no older than 2 s, and one request per DID is
+ * What is remembered is never older than 30 s, an absence or a failure no older than 2 s, and one request per DID is
  * in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
  * Source: rules section 7.
  */
@@ -68,6 +68,8 @@ export type DirectoryOptions = {
 };
 
 const memoMsMax = 30_000;
+/** Who asks for a DID just before its registration must not wait for long. */
+const absentMs = 2_000;
 /** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
 
@@ -77,16 +79,25 @@ const answerBytesMax = 256 * 1024;
  */
 export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
   const base = url.replace(/\/+$/, "");
-  const memo = <T>(path: (key: string) => string, read: (answer: Answer, key: string) => T): Memo<T> =>
+  const memoMs = Math.min(memoMsMax, options.memoMs ?? memoMsMax);
+  const memo = <T>(
+    path: (key: string) => string,
+    read: (answer: Answer, key: string) => T,
+    valueMs: (value: T) => number = () => memoMs,
+  ): Memo<T> =>
     createMemo({
       load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
-      valueMs: Math.min(memoMsMax, options.memoMs ?? memoMsMax),
+      valueMs,
       failureMs: options.failureMs ?? 2_000,
       entriesMax: options.entriesMax ?? 10_000,
       loadsMax: 256,
       now: options.now ?? (() => performance.now()),
     });
-  const subjects = memo((did) => `/resolve/${encodeURIComponent(did)}`, readSubject);
+  const subjects = memo(
+    (did) => `/resolve/${encodeURIComponent(did)}`,
+    readSubject,
+    (subject) => (subject === null ? absentMs : memoMs),
+  );
   const policies = {
     recipient: memo((key) => `/delivery-policies/recipients/${encodeURIComponent(key)}`, readDeliveryPolicy),
     tag: memo((key) => `/delivery-policies/tags/${encodeURIComponent(key)}`, readDeliveryPolicy),

@@ -107,7 +107,7 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     headerPreview: null,
     labels: [],
   } as const;
-  await node.mailbox.store(entry, quotaOf(cacheDefault));
+  await node.mailbox.store(entry, quotaOf(cacheDefault, []));
 }
 
 /** The recipient's document with one thing changed in its Cache service. */

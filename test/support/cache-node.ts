@@ -13,10 +13,11 @@ import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
 import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/cache.ts";
+import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
-import { type TestApp, testApp, testLimits } from "./app.ts";
+import { type LoggedLine, type TestApp, testApp, testLimits } from "./app.ts";
 import { cacheDefault, limitsDefault } from "./settings.ts";
 
 export const cacheEndpoint = "https://cache.example";
@@ -189,11 +190,17 @@ export type TestCache = TestApp & {
   readonly clock: { nowMs: number };
   readonly recipients: TestRecipients;
   readonly mailbox: Mailbox;
+  /** What the Cache itself logs and counts. */
+  readonly cacheLines: LoggedLine[];
+  readonly cacheMetrics: Metrics;
   readonly stored: [string, boolean][];
   readonly store: (envelope: JsonObject | string) => Promise<Response>;
   readonly ack: (body: unknown) => Promise<Response>;
   readonly read: (path: string, headers: Record<string, string>) => Promise<Response>;
 };
+
+/** One client of a test stands for many of the world. */
+const unlimited = { client_rate: 1e6, client_burst: 1e6, stranger_share: 100, network_share: 100 };
 
 /** Settings of the Cache that differ from their defaults, and what else a test changes. */
 export type TestCacheOptions = Partial<Config["cache"]> & {
@@ -213,18 +220,24 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const clock = { nowMs: testNowMs };
   const now = () => clock.nowMs;
   const { capabilities } = await memoryPlugin.open(parsed.options, { now, log: () => {}, fatal: () => {} });
-  if (capabilities.mailbox === undefined || capabilities.replay === undefined)
+  const { mailbox: held, replay, receipts } = capabilities;
+  if (held === undefined || replay === undefined || receipts === undefined)
     throw new Error("memory lacks a capability");
-  const mailbox = wrap(capabilities.mailbox);
+  const mailbox = wrap(held);
   const recipients = createRecipients();
   const stored: [string, boolean][] = [];
+  const lines: LoggedLine[] = [];
+  const metrics = createMetrics();
   const cache = createCache({
     mailbox,
-    replay: capabilities.replay,
+    replay,
+    receipts,
+    log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
+    metrics,
     recipients,
     sign,
     now,
-    settings: { ...cacheDefault, public_endpoints: [cacheEndpoint], ...changed },
+    settings: { ...cacheDefault, ...unlimited, public_endpoints: [cacheEndpoint], ...changed },
     limits: { ...limitsDefault, ...limits },
     ...(unreported ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
   });
@@ -240,6 +253,8 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     ...app,
     cache,
     clock,
+    cacheLines: lines,
+    cacheMetrics: metrics,
     recipients,
     mailbox,
     stored,

@@ -24,7 +24,7 @@ export async function startTestNodes(input: ConfigInput = {}): Promise<TestNodes
       allow_private: ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,
     },
-    cache: { enabled: true, public_endpoints: [url] },
+    cache: { enabled: true, public_endpoints: [url], rate_limit_loopback: false },
     ...input,
   } satisfies ConfigInput);
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));

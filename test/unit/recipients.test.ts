@@ -101,6 +101,16 @@ describe("a Directory", () => {
     expect((await world.source.subject(did))?.did).toBe(did);
   });
 
+  test("that does not know a DID is asked for it again after two seconds", async () => {
+    const world = directory({ [resolvePath]: absent("did_not_found") });
+    expect(await world.source.subject(did)).toBeNull();
+    world.replies[resolvePath] = { status: 200, body: { ...record, life: 2 } };
+    world.pass(1_999);
+    expect(await world.source.subject(did)).toBeNull();
+    world.pass(1);
+    expect(await world.source.subject(did)).toMatchObject({ did, life: 2 });
+  });
+
   const known: [string, Reply][] = [["an unknown DID", absent("did_not_found")]];
   test.each(known)("%s is known absence and is remembered", async (_name, reply) => {
     const world = directory({ [resolvePath]: reply });

@@ -29,9 +29,12 @@ import {
   summaryShape,
 } from "../../core/schema/messages.ts";
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
-import type { Mailbox, Replay } from "../../storage/contract.ts";
+import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { createFactsSource } from "../admission.ts";
+import type { Log } from "../http/log.ts";
+import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import { checkClientRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
   ackIdsMax,
@@ -45,12 +48,22 @@ import {
   readSummary,
   summaryIdsMax,
 } from "./retrieve.ts";
-import { type EventSigner, renderReceiptText, type StoreParts, type StoreReceipt, storeEnvelope } from "./store.ts";
+import { createShareReports } from "./shares.ts";
+import {
+  type Arrival,
+  type EventSigner,
+  renderReceiptText,
+  type StoreParts,
+  type StoreReceipt,
+  storeEnvelope,
+} from "./store.ts";
 import { createStreams } from "./stream.ts";
 
 export type CacheParts = {
   readonly mailbox: Mailbox;
   readonly replay: Replay;
+  /** Remembers which senders a mailbox knows. */
+  readonly receipts: Receipts;
   readonly recipients: RecipientSource;
   /** Signs event proofs with the node's own key; `null` leaves their signatures `null`. */
   readonly sign: EventSigner["sign"];
@@ -59,6 +72,8 @@ export type CacheParts = {
   /** Of the public endpoints, which recipients publish and sign for, events name the first. */
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
+  readonly log: Log;
+  readonly metrics: Metrics;
   /** Called for every new entry, with whether a stream of its recipient is open. */
   readonly onStored?: (recipient: Did, streamed: boolean) => void;
 };
@@ -66,23 +81,30 @@ export type CacheParts = {
 export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
-  readonly store: (envelope: Envelope, nowMs: number) => Promise<StoreReceipt | Fault>;
+  readonly store: (envelope: Envelope, arrival: Arrival) => Promise<StoreReceipt | Fault>;
   /** What this node adds to `/limits`. */
   readonly limits: Readonly<Record<string, number | string>>;
   /** Ends all streams. */
   readonly close: () => void;
 };
 
-type CacheNode = StoreParts & RetrieveParts;
+type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter };
 
 export function createCache(parts: CacheParts): Cache {
-  const { settings, mailbox, now } = parts;
+  const { settings, mailbox, now, receipts, log, metrics } = parts;
   const [endpoint] = settings.public_endpoints;
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const streams = createStreams({ mailbox, now, settings });
   const node: CacheNode = {
     ...parts,
     streams,
+    known: { receipts, log },
+    reports: createShareReports(log, metrics, now),
+    clientRate: createRateLimiter({
+      perSecond: settings.client_rate,
+      burst: settings.client_burst,
+      keysMax: rateKeysMax,
+    }),
     signer: { sign: parts.sign, endpoint },
     facts: createFactsSource(parts.recipients),
     onStored: (recipient, mailbox) => {
@@ -92,7 +114,7 @@ export function createCache(parts: CacheParts): Cache {
   };
   return {
     routes: cacheRoutes(node),
-    store: (envelope, nowMs) => storeEnvelope(node, envelope, nowMs),
+    store: (envelope, arrival) => storeEnvelope(node, envelope, arrival),
     limits: renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
@@ -101,6 +123,8 @@ export function createCache(parts: CacheParts): Cache {
 function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): Record<string, number | string> {
   return {
     ...renderEnvelopeLimits(limits, settings.clock_skew),
+    store_rate_per_second: settings.client_rate,
+    store_burst: settings.client_burst,
     max_mailbox_entries: settings.recipient_entries_max,
     max_mailbox_bytes: settings.recipient_bytes_max,
     max_retrieval_entries: settings.retrieve_entries_max,
@@ -116,7 +140,7 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
 async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
-  const receipt = await storeEnvelope(node, envelope, call.nowMs);
+  const receipt = await storeEnvelope(node, envelope, call);
   return isFault(receipt) ? receipt : { status: 202, jsonText: renderReceiptText(receipt) };
 }
 
@@ -146,6 +170,7 @@ const storeCodes = [
   "message_expired",
   "not_deliverable",
   "did_deactivated",
+  "rate_limited",
   "service_unavailable",
   "mailbox_full",
   "storage_full",
@@ -253,6 +278,7 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
 }
 
 function storeRoute(node: CacheNode): Route {
+  const { settings } = node;
   return {
     method: "POST",
     path: "/cache/store",
@@ -272,6 +298,7 @@ function storeRoute(node: CacheNode): Route {
     hot: true,
     faults: "problem",
     unavailable: "service_unavailable",
+    rateLimit: (request) => checkClientRate(node.clientRate, request, settings),
     handle: (call) => store(node, call),
   };
 }

@@ -38,6 +38,7 @@ import type {
 import type { Answer, Call } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { entryParts, renderMore, renderSummaryEntry, splice } from "./entries.ts";
+import { type KnownSenders, remember } from "./known.ts";
 import type { AnswerContext, EventSigner } from "./store.ts";
 import type { Streams } from "./stream.ts";
 import { groupParts, planWhole, scanWhole, startCursor, wholeParts } from "./whole.ts";
@@ -45,6 +46,7 @@ import { groupParts, planWhole, scanWhole, startCursor, wholeParts } from "./who
 export type RetrieveParts = {
   readonly mailbox: Mailbox;
   readonly replay: Replay;
+  readonly known: KnownSenders;
   readonly recipients: RecipientSource;
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
@@ -151,6 +153,8 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Reply {
   if (isFault(request)) return request;
   return whenProven(parts, request, call.nowMs, async (mailbox) => {
     const removed = await parts.mailbox.remove(mailbox, request.messageIds, call.nowMs);
+    const labels = removed.flatMap((message) => message.labels);
+    await remember(parts.known, mailbox, labels, call.nowMs);
     return renderAck(removed.map(({ messageId }) => messageId));
   });
 }

@@ -13,34 +13,44 @@ import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
 import { type Admission, decideAdmission, type FactsSource } from "../admission.ts";
 import type { Subject } from "../recipients.ts";
+import { isKnown, type KnownSenders, senderLabel } from "./known.ts";
+import { networkLabel, type Origin, type ShareReports, sharesOf, strangerLabel } from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
+  readonly known: KnownSenders;
   readonly facts: FactsSource;
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
+  readonly reports: ShareReports;
   /** Called for every new entry. */
   readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
+
+/** When and from where an envelope is handed in. */
+export type Arrival = Origin & { readonly nowMs: number };
 
 /** Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
 export async function storeEnvelope(
   parts: StoreParts,
   envelope: Envelope,
-  nowMs: number,
+  arrival: Arrival,
 ): Promise<StoreReceipt | Fault> {
   const { settings, limits } = parts;
+  const { client, network, nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
   const facts = await parts.facts(envelope);
   const admission = decideStore(envelope, facts, { settings, limits, nowMs });
   if (isFault(admission)) return admission;
-  const entry = entryOf(envelope, admission, nowMs);
-  const outcome = await parts.mailbox.store(entry, quotaOf(settings));
-  const refused = checkOutcome(outcome);
+  const mailbox = mailboxOf(envelope.to, admission.recipient.life);
+  const labels = await labelsOf(parts, envelope, { client, network, nowMs, mailbox });
+  const entry = entryOf(envelope, admission, { mailbox, labels, nowMs });
+  const outcome = await parts.mailbox.store(entry, quotaOf(settings, labels));
+  const refused = checkOutcome(parts, outcome, { recipient: envelope.to, client, network });
   if (refused !== null) return refused;
-  if (outcome.kind === "stored") parts.onStored(envelope.to, entry.recipient);
+  if (outcome.kind === "stored") parts.onStored(envelope.to, mailbox);
   const deduped = outcome.kind === "duplicate";
   const expiresAtMs = deduped ? outcome.expiresAtMs : entry.expiresAtMs;
   // The life of the entry that is held, which a repeat with another `ttl` does not change.
@@ -48,6 +58,18 @@ export async function storeEnvelope(
   const life = { expiresAtMs, appliedTtlMs, maxTtlMs: admission.ttlMsMax };
   const receipt = { messageId: envelope.messageId, deduped, ...life, chunked: envelope.chunk !== null };
   return renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: parts.signer });
+}
+
+/** Whom an entry is counted under: its sender, strangers, and the client's network. */
+async function labelsOf(
+  { known, settings }: StoreParts,
+  { sender }: Envelope,
+  at: Arrival & { readonly mailbox: MailboxKey },
+): Promise<string[]> {
+  const from = sender === null ? null : senderLabel(sender.from);
+  const isStranger = sender === null || !(await isKnown(known, at.mailbox, sender.from, at.nowMs));
+  const network = networkLabel(at, settings);
+  return [from, isStranger ? strangerLabel : null, network].filter((label) => label !== null);
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -88,46 +110,51 @@ const previewBytesMax = 4_096;
 
 function entryOf(
   envelope: Envelope,
-  { recipient, policy, ttlMs, expiresAtMs }: Admission,
-  nowMs: number,
+  { policy, ttlMs, expiresAtMs }: Admission,
+  at: { readonly mailbox: MailboxKey; readonly labels: readonly string[]; readonly nowMs: number },
 ): MailboxEntry {
   const keeps = policy.expiration !== "DeleteOnExpiry";
   const previews = policy.expiration === "KeepHeaderPreview" && envelope.header !== null;
   return {
-    recipient: mailboxOf(envelope.to, recipient.life),
+    recipient: at.mailbox,
     messageId: envelope.messageId,
     chunk: envelope.chunk,
-    storedAtMs: nowMs,
+    storedAtMs: at.nowMs,
     expiresAtMs,
     onExpiry: policy.expiration,
     keptUntilMs: keeps ? expiresAtMs + ttlMs : expiresAtMs,
-    labels: [],
+    labels: at.labels,
     headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
     envelope: envelope.bytes,
   };
 }
 
-export function quotaOf(settings: Config["cache"]): MailboxQuota {
+export function quotaOf(settings: Config["cache"], labels: readonly string[]): MailboxQuota {
   return {
     recipientEntriesMax: settings.recipient_entries_max,
     recipientBytesMax: settings.recipient_bytes_max,
-    shares: [],
+    shares: sharesOf(labels, settings),
     storeEntriesMax: settings.store_entries_max,
     storeBytesMax: settings.store_bytes_max,
   };
 }
 
 /** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
-function checkOutcome(outcome: StoreOutcome): Fault | null {
-  switch (outcome.kind) {
-    case "chunk_conflict":
-      return fault("chunk_conflict", "the group has another total, or another message holds the sequence number");
-    case "full":
-      return outcome.scope === "store"
-        ? fault("storage_full", "this Cache is full")
-        : fault("mailbox_full", "the mailbox of the recipient is full");
-    default:
-      return null;
+function checkOutcome(
+  { reports }: StoreParts,
+  outcome: StoreOutcome,
+  { recipient, ...origin }: Origin & { readonly recipient: Did },
+): Fault | null {
+  if (outcome.kind === "chunk_conflict")
+    return fault("chunk_conflict", "the group has another total, or another message holds the sequence number");
+  if (outcome.kind !== "full") return null;
+  switch (outcome.scope) {
+    case "recipient":
+      return fault("mailbox_full", "the mailbox of the recipient is full");
+    case "share":
+      return reports.refuse(outcome.label, recipient, origin);
+    case "store":
+      return fault("storage_full", "this Cache is full");
   }
 }
 

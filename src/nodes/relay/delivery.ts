@@ -21,10 +21,16 @@ import { StoreError } from "../../storage/contract.ts";
 import type { Egress, EgressAnswer } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
+/** The client that handed an envelope in, and the network that it is counted under. */
+export type Origin = { readonly client: string; readonly network: string };
+
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type LocalCache = {
   readonly endpoints: readonly string[];
-  readonly store: (envelope: Envelope, nowMs: number) => Promise<Readonly<Record<string, unknown>> | Fault>;
+  readonly store: (
+    envelope: Envelope,
+    arrival: Origin & { readonly nowMs: number },
+  ) => Promise<Readonly<Record<string, unknown>> | Fault>;
 };
 
 export type DeliveryParts = {
@@ -41,6 +47,8 @@ export type DeliveryParts = {
 /** One envelope on its way. */
 export type Delivery = {
   readonly envelope: Envelope;
+  /** Who handed the envelope in: outbound slots and mailboxes are shared by networks. */
+  readonly origin: Origin;
   readonly document: DidDocument | null;
   readonly plan: DeliveryPlan;
   /** Values of `Svc-Hops` and `Svc-Via` for the next Relay. */
@@ -144,7 +152,7 @@ async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: A
   const endpoint = attempt.destination.endpoint ?? "";
   const local = parts.localCache;
   if (local?.endpoints.some((own) => sameEndpoint(own, endpoint)))
-    return storeInLocalCache(local, envelope, parts.now());
+    return storeInLocalCache(local, envelope, { ...delivery.origin, nowMs: parts.now() });
   const answer = await parts.egress.post({
     endpoint,
     suffix: "/cache/store",
@@ -162,9 +170,13 @@ async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: A
 }
 
 /** A store that fails is a Cache that is not available: other Caches may still take the envelope. */
-async function storeInLocalCache(local: LocalCache, envelope: Envelope, nowMs: number): Promise<Made> {
+async function storeInLocalCache(
+  local: LocalCache,
+  envelope: Envelope,
+  arrival: Origin & { readonly nowMs: number },
+): Promise<Made> {
   try {
-    const receipt = await local.store(envelope, nowMs);
+    const receipt = await local.store(envelope, arrival);
     if (!isFault(receipt)) return { httpStatus: 202, error: null, receipt };
     return { httpStatus: receipt.status, error: null, refusal: { code: receipt.code, message: receipt.detail } };
   } catch (error) {

@@ -8,7 +8,6 @@ import type { Config } from "../../config/schema.ts";
 import { parseDid } from "../../core/codec/did.ts";
 import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { isLoopbackAddress } from "../../core/message/address.ts";
 import { type DeliveryPlan, type DeliveryResult, hopsMax, planDelivery } from "../../core/message/delivery.ts";
 import {
   checkEnvelopeTime,
@@ -30,7 +29,7 @@ import {
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
-import { createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
+import { checkClientRate, checkRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { createDedup, type Dedup, deliverOnce } from "./dedup.ts";
 import { type DeliveryParts, type LocalCache, runDelivery } from "./delivery.ts";
@@ -124,7 +123,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const facts = await node.facts(arrival.envelope);
   const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
-  const result = await deliver(node, { ...arrival, ...admission }, call.nowMs);
+  const result = await deliver(node, { ...arrival, ...admission }, call);
   return isFault(result) ? result : renderResult(node, result);
 }
 
@@ -137,7 +136,7 @@ function renderResult(node: RelayNode, result: DeliveryResult): Answer {
 
 type Arrival = { readonly envelope: Envelope; readonly hops: number; readonly via: string | null };
 
-/** In this order: size and shape, path, way, time, pace of the recipient. */
+/** In this order: size and shape, path, way, time, rate of the recipient. */
 function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   const named = call.params["did"] === undefined ? null : parseDid(call.params["did"]);
   if (isFault(named)) return named;
@@ -149,22 +148,7 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   if (isFault(way)) return way;
   const untimely = checkEnvelopeTime(envelope, call.nowMs, node.limits);
   if (untimely !== null) return untimely;
-  return checkPace(node.recipientRate, envelope.to, call.nowMs) ?? { envelope, ...way };
-}
-
-/** The pace of the client, checked before the body is read. */
-function checkClientPace(
-  node: RelayNode,
-  { client, network, nowMs }: Pick<Call, "client" | "network" | "nowMs">,
-): Fault | null {
-  if (!node.settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
-  return checkPace(node.clientRate, network, nowMs);
-}
-
-function checkPace(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
-  const waitMs = limiter.claim(key, nowMs);
-  if (waitMs === 0) return null;
-  return fault("rate_limited", "too many envelopes in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
+  return checkRate(node.recipientRate, envelope.to, call.nowMs) ?? { envelope, ...way };
 }
 
 const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
@@ -184,13 +168,14 @@ function decodeWay(node: RelayNode, headers: Headers): { readonly hops: number; 
 type Admitted = Arrival & Admission;
 
 /** Delivers, or answers the result of an earlier delivery of the same envelope. */
-async function deliver(node: RelayNode, admitted: Admitted, nowMs: number): Promise<DeliveryResult | Fault> {
+async function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<DeliveryResult | Fault> {
   const { envelope, expiresAtMs, hops, via } = admitted;
-  return deliverOnce(node.dedup, { envelope, expiresAtMs, nowMs }, async () => {
+  return deliverOnce(node.dedup, { envelope, expiresAtMs, nowMs: call.nowMs }, async () => {
     const end = (await node.sessions?.begin(envelope.to)) ?? (() => undefined);
     try {
       return await runDelivery(node.delivery, {
         envelope,
+        origin: { client: call.client, network: call.network },
         document: admitted.recipient.document,
         plan: planOf(node, admitted),
         hopsNext: hops + 1,
@@ -270,7 +255,7 @@ function relayRoutes(node: RelayNode): Route[] {
     hot: true,
     faults: "delivery",
     unavailable: "service_unavailable",
-    rateLimit: (request) => checkClientPace(node, request),
+    rateLimit: (request) => checkClientRate(node.clientRate, request, node.settings),
     handle: (call) => relay(node, call),
   });
   return [

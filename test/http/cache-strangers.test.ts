@@ -1,0 +1,188 @@
+/**
+ * Strangers at the Cache: their rate, their share of a mailbox, and how a sender stops being one. The
+ * recipient's friends get through however much strangers store.
+ */
+import { describe, expect, test } from "bun:test";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import { dayMs } from "../../src/core/codec/time.ts";
+import {
+  ackBody,
+  createPerson,
+  createTestCache,
+  envelopeTo,
+  outcomeOf,
+  policyOf,
+  proofHeaders,
+  signedBy,
+  type TestCache,
+  type TestCacheOptions,
+  testNowMs,
+  uuidOf,
+} from "../support/cache-node.ts";
+import { cacheDefault } from "../support/settings.ts";
+
+const bob = createPerson(1);
+const alice = createPerson(2);
+const carol = createPerson(3);
+
+/** Shares of the default settings: 200 entries for strangers and 100 for a network, of 400. */
+const { stranger_share, network_share } = cacheDefault;
+const shares = { recipient_entries_max: 400, stranger_share, network_share };
+
+async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
+  const node = await createTestCache({ ...shares, ...options });
+  for (const person of [bob, alice, carol]) node.recipients.add(person);
+  return node;
+}
+
+/** Stores from a client at this address. */
+function storeFrom(node: TestCache, client: string, envelope: JsonObject): Promise<string> {
+  const request = new Request("http://cache.example/cache/store", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(envelope),
+  });
+  const connection = { requestIP: () => ({ address: client }), timeout: () => undefined };
+  return outcomeOf(node.app.respond(request, connection));
+}
+
+const network = (number: number) => `198.51.100.${number}`;
+const times = (count: number) => Array.from({ length: count }, (_, i) => i);
+
+describe("the rate of a client network", () => {
+  test("is bounded before the body is read, each network by itself", async () => {
+    const node = await cacheFor({ client_rate: 1, client_burst: 3 });
+    const codes: string[] = [];
+    for (const i of times(5)) codes.push(await storeFrom(node, network(1), envelopeTo(bob, i + 1)));
+    expect(codes).toEqual(["202 ok", "202 ok", "202 ok", "429 rate_limited", "429 rate_limited"]);
+    expect(await storeFrom(node, network(2), envelopeTo(bob, 9))).toBe("202 ok");
+    node.clock.nowMs += 1_000;
+    expect(await storeFrom(node, network(1), envelopeTo(bob, 10))).toBe("202 ok");
+  });
+
+  test("spares clients of this machine where they are exempt", async () => {
+    const node = await cacheFor({ client_rate: 1, client_burst: 1, rate_limit_loopback: false });
+    for (const i of times(5)) expect(await storeFrom(node, "127.0.0.1", envelopeTo(bob, i + 1))).toBe("202 ok");
+  });
+});
+
+describe("shares of a mailbox", () => {
+  test("one network takes a quarter, strangers together half, and a friend still gets through", async () => {
+    const node = await cacheFor();
+    await befriend(node, alice);
+    let number = 0;
+    const fill = async (client: string) => {
+      for (;;) {
+        const outcome = await storeFrom(node, client, envelopeTo(bob, ++number));
+        if (outcome !== "202 ok") return outcome;
+      }
+    };
+    expect(await fill(network(1))).toBe("507 mailbox_full");
+    expect(await held(node)).toBe(100);
+    expect(await fill(network(2))).toBe("507 mailbox_full");
+    expect(await held(node)).toBe(200);
+    expect(await storeFrom(node, network(3), envelopeTo(bob, 9_001))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(4), signedBy(carol, envelopeTo(bob, 9_002)))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe("202 ok");
+  });
+
+  test("a repeat of what is held is no new entry", async () => {
+    const node = await cacheFor({ recipient_entries_max: 100 });
+    for (const i of times(100)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
+    expect(await storeFrom(node, network(1), envelopeTo(bob, 1))).toBe("202 ok");
+  });
+
+  test("say who fills whose mailbox: one line for a minute, and metrics", async () => {
+    const node = await cacheFor();
+    for (const i of times(105)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
+    const lines = node.cacheLines.filter((line) => line.message === "a share of a mailbox is used up");
+    expect(lines).toMatchObject([{ level: "warn", fields: { scope: "network", network: "198.51.100.0/24" } }]);
+    expect(JSON.stringify(lines)).not.toContain(bob.did);
+    const metrics = await node.cacheMetrics.render();
+    expect(metrics).toContain('cache_share_refusals_total{scope="network"} 5');
+    expect(metrics).toMatch(
+      /cache_share_refusals_latest\{scope="network",recipient="[0-9a-f]{16}",network="198.51.100.0\/24"\} 5/,
+    );
+    node.clock.nowMs += 60_000;
+    await storeFrom(node, network(1), envelopeTo(bob, 106));
+    expect(node.cacheLines.length).toBe(2);
+  });
+
+  test("leave a small mailbox to whoever comes first", async () => {
+    const node = await cacheFor({ recipient_entries_max: 2 });
+    const codes = [];
+    for (const i of times(3)) codes.push(await storeFrom(node, network(1), envelopeTo(bob, i + 1)));
+    expect(codes).toEqual(["202 ok", "202 ok", "507 mailbox_full"]);
+  });
+});
+
+describe("a sender is known", () => {
+  const isStranger = async (node: TestCache, number: number) => {
+    // Strangers have used up their share, so only a known sender gets through.
+    for (const i of times(100)) await storeFrom(node, network(1), envelopeTo(bob, i + 1_000));
+    for (const i of times(100)) await storeFrom(node, network(2), envelopeTo(bob, i + 2_000));
+    const envelope = envelopeTo(bob, number, { timestamp: new Date(node.clock.nowMs).toISOString() });
+    return (await storeFrom(node, network(9), signedBy(alice, envelope))) !== "202 ok";
+  };
+
+  test("once the recipient has acknowledged a signed envelope of it, for 90 days", async () => {
+    const node = await cacheFor();
+    expect(await isStranger(node, 1)).toBe(true);
+    const second = await cacheFor();
+    await befriend(second, alice);
+    expect(await isStranger(second, 1)).toBe(false);
+    second.clock.nowMs = testNowMs + 91 * dayMs;
+    expect(await storeFrom(second, network(1), { ...envelopeTo(bob, 5), ...fresh(second) })).toBe("202 ok");
+  });
+
+  test("in the mailbox of this recipient only", async () => {
+    const node = await cacheFor();
+    await befriend(node, alice);
+    for (const client of [1, 2])
+      for (const i of times(100)) await storeFrom(node, network(client), envelopeTo(carol, client * 1_000 + i));
+    expect(await storeFrom(node, network(9), signedBy(alice, envelopeTo(carol, 1)))).toBe("507 mailbox_full");
+  });
+});
+
+const fresh = (node: TestCache) => ({ timestamp: new Date(node.clock.nowMs).toISOString() });
+
+/** Bob acknowledges a signed envelope of the sender. */
+async function befriend(node: TestCache, sender: typeof alice): Promise<void> {
+  expect(await storeFrom(node, network(200), signedBy(sender, envelopeTo(bob, 77)))).toBe("202 ok");
+  expect((await node.ack(ackBody(bob, [uuidOf(77)]))).status).toBe(200);
+}
+
+async function held(node: TestCache): Promise<number> {
+  const response = await node.read(`/cache/summary/${bob.did}`, proofHeaders(bob, { operation: "summary" }));
+  return ((await response.json()) as { count: number }).count;
+}
+
+test("an envelope belongs to the life of the DID for which it was admitted", async () => {
+  const node = await cacheFor();
+  expect((await node.store(envelopeTo(bob, 1))).status).toBe(202);
+  node.recipients.add(bob, { life: 1 });
+  expect(await held(node)).toBe(0);
+  expect((await node.store(envelopeTo(bob, 1))).status).toBe(202);
+  expect(await held(node)).toBe(1);
+  expect(((await (await node.ack(ackBody(bob, [uuidOf(1)]))).json()) as { acked: number }).acked).toBe(1);
+});
+
+test("lets nobody lift the recipient's policy with a tag of his own", async () => {
+  const node = await createTestCache();
+  node.recipients.add(bob);
+  node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: false, maxMessageBytes: 1_000 }));
+  node.recipients.policies.set("tag:mine", policyOf({ cacheEligible: true, maxMessageBytes: 1_000_000 }));
+  expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe("403 policy_denied");
+  node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["mine"], personaPolicies: [] } });
+  expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe("403 policy_denied");
+});
+
+test("answers an expiry that is the timestamp and the applied life, whatever the block time", async () => {
+  const node = await createTestCache();
+  node.recipients.add(bob);
+  node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: 7 }));
+  node.recipients.blockTimeMs = async () => 1_500;
+  const receipt = (await (await node.store(envelopeTo(bob, 1))).json()) as Record<string, string>;
+  expect([receipt["applied_ttl"], receipt["max_ttl"]]).toEqual(["PT10S", "PT10S"]);
+  expect(receipt["expires_at"]).toBe(new Date(testNowMs + 10_000).toISOString());
+});
