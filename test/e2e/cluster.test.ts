@@ -1,0 +1,98 @@
+/**
+ * The plain commands of `examples/cluster` on the executable: two nodes on one PostgreSQL, nats-server and a
+ * proxy. What is sent through node A is received through node B; node A is killed in the middle, and nothing
+ * that was answered is lost or doubled. Says so where the servers are missing.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { executable, freePort, type Ran, run, scratchFolder } from "../support/executable.ts";
+import { natsAbsence } from "../support/nats.ts";
+import { postgresAbsence } from "../support/postgres.ts";
+
+const missing = ["caddy", "curl"].filter((name) => Bun.which(name) === null);
+const absence = postgresAbsence() ?? natsAbsence() ?? (missing.length > 0 ? `no ${missing.join(", ")}` : null);
+
+/** Ports of the nodes have their admin port beside them. */
+const ports = Object.fromEntries(
+  ["PUBLIC", "A", "B", "SQL", "NATS"].map((name) => [`${name}_PORT`, String(freePort())]),
+);
+const url = (name: string): string => `http://127.0.0.1:${ports[`${name}_PORT`]}`;
+const script = join(import.meta.dir, "..", "..", "examples", "cluster", "plain.sh");
+
+function declareCluster(): void {
+  const scratch = scratchFolder();
+  const cwd = scratch.path;
+  const cluster = join(cwd, "cluster");
+  const waypost = (through: string, ...args: string[]): Promise<Ran> =>
+    run(args, { cwd, env: { WAYPOST_URL: url(through) } });
+  const done = async (through: string, ...args: string[]): Promise<string> => {
+    const { code, stdout, stderr } = await waypost(through, ...args);
+    if (code !== 0) throw new Error(`${args.join(" ")}: ${code} ${stdout}${stderr}`);
+    return stdout;
+  };
+  const plain = async (command: string): Promise<string> => {
+    const env = { ...ports, PATH: `${process.env["PATH"]}:/usr/sbin`, HOME: cwd, WAYPOST: await executable() };
+    const child = Bun.spawn([script, command, cluster], { cwd, env: { ...env, BLOCK_TIME_MS: "300" }, stderr: "pipe" });
+    const [code, out, err] = await Promise.all([
+      child.exited,
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+    ]);
+    if (code !== 0) throw new Error(`${command}: ${out}${err}`);
+    return out;
+  };
+  const received = (folder: string): string[] => {
+    const names = existsSync(join(cwd, folder)) ? readdirSync(join(cwd, folder)) : [];
+    return names.map((name) => readFileSync(join(cwd, folder, name), "utf8")).sort();
+  };
+
+  beforeAll(async () => {
+    // Another user's server reads its folder in it.
+    chmodSync(cwd, 0o755);
+    mkdirSync(cluster);
+    expect(await plain("start")).toContain("The cluster runs");
+  }, 180_000);
+  afterAll(async () => {
+    await plain("stop");
+    scratch.remove();
+  }, 60_000);
+
+  test("an identity made at one node is known at the other", async () => {
+    await done("A", "did", "create", "--name", "alice");
+    await done("B", "did", "create", "--name", "bob");
+    for (const node of ["A", "B"]) {
+      for (const name of ["alice", "bob"]) expect(await done(node, "did", "show", "--as", name)).toContain("did:svc:");
+    }
+  }, 60_000);
+
+  test("what is sent through A is received through B, once", async () => {
+    writeFileSync(join(cwd, "note.txt"), "through A");
+    await done("A", "send", "--as", "alice", "--to", "bob", "--file", "note.txt");
+    await done("B", "receive", "--as", "bob", "--out", "first");
+    expect(received("first")).toEqual(["through A"]);
+    await done("A", "receive", "--as", "bob", "--out", "again");
+    expect(received("again")).toEqual([]);
+  }, 60_000);
+
+  test("node A is killed while files are sent, and nothing that was answered is lost or doubled", async () => {
+    const sent: string[] = [];
+    const killed = Bun.sleep(700).then(() =>
+      process.kill(Number(readFileSync(join(cluster, "node-a.pid"), "utf8")), 9),
+    );
+    for (let n = 0; n < 12; n++) {
+      writeFileSync(join(cwd, `${n}.txt`), `file ${n}`);
+      const { code } = await waypost("PUBLIC", "send", "--as", "alice", "--to", "bob", "--file", `${n}.txt`);
+      if (code === 0) sent.push(`file ${n}`);
+    }
+    await killed;
+    expect(sent.length).toBeGreaterThan(8);
+    await done("B", "receive", "--as", "bob", "--out", "after");
+    expect(received("after")).toEqual(expect.arrayContaining(sent));
+    expect(new Set(received("after")).size).toBe(received("after").length);
+    await done("B", "did", "create", "--name", "carol");
+  }, 120_000);
+}
+
+if (absence === null) declareCluster();
+else test(`skipped: ${absence}`, () => {});
