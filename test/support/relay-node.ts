@@ -9,7 +9,7 @@ import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
 import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
-import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
 import { type SessionBounds, sessionBounds } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
@@ -45,6 +45,7 @@ export type TestRelayOptions = {
   readonly settings?: Partial<Config["relay"]>;
   readonly limits?: Partial<Config["limits"]>;
   readonly sessions?: Partial<SessionBounds>;
+  readonly hosts?: HostLimits;
   /** Shares clock, recipients and Cache with another Relay. */
   readonly beside?: TestRelay;
   readonly receipts?: Receipts;
@@ -78,7 +79,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   const egress = createEgress({
     settings,
     // Scenarios fail on purpose more often than a circuit takes.
-    hosts: { ...hostLimits, failuresToOpen: 1_000 },
+    hosts: given.hosts ?? { ...hostLimits, failuresToOpen: 1_000 },
     resolve: async () => [],
   });
   const sessions = createSessions({

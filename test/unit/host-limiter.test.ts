@@ -1,13 +1,23 @@
 /** Slots for outbound requests: bounds per destination and over all, order, circuits, a bounded table. */
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { createHostLimiter, type HostLimits, type NoSlot, type Slot } from "../../src/nodes/relay/host-limiter.ts";
+import {
+  createHostLimiter,
+  type HostLimiter,
+  type HostLimits,
+  type NoSlot,
+  type Slot,
+} from "../../src/nodes/relay/host-limiter.ts";
 
 const limits: HostLimits = {
   concurrentPerDestination: 2,
   queuedPerDestination: 3,
   concurrentTotal: 4,
   queuedTotal: 6,
+  concurrentPerClient: 2,
+  queuedPerClient: 6,
+  concurrentPerNetwork: 2,
+  slowMs: 1_000,
   failuresToOpen: 3,
   openMs: 1_000,
   destinationsMax: 10,
@@ -99,4 +109,73 @@ test("of those who come when an open circuit may be tried, one goes", async () =
   const results = await Promise.all([1, 2, 3].map(() => limiter.acquire("a", 1_000)));
   expect(results.filter(isSlot).length).toBe(1);
   expect(results.filter((result) => result === "open").length).toBe(2);
+});
+
+describe("shares", () => {
+  const shared: HostLimits = { ...limits, concurrentPerDestination: 100, concurrentTotal: 8, queuedTotal: 100 };
+  const acquire = async (limiter: HostLimiter, client: string, preempt?: () => void) => {
+    const destination = `host ${Math.random()}`;
+    return limiter.acquire(destination, 1_000, preempt === undefined ? { client } : { client, preempt });
+  };
+
+  test("a client alone takes half of the slots, and its share beyond that", async () => {
+    const limiter = createHostLimiter(shared, () => 0);
+    for (let i = 0; i < 4; i++) expect(isSlot(await acquire(limiter, "a"))).toBe(true);
+    const waiting = acquire(limiter, "a");
+    expect(limiter.stats()).toMatchObject({ active: 4, waiting: 1 });
+    expect(isSlot(await acquire(limiter, "b"))).toBe(true);
+    expect(isSlot(await acquire(limiter, "b"))).toBe(true);
+    void acquire(limiter, "b");
+    expect(limiter.stats()).toMatchObject({ active: 6, waiting: 2 });
+    expect(await waiting).toBe("late");
+  });
+
+  test("a client's requests wait in a part of the queue only", async () => {
+    const limiter = createHostLimiter(shared, () => 0);
+    for (let i = 0; i < 4; i++) await acquire(limiter, "a");
+    const waiting = Array.from({ length: 8 }, () => acquire(limiter, "a"));
+    expect((await Promise.all(waiting.slice(6))).every((result) => result === "busy")).toBe(true);
+    expect(limiter.stats().waiting).toBe(6);
+  });
+
+  test("the client with the fewest slots goes first", async () => {
+    const limiter = createHostLimiter({ ...shared, concurrentTotal: 2, concurrentPerClient: 2 }, () => 0);
+    const [first] = [await acquire(limiter, "a"), await acquire(limiter, "a")];
+    const order: string[] = [];
+    for (const client of ["a", "b"]) void acquire(limiter, client).then(() => order.push(client));
+    if (first !== undefined && isSlot(first)) first.release(true);
+    await Bun.sleep(1);
+    expect(order).toEqual(["b"]);
+  });
+
+  test("a slow request gives way when all slots are in use, the oldest of the client with the most", async () => {
+    let nowMs = 0;
+    const limiter = createHostLimiter({ ...shared, concurrentTotal: 4, concurrentPerClient: 3 }, () => nowMs);
+    const ended: number[] = [];
+    const slots = new Map<number, Slot>();
+    const begin = async (number: number, client: string) => {
+      const slot = await acquire(limiter, client, () => {
+        ended.push(number);
+        slots.get(number)?.release(true);
+      });
+      if (isSlot(slot)) slots.set(number, slot);
+    };
+    for (const number of [1, 2, 3]) await begin(number, "a");
+    await begin(4, "b");
+    void acquire(limiter, "c");
+    expect([ended, limiter.stats().waiting]).toEqual([[], 1]);
+    nowMs = 1_000;
+    expect(isSlot(await acquire(limiter, "d"))).toBe(false);
+    expect(ended).toEqual([1]);
+  });
+
+  test("a destination network gets its share while more than half of the slots are in use", async () => {
+    const limiter = createHostLimiter({ ...shared, concurrentPerClient: 100 }, () => 0);
+    const entered: boolean[] = [];
+    for (let i = 0; i < 6; i++) {
+      const slot = await acquire(limiter, `client ${i}`);
+      if (isSlot(slot)) entered.push(slot.enterNetwork("198.51.100"));
+    }
+    expect(entered).toEqual([true, true, true, false, false, false]);
+  });
 });

@@ -119,6 +119,7 @@ async function deliverToInbox({ egress }: DeliveryParts, delivery: Delivery, att
     body: delivery.envelope.bytes,
     headers: hopHeaders(delivery),
     wantsBody: false,
+    client: delivery.origin.network,
     timeoutMs: attempt.timeoutMs,
   });
   return madeOf(answer);
@@ -140,6 +141,7 @@ async function forward({ egress }: DeliveryParts, delivery: Delivery, attempt: A
     body: delivery.envelope.bytes,
     headers: hopHeaders(delivery),
     wantsBody: true,
+    client: delivery.origin.network,
     timeoutMs: attempt.timeoutMs,
   });
   if (!isSuccess(answer) || answer.body === null) return madeOf(answer);
@@ -158,6 +160,7 @@ async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: A
     suffix: "/cache/store",
     body: envelope.bytes,
     wantsBody: true,
+    client: delivery.origin.network,
     timeoutMs: attempt.timeoutMs,
   });
   if (answer.body === null) return madeOf(answer);

@@ -11,15 +11,17 @@ import {
   decideAddresses,
   type Endpoint,
   type EndpointRules,
+  isPublicAddress,
   type Network,
   parseAddress,
   parseEndpoint,
   parseNetwork,
+  unmapAddress,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
 import { createMemo, type Memo } from "../memo.ts";
 import { canConnect, sendPinned } from "./egress-request.ts";
-import { createHostLimiter, type HostLimits, hostLimits } from "./host-limiter.ts";
+import { createHostLimiter, type HostLimits, hostLimits, type Slot } from "./host-limiter.ts";
 
 export type ResolvedAddress = { readonly address: string; readonly ttlSeconds: number };
 /** All addresses of a name; throws or answers none when there are none. */
@@ -48,6 +50,8 @@ export type EgressRequest = {
   readonly body: Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
   readonly wantsBody: boolean;
+  /** The network of the client on whose behalf the request is made: outbound slots are shared by it. */
+  readonly client?: string;
   /** For everything: waiting, resolving, connecting, answering. */
   readonly timeoutMs: number;
 };
@@ -104,19 +108,25 @@ export function createEgress(options: EgressOptions): Egress {
     if (endpoint === null) return refused;
     if (closed) return unavailable({ giveUp: true });
     const deadlineMs = now() + request.timeoutMs;
-    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs);
+    const abort = new AbortController();
+    let preempted = false;
+    const preempt = () => {
+      preempted = true;
+      abort.abort();
+    };
+    const requester = request.client === undefined ? { preempt } : { preempt, client: request.client };
+    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, requester);
     if (slot === "late") return timedOut;
     if (typeof slot === "string") return unavailable({ giveUp: true });
     let outcome: Outcome = unavailable({ giveUp: false });
-    const abort = new AbortController();
     inFlight.add(abort);
     try {
-      outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort });
-      return outcome;
+      outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort, slot });
+      return preempted ? { ...timedOut, giveUp: true } : outcome;
     } finally {
       inFlight.delete(abort);
-      // A refused address is an answer about the rules, not a failure of a host.
-      slot.release(outcome.error === null || outcome.error === "destination_refused");
+      // A refused address, or a request that gave way, says nothing about the host.
+      slot.release(preempted || outcome.error === null || outcome.error === "destination_refused");
     }
   };
 
@@ -171,7 +181,7 @@ type EgressState = {
   readonly ownAddresses: () => readonly Network[];
 };
 
-type AbortableRequest = EgressRequest & { readonly abort: AbortController };
+type AbortableRequest = EgressRequest & { readonly abort: AbortController; readonly slot: Slot };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
 async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<Outcome> {
@@ -180,6 +190,9 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
   if (found === null) return unavailable({ giveUp: false });
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: state.ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
+  // A network that has its share already is like one that is busy: the next destination is asked.
+  if (!request.slot.enterNetwork(destinationNetwork(endpoint, found[0] as string)))
+    return unavailable({ giveUp: true });
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
   const leftMs = deadlineMs - state.now();
   if (address === null) return leftMs <= 0 ? timedOut : unavailable({ giveUp: false });
@@ -205,6 +218,13 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
     case "unreachable":
       return unavailable({ giveUp: false });
   }
+}
+
+/** The /24 or /48 of a public address. Private ones are the operator's own: each is a network by itself. */
+function destinationNetwork(endpoint: Endpoint, text: string): string {
+  const address = unmapAddress(parseAddress(text));
+  if (address === null || !isPublicAddress(address)) return endpoint.origin;
+  return address.subarray(0, address.length === 4 ? 3 : 6).toHex();
 }
 
 async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<readonly string[] | null> {

@@ -1,7 +1,9 @@
 /**
- * Per-host limiter of outbound requests: a few slots for each destination, a bounded queue behind them, a
- * bound over all, and a circuit breaker that opens after repeated failures, so that one dead or slow host
- * can't use up the node.
+ * Limiter of outbound requests. A few slots for each destination, a bounded queue behind them, a bound over
+ * all, and a circuit breaker that opens after repeated failures, so that one dead or slow host can't use up
+ * the node. Slots are shared: while more than half are in use, a client network and a destination network
+ * get no more than their share; and when all are in use, a request of a client with fewer slots ends the
+ * oldest slow request of the client with the most. So nobody makes others wait by choosing slow hosts.
  * Source: rules section 5 "Outbound requests".
  */
 
@@ -10,6 +12,12 @@ export type HostLimits = {
   readonly queuedPerDestination: number;
   readonly concurrentTotal: number;
   readonly queuedTotal: number;
+  /** Shares of the total, and of the queue. They bind while more than half of the total is in use. */
+  readonly concurrentPerClient: number;
+  readonly queuedPerClient: number;
+  readonly concurrentPerNetwork: number;
+  /** A request that takes longer may be ended for one that waits. */
+  readonly slowMs: number;
   /** Failures in a row that open the circuit. */
   readonly failuresToOpen: number;
   readonly openMs: number;
@@ -22,18 +30,34 @@ export const hostLimits: HostLimits = {
   queuedPerDestination: 32,
   concurrentTotal: 256,
   queuedTotal: 1_024,
+  concurrentPerClient: 32,
+  queuedPerClient: 64,
+  concurrentPerNetwork: 64,
+  slowMs: 1_000,
   failuresToOpen: 5,
   openMs: 30_000,
   destinationsMax: 4_096,
 };
 
-/** A slot in use. `release` is called once, with whether the destination answered at all. */
-export type Slot = { readonly release: (answered: boolean) => void };
+/** A slot in use. */
+export type Slot = {
+  /** Counts the request under the network of its destination: `false` when that has its share already. */
+  readonly enterNetwork: (network: string) => boolean;
+  /** Called once, with whether the destination answered at all. A preempted request says nothing about its host. */
+  readonly release: (answered: boolean) => void;
+};
 /** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came in time. */
 export type NoSlot = "busy" | "open" | "late";
 
+export type Requester = {
+  /** The network of the client on whose behalf the request is made. */
+  readonly client?: string;
+  /** Ends the request: another client waits for its slot. */
+  readonly preempt?: () => void;
+};
+
 export type HostLimiter = {
-  acquire(destination: string, waitMs: number): Promise<Slot | NoSlot>;
+  acquire(destination: string, waitMs: number, requester?: Requester): Promise<Slot | NoSlot>;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
 };
 
@@ -46,89 +70,175 @@ type Host = {
   trial: boolean;
 };
 
-type Waiter = { readonly destination: string; readonly host: Host; readonly admit: () => void };
+type Waiter = { readonly host: Host; readonly client: string | null; readonly admit: () => void };
+type Use = { readonly client: string | null; readonly sinceMs: number; preempt: (() => void) | null };
+
+/** How many there are for each key; keys without any are not held. */
+class Counts {
+  private readonly counts = new Map<string, number>();
+
+  of(key: string | null): number {
+    return key === null ? 0 : (this.counts.get(key) ?? 0);
+  }
+
+  add(key: string | null, change: 1 | -1): void {
+    if (key === null) return;
+    const count = this.of(key) + change;
+    if (count > 0) this.counts.set(key, count);
+    else this.counts.delete(key);
+  }
+}
+
+type State = {
+  readonly limits: HostLimits;
+  readonly now: () => number;
+  readonly hosts: Map<string, Host>;
+  readonly waiters: Set<Waiter>;
+  /** From the oldest to the newest. */
+  readonly uses: Set<Use>;
+  readonly activeOf: Counts;
+  readonly waitingOf: Counts;
+  readonly networks: Counts;
+};
 
 export function createHostLimiter(limits: HostLimits, now: () => number): HostLimiter {
-  const hosts = new Map<string, Host>();
-  const waiters = new Set<Waiter>();
-  let active = 0;
-
-  const hostOf = (destination: string): Host => {
-    const host = hosts.get(destination) ?? { active: 0, waiting: 0, failures: 0, openUntilMs: 0, trial: false };
-    hosts.delete(destination);
-    hosts.set(destination, host);
-    return host;
+  const state: State = {
+    limits,
+    now,
+    hosts: new Map(),
+    waiters: new Set(),
+    uses: new Set(),
+    activeOf: new Counts(),
+    waitingOf: new Counts(),
+    networks: new Counts(),
   };
-
-  /** Forgets idle hosts: those without failures at once, the others from the oldest when there are too many. */
-  const tidy = (destination: string, host: Host) => {
-    const idle = (candidate: Host) => candidate.active + candidate.waiting === 0;
-    if (idle(host) && host.failures === 0) hosts.delete(destination);
-    if (hosts.size <= limits.destinationsMax) return;
-    for (const [key, candidate] of hosts) {
-      if (idle(candidate)) hosts.delete(key);
-      if (hosts.size <= limits.destinationsMax) return;
-    }
-  };
-
-  const isOpen = (host: Host) => host.failures >= limits.failuresToOpen && (now() < host.openUntilMs || host.trial);
-  const hasRoom = (host: Host) => active < limits.concurrentTotal && host.active < limits.concurrentPerDestination;
-
-  const admitNext = () => {
-    for (const waiter of waiters) {
-      if (active >= limits.concurrentTotal) return;
-      if (hasRoom(waiter.host)) waiter.admit();
-    }
-  };
-
-  const use = (destination: string, host: Host): Slot => {
-    active++;
-    host.active++;
-    if (host.failures >= limits.failuresToOpen) host.trial = true;
-    let released = false;
-    return {
-      release: (answered) => {
-        if (released) return;
-        released = true;
-        active--;
-        host.active--;
-        host.trial = false;
-        host.failures = answered ? 0 : host.failures + 1;
-        if (host.failures >= limits.failuresToOpen) host.openUntilMs = now() + limits.openMs;
-        tidy(destination, host);
-        admitNext();
-      },
-    };
-  };
-
-  const wait = (destination: string, host: Host, waitMs: number): Promise<Slot | NoSlot> =>
-    new Promise((resolve) => {
-      host.waiting++;
-      const leave = (result: Slot | NoSlot) => {
-        clearTimeout(timer);
-        waiters.delete(waiter);
-        host.waiting--;
-        resolve(result);
-        tidy(destination, host);
-      };
-      // The circuit may have opened while this one waited.
-      const waiter: Waiter = {
-        destination,
-        host,
-        admit: () => leave(isOpen(host) ? "open" : use(destination, host)),
-      };
-      const timer = setTimeout(() => leave("late"), waitMs);
-      waiters.add(waiter);
-    });
-
   return {
-    async acquire(destination, waitMs) {
-      const host = hostOf(destination);
-      if (isOpen(host)) return "open";
-      if (hasRoom(host)) return use(destination, host);
-      if (host.waiting >= limits.queuedPerDestination || waiters.size >= limits.queuedTotal) return "busy";
-      return wait(destination, host, waitMs);
+    async acquire(destination, waitMs, requester = {}) {
+      const host = hostOf(state, destination);
+      const client = requester.client ?? null;
+      if (isOpen(state, host)) return "open";
+      if (hasRoom(state, host, client)) return use(state, destination, requester);
+      if (host.waiting >= limits.queuedPerDestination || state.waiters.size >= limits.queuedTotal) return "busy";
+      if (state.waitingOf.of(client) >= limits.queuedPerClient) return "busy";
+      if (state.uses.size >= limits.concurrentTotal) preemptFor(state, client);
+      return wait(state, destination, { requester, waitMs });
     },
-    stats: () => ({ active, waiting: waiters.size, destinations: hosts.size }),
+    stats: () => ({ active: state.uses.size, waiting: state.waiters.size, destinations: state.hosts.size }),
   };
+}
+
+function hostOf({ hosts }: State, destination: string): Host {
+  const host = hosts.get(destination) ?? { active: 0, waiting: 0, failures: 0, openUntilMs: 0, trial: false };
+  hosts.delete(destination);
+  hosts.set(destination, host);
+  return host;
+}
+
+/** Forgets idle hosts: those without failures at once, the others from the oldest when there are too many. */
+function tidy({ hosts, limits }: State, destination: string, host: Host): void {
+  const idle = (candidate: Host) => candidate.active + candidate.waiting === 0;
+  if (idle(host) && host.failures === 0) hosts.delete(destination);
+  if (hosts.size <= limits.destinationsMax) return;
+  for (const [key, candidate] of hosts) {
+    if (idle(candidate)) hosts.delete(key);
+    if (hosts.size <= limits.destinationsMax) return;
+  }
+}
+
+function isOpen({ limits, now }: State, host: Host): boolean {
+  return host.failures >= limits.failuresToOpen && (now() < host.openUntilMs || host.trial);
+}
+
+function hasRoom(state: State, host: Host, client: string | null): boolean {
+  const { limits, uses, activeOf } = state;
+  if (uses.size >= limits.concurrentTotal || host.active >= limits.concurrentPerDestination) return false;
+  return isHalfFree(state) || activeOf.of(client) < limits.concurrentPerClient;
+}
+
+function isHalfFree({ limits, uses }: State): boolean {
+  return uses.size < limits.concurrentTotal / 2;
+}
+
+function use(state: State, destination: string, { client, preempt }: Requester): Slot {
+  const { limits, uses, activeOf, networks, now } = state;
+  const host = hostOf(state, destination);
+  const one: Use = { client: client ?? null, sinceMs: now(), preempt: preempt ?? null };
+  uses.add(one);
+  activeOf.add(one.client, 1);
+  host.active++;
+  if (host.failures >= limits.failuresToOpen) host.trial = true;
+  let network: string | null = null;
+  return {
+    enterNetwork: (entered) => {
+      if (!isHalfFree(state) && networks.of(entered) >= limits.concurrentPerNetwork) return false;
+      network = entered;
+      networks.add(entered, 1);
+      return true;
+    },
+    release: (answered) => {
+      if (!uses.delete(one)) return;
+      activeOf.add(one.client, -1);
+      networks.add(network, -1);
+      host.active--;
+      host.trial = false;
+      host.failures = answered ? 0 : host.failures + 1;
+      if (host.failures >= limits.failuresToOpen) host.openUntilMs = now() + limits.openMs;
+      tidy(state, destination, host);
+      admitNext(state);
+    },
+  };
+}
+
+function wait(
+  state: State,
+  destination: string,
+  { requester, waitMs }: { readonly requester: Requester; readonly waitMs: number },
+): Promise<Slot | NoSlot> {
+  const { waiters, waitingOf } = state;
+  const host = hostOf(state, destination);
+  const client = requester.client ?? null;
+  return new Promise((resolve) => {
+    host.waiting++;
+    waitingOf.add(client, 1);
+    const leave = (result: Slot | NoSlot) => {
+      clearTimeout(timer);
+      waiters.delete(waiter);
+      waitingOf.add(client, -1);
+      host.waiting--;
+      resolve(result);
+      tidy(state, destination, host);
+    };
+    // The circuit may have opened during the wait.
+    const admit = () => leave(isOpen(state, host) ? "open" : use(state, destination, requester));
+    const waiter: Waiter = { host, client, admit };
+    const timer = setTimeout(() => leave("late"), waitMs);
+    waiters.add(waiter);
+  });
+}
+
+/** Lets waiters in while there is room, those of the client with the fewest slots first. */
+function admitNext(state: State): void {
+  for (;;) {
+    let next: Waiter | null = null;
+    for (const waiter of state.waiters) {
+      if (!hasRoom(state, waiter.host, waiter.client)) continue;
+      if (next === null || state.activeOf.of(waiter.client) < state.activeOf.of(next.client)) next = waiter;
+    }
+    if (next === null) return;
+    next.admit();
+  }
+}
+
+/** Ends the oldest slow request of the client that holds the most, when it holds clearly more than this one. */
+function preemptFor({ uses, activeOf, limits, now }: State, client: string | null): void {
+  const own = activeOf.of(client);
+  let victim: Use | null = null;
+  for (const one of uses) {
+    if (now() - one.sinceMs < limits.slowMs) break;
+    if (one.preempt === null || activeOf.of(one.client) < own + 2) continue;
+    if (victim === null || activeOf.of(one.client) > activeOf.of(victim.client)) victim = one;
+  }
+  const end = victim?.preempt;
+  if (victim !== null) victim.preempt = null;
+  end?.();
 }

@@ -1,0 +1,97 @@
+/**
+ * Three clients send to inboxes of their own that answer after 5 s, as fast as they may. An honest delivery
+ * to a healthy inbox must not notice. The same attack without shares must be noticed, or this proves nothing.
+ */
+import { afterEach, expect, test } from "bun:test";
+import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { testApp, testLimits } from "../support/app.ts";
+import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
+import { createTestRelay } from "../support/relay-node.ts";
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const attackers = 3;
+const attackPerSecond = 40;
+const inboxesPerAttacker = 30;
+const seconds = 4;
+const everything = { client_rate: 1e9, client_burst: 1e9, recipient_rate: 1e9, recipient_burst: 1e9 };
+
+function serve(answerAfterMs: number): number {
+  const server = Bun.serve({
+    hostname: "0.0.0.0",
+    port: 0,
+    fetch: async () => {
+      await Bun.sleep(answerAfterMs);
+      return new Response("taken");
+    },
+  });
+  cleanups.push(() => server.stop(true));
+  return server.port as number;
+}
+
+/** Times of honest deliveries during the attack, sorted. */
+async function attack(hosts: HostLimits): Promise<number[]> {
+  const [slow, fast] = [serve(5_000), serve(0)];
+  const relay = await createTestRelay({ settings: everything, hosts });
+  cleanups.push(relay.close);
+  const { app } = testApp(relay.relay.routes, {
+    now: () => relay.clock.nowMs,
+    limits: { ...testLimits, requestsMax: 1_024 },
+  });
+  const inboxOf = (number: number, url: string): Person => {
+    const person = createPerson(number, [{ type: "SvcInboxService", serviceEndpoint: [url] }]);
+    relay.recipients.add(person);
+    return person;
+  };
+  let ids = 0;
+  const send = async (client: string, to: Person): Promise<string> => {
+    const envelope = { ...envelopeTo(to, 0), message_id: uuidOf(++ids) };
+    const headers = { "content-type": "application/json" };
+    const request = new Request("http://relay.example/relay", {
+      method: "POST",
+      headers,
+      body: JSON.stringify(envelope),
+    });
+    const connection = { requestIP: () => ({ address: client }), timeout: () => undefined };
+    return ((await (await app.respond(request, connection)).json()) as { code: string }).code;
+  };
+  const victims = Array.from({ length: attackers * inboxesPerAttacker }, (_, i) =>
+    inboxOf(10 + i, `http://127.0.1.${i + 1}:${slow}/in`),
+  );
+  const friend = inboxOf(1, `http://127.0.0.1:${fast}/in`);
+  const timers = Array.from({ length: attackers }, (_, attacker) => {
+    let turn = 0;
+    return setInterval(() => {
+      const to = victims[attacker * inboxesPerAttacker + (turn++ % inboxesPerAttacker)] as Person;
+      send(`198.51.100.${attacker + 1}`, to).catch(() => undefined);
+    }, 1_000 / attackPerSecond);
+  });
+  const times: number[] = [];
+  await Bun.sleep(2_000);
+  for (let i = 0; i < seconds * 20; i++) {
+    const startMs = performance.now();
+    const code = await Promise.race([send("203.0.113.1", friend), Bun.sleep(2_000).then(() => "late")]);
+    times.push(code === "delivered" ? performance.now() - startMs : Number.POSITIVE_INFINITY);
+    if (code === "late") break;
+    await Bun.sleep(50);
+  }
+  for (const timer of timers) clearInterval(timer);
+  return times.sort((a, b) => a - b);
+}
+
+const percentile = (times: readonly number[], share: number) => times[Math.ceil(times.length * share) - 1] as number;
+
+test("an honest delivery to a healthy inbox stays below 500 ms at the 99th percentile", async () => {
+  const times = await attack({ ...hostLimits, failuresToOpen: 1_000 });
+  expect(times.length).toBe(seconds * 20);
+  expect(percentile(times, 0.99)).toBeLessThan(500);
+}, 30_000);
+
+test("without shares the same attack is noticed", async () => {
+  const without = { concurrentPerClient: 1_000, queuedPerClient: 1_000, concurrentPerNetwork: 1_000, slowMs: 60_000 };
+  const times = await attack({ ...hostLimits, ...without, failuresToOpen: 1_000 });
+  expect(percentile(times, 0.99)).toBeGreaterThan(500);
+}, 30_000);
