@@ -43,7 +43,8 @@ export type SenderFacts = { readonly document: DidDocument | null; readonly deac
 /** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
 export type FactsSource = (envelope: Envelope) => Promise<AdmissionFacts>;
 
-type RecipientFacts = Pick<AdmissionFacts, "recipient" | "policy">;
+/** The facts of an envelope without a sender: those of most, which all share one record. */
+type RecipientFacts = AdmissionFacts & { readonly sender: null };
 
 /** Recipients and tags whose facts are remembered; about 1 KiB each besides what the ledger remembers. */
 const rememberedMax = 10_000;
@@ -66,7 +67,7 @@ export function createFactsSource(source: RecipientSource): FactsSource {
     return facts;
   };
   return async ({ to, tag, sender }) => {
-    if (sender === null) return { ...(await recipientFacts(to, tag)), sender: null };
+    if (sender === null) return recipientFacts(to, tag);
     const [facts, known] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
     return { ...facts, sender: known };
   };
@@ -75,7 +76,7 @@ export function createFactsSource(source: RecipientSource): FactsSource {
 async function gatherRecipientFacts(source: RecipientSource, did: Did, tag: string | null): Promise<RecipientFacts> {
   const recipient = await source.subject(did);
   const receives = recipient !== null && !recipient.deactivated;
-  return { recipient, policy: receives ? await gatherPolicyFacts(source, recipient, tag) : null };
+  return { recipient, policy: receives ? await gatherPolicyFacts(source, recipient, tag) : null, sender: null };
 }
 
 /**
