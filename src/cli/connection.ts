@@ -1,6 +1,6 @@
 /**
  * What every client command shares: where the nodes are, where keys lie, how long to wait, and how a
- * result or a failure is told. Flags win over the environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`,
+ * result or a failure is reported. Flags win over the environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`,
  * `WAYPOST_RELAY_URL`, `WAYPOST_CACHE_URL`, `WAYPOST_KEYS`, `WAYPOST_AS`), which wins over the defaults
  * of the development mode.
  */
@@ -61,7 +61,7 @@ export type Session = {
   readonly report: Report;
 };
 
-/** Runs a command's work with what it needs; what goes wrong is told by `outcome.ts`. */
+/** Runs a command's work with what it needs; `outcome.ts` reports failures. */
 export async function runSession(flags: ConnectionFlags, work: (session: Session) => Promise<void>): Promise<void> {
   const report = createReport(flags.json === true);
   try {

@@ -21,7 +21,7 @@ import {
 } from "./connection.ts";
 import { addChangeFlags, type ChangeFlags, signerOf, tell } from "./did-change.ts";
 
-const behaviours = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
+const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
 
 export function registerPolicyCommand(did: Command): void {
   const policy = did.command("policy").description("what may be delivered, how large, for how long");
@@ -79,7 +79,7 @@ type PolicyFlags = ChangeFlags & {
   readonly preview?: number;
   readonly baseFee?: string;
   readonly perKibFee?: string;
-  readonly expiration?: (typeof behaviours)[number];
+  readonly expiration?: (typeof behaviors)[number];
   readonly asTag?: boolean;
 };
 
@@ -94,7 +94,7 @@ function registerRecipientPolicy(policy: Command): void {
     .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
     .option("--base-fee <amount>", "in the smallest unit", parseAmount)
     .option("--per-kib-fee <amount>", "in the smallest unit", parseAmount)
-    .addOption(new Option("--expiration <behaviour>", "what is left after expiry").choices(behaviours))
+    .addOption(new Option("--expiration <behavior>", "what is left after expiry").choices(behaviors))
     .option("--as-tag", "for envelopes that carry this DID as their tag, instead of those to it");
   ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => ({
     extrinsic: flags.asTag === true ? "set_tag_policy" : "set_delivery_policy",
@@ -142,7 +142,7 @@ type PersonaFlags = ChangeFlags & {
   readonly allowRelay?: string[];
   readonly asset?: string;
   readonly amount?: string;
-  readonly mode?: (typeof behaviours)[number];
+  readonly mode?: (typeof behaviors)[number];
   readonly retainUntil?: string;
 };
 
@@ -153,7 +153,7 @@ function registerPersonaPolicy(policy: Command): void {
     .option("--allow-relay <id...>", "Relays that may deliver")
     .option("--asset <name>", "what a release costs")
     .option("--amount <amount>", "how much of it", parseAmount)
-    .addOption(new Option("--mode <behaviour>", "what is left after expiry").choices(behaviours))
+    .addOption(new Option("--mode <behavior>", "what is left after expiry").choices(behaviors))
     .option("--retain-until <ms>", "epoch milliseconds", parseAmount);
   ownerCommand(command, "the persona policy is set", ({ did }, flags: PersonaFlags) => {
     const { asset, amount, mode, retainUntil, allowRelay } = flags;

@@ -22,7 +22,7 @@ import { directories, findingsOfNode, operatorKeys, publicEndpoints, runningNode
 import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
 
-/** A warning is a finding that may be meant so, or that nobody can judge while no node runs. */
+/** A warning is a finding that may be meant so, or that can't be checked while no node runs. */
 export type Finding = {
   readonly name: string;
   readonly ok: boolean;

@@ -1,6 +1,6 @@
 /**
  * What `receive` and `listen` share: an inbox that is opened for the work and closed after it, and how a
- * round of receiving is told.
+ * round of receiving is reported.
  * Source: docs/ledger.md 3.2 and 3.3, rules section 6.
  */
 

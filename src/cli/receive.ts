@@ -1,6 +1,6 @@
 /**
  * `waypost receive`: fetches what waits in the Caches of an identity, writes each file to disk, and only
- * then acknowledges it. With `--follow` it goes on, told by the Caches' streams when something arrives.
+ * then acknowledges it. With `--follow` it continues when the streams of the Caches announce an arrival.
  * Source: rules section 6.
  */
 import type { Command } from "commander";

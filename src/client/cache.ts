@@ -63,7 +63,7 @@ export function cacheClient(reader: Reader) {
         messageStateShape,
       ),
     /**
-     * Calls `onNews` whenever the Cache tells of an entry, the ones that are there first. Ends when the
+     * Calls `onNews` for every entry that the Cache announces, the waiting ones first. Ends when the
      * Cache ends the stream or `signal` is aborted.
      */
     stream: (onNews: () => void, signal: AbortSignal) =>

@@ -60,7 +60,7 @@ type Known = {
   readonly untilMs: number;
   /** Where copies lie; `null` for what only a live session brought so far. */
   copies: PendingMessage | null;
-  /** Tells the live session whether to acknowledge. */
+  /** Answers the live session whether to acknowledge. */
   answer: ((keep: boolean) => void) | null;
 };
 
@@ -353,7 +353,7 @@ export class Receiver {
     if (known.state === "acked") return;
     known.state = "acked";
     known.answer?.(true);
-    // A Cache that can't be reached offers it again, and is told then.
+    // A Cache that can't be reached offers it again; the acknowledgement follows then.
     if (known.copies !== null) await acknowledge([known.copies]);
     this.#host.onAcked(message);
   }

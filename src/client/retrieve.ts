@@ -14,7 +14,7 @@ import { ClientError, localError } from "./http.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
 import { isRecord } from "./shape.ts";
 
-/** One message as a summary tells, with every Cache that holds it. */
+/** One message as in a summary, with every Cache that holds it. */
 export type HeldEnvelope = {
   readonly messageId: string;
   readonly expiresAtMs: number;
@@ -62,7 +62,7 @@ export async function listPending(
   return { pending: groupMessages([...found.values()]), unreachable };
 }
 
-/** A Cache that tells the same again and again is left: a page must bring something new. */
+/** Stops reading a Cache that repeats itself: a page must contain something new. */
 async function listAt(cache: CacheClient, found: Map<string, HeldEnvelope>): Promise<void> {
   const seen = new Set<string>();
   let cursor: string | undefined;
@@ -70,14 +70,14 @@ async function listAt(cache: CacheClient, found: Map<string, HeldEnvelope>): Pro
     const page = await cache.summary(cursor);
     const before = seen.size;
     for (const message of page.messages) {
-      const told = { messageId: message.message_id, chunk: chunkOf(message) };
-      const name = nameOf(told);
+      const identity = { messageId: message.message_id, chunk: chunkOf(message) };
+      const name = nameOf(identity);
       const known = found.get(name);
       if (seen.has(name)) continue;
       if (known === undefined && found.size >= listedMax) return;
       seen.add(name);
       found.set(name, {
-        ...told,
+        ...identity,
         expiresAtMs: Date.parse(message.expires_at),
         at: [...(known?.at ?? []), cache],
         local: known?.local ?? null,
@@ -88,8 +88,8 @@ async function listAt(cache: CacheClient, found: Map<string, HeldEnvelope>): Pro
 }
 
 /**
- * What the same message is told from others by: its place in its file included, so that a Cache which tells
- * of another place can't have the copies of others acknowledged along with its own.
+ * Identity of a message or chunk: id plus position. A Cache that reports a wrong position cannot make us
+ * acknowledge the copies of other Caches.
  */
 function nameOf({ messageId, chunk }: Pick<HeldEnvelope, "messageId" | "chunk">): string {
   return chunk === null ? messageId : `${messageId} ${groupOf(chunk)} ${chunk.sequence} ${chunk.total}`;

@@ -1,7 +1,7 @@
 /**
  * From the configured stores to what the nodes need: opens each named store that is used, with its
  * plugin and options, and hands every need the capability of the store that it names. All problems are
- * told at once, each with the setting that causes it, before anything is opened.
+ * reported at once, each with the setting that causes it, before anything is opened.
  */
 import { errorText } from "../core/std/error-text.ts";
 import {

@@ -1,7 +1,7 @@
 /**
  * What an external plugin hands over at run time is checked before anything relies on it, because no
  * type checker saw it beside this program: an older contract, a forgotten method or a missing `await`
- * is told when the node starts, in words about the plugin, and not at the first request as a 500.
+ * is reported when the node starts, by the name of the plugin, and not at the first request as a 500.
  */
 import { errorText } from "../core/std/error-text.ts";
 import type { Capabilities, CapabilityName, InputProblem } from "./contract.ts";

@@ -1,6 +1,6 @@
 /**
  * Which network addresses and endpoint URLs a Relay may reach. Destinations are chosen by strangers, so
- * a URL must be written the one plain way, and an address is judged by its parsed bits, never by its text.
+ * a URL must be written the one plain way, and an address is checked by its parsed bits, never by its text.
  * IPv4 is a list of what is refused; IPv6 is a list of what is allowed, so that mapped, translated,
  * local and future ranges are refused without being named.
  * Source: rules section 5 "Outbound requests", RFC 6890 and the IANA special-purpose registries.

@@ -1,6 +1,6 @@
 /**
  * Signed proofs: the texts that clients sign (Cache retrieval, live session, Directory update, event),
- * and the two pure steps that judge one. `decode…` takes what was presented and looks at form, time and
+ * and the two pure steps that check one. `decode…` takes what was presented and looks at form, time and
  * endpoint without knowing the DID; `decide…` takes what the DID publishes and answers a replay claim.
  * Only after that claim was won may the operation run. The order of checks is law: it decides what an
  * outsider can learn.
@@ -173,7 +173,7 @@ export type RetrievalRule = {
   readonly names: ProofNames<PresentedRetrieval>;
 };
 
-/** A proof in good form and in time, not yet judged against the DID. */
+/** A proof in good form and in time, not yet checked against the DID. */
 export type RetrievalProof = {
   readonly claims: RetrievalClaims;
   readonly signature: Uint8Array;

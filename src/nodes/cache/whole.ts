@@ -82,7 +82,7 @@ function chunkSets(entries: readonly PlanEntry[]): Map<Uuid, ChunkSet> {
     const set = sets.get(chunk.groupId) ?? { entries: 0, bytes: 0, complete: false };
     set.entries += 1;
     set.bytes += bytes;
-    // A sequence number is held once, so that the number of entries tells.
+    // A sequence number is held once, so the number of entries suffices.
     set.complete = set.entries === chunk.total;
     sets.set(chunk.groupId, set);
   }

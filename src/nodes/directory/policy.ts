@@ -273,9 +273,9 @@ type LinkMembers = Partial<Record<"tag_policies" | "persona_policies", string[]>
 /** The links as one object or as three members of the body, never both; absent members are empty. */
 function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault {
   const { delivery_policy_links: nested, did: _, ...flat } = body;
-  const [stray] = Object.keys(flat);
-  if (nested !== undefined && stray !== undefined) {
-    return badInput("invalid_request", `/${stray}`, "can't stand beside delivery_policy_links");
+  const [extra] = Object.keys(flat);
+  if (nested !== undefined && extra !== undefined) {
+    return badInput("invalid_request", `/${extra}`, "can't stand beside delivery_policy_links");
   }
   const links: LinkMembers = nested ?? flat;
   return {

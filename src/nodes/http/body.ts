@@ -51,7 +51,7 @@ export function bodyHeadOf(headers: Headers): BodyHead {
   };
 }
 
-/** Whether a request carries no body. A Request made without a socket carries neither header: its `body` tells. */
+/** Whether a request carries no body. A Request made without a socket carries neither header; its `body` shows it. */
 export function isBodiless(request: Request, head: BodyHead): boolean {
   if (head.length !== null) return head.length === 0;
   return !request.headers.has("transfer-encoding") && request.body === null;

@@ -35,7 +35,7 @@ export async function readContents(
   const fingerprints = new Map<string, number>();
   for (const [index, extrinsic] of block.extrinsics.entries()) {
     for (const fingerprint of fingerprintsOf(extrinsic, metadata.frame)) {
-      // Of several carriers of one call the first has the effect.
+      // When several extrinsics hold one call, the first has the effect.
       if (!fingerprints.has(fingerprint)) fingerprints.set(fingerprint, index);
     }
   }

@@ -19,7 +19,7 @@ export type PalletNames = Readonly<Record<PalletRole, string>>;
 export type RuntimeMetadata = {
   readonly frame: Frame;
   readonly bounds: LedgerBounds;
-  /** `null` when the chain has no constant that tells. */
+  /** `null` when the chain has no such constant. */
   readonly blockTimeMs: number | null;
   /** twox128 of the pallet's and the map's name. */
   prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;

@@ -123,7 +123,7 @@ const lifeOver = drop("no block held the call within its lifetime");
 const renewedTooOften = drop("the call was signed anew too often: the account lacks funds, or somebody else uses it");
 export const lostSight: Fault = fault(
   "chain_submission_rejected",
-  "the chain may have held the call while this Directory was away; the record tells",
+  "the chain may have held the call while this Directory was away; the record shows it",
 );
 
 export class SubmissionPool {
@@ -205,7 +205,7 @@ export class SubmissionPool {
     this.lowestNonce = Math.min(this.lowestNonce, entry.nonce);
   }
 
-  /** An answer that comes later only tells that the extrinsic may be out. */
+  /** A later answer only means that the extrinsic may be out. */
   private stopSending(entry: Entry): void {
     if (entry.sending) this.sending--;
     entry.sending = false;

@@ -231,7 +231,7 @@ export class Session {
       this.best = { number, hash };
       this.onBest(hash);
     } catch {
-      // Either the connection has ended by it, or the node would not answer; the finalized head tells.
+      // Either the connection has ended by it, or the node would not answer; the finalized head shows which.
     }
   }
 

@@ -17,7 +17,7 @@ export const held = 1;
 export const acked = 2;
 /** Expired; its bytes wait for the sweep. */
 export const lapsed = 3;
-/** Expired and cut down to what its expiration behaviour keeps. */
+/** Expired and cut down to what its expiration behavior keeps. */
 export const kept = 4;
 /** Nothing of it is needed any more; it waits for the sweep. */
 export const over = 5;

@@ -6,7 +6,7 @@
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
  * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
  * more room can be set aside, writes go on only as long as enough pages inside the file are free.
- * Source: rules section 3 (507 `storage_full`); the behaviour of the library was measured.
+ * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  */
 
 import { dlopen, FFIType } from "bun:ffi";
