@@ -4,6 +4,9 @@
  * scheme and host, because URLs of chain nodes can hold an access token.
  * Source: rules section 9 ("Logs").
  */
+
+import { withDeadline } from "../core/std/deadline.ts";
+import { errorStack, errorText } from "../core/std/error-text.ts";
 import type { LogSink } from "../nodes/http/log.ts";
 
 /** Longest wait for the last log lines before the process exits. */
@@ -13,7 +16,7 @@ const printedCharsMax = 500;
 const readCharsMax = 2_000;
 
 export function endAtOnce(sink: LogSink): void {
-  void Promise.race([sink.flush(), Bun.sleep(flushMsMax)]).finally(() => process.exit(1));
+  void withDeadline(sink.flush(), flushMsMax).finally(() => process.exit(1));
 }
 
 /**
@@ -21,11 +24,11 @@ export function endAtOnce(sink: LogSink): void {
  * to stop the node that way. An uncaught exception does, because the state behind it is unknown.
  */
 export function logUncaught(sink: LogSink): void {
-  const describe = (error: unknown): string =>
-    error instanceof Error ? (error.stack ?? error.message) : String(error);
-  process.on("unhandledRejection", (error) => sink.log("error", "a promise was rejected", { error: describe(error) }));
+  process.on("unhandledRejection", (error) =>
+    sink.log("error", "a promise was rejected", { error: errorStack(error) }),
+  );
   process.on("uncaughtException", (error) => {
-    sink.log("error", "the node must stop", { error: describe(error) });
+    sink.log("error", "the node must stop", { error: errorStack(error) });
     endAtOnce(sink);
   });
 }
@@ -41,7 +44,7 @@ export function logLibraryOutput(sink: LogSink): () => void {
 
 /** One line, bounded, without stacks. */
 export function printedText(parts: readonly unknown[]): string {
-  const text = parts.map((part) => (part instanceof Error ? part.message : String(part))).join(" ");
+  const text = parts.map((part) => errorText(part)).join(" ");
   // A URL that is cut in the middle could keep its token.
   const whole = text.length <= readCharsMax ? text : text.slice(0, readCharsMax).replace(/\S*:\/\/\S*$/, "");
   return withoutPaths(whole).replace(/\s+/g, " ").trim().slice(0, printedCharsMax);

@@ -2,8 +2,10 @@
  * `waypost health <url>`: whether a node is ready, for supervisors and images that hold no other client.
  * Exit code 0 ready, 1 not ready, 2 not ready within `--wait`.
  */
+
 import type { Command } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
+import { errorText } from "../core/std/error-text.ts";
 import { parseSeconds, parseUrl } from "./arguments.ts";
 
 const askTimeoutMs = 3_000;
@@ -37,7 +39,7 @@ async function askReadiness(url: string): Promise<{ readonly ready: boolean; rea
     if (text.startsWith("{")) return { ready: response.ok, text };
     return { ready: false, text: `${url} answered ${response.status} without JSON: is that the address of a node?` };
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = errorText(error);
     return { ready: false, text: `${url}: ${reason}` };
   }
 }

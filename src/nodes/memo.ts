@@ -3,6 +3,7 @@
  * failures kept for their own spans, every table bounded.
  * Source: rules section 7.
  */
+import { BoundedMap } from "../core/std/bounded-map.ts";
 import { StoreError } from "../storage/contract.ts";
 
 export type MemoOptions<T> = {
@@ -27,14 +28,8 @@ export type Memo<T> = {
 type Kept<T> = { readonly outcome: { value: T } | { failure: unknown }; readonly untilMs: number };
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
-  const kept = new Map<string, Kept<T>>();
+  const kept = new BoundedMap<string, Kept<T>>(options.entriesMax);
   const loading = new Map<string, Promise<T>>();
-
-  const keep = (key: string, entry: Kept<T>) => {
-    kept.delete(key);
-    kept.set(key, entry);
-    if (kept.size > options.entriesMax) kept.delete(kept.keys().next().value as string);
-  };
 
   const load = async (key: string): Promise<T> => {
     // A value is as old as its request: time counts from here, not from the answer.
@@ -42,10 +37,10 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     try {
       const value = await options.load(key);
       const valueMs = typeof options.valueMs === "number" ? options.valueMs : options.valueMs(value);
-      keep(key, { outcome: { value }, untilMs: startMs + valueMs });
+      kept.set(key, { outcome: { value }, untilMs: startMs + valueMs });
       return value;
     } catch (failure) {
-      keep(key, { outcome: { failure }, untilMs: options.now() + options.failureMs });
+      kept.set(key, { outcome: { failure }, untilMs: options.now() + options.failureMs });
       throw failure;
     } finally {
       loading.delete(key);

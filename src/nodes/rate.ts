@@ -4,8 +4,10 @@
  * burst: under a flood of keys the limiter fails open, and its memory stays bounded.
  * Source: rules section 5 "Rate limits".
  */
+
 import { type Fault, fault } from "../core/fault.ts";
 import { isLoopbackAddress } from "../core/message/address.ts";
+import { BoundedMap } from "../core/std/bounded-map.ts";
 
 export type RateLimit = {
   readonly perSecond: number;
@@ -26,7 +28,7 @@ export const rateKeysMax = 65_536;
 type Bucket = { tokens: number; atMs: number };
 
 export function createRateLimiter(limit: RateLimit): RateLimiter {
-  const buckets = new Map<string, Bucket>();
+  const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
   const refill = (bucket: Bucket, nowMs: number) => {
     // A clock that steps back refills nothing and takes nothing away.
     const elapsedMs = Math.max(0, nowMs - bucket.atMs);
@@ -37,10 +39,8 @@ export function createRateLimiter(limit: RateLimit): RateLimiter {
     claim(key, nowMs) {
       const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
       refill(bucket, nowMs);
-      // A Map keeps insertion order, so the first key is always the one used longest ago.
-      buckets.delete(key);
+      // Set again at each use, so that the one that goes is the one used longest ago.
       buckets.set(key, bucket);
-      if (buckets.size > limit.keysMax) buckets.delete(buckets.keys().next().value as string);
       if (bucket.tokens >= 1) {
         bucket.tokens -= 1;
         return 0;

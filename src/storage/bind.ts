@@ -3,6 +3,7 @@
  * plugin and options, and hands every need the capability of the store that it names. All problems are
  * reported at once, each with the setting that causes it, before anything is opened.
  */
+import { late, withDeadline } from "../core/std/deadline.ts";
 import { errorText } from "../core/std/error-text.ts";
 import {
   type Capabilities,
@@ -262,14 +263,8 @@ async function closeAll(stores: Iterable<Store>): Promise<void> {
 }
 
 async function closeInTime(store: Store): Promise<void> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const error = new StoreError("unavailable", `a store of "${store.plugin}" did not close in time`);
-  const timer = setTimeout(() => reject(error), closingMsMax);
-  try {
-    await Promise.race([store.close(), late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const closed = await withDeadline(store.close(), closingMsMax);
+  if (closed === late) throw new StoreError("unavailable", `a store of "${store.plugin}" did not close in time`);
 }
 
 /** The environment of one store: its log lines and its fatal reason carry its name. */

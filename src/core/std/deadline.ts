@@ -14,7 +14,7 @@ const timerMsMax = 2 ** 31 - 1;
  * time passes through; one that comes after the deadline is swallowed, because nobody waits for it any more. The work
  * itself goes on: whoever can stop it stops it on `late`. The timer never outlives the call.
  */
-export async function withDeadline<T>(work: Promise<T>, timeoutMs: number): Promise<T | typeof late> {
+export async function withDeadline<T>(work: PromiseLike<T>, timeoutMs: number): Promise<T | typeof late> {
   const { promise: deadline, resolve } = Promise.withResolvers<typeof late>();
   const timer = setTimeout(() => resolve(late), Math.min(Math.max(0, timeoutMs), timerMsMax));
   try {

@@ -4,9 +4,11 @@
  * Cost without the handler: 5 to 8 µs over a bare server that reads the same body.
  * Source: interface "Errors", rules sections 3 and 9.
  */
+
 import type { Config } from "../../config/schema.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/client-address.ts";
+import { BoundedMap } from "../../core/std/bounded-map.ts";
 import { errorStack } from "../../core/std/error-text.ts";
 import { StoreError } from "../../storage/contract.ts";
 import {
@@ -99,7 +101,7 @@ export type Http = AppOptions & {
   readonly readsOrigin: boolean;
   logsRequests: boolean;
   /** Facts of clients seen lately, by address: parsing one costs more than the rest of the head. */
-  readonly clients: Map<string, Client>;
+  readonly clients: BoundedMap<string, Client>;
   /** Request ids are a prefix of this process and a count: unique without randomness for each. */
   readonly idPrefix: string;
   requestCount: number;
@@ -118,7 +120,7 @@ export function createHttp(options: AppOptions): Http {
     cors: createCors(options.corsOrigins),
     ...derivedFrom(options.settings),
     readsOrigin: options.corsOrigins === "loopback" || !options.corsOrigins.includes("*"),
-    clients: new Map(),
+    clients: new BoundedMap(clientsMax),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
     draining: false,
@@ -213,7 +215,6 @@ export function clientOf(http: Http, request: Request, connection: Connection): 
   const address = http.addressOf(forwarded, peer);
   const client = { address, network: clientNetwork(address), masked: maskAddress(address) };
   if (forwarded !== null) return client;
-  if (http.clients.size >= clientsMax) http.clients.delete(http.clients.keys().next().value as string);
   http.clients.set(peer ?? "", client);
   return client;
 }

@@ -4,8 +4,11 @@
  * the answer is read up to a cap and against a deadline.
  * Source: rules section 5 "Outbound requests".
  */
+
 import { connect } from "node:net";
 import type { Endpoint } from "../../core/message/address.ts";
+import { late } from "../../core/std/deadline.ts";
+import { readCapped } from "../../core/std/read-capped.ts";
 
 export const answerBytesMax = 64 * 1024;
 /** How long the body of an answer is read when nobody needs it, so that the connection can be used again. */
@@ -84,11 +87,11 @@ export async function sendPinned(request: PinnedRequest): Promise<PinnedAnswer> 
 async function readAnswer(response: Response, wantsBody: boolean, deadlineMs: number): Promise<PinnedAnswer> {
   const { status } = response;
   if (!wantsBody) {
-    await readCapped(response, Math.min(deadlineMs, performance.now() + drainMs)).catch(() => "over");
+    await readBody(response, Math.min(deadlineMs, performance.now() + drainMs)).catch(() => "over");
     return { kind: "answer", status, body: null };
   }
-  const body = await readCapped(response, deadlineMs);
-  if (body === "late") return { kind: "timeout" };
+  const body = await readBody(response, deadlineMs);
+  if (body === late) return { kind: "timeout" };
   return body === "over" ? { kind: "unusable", status } : { kind: "answer", status, body };
 }
 
@@ -103,28 +106,8 @@ function tlsOf(request: PinnedRequest) {
 }
 
 /** The body; when it goes over the cap or does not end in time, the connection is cut. */
-async function readCapped(response: Response, deadlineMs: number): Promise<Uint8Array | "late" | "over"> {
-  if (response.body === null) return new Uint8Array(0);
-  const reader = response.body.getReader();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<null>((resolve) => {
-    timer = setTimeout(() => resolve(null), Math.max(0, deadlineMs - performance.now()));
-  });
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  try {
-    for (;;) {
-      const step = await Promise.race([reader.read(), late]);
-      if (step === null) return "late";
-      if (step.done) return Buffer.concat(parts);
-      size += step.value.length;
-      if (size > answerBytesMax) return "over";
-      parts.push(step.value);
-    }
-  } finally {
-    clearTimeout(timer);
-    reader.cancel().catch(() => undefined);
-  }
+function readBody(response: Response, deadlineMs: number): Promise<Uint8Array | "over" | typeof late> {
+  return readCapped(response.body, { bytesMax: answerBytesMax, timeoutMs: deadlineMs - performance.now() });
 }
 
 /**

@@ -3,6 +3,7 @@
  * arrival and several at a time, since a handler may wait for a client. Every driver has one for each
  * subscription, so that a slow handler costs bounded memory and no other handler its time.
  */
+import { errorStack } from "../../core/std/error-text.ts";
 import type { BusEnvironment, BusReceiver } from "../../storage/bus.ts";
 
 export type InboxLimits = {
@@ -98,7 +99,7 @@ export class Inbox {
   }
 
   private logFailure(text: string, error: unknown): void {
-    const reason = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    const reason = errorStack(error);
     this.options.log("error", text, { subject: this.options.subject, error: reason });
   }
 

@@ -3,6 +3,7 @@
  * connects as soon as it can and comes back by itself; until then every request is "nobody" and what is
  * published is dropped and counted, never kept in memory.
  */
+
 import { readFile } from "node:fs/promises";
 import {
   type ConnectionOptions,
@@ -12,6 +13,7 @@ import {
   type NatsConnection,
   type Subscription as NatsSubscription,
 } from "@nats-io/transport-node";
+import { withDeadline } from "../../core/std/deadline.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import {
   type Bus,
@@ -98,7 +100,7 @@ class NatsBus implements Bus {
   /** Waits a moment for the first connection, so that a server that is there is used from the start. */
   async start(options: ConnectionOptions): Promise<void> {
     const first = this.keepConnecting(options);
-    await Promise.race([first, Bun.sleep(busReadyMsMax)]);
+    await withDeadline(first, busReadyMsMax);
   }
 
   private async keepConnecting(options: ConnectionOptions): Promise<void> {
@@ -208,7 +210,7 @@ class NatsBus implements Bus {
   private async ready(): Promise<void> {
     const reached = this.connected.now ? Promise.resolve() : new Promise<void>((go) => this.connected.waiting.push(go));
     const flushed = reached.then(() => this.connection?.flush()).catch(() => {});
-    await Promise.race([flushed, Bun.sleep(busReadyMsMax), this.ending.promise]);
+    await withDeadline(Promise.race([flushed, this.ending.promise]), busReadyMsMax);
   }
 
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {

@@ -4,7 +4,9 @@
  * Bun's own client is used: in one run it wrote batches of 200 envelopes in 2.6 ms (0.6 ms of processor
  * time) where postgres.js took 6.5 ms (2.3 ms), because it sends bytes as they are and not as hex digits.
  */
+
 import { SQL } from "bun";
+import { late, withDeadline } from "../../core/std/deadline.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import { StoreError } from "../../storage/contract.ts";
 
@@ -78,15 +80,13 @@ export class Connection {
   }
 
   private async inTime(run: () => PromiseLike<unknown>): Promise<Row[]> {
-    const { promise: late, reject } = Promise.withResolvers<never>();
     const waitMs = this.settings.statementTimeoutMs + answerSlackMs;
-    const timer = setTimeout(() => reject(new OutcomeUnknown("no answer in time")), waitMs);
     try {
-      return (await Promise.race([run(), late])) as Row[];
+      const rows = await withDeadline(run(), waitMs);
+      if (rows === late) throw new OutcomeUnknown("no answer in time");
+      return rows as Row[];
     } catch (error) {
       throw this.failureOf(error);
-    } finally {
-      clearTimeout(timer);
     }
   }
 
@@ -128,17 +128,13 @@ export class Connection {
   }
 
   private async checkWritable(client: SQL): Promise<void> {
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const timer = setTimeout(() => reject(new Error("the server does not answer")), connectMsMax);
     const asked = client.unsafe(
       "select pg_is_in_recovery() as standby, current_setting('transaction_read_only') as ro",
     );
-    try {
-      const [row] = (await Promise.race([asked, late])) as Row[];
-      if (row?.["standby"] !== false || row["ro"] !== "off") throw new Error("the server takes no writes");
-    } finally {
-      clearTimeout(timer);
-    }
+    const rows = await withDeadline<unknown>(asked, connectMsMax);
+    if (rows === late) throw new Error("the server does not answer");
+    const [row] = rows as Row[];
+    if (row?.["standby"] !== false || row["ro"] !== "off") throw new Error("the server takes no writes");
   }
 
   private clientOf(url: string): SQL {

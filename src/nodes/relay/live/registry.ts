@@ -6,6 +6,7 @@
  * waits is bounded in sessions, envelopes, bytes and time.
  * Source: rules section 5 "Live sessions" and "Devices", and section 10.
  */
+
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8 } from "../../../core/codec/bytes.ts";
@@ -13,6 +14,7 @@ import type { Did, Uuid } from "../../../core/codec/did.ts";
 import type { DidDocument } from "../../../core/ledger/document.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { sameEndpoint } from "../../../core/message/proof.ts";
+import { withDeadline } from "../../../core/std/deadline.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
@@ -153,15 +155,7 @@ export function add<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
 
 /** Resolves when all have settled, or when the time is up. */
 export async function settledWithin(promises: readonly Promise<void>[], ms: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  try {
-    await Promise.race([Promise.allSettled(promises), late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  await withDeadline(Promise.allSettled(promises), ms);
 }
 
 /** Closes with a reason, unless the client does not even read what it was sent. */
