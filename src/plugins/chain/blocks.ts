@@ -44,6 +44,8 @@ export async function readContents(
 
 export type Outcomes = {
   readonly block: Block;
+  /** As the node gave them. */
+  readonly events: Uint8Array;
   readonly byIndex: ReadonlyMap<number, DispatchFailure | null>;
 };
 
@@ -62,7 +64,7 @@ export async function readOutcomes(session: Session, contents: BlockContents): P
   const [events, now] = values;
   if (!events || !now) throw new StoreError("unavailable", "the node shows a block without events");
   const byIndex = metadata.outcomes(events);
-  return { block: { number, hash, timeMs: Number(u64Of(now)) }, byIndex };
+  return { block: { number, hash, timeMs: Number(u64Of(now)) }, events, byIndex };
 }
 
 /** `null` when the node stands and refuses to answer, as it does about a state that it has let go of. */
@@ -118,6 +120,12 @@ export class FinalizedScan {
     this.head = head;
     this.number = head.number;
     this.hash = head.hash;
+  }
+
+  /** Whether a head comes late: the chain still holds the later one that was looked through. */
+  async isPast(session: Session, head: Head): Promise<boolean> {
+    if (this.head === null || head.number >= this.head.number) return false;
+    return (await session.hashAt(this.head.number)) === this.head.hash;
   }
 
   /** From `oldest` on, without those that were looked through. What fails is gone on with the next time. */

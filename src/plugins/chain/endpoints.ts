@@ -12,7 +12,6 @@
  */
 import { errorText } from "../../core/std/error-text.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { storageKeys } from "./metadata.ts";
 import { nameOf } from "./rpc.ts";
 import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
 
@@ -174,6 +173,8 @@ export class Endpoints {
     session.onHead = (head) => this.show(head);
     session.onBest = (hash) => this.events.onBest(hash);
     this.disputes.clear();
+    // It may be the endpoint that is used now, and no endpoint bears itself out.
+    this.dropWitness();
     this.show(session.head);
     this.current = session;
     this.currentEndpoint = endpoint;
@@ -228,9 +229,11 @@ export class Endpoints {
     try {
       const other = await witness.headAt(await witness.finalizedHash());
       const common = other.number < head.number ? await session.headAt(await session.hashAt(other.number)) : head;
-      const isSame = (await witness.hashAt(common.number)) === common.hash;
-      const key = storageKeys(common.metadata).account(this.options.operator);
-      if (isSame && (await this.agree(witness, [key], common))) {
+      // What was read of `common` is compared, not what a second request would answer now.
+      if (
+        common.hash === (await witness.hashAt(common.number)) &&
+        isSameState(common, await witness.headAt(common.hash))
+      ) {
         this.contradictions = 0;
         return common;
       }
@@ -251,18 +254,16 @@ export class Endpoints {
     session.end(new Unusable("forked", "every other endpoint contradicts it"));
   }
 
-  /** Whether a second endpoint has the same values at a block; `true` when it no longer has the block's state. */
-  async corroborate(keys: readonly Uint8Array[], block: Pick<Head, "hash">): Promise<boolean> {
-    if (this.isAlone() || this.witness === null) return true;
-    return this.agree(this.witness, keys, block);
-  }
-
-  private async agree(witness: Session, keys: readonly Uint8Array[], { hash }: Pick<Head, "hash">): Promise<boolean> {
+  /** Whether a second endpoint has this value at a block, or no longer has the block's state. */
+  async corroborate(key: Uint8Array, value: Uint8Array, hash: string): Promise<boolean | "gone"> {
+    if (this.isAlone()) return true;
+    const witness = await this.openWitness();
+    if (witness === null) return this.aloneFor() >= aloneMsMax;
     try {
-      const [mine, other] = await Promise.all([this.session().values(keys, hash), witness.values(keys, hash)]);
-      return mine.every((value, i) => (value?.toHex() ?? null) === (other[i]?.toHex() ?? null));
+      const [other] = await witness.values([key], hash);
+      return other?.toHex() === value.toHex();
     } catch (error) {
-      if (error instanceof StateGone) return true;
+      if (error instanceof StateGone) return "gone";
       throw error;
     }
   }
@@ -299,6 +300,7 @@ export class Endpoints {
 
   /** Also when nothing is waited for: a connection that nobody needs is not kept. */
   dropWitness(): void {
+    this.aloneSinceMs = null;
     this.witness?.end(new Unusable("gone", "it is not needed"));
     this.witness = null;
   }
@@ -321,3 +323,9 @@ export class Endpoints {
     await this.running;
   }
 }
+
+const isSameState = (a: Head, b: Head): boolean =>
+  a.nonce === b.nonce &&
+  a.free === b.free &&
+  a.timeMs === b.timeMs &&
+  a.metadata.frame.specVersion === b.metadata.frame.specVersion;

@@ -6,7 +6,8 @@
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds one of its extrinsics or the head's
  *    state shows the call (`submissions.ts` reports both), `dropped` only when none of them can enter any more.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
- *    every finalized block since its birth was looked through. A node's word ends nothing.
+ *    every finalized block since its birth was looked through. A node's word ends nothing. Nothing signs the era of
+ *    a call that carries its own proof, so its bytes are valid again a life later: only the state ends it.
  * 3. Extrinsics of one entry that can still enter, or may be with some node, have one nonce: so at most one of them
  *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
  *    none of the present ones is a reason for it.
@@ -82,7 +83,7 @@ export type PoolEvent =
   | { readonly kind: "signed"; readonly entry: Entry; readonly signed: Signed }
   /** What was asked for brought nothing: the entry stays as it is. */
   | { readonly kind: "unchanged"; readonly entry: Entry }
-  /** The head's state shows that no block which could not be read holds the call. */
+  /** The head's state shows that no block holds the call, and would take it. */
   | { readonly kind: "absent"; readonly entry: Entry }
   /** Every finalized block up to the head was looked through but those up to `missed`. */
   | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
@@ -91,11 +92,12 @@ export type PoolEvent =
   | { readonly kind: "tick"; readonly nowMs: number }
   | { readonly kind: "ended"; readonly entries: readonly Entry[] };
 
+export type Why = "missed" | "invalid" | "over";
 export type PoolAction =
   | { readonly do: "send"; readonly entry: Entry; readonly signed: Signed; readonly attempt: number }
   | { readonly do: "sign"; readonly entry: Entry; readonly nonce: number | null }
-  /** Look at the head's state for what blocks could not show, or for why a node calls it invalid. */
-  | { readonly do: "inspect"; readonly entry: Entry; readonly why: "missed" | "invalid" }
+  /** Look at the head's state: for what blocks could not show, for why a node calls it invalid, after its life. */
+  | { readonly do: "inspect"; readonly entry: Entry; readonly why: Why }
   | { readonly do: "end"; readonly entry: Entry; readonly end: End };
 
 export type PoolLimits = {
@@ -377,7 +379,8 @@ export class SubmissionPool {
       if (open.length < entry.signed.length) this.keepSigned(entry, open);
       return alive.every(({ specVersion }) => specVersion !== head.specVersion) ? this.sign(entry) : [];
     }
-    return open.length > 0 ? this.inspect(entry, "missed") : this.renew(entry);
+    if (open.length > 0) return this.inspect(entry, "missed");
+    return entry.nonce === null ? this.inspect(entry, "over") : this.renew(entry);
   }
 
   /** None of its extrinsics can enter any more. A call that had its chance is over, any other is signed anew. */
@@ -386,12 +389,15 @@ export class SubmissionPool {
     if (head === null) return [];
     const isUsed = entry.nonce !== null && head.nonce > entry.nonce;
     const chance = entry.turn === null ? 0n : head.number - entry.turn;
-    if (!isUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1)) return [{ do: "end", entry, end: lifeOver }];
+    if (entry.nonce !== null && !isUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1))
+      return [{ do: "end", entry, end: lifeOver }];
     if (entry.renewals >= renewalsMax) return [{ do: "end", entry, end: renewedTooOften }];
     entry.renewals++;
     entry.turn = null;
-    this.keepSigned(entry, []);
-    if (isUsed) this.moveTo(entry, this.freeNonce(head.nonce));
+    this.keepSigned(entry, entry.nonce === null ? entry.signed.slice(-1) : []);
+    // Also when its own is not used: with a hole below, it would wait another life.
+    const free = this.freeNonce(head.nonce);
+    if (entry.nonce !== null && (isUsed || free < entry.nonce)) this.moveTo(entry, free);
     return this.sign(entry);
   }
 
@@ -418,7 +424,9 @@ export class SubmissionPool {
   }
 
   private sign(entry: Entry): PoolAction[] {
-    if (entry.busy) return [];
+    // Above a hole another life for the same nonce would only keep the call from moving down.
+    const waits = entry.nonce !== null && this.freeNonce(this.head?.nonce ?? 0) < entry.nonce;
+    if (entry.busy || (waits && entry.signed.length > 0)) return [];
     if (entry.signed.length >= signedMax) {
       const refused = entry.signed.findIndex(({ out }) => !out);
       if (refused < 0) return [];
@@ -428,7 +436,7 @@ export class SubmissionPool {
     return [{ do: "sign", entry, nonce: entry.nonce }];
   }
 
-  private inspect(entry: Entry, why: "missed" | "invalid"): PoolAction[] {
+  private inspect(entry: Entry, why: Why): PoolAction[] {
     if (entry.busy) return [];
     entry.busy = true;
     return [{ do: "inspect", entry, why }];

@@ -31,6 +31,7 @@ import {
   type Signed,
   SubmissionPool,
   type Verdict,
+  type Why,
 } from "./pool.ts";
 import type { Facts, Reader } from "./reader.ts";
 import { type Host, NodeRefusal } from "./rpc.ts";
@@ -84,6 +85,8 @@ const verdicts: Readonly<Record<number, Verdict>> = {
   1015: "invalid",
   1016: "full",
 };
+
+const noWord = fault("chain_submission_rejected", "the block has no word about the call");
 
 export class Submissions {
   private readonly pool: SubmissionPool;
@@ -332,29 +335,32 @@ export class Submissions {
   }
 
   /** What blocks can't show, or a node holds against a call, is decided by the head's state. */
-  private async inspect(entry: Entry, why: "missed" | "invalid"): Promise<void> {
+  private async inspect(entry: Entry, why: Why): Promise<void> {
     const kept = this.kept.get(entry.id);
     if (kept === undefined) return;
-    const facts = await this.factsOf(kept.call);
+    const facts = await this.factsOf(kept);
     if (facts === null) return this.apply({ kind: "unchanged", entry });
-    if (why === "missed" && (await this.isShown(kept.call, facts))) {
-      return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
-    }
-    const refused = this.dryRun(kept.call, facts);
-    if (why === "missed" && refused === null) return this.apply({ kind: "absent", entry });
-    if (why === "missed") return this.finish([[entry, { state: "dropped", reason: lostSight, block: null }]]);
-    if (refused === null) return this.apply({ kind: "unchanged", entry });
     const isMissed = entry.signed.some(({ out, birth }) => out && birth < this.scan.missed);
     if (isMissed && (await this.isShown(kept.call, facts))) {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     }
-    await this.finish([[entry, { state: "failed", reason: refused, block: null }]]);
+    const refused = this.dryRun(kept.call, facts);
+    if (refused === null) return this.apply({ kind: why === "invalid" ? "unchanged" : "absent", entry });
+    const end =
+      why === "missed"
+        ? ({ state: "dropped", reason: lostSight } as const)
+        : ({ state: "failed", reason: refused } as const);
+    await this.finish([[entry, { ...end, block: null }]]);
   }
 
-  /** At the last head that was looked through: a newer state may be changed by our own call. */
-  private async factsOf(call: LedgerCall): Promise<Facts | null> {
+  /**
+   * At the last head that was looked through: a newer state may be changed by our own call, and one that is older
+   * than the call says nothing about it.
+   */
+  private async factsOf({ call, entry }: Kept): Promise<Facts | null> {
     const { head } = this.scan;
-    return head === null ? null : this.options.reader.factsAt(head, call.did, aliasesNamed(call));
+    if (head === null || entry.signed.some(({ birth }) => birth > head.number)) return null;
+    return this.options.reader.factsAt(head, call.did, aliasesNamed(call));
   }
 
   private isShown(call: LedgerCall, facts: Facts): Promise<boolean> {
@@ -404,7 +410,7 @@ export class Submissions {
     }
     const session = endpoints.session();
     const head = await endpoints.confirm(session, newest);
-    if (head === null) return;
+    if (head === null || (await this.scan.isPast(session, head))) return;
     const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
     await this.scan.upTo(session, head, { oldest, onBlock: (contents) => this.finishFound(session, contents, head) });
     if (this.closing) return;
@@ -422,37 +428,34 @@ export class Submissions {
     });
     if (found.length === 0) return;
     const outcomes = await readOutcomes(session, contents);
-    const events = storageKeys(head.metadata).events;
-    if (outcomes !== null && !(await this.options.endpoints.corroborate([events], contents)))
+    const key = storageKeys(head.metadata).events;
+    const isSame = outcomes !== null && (await this.options.endpoints.corroborate(key, outcomes.events, contents.hash));
+    if (outcomes !== null && isSame === false)
       throw new StoreError("unavailable", "two endpoints tell different events of a block");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
     const ends: [Entry, End][] = [];
     for (const { kept, index } of found) {
       const failure = outcomes?.byIndex.get(index);
-      const reason =
-        outcomes === null || failure === undefined
-          ? await this.reasonByState(kept.call, head)
-          : failure && faultOfFailure(failure, kept.call);
+      const told = failure === undefined ? noWord : failure && faultOfFailure(failure, kept.call);
+      // What one endpoint alone says of events counts where the state does not show the opposite.
+      const reason = isSame === true && failure !== undefined ? told : await this.reasonByState(kept.call, head, told);
       ends.push([kept.entry, { state: reason === null ? "finalized" : "failed", reason, block }]);
     }
     await this.finish(ends);
   }
 
-  /** For a call in a block whose events no node has any more: `null` when the head's state shows its effect. */
-  private async reasonByState(call: LedgerCall, head: Head): Promise<Fault | null> {
+  /** For a call in a block whose events are gone or in doubt: `null` when the head's state shows its effect. */
+  private async reasonByState(call: LedgerCall, head: Head, told: Fault | null): Promise<Fault | null> {
     const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
-    if (await this.isShown(call, facts)) return null;
-    return this.dryRun(call, facts) ?? fault("chain_submission_rejected", "the block has no word about the call");
+    if (told === null || (await this.isShown(call, facts))) return null;
+    return told === noWord ? (this.dryRun(call, facts) ?? noWord) : told;
   }
 
   // -------------------------------------------------------------------------------------------------- finish
 
   /** Ends are written, and only then shown. */
   private async finish(ends: readonly (readonly [Entry, End])[]): Promise<void> {
-    const known = ends.flatMap(([entry, end]) => {
-      const kept = this.kept.get(entry.id);
-      return kept === undefined ? [] : [{ kept, end }];
-    });
+    const known = ends.flatMap(([{ id }, end]) => [this.kept.get(id) ?? []].flat().map((kept) => ({ kept, end })));
     await Promise.allSettled(known.map(({ kept }) => kept.durable));
     const { outbox, environment, endpoints } = this.options;
     await outbox.finish(

@@ -1,0 +1,139 @@
+/**
+ * Canaries of the virtual chain: each puts one of the faults M1 to M6 back into the driver by replacing methods of
+ * its classes, and schedules that provoke it must find it. What they answer takes the fault out again. (M7 was in
+ * the Directory; test/http/directory.test.ts holds it.)
+ */
+import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
+import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { type Entry, type PoolAction, type Signed, SubmissionPool } from "../../src/plugins/chain/pool.ts";
+import { Session, StateGone } from "../../src/plugins/chain/session.ts";
+import { Submissions } from "../../src/plugins/chain/submissions.ts";
+import { StoreError } from "../../src/storage/contract.ts";
+import { isClean, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
+
+export type Canary = {
+  readonly name: string;
+  readonly put: () => () => void;
+  readonly schedule: Omit<ScheduleOptions, "calls">;
+};
+
+type Methods = Record<string, (...given: never[]) => unknown>;
+
+/** Replaces methods, private ones among them; the answer puts them back. */
+function replace(prototype: object, methods: Methods): () => void {
+  const before = Object.keys(methods).map(
+    (name) => [name, Object.getOwnPropertyDescriptor(prototype, name) as PropertyDescriptor] as const,
+  );
+  for (const [name, method] of Object.entries(methods))
+    Object.defineProperty(prototype, name, { value: method, configurable: true, writable: true });
+  return () => {
+    for (const [name, descriptor] of before) Object.defineProperty(prototype, name, descriptor);
+  };
+}
+
+const methodOf = <T>(prototype: object, name: string): T => Reflect.get(prototype, name) as T;
+
+/** A call whose era is over is dropped, whether or not it had its chance. */
+function dropAtOnce(this: SubmissionPool, entry: Entry): PoolAction[] {
+  return [{ do: "end", entry, end: { state: "dropped", reason: null, block: null } }];
+}
+
+export const canaries: readonly Canary[] = [
+  {
+    name: "M1: an old block whose state is gone stops the queue",
+    put: () => {
+      const ask = methodOf<(...given: unknown[]) => Promise<unknown>>(Session.prototype, "ask");
+      return replace(Session.prototype, {
+        async ask(this: Session, ...given: never[]) {
+          try {
+            return await ask.apply(this, given);
+          } catch (error) {
+            if (error instanceof StateGone) throw new StoreError("unavailable", error.message);
+            throw error;
+          }
+        },
+      });
+    },
+    schedule: { faults: ["long kill"], endpoints: 1 },
+  },
+  {
+    name: "M2: any head is believed, and one endpoint is enough",
+    put: () => {
+      const undo = [
+        replace(Session.prototype, { checkHead: () => {} }),
+        replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head }),
+        replace(SubmissionPool.prototype, { renew: dropAtOnce }),
+      ];
+      return () => {
+        for (const one of undo) one();
+      };
+    },
+    schedule: { faults: ["lie"], lies: ["head"] },
+  },
+  {
+    name: "M2: a lying state of one endpoint ends calls",
+    put: () =>
+      replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head, corroborate: async () => true }),
+    schedule: { faults: ["lie"], lies: ["events", "nonce"], endpoints: 2 },
+  },
+  {
+    name: "M3: the last finalized block is forgotten at a restart",
+    put: () => replace(Outbox.prototype, { anchor: () => null }),
+    schedule: { faults: ["freeze", "kill"], endpoints: 2 },
+  },
+  {
+    name: "M4: the era begins at the finalized head, and what no node took is dropped with it",
+    put: () => {
+      const sign = methodOf<(...given: unknown[]) => unknown>(Submissions.prototype, "sign");
+      const undo = [
+        replace(Submissions.prototype, {
+          sign(this: Submissions, call: never, { head }: { head: unknown }, nonce: never) {
+            return sign.call(this, call, { head, best: null }, nonce);
+          },
+        }),
+        replace(SubmissionPool.prototype, { renew: dropAtOnce, onRefused: () => [] }),
+      ];
+      return () => {
+        for (const one of undo) one();
+      };
+    },
+    schedule: { faults: ["stall"] },
+  },
+  {
+    name: "M5: a banned extrinsic is sent again for ever, and holes stay",
+    put: () => replace(SubmissionPool.prototype, { onRefused: () => [], fillGaps: () => [], renew: dropAtOnce }),
+    schedule: { faults: ["ban"], endpoints: 1 },
+  },
+  {
+    name: "M6: what was signed for another runtime is forgotten",
+    put: () => {
+      const onSigned = methodOf<(entry: Entry, signed: Signed) => PoolAction[]>(SubmissionPool.prototype, "onSigned");
+      return replace(SubmissionPool.prototype, {
+        onSigned(this: SubmissionPool, entry: Entry, signed: Signed) {
+          methodOf<(entry: Entry, kept: readonly Signed[]) => void>(this, "keepSigned").call(this, entry, []);
+          return onSigned.call(this, entry, signed);
+        },
+      });
+    },
+    schedule: { faults: ["lie", "upgrade"], lies: ["version"], endpoints: 1 },
+  },
+];
+
+/** The first seed of at most so many whose schedule finds something, and its last note; `null` when none does. */
+export async function findingOf({ schedule }: Canary, seedsMax: number): Promise<string | null> {
+  for (let seed = 1; seed <= seedsMax; seed++) {
+    const verdict = await runSchedule(seed, { ...schedule, calls: 40, endMs: 75 * 60_000 });
+    if (!isClean(verdict)) return `${seed}: ${verdict.notes.at(-1)}`;
+  }
+  return null;
+}
+
+/** bun run virtual-canary.ts: which seed finds each, and that it finds nothing without it. */
+if (import.meta.main) {
+  for (const canary of canaries) {
+    const undo = canary.put();
+    const found = await findingOf(canary, 20);
+    undo();
+    console.log(`${canary.name}\n  found by ${found}\n  without it ${await findingOf(canary, 3)}`);
+  }
+}

@@ -1,0 +1,322 @@
+/**
+ * A node of the virtual chain, as far as the driver speaks with one: a pool with its refusals (1010, 1012, 1013,
+ * 1014, 1016) and its bans of half an hour, pruned states, and on command a node that is down, silent, frozen,
+ * swallows what it takes, or lies.
+ */
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { encodeWith } from "../../src/core/codec/scale.ts";
+import { emptyAccount } from "../../src/core/ledger/account.ts";
+import { recordCodec } from "../../src/core/ledger/structures.ts";
+import { mapLayouts } from "../../src/plugins/chain/layouts.ts";
+import type { RuntimeMetadata } from "../../src/plugins/chain/metadata.ts";
+import { parseHeader, type Socket, type SocketEvents } from "../../src/plugins/chain/rpc.ts";
+import { type DecodedExtrinsic, decodeExtrinsic, type VirtualBlock, type VirtualChain } from "./virtual-chain.ts";
+import type { Chance, VirtualTime } from "./virtual-time.ts";
+
+/** What a node does wrong; each has its share of schedules. */
+export type Lie = "head" | "version" | "keys" | "block" | "genesis" | "garbage" | "nonce" | "events" | "hash";
+export type NodeState = {
+  isDown: boolean;
+  isSilent: boolean;
+  /** Says that it takes extrinsics, and forgets them. */
+  swallows: boolean;
+  /** Its pool takes nothing, and bans what it is given. */
+  bans: boolean;
+  lie: Lie | null;
+  /** Stands still at this block. */
+  frozen: VirtualBlock | null;
+  /** States of finalized blocks older than so many are gone. */
+  keepsStates: number;
+};
+
+type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
+class Refusal extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const banMs = 1_800_000;
+const poolMax = 400;
+
+export type NodeParts = {
+  readonly chain: VirtualChain;
+  readonly time: VirtualTime;
+  readonly chance: Chance;
+  readonly metadata: RuntimeMetadata;
+};
+
+export class VirtualNode {
+  readonly state: NodeState = {
+    isDown: false,
+    isSilent: false,
+    swallows: false,
+    bans: false,
+    lie: null,
+    frozen: null,
+    keepsStates: 256,
+  };
+  readonly pool = new Map<string, DecodedExtrinsic>();
+  private readonly banned = new Map<string, number>();
+  private readonly sockets = new Set<{ readonly events: SocketEvents; isOpen: boolean; subscriptions: number }>();
+  private readonly fakes = new Map<string, Readonly<Record<string, unknown>>>();
+  private readonly prefixes = new Map<string, string>();
+
+  constructor(private readonly parts: NodeParts) {
+    for (const name of [...Object.keys(mapLayouts), "Account", "Now", "Events"] as const)
+      this.prefixes.set(parts.metadata.prefixOf(name as "Now").toHex(), name);
+  }
+
+  get best(): VirtualBlock {
+    return this.state.frozen ?? this.parts.chain.best;
+  }
+
+  get finalized(): VirtualBlock {
+    const { frozen } = this.state;
+    const { chain } = this.parts;
+    if (frozen === null || chain.finalized.number <= frozen.number) return chain.finalized;
+    return chain.ancestor(frozen, Math.max(0, frozen.number - 3)) ?? chain.genesis;
+  }
+
+  /** Ends every connection, and forgets the pool when the process dies. */
+  stop(): void {
+    this.state.isDown = true;
+    this.pool.clear();
+    this.banned.clear();
+    for (const socket of this.sockets) {
+      socket.isOpen = false;
+      socket.events.onClose("the connection was lost (1006)");
+    }
+    this.sockets.clear();
+  }
+
+  connect(events: SocketEvents): Socket {
+    const { time, chance } = this.parts;
+    const socket = { events, isOpen: true, subscriptions: 0 };
+    this.sockets.add(socket);
+    time.after(chance.between(1, 50), () => {
+      if (this.state.isDown) {
+        socket.isOpen = false;
+        events.onClose("connection refused");
+      } else if (socket.isOpen) events.onOpen();
+    });
+    return {
+      send: (text) => {
+        time.after(chance.between(1, 60), () => {
+          if (!socket.isOpen || this.state.isDown || this.state.isSilent) return;
+          const reply = this.reply(JSON.parse(text) as Request, socket);
+          time.after(chance.between(1, 60), () => {
+            if (socket.isOpen && !this.state.isSilent) events.onMessage(reply);
+          });
+        });
+      },
+      close: () => {
+        socket.isOpen = false;
+        this.sockets.delete(socket);
+      },
+    };
+  }
+
+  /** News of a block. */
+  announce(): void {
+    const { time, chance } = this.parts;
+    for (const socket of this.sockets) {
+      for (let n = 0; n < socket.subscriptions; n++) {
+        const frame = JSON.stringify({ method: "chain_newHead", params: { subscription: `s${n}` } });
+        time.after(chance.between(1, 200), () => {
+          if (socket.isOpen && !this.state.isSilent) socket.events.onMessage(frame);
+        });
+      }
+    }
+  }
+
+  private reply({ id, method, params }: Request, socket: { subscriptions: number }): string {
+    if (this.state.lie === "garbage" && this.parts.chance.likely(0.2)) return "{not json";
+    try {
+      if (method.startsWith("chain_subscribe"))
+        return JSON.stringify({ id, jsonrpc: "2.0", result: `s${socket.subscriptions++}` });
+      return JSON.stringify({ id, jsonrpc: "2.0", result: this.result(method, params) ?? null });
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      return JSON.stringify({ id, jsonrpc: "2.0", error: { code: error.code, message: error.message } });
+    }
+  }
+
+  private result(method: string, params: readonly unknown[]): unknown {
+    const { lie } = this.state;
+    switch (method) {
+      case "chain_getBlockHash": {
+        if (params[0] === undefined) return this.best.hash;
+        const number = params[0] as number;
+        if (number === 0 && lie === "genesis") return `0x${"77".repeat(32)}`;
+        return this.parts.chain.ancestor(this.best, number)?.hash ?? null;
+      }
+      case "chain_getFinalizedHead":
+        return lie === "head" ? this.fakeHead() : this.finalized.hash;
+      case "chain_getHeader": {
+        const header = this.fakes.get(String(params[0])) ?? this.blockOf(params[0]).header;
+        return lie === "hash" ? { ...header, stateRoot: `0x${"99".repeat(32)}` } : header;
+      }
+      case "chain_getBlock": {
+        const { header, extrinsics } = this.blockOf(params[0]);
+        return { block: { header, extrinsics: extrinsics.map(({ hex }) => hex) } };
+      }
+      case "state_getRuntimeVersion": {
+        const { specVersion } = this.stateOf(params[0]).state;
+        return { specVersion: lie === "version" ? 999 : specVersion, transactionVersion: 1 };
+      }
+      case "state_queryStorageAt":
+        return this.storage(params[0] as readonly string[], params[1]);
+      case "system_health":
+        return { isSyncing: false, peers: 2, shouldHavePeers: true };
+      case "author_submitExtrinsic":
+        return this.submit(String(params[0]));
+      default:
+        throw new Refusal(-32_601, "Method not found");
+    }
+  }
+
+  /** A header a thousand blocks ahead with a hash of its own, as a lying node would make one. */
+  private fakeHead(): string {
+    const header = { ...this.finalized.header, number: `0x${(this.finalized.number + 1_000).toString(16)}` };
+    const { hash } = parseHeader(header);
+    this.fakes.set(hash, header);
+    return hash;
+  }
+
+  private blockOf(hash: unknown): VirtualBlock {
+    const block = this.fakes.has(String(hash)) ? this.finalized : this.parts.chain.blocks.get(String(hash));
+    if (block === undefined || block.number > this.best.number) throw new Refusal(-32_000, "UnknownBlock");
+    return block;
+  }
+
+  private stateOf(hash: unknown): VirtualBlock {
+    const block = this.blockOf(hash);
+    if (block.number < this.finalized.number - this.state.keepsStates)
+      throw new Refusal(4003, "UnknownBlock: State already discarded");
+    return block;
+  }
+
+  // ------------------------------------------------------------------------------------------------- storage
+
+  private storage(keys: readonly string[], hash: unknown): unknown {
+    const block = this.stateOf(hash);
+    const { lie } = this.state;
+    const changes = keys.map((key) => {
+      const value = this.valueOf(Uint8Array.fromHex(key.slice(2)), block, this.fakes.has(String(hash)));
+      return [key, value === null ? null : encodeHex0x(value)];
+    });
+    if (lie === "keys") return [{ block: hash, changes: changes.slice(changes.length >> 1) }];
+    return [{ block: lie === "block" ? this.parts.chain.genesis.hash : hash, changes }];
+  }
+
+  private valueOf(key: Uint8Array, block: VirtualBlock, isFake: boolean): Uint8Array | null {
+    const map = this.prefixes.get(key.subarray(0, 32).toHex());
+    const { lie } = this.state;
+    if (map === "Now") return u64(isFake ? this.parts.time.nowMs : block.timeMs);
+    if (map === "Events") return eventsOf(block, lie === "events");
+    if (map === "Account") return accountOf(block.state.nonce + (lie === "nonce" ? 40 : 0));
+    const name = new TextDecoder().decode(key.subarray(((key[48] ?? 0) & 3) === 0 ? 49 : 50));
+    const { accounts, aliases } = block.state;
+    if (map === "AliasIndex") {
+      const holder = aliases.get(name);
+      if (holder === undefined) return null;
+      return Uint8Array.of(holder.length << 2, ...new TextEncoder().encode(holder));
+    }
+    const account = accounts.get(name as never) ?? emptyAccount;
+    const { record, counters } = account;
+    switch (map) {
+      case "Dids":
+        return record === null ? null : encodeWith(recordCodec, record);
+      case "AliasNonces":
+        return u64(counters.alias);
+      case "DocumentNonces":
+        return u64(counters.document);
+      case "RootPubkeyNonces":
+        return u64(counters.rootPubkey);
+      case "ControlNonces":
+        return u64(counters.control);
+      case "DocumentTimes":
+        return u64(account.documentTimeMs);
+      case "RegistrationExpiries":
+        return u64(account.registrationExpiryMs);
+      default:
+        return null;
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------- pool
+
+  private submit(hex: string): string {
+    const { chain, time } = this.parts;
+    const extrinsic = decodeExtrinsic(hex);
+    if (extrinsic === null) throw new Refusal(1002, "Verification Error: Unable to decode extrinsic");
+    const { hash } = extrinsic;
+    if (this.pool.has(hash)) throw new Refusal(1013, "Transaction already imported");
+    if ((this.banned.get(hash) ?? 0) > time.nowMs) throw new Refusal(1012, "Transaction is temporarily banned");
+    if (this.state.bans) {
+      this.ban(hash);
+      throw new Refusal(1010, "Invalid Transaction: Inability to pay some fees");
+    }
+    const validity = chain.validity(extrinsic, this.best);
+    if (validity !== "valid" && validity !== "future") {
+      this.ban(hash);
+      throw new Refusal(1010, `Invalid Transaction: ${validity}`);
+    }
+    for (const one of this.pool.values()) {
+      const isRival = one.nonce !== null ? one.nonce === extrinsic.nonce : one.callHash === extrinsic.callHash;
+      if (isRival) throw new Refusal(1014, "Priority is too low");
+    }
+    if (this.pool.size >= poolMax) throw new Refusal(1016, "Immediately Dropped: the pool is full");
+    if (!this.state.swallows) this.pool.set(hash, extrinsic);
+    return hash;
+  }
+
+  private ban(hash: string): void {
+    this.banned.set(hash, this.parts.time.nowMs + banMs);
+  }
+
+  /** What it would put into a block now. */
+  offer(): DecodedExtrinsic[] {
+    return [...this.pool.values()].sort((a, b) => (a.nonce ?? -1) - (b.nonce ?? -1));
+  }
+
+  /** A new best block: what it holds leaves the pool, and so does what can't be valid any more, which is banned. */
+  prune(): void {
+    const { chain } = this.parts;
+    for (const [hash, extrinsic] of this.pool) {
+      const validity = chain.validity(extrinsic, this.best);
+      if (validity === "valid" || validity === "future") continue;
+      this.pool.delete(hash);
+      if (validity !== "stale" && validity !== "refused") this.ban(hash);
+    }
+  }
+}
+
+function u64(value: number | bigint): Uint8Array {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(value), true);
+  return bytes;
+}
+
+/** Nonce, three counts of references, and a million units of 10^12. */
+function accountOf(nonce: number): Uint8Array {
+  const bytes = new Uint8Array(80);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, nonce, true);
+  view.setBigUint64(16, 10n ** 18n, true);
+  return bytes;
+}
+
+/** `System.ExtrinsicSuccess`, or `ExtrinsicFailed` with `DidAlreadyExists`, for each extrinsic. */
+function eventsOf({ failed }: VirtualBlock, allFailed: boolean): Uint8Array {
+  const records = failed.map((isFailed, index) => {
+    const phase = `00${encodeHex0x(u64(index)).slice(2, 10)}`;
+    return isFailed || allFailed ? `${phase}000103080a0000000000000000` : `${phase}00000000000000`;
+  });
+  const count = failed.length < 64 ? Uint8Array.of(failed.length << 2) : u64(failed.length * 4 + 1).slice(0, 2);
+  return Uint8Array.fromHex(`${count.toHex()}${records.join("")}`);
+}

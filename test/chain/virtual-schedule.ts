@@ -1,0 +1,498 @@
+/**
+ * One schedule of the virtual world: clients hand calls to a driver that dies and comes back, over nodes that go
+ * down, fall silent, freeze, ban, swallow and lie, on a chain that forks, stalls and is upgraded. A seed decides all
+ * of it; the keys that sign are the only thing that differs from run to run. The verdict compares what the driver
+ * answered with what the finalized chain holds.
+ */
+import { Keyring } from "@polkadot/api";
+import { cryptoWaitReady } from "@polkadot/util-crypto";
+import { isFault } from "../../src/core/fault.ts";
+import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
+import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
+import type { OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
+import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
+import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { StoreError, type SubmissionState } from "../../src/storage/contract.ts";
+import type { Table } from "../../src/storage/table.ts";
+import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
+import { blockTimeMs, VirtualChain } from "./virtual-chain.ts";
+import { type Lie, VirtualNode } from "./virtual-node.ts";
+import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
+
+export type Verdict = {
+  readonly seed: number;
+  readonly accepted: number;
+  /** Ended as dropped, and the chain never holds it. */
+  readonly lost: number;
+  /** Calls that more than one extrinsic of the finalized chain carries. */
+  readonly doubled: number;
+  /** Ended as finalized without effect, or otherwise with one. */
+  readonly falselyEnded: number;
+  readonly stuck: number;
+  /** Answers that a DID is missing which was confirmed before. */
+  readonly falselyMissing: number;
+  /** Valid calls that were refused. */
+  readonly refused: number;
+  readonly notes: readonly string[];
+  readonly retracted: number;
+  readonly kills: number;
+  readonly blocks: number;
+};
+
+export type ScheduleOptions = {
+  readonly calls: number;
+  /** Chosen by the seed when absent. */
+  readonly endpoints?: number;
+  /** Only these faults happen. */
+  readonly faults?: readonly FaultKind[];
+  readonly lies?: readonly Lie[];
+  /** When a call that has not ended is stuck; eight hours by default. */
+  readonly endMs?: number;
+};
+
+const nodeCount = 3;
+const minuteMs = 60_000;
+const faultsUntilMs = 30 * minuteMs;
+const callsUntilMs = 15 * minuteMs;
+const endMsDefault = 8 * 60 * minuteMs;
+
+await cryptoWaitReady();
+const pair = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
+const key: OperatorKey & { readonly address: string } = {
+  publicKey: Uint8Array.from(pair.publicKey),
+  scheme: 1,
+  sign: (message) => pair.sign(message),
+  address: pair.address,
+};
+
+const file = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
+const kept = (await Bun.file(file).text()).trim();
+const hex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
+const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+const runtimes = new Map<string, RuntimeMetadata>();
+
+/** Every schedule has the same genesis, so the metadata of each version is read once. */
+function runtimeAt(genesis: string, specVersion: number): RuntimeMetadata {
+  const name = `${genesis}/${specVersion}/1`;
+  const known = runtimes.get(name);
+  if (known !== undefined) return known;
+  const version = { specVersion, transactionVersion: 1 };
+  const read = readMetadata(hex, { version, genesis: Uint8Array.fromHex(genesis.slice(2)), names });
+  if (Array.isArray(read)) throw new Error(read.join());
+  runtimes.set(name, read);
+  return read;
+}
+
+type Call = {
+  readonly call: LedgerCall;
+  readonly identity: Identity;
+  txHash: string | null;
+  state: SubmissionState | null;
+  reason: string;
+};
+
+type World = {
+  readonly time: VirtualTime;
+  readonly chance: Chance;
+  readonly chain: VirtualChain;
+  readonly nodes: readonly VirtualNode[];
+  readonly calls: Call[];
+  readonly notes: string[];
+  readonly table: Table;
+  readonly options: ChainOptions;
+  driver: OpenLedger | null;
+  kill: () => void;
+  kills: number;
+  falselyMissing: number;
+  refused: number;
+};
+
+export async function runSchedule(seed: number, given: ScheduleOptions): Promise<Verdict> {
+  const chance = seededChance(seed);
+  const time = new VirtualTime();
+  const chain = new VirtualChain(time, chance, key.publicKey);
+  const metadata = runtimeAt(chain.genesis.hash, 1);
+  for (const version of [2, 999]) runtimeAt(chain.genesis.hash, version);
+  const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, metadata }));
+  const endpoints = given.endpoints ?? chance.between(1, nodeCount);
+  const world: World = {
+    time,
+    chance,
+    chain,
+    nodes,
+    calls: [],
+    notes: [],
+    table: openMemoryTable({ bytesMax: 2 ** 30 }),
+    options: optionsOf(endpoints),
+    driver: null,
+    kill: () => {},
+    kills: 0,
+    falselyMissing: 0,
+    refused: 0,
+  };
+  makeBlocks(world);
+  startDriver(world);
+  const startMs = time.nowMs;
+  planFaults(world, given, startMs);
+  let running = 0;
+  for (let n = 0; n < given.calls; n++) {
+    running++;
+    void client(world, `virtual ${seed % 16} ${n}`).then(() => running--);
+  }
+  await time.run(startMs + faultsUntilMs, () => false);
+  await time.run(startMs + (given.endMs ?? endMsDefault), () => running === 0);
+  // What was retracted or swallowed has time to come up again.
+  await time.run(time.nowMs + 20 * blockTimeMs, () => false);
+  world.kill();
+  return verdictOf(world, seed);
+}
+
+function optionsOf(endpoints: number): ChainOptions {
+  const parsed = chainPlugin.parseOptions({
+    endpoints: Array.from({ length: endpoints }, (_, n) => `ws://node-${n}`),
+    operator_key_file: "none",
+    outbox: "none",
+  });
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
+  return parsed.options;
+}
+
+// ------------------------------------------------------------------------------------------------- the driver
+
+/** A process of its own: killed, it does nothing more, and what it was writing is not written. */
+function startDriver(world: World): void {
+  const { time, chance, nodes, notes, options } = world;
+  let isAlive = true;
+  const guarded = (work: () => void) => () => {
+    if (isAlive) work();
+  };
+  const host = {
+    nowMs: () => time.nowMs,
+    elapsedMs: () => time.nowMs,
+    after: (ms: number, work: () => void) => time.after(ms, guarded(work)),
+    chance: chance.next,
+    connect: (endpoint: string, events: Parameters<VirtualNode["connect"]>[0]) => {
+      const node = nodes[Number(endpoint.at(-1))] as VirtualNode;
+      return node.connect({
+        onOpen: guarded(events.onOpen),
+        onMessage: (data) => isAlive && events.onMessage(data),
+        onClose: (reason) => isAlive && events.onClose(reason),
+      });
+    },
+  };
+  const table: Table = {
+    get: (name) => world.table.get(name),
+    range: (prefix, given) => world.table.range(prefix, given),
+    commit: (change) =>
+      new Promise((resolve, reject) => {
+        time.after(chance.between(1, 8), () => isAlive && world.table.commit(change).then(resolve, reject));
+      }),
+  };
+  const environment = {
+    now: () => time.nowMs,
+    log: (level: string, message: string, fields?: Record<string, unknown>) => {
+      if (level === "error") notes.push(`${message} ${JSON.stringify(fields)}`);
+    },
+    fatal: (reason: string) => notes.push(`fatal ${reason}`),
+  };
+  const driver = openLedger(options, { environment, key, table, lastRoom: table, host, runtimes });
+  world.driver = driver;
+  world.kill = () => {
+    isAlive = false;
+    world.driver = null;
+  };
+}
+
+// -------------------------------------------------------------------------------------------------- the chain
+
+function makeBlocks(world: World): void {
+  const { time, chance, chain, nodes } = world;
+  chain.onBest = (before, now) => {
+    // What a block that was taken back held waits again, unless the node has lost it.
+    if (now.parent !== before) {
+      for (const node of nodes)
+        for (const extrinsic of before.extrinsics) if (chance.likely(0.7)) node.pool.set(extrinsic.hash, extrinsic);
+    }
+    for (const node of nodes) {
+      if (node.state.isDown || node.state.frozen !== null) continue;
+      node.prune();
+      node.announce();
+    }
+  };
+  const turn = () => {
+    time.after(blockTimeMs, turn);
+    const up = nodes.filter(({ state }) => !state.isDown && state.frozen === null);
+    const author = up[chance.below(up.length)];
+    if (author === undefined) return;
+    gossip(up, chance);
+    const { best } = chain;
+    const sibling = best.parent !== null && best.number - 1 > chain.finalized.number && chance.likely(0.08);
+    const made = chain.produce(sibling ? (best.parent as typeof best) : best, author.offer());
+    // A branch of two blocks takes the other one back.
+    if (sibling && chance.likely(0.5)) chain.produce(made, author.offer());
+  };
+  turn();
+}
+
+function gossip(up: readonly VirtualNode[], chance: Chance): void {
+  for (const from of up)
+    for (const to of up)
+      for (const [hash, extrinsic] of from === to ? [] : from.pool)
+        if (!to.state.swallows && chance.likely(0.8)) to.pool.set(hash, extrinsic);
+}
+
+// ------------------------------------------------------------------------------------------------- the faults
+
+export const faultKinds = [
+  "down",
+  "silent",
+  "swallow",
+  "ban",
+  "lie",
+  "freeze",
+  "stall",
+  "kill",
+  "long kill",
+  "upgrade",
+] as const;
+export type FaultKind = (typeof faultKinds)[number];
+const lies: readonly Lie[] = ["head", "version", "keys", "block", "genesis", "garbage", "hash"];
+/** Lies about a state that nothing but a second endpoint can find out. */
+const deepLies: readonly Lie[] = ["nonce", "events"];
+
+function planFaults(world: World, given: ScheduleOptions, startMs: number): void {
+  const { time, chance, nodes, options } = world;
+  for (const { state } of nodes) state.keepsStates = [12, 64, 256][chance.below(3)] as number;
+  const kinds = given.faults ?? faultKinds;
+  for (let n = chance.between(6, 14); n > 0; n--) {
+    const kind = kinds[chance.below(kinds.length)] as FaultKind;
+    const atMs = chance.below(faultsUntilMs - 5 * minuteMs);
+    const node = nodes[chance.below(nodes.length)] as VirtualNode;
+    const told = given.lies ?? (options.endpoints.length > 1 ? [...lies, ...deepLies] : lies);
+    const lie = told[chance.below(told.length)] as Lie;
+    const lengthMs = chance.between(4_000, 120_000);
+    time.after(atMs, () => begin(world, { kind, node, lie, lengthMs }));
+  }
+  // Whatever still goes on then ends.
+  time.after(faultsUntilMs - (time.nowMs - startMs), () => {
+    world.chain.lag = 2;
+    for (const { state } of nodes)
+      Object.assign(state, { isDown: false, isSilent: false, swallows: false, bans: false, lie: null, frozen: null });
+  });
+}
+
+type Fault = { readonly kind: FaultKind; readonly node: VirtualNode; readonly lie: Lie; readonly lengthMs: number };
+
+function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
+  const { time, chain, chance, nodes } = world;
+  const { state } = node;
+  switch (kind) {
+    case "down":
+      node.stop();
+      time.after(lengthMs, () => {
+        state.isDown = false;
+      });
+      return;
+    case "silent":
+      state.isSilent = true;
+      time.after(lengthMs, () => {
+        state.isSilent = false;
+      });
+      return;
+    case "swallow":
+      state.swallows = true;
+      time.after(lengthMs, () => {
+        state.swallows = false;
+      });
+      return;
+    case "ban":
+      state.bans = true;
+      time.after(lengthMs, () => {
+        state.bans = false;
+      });
+      return;
+    case "lie":
+      // One liar at a time: two that agree are the truth for whoever asks two.
+      if (nodes.some((one) => one.state.lie !== null)) return;
+      state.lie = lie;
+      time.after(lengthMs, () => {
+        state.lie = null;
+      });
+      return;
+    case "freeze":
+      // At least one node goes on, or there is no chain.
+      if (nodes.some((one) => one.state.frozen !== null)) return;
+      state.frozen = node.best;
+      time.after(3 * lengthMs, () => {
+        state.frozen = null;
+      });
+      return;
+    case "stall":
+      chain.lag = chance.between(10, 90);
+      time.after(5 * lengthMs, () => {
+        chain.lag = 2;
+      });
+      return;
+    case "kill":
+    case "long kill":
+      killDriver(world, kind === "kill" ? lengthMs : 10 * lengthMs);
+      return;
+    case "upgrade":
+      if (chain.upgradeAt === Number.POSITIVE_INFINITY) chain.upgradeAt = chain.best.number + 2;
+  }
+}
+
+function killDriver(world: World, awayMs: number): void {
+  if (world.driver === null) return;
+  world.kill();
+  world.kills++;
+  world.time.after(awayMs, () => startDriver(world));
+}
+
+// ------------------------------------------------------------------------------------------------ the clients
+
+/** Registers a DID; then, for some, an alias with a proof, or a primary alias by the operator. */
+async function client(world: World, label: string): Promise<void> {
+  const { time, chance } = world;
+  await time.sleep(chance.below(callsUntilMs));
+  const identity = identityOf(label);
+  const done = await perform(world, identity, registration(identity));
+  if (done.state !== "finalized") return;
+  if (chance.likely(0.15)) {
+    const alias = `${label.replaceAll(" ", "-")}`;
+    const terms = { nonce: 0n, validUntilMs: BigInt(time.nowMs + 24 * 3_600_000), signerKeyId: "root" };
+    await perform(
+      world,
+      identity,
+      authorizedCall({ did: identity.did, action: "add_alias", alias }, terms, identity.root),
+    );
+  } else if (chance.likely(0.1)) {
+    await perform(world, identity, { name: "set_alias", did: identity.did, alias: `p-${label.replaceAll(" ", "-")}` });
+  }
+  await checkPresence(world, identity);
+}
+
+const registrations = new Map<string, LedgerCall>();
+
+/** Signed once for all schedules that have the same label. */
+function registration(identity: Identity): LedgerCall {
+  const known = registrations.get(identity.label);
+  if (known !== undefined) return known;
+  const call = registrationOf(identity, { timestamp: "1800000000000" });
+  registrations.set(identity.label, call);
+  return call;
+}
+
+async function perform(world: World, identity: Identity, call: LedgerCall): Promise<Call> {
+  const { time, chance } = world;
+  const one: Call = { call, identity, txHash: null, state: null, reason: "" };
+  world.calls.push(one);
+  let attempts = 0;
+  while (one.txHash === null) {
+    const { driver } = world;
+    const outcome = driver === null ? null : await patient(world, driver.ledger.submit(call, "virtual"));
+    if (outcome === null) attempts += driver === null ? 0 : 1;
+    else if (isFault(outcome)) {
+      // An attempt without an answer may have been taken: then the second one meets it.
+      if (attempts === 0) {
+        world.refused++;
+        world.notes.push(`refused ${call.name}: ${outcome.code} ${outcome.detail}`);
+      }
+      return one;
+    } else one.txHash = outcome.txHash;
+    if (one.txHash === null) await time.sleep(chance.between(1_000, 10_000));
+  }
+  for (;;) {
+    await time.sleep(chance.between(5_000, 15_000));
+    const submission = await world.driver?.ledger.submission(one.txHash);
+    if (submission === null) world.notes.push(`${call.name} of ${call.did} is unknown`);
+    if (submission == null || submission.state === "pending" || submission.state === "in_block") continue;
+    one.state = submission.state;
+    one.reason = submission.reason?.detail ?? "";
+    return one;
+  }
+}
+
+/** `null` for no answer within a minute, as when the process dies, and for a store that is unavailable. */
+async function patient<T>(world: World, work: Promise<T>): Promise<T | null> {
+  const answer = work.catch((error: unknown) => {
+    if (error instanceof StoreError && error.code === "unavailable") return null;
+    throw error;
+  });
+  return Promise.race([answer, world.time.sleep(minuteMs).then(() => null)]);
+}
+
+async function checkPresence(world: World, { did }: Identity): Promise<void> {
+  for (let n = 0; n < 3; n++) {
+    await world.time.sleep(world.chance.between(10_000, 5 * minuteMs));
+    const { driver } = world;
+    const account = driver === null ? null : await patient(world, driver.ledger.account(did));
+    if (account !== null && account.record === null) world.falselyMissing++;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ the verdict
+
+function verdictOf(world: World, seed: number): Verdict {
+  const { chain, calls, notes } = world;
+  const carried = new Map<string, { times: number; succeeded: boolean }>();
+  for (let at: typeof chain.finalized | null = chain.finalized; at !== null; at = at.parent) {
+    for (const [index, { callBytes }] of at.extrinsics.entries()) {
+      const name = callBytes.toHex();
+      const before = carried.get(name) ?? { times: 0, succeeded: false };
+      carried.set(name, { times: before.times + 1, succeeded: before.succeeded || at.failed[index] === false });
+    }
+  }
+  const count = { accepted: 0, lost: 0, doubled: 0, falselyEnded: 0, stuck: 0 };
+  for (const { call, txHash, state, reason } of calls) {
+    const found = carried.get(encodeLedgerCall(call).toHex());
+    if ((found?.times ?? 0) > 1) {
+      count.doubled++;
+      notes.push(`${call.name} of ${call.did} is in ${found?.times} extrinsics`);
+    }
+    if (txHash === null) continue;
+    count.accepted++;
+    const took = found?.succeeded === true;
+    if (state === null) count.stuck++;
+    else if (state === "dropped" && !took) count.lost++;
+    else if ((state === "finalized") !== took) count.falselyEnded++;
+    if (state !== "finalized") notes.push(`${call.name} of ${call.did}: ${state} ${reason}, on chain ${took}`);
+  }
+  const { falselyMissing, refused, kills } = world;
+  return {
+    seed,
+    ...count,
+    falselyMissing,
+    refused,
+    notes,
+    retracted: chain.retracted,
+    kills,
+    blocks: chain.best.number,
+  };
+}
+
+export const isClean = (v: Verdict): boolean =>
+  v.lost + v.doubled + v.falselyEnded + v.stuck + v.falselyMissing + v.refused === 0;
+
+/** bun run virtual-schedule.ts [schedules] [calls] [first seed] */
+if (import.meta.main) {
+  const [schedules = 10, calls = 100, first = 1] = process.argv.slice(2).map(Number);
+  let bad = 0;
+  const total = { accepted: 0, kills: 0, blocks: 0, retracted: 0 };
+  const beganMs = performance.now();
+  for (let seed = first; seed < first + schedules; seed++) {
+    const verdict = await runSchedule(seed, { calls });
+    total.accepted += verdict.accepted;
+    total.kills += verdict.kills;
+    total.blocks += verdict.blocks;
+    total.retracted += verdict.retracted;
+    if (isClean(verdict)) continue;
+    bad++;
+    console.log(JSON.stringify({ ...verdict, notes: verdict.notes.slice(0, 6) }));
+  }
+  const seconds = Math.round((performance.now() - beganMs) / 1_000);
+  console.log(
+    `${schedules} schedules of ${calls} calls in ${seconds} s, ${bad} with a finding ${JSON.stringify(total)}`,
+  );
+}
