@@ -55,6 +55,16 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
     const head = await store.capabilities.ledger?.head();
     return head === undefined ? null : Math.max(0, now() - head.finalized.timeMs) / 1_000;
   });
+  gauge(
+    "store_scrub_passes",
+    "Times that the scrub has read every record.",
+    async ({ scrubbed }) => scrubbed?.().passes ?? null,
+  );
+  gauge(
+    "store_scrub_problems",
+    "Damaged records that the scrub has found.",
+    async ({ scrubbed }) => scrubbed?.().problems ?? null,
+  );
   gauge("store_disk_free_bytes", "Free space on the file system of the store.", (_, name) =>
     freeBytesOf(config.stores[name]),
   );

@@ -11,6 +11,7 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { DataFile } from "../../src/plugins/lmdb/data-file.ts";
 import { verifyFile } from "../../src/plugins/lmdb/integrity.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { Scrub } from "../../src/plugins/lmdb/scrub.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { type Store, StoreError } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
@@ -150,6 +151,76 @@ async function answersOf(store: Store): Promise<string> {
   }
   return JSON.stringify(answers);
 }
+
+describe("the scrub", () => {
+  function scrubOf(path: string) {
+    const [logged, failed]: [string[], string[]] = [[], []];
+    const log = (_level: string, message: string) => void logged.push(message);
+    const scrub = new Scrub({
+      path: file(path),
+      bytesPerSecond: 1e12,
+      log,
+      fail: (reason) => void failed.push(reason),
+    });
+    const untilPasses = (passes: number) => {
+      for (let step = 0; step < 10_000 && scrub.report.passes < passes; step++) scrub.step();
+      scrub.stop();
+    };
+    return { scrub, logged, failed, untilPasses };
+  }
+
+  test("reads every record, again and again, and reports nothing of a sound store", async () => {
+    const path = await copied();
+    const { scrub, logged, untilPasses } = scrubOf(path);
+    untilPasses(2);
+    expect(scrub.report).toMatchObject({ passes: 2, problems: 0, records: 2 * verifyFile(file(path)).records });
+    expect(logged).toEqual([]);
+  });
+
+  test("reports a damaged message, and ends a store whose receipts are damaged", async () => {
+    const message = Buffer.concat([Buffer.from(id(5).replaceAll("-", ""), "hex"), bytesOf(5, 40)]);
+    const receipt = Buffer.concat([Buffer.from([0x13, 0x88, 0, 0, 0, 60]), bytesOf(7, 60)]);
+    for (const [needle, isFatal] of [
+      [message, false],
+      [receipt, true],
+    ] as const) {
+      const path = await copied();
+      const bytes = readFileSync(file(path));
+      expect(bytes.includes(needle)).toBe(true);
+      // Free pages hold older copies.
+      for (let at = bytes.indexOf(needle); at >= 0; at = bytes.indexOf(needle, at + 1)) bytes[at + 20]! ^= 16;
+      writeFileSync(file(path), bytes);
+      const { scrub, logged, failed, untilPasses } = scrubOf(path);
+      untilPasses(1);
+      expect([scrub.report.problems > 0, logged.length > 0, failed.length > 0]).toEqual([true, true, isFatal]);
+    }
+  });
+
+  test("takes no commit that falls into its reading for damage", async () => {
+    const path = await copied();
+    const store = await open(path);
+    const { scrub, logged, failed } = scrubOf(path);
+    for (let round = 0; round < 15; round++) {
+      const writes = Array.from({ length: 30 }, (_, i) => {
+        const n = 10_000 + round * 30 + i;
+        return store.capabilities.mailbox!.store(
+          entry(n, { recipient: did(n % 7), envelope: bytesOf(n, 900) }),
+          quota(),
+        );
+      });
+      for (let step = 0; step < 8; step++) {
+        scrub.step();
+        await Bun.sleep(0);
+      }
+      await Promise.all(writes);
+      await store.capabilities.mailbox!.remove(did(round % 7), [id(10_000 + round * 30)], 2_000);
+    }
+    scrub.stop();
+    await store.close();
+    expect([scrub.report.problems, logged, failed]).toEqual([0, [], []]);
+    expect(scrub.report.records).toBeGreaterThan(1_000);
+  }, 20_000);
+});
 
 describe("a store of format 2", () => {
   /** Written by the version before: 9 messages, a claim, a receipt, a registered DID with its block. */

@@ -22,6 +22,12 @@ export const lmdbOptions = z.strictObject({
     .min(mebibyte)
     .default(32 * mebibyte)
     .describe("Disk space set aside, so that pulls and acknowledgements go on when stores are refused"),
+  scrub_bytes_per_second: z
+    .int()
+    .min(0)
+    .max(1024 * mebibyte)
+    .default(mebibyte)
+    .describe("Pace at which a running store reads all its records again and checks them; 0 does not"),
 });
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;

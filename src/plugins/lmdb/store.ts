@@ -2,14 +2,16 @@
  * The LMDB store, put together: every capability in one environment. Loaded only when a store is opened,
  * because it brings the native addon along.
  */
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import type { Store, StoreEnvironment } from "../../storage/contract.ts";
 import { ledgerImport, openLedger } from "../embedded.ts";
-import { openEnvironment } from "./environment.ts";
+import { type Environment, openEnvironment } from "./environment.ts";
 import { openReceipts, openReplay } from "./expiring.ts";
+import { dataFile } from "./folder.ts";
 import { openLmdbMailbox } from "./mailbox.ts";
 import type { LmdbOptions } from "./options.ts";
 import type { FoldLimits } from "./pages.ts";
+import { Scrub } from "./scrub.ts";
 import type { Disk } from "./space.ts";
 import { openTable } from "./table.ts";
 
@@ -35,7 +37,10 @@ export async function openLmdb(
     const ledger = await openLedger(table, options.block_time_ms, host);
     opening = false;
     let closed: Promise<void> | null = null;
+    const scrub = openScrub(options, environment, host);
+    scrub.start();
     const close = async () => {
+      scrub.stop();
       await ledger.close();
       await mailbox.close();
       await environment.close();
@@ -45,6 +50,7 @@ export async function openLmdb(
       durability: "flushed",
       capabilities: { mailbox, replay: openReplay(environment), receipts: openReceipts(environment), ledger },
       importLedger: ledgerImport(table),
+      scrubbed: () => scrub.report,
       async probe() {
         environment.checkHealth();
       },
@@ -57,4 +63,13 @@ export async function openLmdb(
     await environment.close();
     throw error;
   }
+}
+
+function openScrub(options: LmdbOptions, environment: Environment, host: StoreEnvironment): Scrub {
+  return new Scrub({
+    path: join(resolve(options.path), dataFile),
+    bytesPerSecond: options.scrub_bytes_per_second,
+    log: host.log,
+    fail: (reason) => environment.fail(reason, null),
+  });
 }
