@@ -5,6 +5,7 @@
 
 import type { Config } from "../config/schema.ts";
 import { type Cache, type CacheParts, createCache } from "../nodes/cache/cache.ts";
+import { createStoredSignal } from "../nodes/cache/stored-signal.ts";
 import { createWakeHook } from "../nodes/cache/wake.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
@@ -105,7 +106,7 @@ function composeDirectory({ directory }: Config, { stores }: ComposeParts): Dire
   });
 }
 
-async function composeCache(config: Config, { stores, recipients, now, log, metrics }: NodeParts): Promise<Cache> {
+async function composeCache(config: Config, { stores, bus, recipients, now, log, metrics }: NodeParts): Promise<Cache> {
   const { cache: settings, limits } = config;
   const wake = settings.wake_url === null ? null : createWakeHook({ url: settings.wake_url, settings }, log);
   const node = createCache({
@@ -119,6 +120,7 @@ async function composeCache(config: Config, { stores, recipients, now, log, metr
     limits,
     log,
     metrics,
+    signal: createStoredSignal(bus),
     ...(wake === null ? {} : { onStored: wake.stored }),
   });
   const close = () => {

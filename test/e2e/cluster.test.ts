@@ -75,6 +75,18 @@ function declareCluster(): void {
     expect(received("again")).toEqual([]);
   }, 60_000);
 
+  test("who waits at B hears within seconds of what is sent through A", async () => {
+    const waiting = waypost("B", "receive", "--as", "bob", "--out", "waited", "--wait-for", "30s");
+    await Bun.sleep(2_000);
+    writeFileSync(join(cwd, "live.txt"), "heard at B");
+    const begunMs = performance.now();
+    await done("A", "send", "--as", "alice", "--to", "bob", "--file", "live.txt");
+    expect((await waiting).code).toBe(0);
+    expect(received("waited")).toEqual(["heard at B"]);
+    // Without the bus the stream would hear of it at its next heartbeat, after up to 15 s.
+    expect(performance.now() - begunMs).toBeLessThan(8_000);
+  }, 60_000);
+
   test("node A is killed while files are sent, and nothing that was answered is lost or doubled", async () => {
     const sent: string[] = [];
     const killed = Bun.sleep(700).then(() =>

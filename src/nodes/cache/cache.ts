@@ -57,6 +57,7 @@ import {
   type StoreReceipt,
   storeEnvelope,
 } from "./store.ts";
+import { noSignal, type StoredSignal } from "./stored-signal.ts";
 import { createStreams } from "./stream.ts";
 
 export type CacheParts = {
@@ -76,6 +77,8 @@ export type CacheParts = {
   readonly metrics: Metrics;
   /** Called for every new entry, with whether a stream of its recipient is open. */
   readonly onStored?: (recipient: Did, streamed: boolean) => void;
+  /** Tells the other processes of this installation what was stored, and hears of theirs. */
+  readonly signal?: StoredSignal;
 };
 
 export type Cache = {
@@ -94,7 +97,8 @@ export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, now, receipts, log, metrics } = parts;
   const [endpoint] = settings.public_endpoints;
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
-  const streams = createStreams({ mailbox, now, settings });
+  const signal = parts.signal ?? noSignal;
+  const streams = createStreams({ mailbox, now, settings, signal });
   const node: CacheNode = {
     ...parts,
     streams,
@@ -109,6 +113,7 @@ export function createCache(parts: CacheParts): Cache {
     facts: createFactsSource(parts.recipients),
     onStored: (recipient, mailbox) => {
       const streamed = streams.wake(mailbox);
+      signal.send(mailbox);
       parts.onStored?.(recipient, streamed);
     },
   };

@@ -1,7 +1,7 @@
 /**
  * Streams of the ids of new envelopes, as server-sent events. A stream reads the mailbox from its cursor
  * like any client that pages, so that nothing can fall into a gap; a store only wakes it before
- * the next heartbeat. What another process stored is therefore seen as well, at the latest then.
+ * the next heartbeat, also a store of another process over the bus; while the bus is away that is seen then.
  * Before each read the stream's proof is checked against the document again, so that a withdrawn key gets
  * nothing more.
  * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
@@ -16,11 +16,13 @@ import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import type { Answer } from "../http/route.ts";
 import { renderSummaryEntry } from "./entries.ts";
+import type { StoredSignal } from "./stored-signal.ts";
 
 export type StreamParts = {
   readonly mailbox: Mailbox;
   readonly now: () => number;
   readonly settings: StreamSettings;
+  readonly signal: StoredSignal;
 };
 
 type StreamSettings = Pick<
@@ -57,8 +59,10 @@ type Stream = {
 };
 
 export function createStreams(parts: StreamParts): Streams {
-  const { settings, now } = parts;
+  const { settings, now, signal } = parts;
   const open = new Map<MailboxKey, Set<Stream>>();
+  /** One subscription of the bus for all streams of a recipient. */
+  const followed = new Map<MailboxKey, Promise<() => void>>();
   let count = 0;
   let closed = false;
 
@@ -71,13 +75,33 @@ export function createStreams(parts: StreamParts): Streams {
   const end = (stream: Stream) => {
     const own = open.get(stream.recipient);
     if (own?.delete(stream) === true) count--;
-    if (own?.size === 0) open.delete(stream.recipient);
+    if (own?.size === 0) {
+      open.delete(stream.recipient);
+      const unfollow = followed.get(stream.recipient);
+      followed.delete(stream.recipient);
+      void unfollow?.then((stop) => stop());
+    }
     stream.ended = true;
     stream.wake?.();
   };
 
+  const wakeAll = (recipient: MailboxKey): boolean => {
+    const own = open.get(recipient);
+    if (own === undefined) return false;
+    for (const stream of own) {
+      stream.stale = true;
+      stream.wake?.();
+    }
+    return true;
+  };
+  const follow = async (recipient: MailboxKey): Promise<void> => {
+    const following = followed.get(recipient) ?? signal.follow(recipient, () => void wakeAll(recipient));
+    followed.set(recipient, following);
+    await following;
+  };
+
   return {
-    async open(recipient, { after, signal, isPermitted }) {
+    async open(recipient, { after, signal: aborted, isPermitted }) {
       if (closed) return fault("shutting_down", "the node is shutting down");
       if (count >= settings.streams_max || (open.get(recipient)?.size ?? 0) >= settings.recipient_streams_max)
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
@@ -86,6 +110,7 @@ export function createStreams(parts: StreamParts): Streams {
       const stream: Stream = { recipient, isPermitted, endsAtMs, ...place };
       // Added before the first read: what is stored from here on makes the stream read again.
       add(stream);
+      await follow(recipient);
       const first = await readPage(parts, stream).catch((error: unknown) => {
         end(stream);
         throw error;
@@ -94,19 +119,11 @@ export function createStreams(parts: StreamParts): Streams {
         end(stream);
         return first;
       }
-      if (signal.aborted) end(stream);
-      signal.addEventListener("abort", () => end(stream), { once: true });
+      if (aborted.aborted) end(stream);
+      aborted.addEventListener("abort", () => end(stream), { once: true });
       return renderStream(eventStream(parts, { stream, first, end }), settings);
     },
-    wake(recipient) {
-      const own = open.get(recipient);
-      if (own === undefined) return false;
-      for (const stream of own) {
-        stream.stale = true;
-        stream.wake?.();
-      }
-      return true;
-    },
+    wake: wakeAll,
     close() {
       closed = true;
       for (const own of [...open.values()]) for (const stream of [...own]) end(stream);
