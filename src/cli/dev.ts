@@ -63,7 +63,7 @@ function welcome(url: string, folder: string): string {
   const waypost = ownCommand();
   const elsewhere = url === usualUrl ? "" : `  export WAYPOST_URL=${url}\n`;
   return `Waypost runs on ${url}: Directory, Relay and Cache, for development only.
-Data lie in ${folder}. Ctrl-C stops it.
+Data is kept in ${folder}. Ctrl-C stops it.
 
   Interface    ${url}/docs
   Readiness    ${url}/readyz

@@ -203,5 +203,5 @@ describe("slow clients", () => {
     expect(tail).toContain(`"count":${total},"complete":true,"total_chunks":${total}}`);
     for (const socket of others) socket.destroy();
     await stop();
-  }, 30_000);
+  }, 120_000);
 });
