@@ -378,6 +378,22 @@ describe("a ledger whose pool says nothing, as a chain's", () => {
   });
 });
 
+test("a DID that was deleted and registered again is another life", async () => {
+  const directory = await directoryOf();
+  const identity = identityOf("phoenix");
+  const resolve = async () => (await directory.ask("GET", `/resolve/${identity.did}`)).body;
+  for (const life of [undefined, 1, 2]) {
+    await directory.register(identity, { timestamp: `v2:0:${directory.nowMs() + 60_000}` });
+    expect((await resolve())["life"]).toBe(life);
+    const nonces = (await directory.ask("GET", `/dids/${identity.did}/nonces`)).body;
+    const terms = termsAt(directory, { nonce: String(nonces["control_nonce"]) });
+    const deletion = updateBodyOf(identity, "delete_did", {}, terms);
+    await directory.settle(await directory.ask("DELETE", `/dids/${identity.did}`, deletion));
+    expect((await resolve())["code"]).toBe("did_not_found");
+    directory.advance(1_000);
+  }
+});
+
 test("the limits are those that the Directory applies, with the block time that policies count in", async () => {
   const directory = await directoryOf({ blockTimeMs: 20, options: { unsigned_updates: "deny" } });
   const parse = compileShape(directoryLimitsShape);
