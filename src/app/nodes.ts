@@ -130,9 +130,9 @@ async function composeCache(config: Config, { stores, bus, recipients, now, log,
   return { ...node, close };
 }
 
-function composeSessions({ relay }: Config, { recipients, stores, now, log }: NodeParts): LiveSessions {
+function composeSessions({ relay }: Config, { recipients, stores, bus, now, log }: NodeParts): LiveSessions {
   const replay = stores.capability("relay.store", "replay");
-  return createSessions({ recipients: recipients("relay"), replay, settings: relay, now, log });
+  return createSessions({ recipients: recipients("relay"), replay, settings: relay, bus, now, log });
 }
 
 type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };

@@ -14,6 +14,7 @@ import { type SessionBounds, sessionBounds } from "../../src/nodes/relay/live/re
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import type { Bus } from "../../src/storage/bus.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
 import { type TestApp, testApp } from "./app.ts";
 import { cacheEndpoint, createTestCache, type TestCache, type TestRecipients } from "./cache-node.ts";
@@ -46,6 +47,7 @@ export type TestRelayOptions = {
   readonly limits?: Partial<Config["limits"]>;
   readonly sessions?: Partial<SessionBounds>;
   readonly hosts?: HostLimits;
+  readonly bus?: Bus;
   /** Shares clock, recipients and Cache with another Relay. */
   readonly beside?: TestRelay;
   readonly receipts?: Receipts;
@@ -87,6 +89,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     replay,
     settings,
     bounds: { ...sessionBounds, ...given.sessions },
+    ...(given.bus === undefined ? {} : { bus: given.bus }),
     now,
     log: () => {},
   });

@@ -19,6 +19,7 @@ import { sameEndpoint } from "../../core/message/proof.ts";
 import { parseForwardResult, parseRefusal, parseStoreReceipt } from "../../core/message/upstream.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Egress, EgressAnswer } from "./egress.ts";
+import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 /** The client that handed an envelope in, and the network that it is counted under. */
@@ -51,6 +52,8 @@ export type Delivery = {
   readonly origin: Origin;
   readonly document: DidDocument | null;
   readonly plan: DeliveryPlan;
+  /** How sessions of other processes took it, when none of this one listens. */
+  readonly elsewhere: LiveOutcome;
   /** Values of `Svc-Hops` and `Svc-Via` for the next Relay. */
   readonly hopsNext: number;
   readonly viaNext: string;
@@ -92,8 +95,8 @@ function makeAttempt(parts: DeliveryParts, delivery: Delivery, attempt: Attempt)
 }
 
 async function deliverLive({ sessions }: DeliveryParts, delivery: Delivery, timeoutMs: number): Promise<Made> {
-  const { envelope, document } = delivery;
-  const outcome = await sessions?.deliver({ envelope, document, timeoutMs });
+  const { envelope, document, elsewhere } = delivery;
+  const outcome = elsewhere === "gone" ? await sessions?.deliver({ envelope, document, timeoutMs }) : elsewhere;
   switch (outcome) {
     case "acknowledged":
       return { httpStatus: null, error: null };

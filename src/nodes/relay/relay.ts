@@ -34,6 +34,7 @@ import type { RecipientSource } from "../recipients.ts";
 import { createDedup, type Dedup, deliverOnce } from "./dedup.ts";
 import { type DeliveryParts, type LocalCache, runDelivery } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
+import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 import { type RelayMetrics, relayMetrics } from "./metrics.ts";
 
@@ -173,11 +174,13 @@ async function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise
   return deliverOnce(node.dedup, { envelope, expiresAtMs, nowMs: call.nowMs }, async () => {
     const end = (await node.sessions?.begin(envelope.to)) ?? (() => undefined);
     try {
+      const elsewhere = await deliverElsewhere(node, admitted);
       return await runDelivery(node.delivery, {
         envelope,
         origin: { client: call.client, network: call.network },
         document: admitted.recipient.document,
-        plan: planOf(node, admitted),
+        elsewhere,
+        plan: planOf(node, admitted, elsewhere),
         hopsNext: hops + 1,
         viaNext: [...(via?.split(",").slice(-7) ?? []), node.id].join(","),
       });
@@ -187,8 +190,16 @@ async function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise
   });
 }
 
+/** Where nobody listens here: one round trip tells whether anybody does in another process. */
+async function deliverElsewhere(node: RelayNode, { envelope, recipient }: Admitted): Promise<LiveOutcome> {
+  const { sessions, settings } = node;
+  if (sessions === null || envelope.hint === "cache" || sessions.listens(envelope.to)) return "gone";
+  const { document } = recipient;
+  return sessions.deliverElsewhere({ envelope, document, timeoutMs: settings.live_ack_timeout });
+}
+
 /** Sessions are counted only now: one that joined while this delivery waited for it counts. */
-function planOf(node: RelayNode, admitted: Admitted): DeliveryPlan {
+function planOf(node: RelayNode, admitted: Admitted, elsewhere: LiveOutcome): DeliveryPlan {
   const { envelope, recipient, policy, expiresAtMs, hops } = admitted;
   return planDelivery({
     messageId: envelope.messageId,
@@ -196,7 +207,7 @@ function planOf(node: RelayNode, admitted: Admitted): DeliveryPlan {
     hint: envelope.hint,
     expiresAtMs,
     services: recipient.document?.service ?? [],
-    live: node.sessions?.listens(envelope.to) ?? false,
+    live: elsewhere !== "gone" || (node.sessions?.listens(envelope.to) ?? false),
     hops,
     cacheEligible: policy.cacheEligible,
     replication: policy.replication,

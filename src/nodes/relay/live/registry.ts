@@ -15,11 +15,13 @@ import type { DidDocument } from "../../../core/ledger/document.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { sameEndpoint } from "../../../core/message/proof.ts";
 import { withDeadline } from "../../../core/std/deadline.ts";
+import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { SessionTarget } from "./frames.ts";
+import type { RemoteSessions } from "./remote.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 export type SessionBounds = {
@@ -59,6 +61,8 @@ export type SessionParts = {
   readonly replay: Replay;
   readonly settings: Config["relay"];
   readonly bounds?: SessionBounds;
+  /** Reaches the sessions of other processes. */
+  readonly bus?: Bus;
   readonly now: () => number;
   readonly log: Log;
 };
@@ -94,8 +98,10 @@ export type SessionSocket = {
 
 export type SessionWebSocket = ServerWebSocket<SessionSocket>;
 
-export type SessionRegistry = SessionParts & {
+export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly bounds: SessionBounds;
+  /** `null` without a bus. */
+  remote: RemoteSessions | null;
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
   readonly joining: Map<Did, Set<Promise<void>>>;
@@ -115,6 +121,7 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
   return {
     ...parts,
     bounds,
+    remote: null,
     proven: new Map(),
     joining: new Map(),
     deliveries: new Map(),

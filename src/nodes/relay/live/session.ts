@@ -37,6 +37,7 @@ import {
   firstAcknowledged,
   forget,
   keyText,
+  type LiveDelivery,
   type LiveOutcome,
   liveSockets,
   type SessionParts,
@@ -47,22 +48,29 @@ import {
   settledWithin,
   shut,
 } from "./registry.ts";
+import { createRemoteSessions } from "./remote.ts";
+
+export type LiveRequest = {
+  readonly envelope: Envelope;
+  /** The recipient's as it is now. A session that it no longer authorizes ends. */
+  readonly document: DidDocument | null;
+  readonly timeoutMs: number;
+};
 
 export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;
-  /** Whether anybody listens for the DID. */
+  /** Whether anybody listens for the DID in this process. */
   listens(did: Did): boolean;
   /**
    * Begins a delivery to a DID, once no session of it is joining; the answer ends it. A session joins
    * only after the deliveries that began before it have ended.
    */
   begin(did: Did): Promise<() => void>;
-  /** `document`: the recipient's as it is now. A session that it no longer authorizes ends. */
-  deliver(delivery: {
-    readonly envelope: Envelope;
-    readonly document: DidDocument | null;
-    readonly timeoutMs: number;
-  }): Promise<LiveOutcome>;
+  /** To every session of the recipient, wherever it is. */
+  deliver(request: LiveRequest): Promise<LiveOutcome>;
+  /** To the sessions of other processes only; "gone" in one round trip when there are none. */
+  deliverElsewhere(request: LiveRequest): Promise<LiveOutcome>;
+  /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
 };
@@ -72,18 +80,41 @@ const unexpectedFramesMax = 256;
 
 export function createSessions(parts: SessionParts): LiveSessions {
   const registry = createRegistry(parts);
+  const here = (delivery: LiveDelivery) => deliverToSockets(registry, delivery);
+  if (parts.bus !== undefined) {
+    registry.remote = createRemoteSessions(parts.bus, {
+      deliver: (delivery) => firstAcknowledged(here(delivery)),
+      makeWay: (target) => makeWay(registry, target),
+    });
+  }
+  const elsewhere = (delivery: LiveDelivery) => registry.remote?.deliver(delivery) ?? Promise.resolve("gone" as const);
   return {
     upgrade: createUpgrade(registry),
     listens: (did) => liveSockets(registry, did).length > 0,
     begin: (did) => beginDelivery(registry, did),
-    deliver: ({ document, ...delivery }) =>
-      firstAcknowledged(deliverToSockets(registry, { ...delivery, authorized: authorizedEndpoints(document) })),
+    deliver: (request) => {
+      const delivery = deliveryOf(request);
+      return firstAcknowledged([...here(delivery), elsewhere(delivery)]);
+    },
+    deliverElsewhere: (request) => elsewhere(deliveryOf(request)),
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
     close: () => {
       registry.closed = true;
+      registry.remote?.close();
       for (const socket of registry.sockets) socket.close(closeCodes.goingAway, "the node is shutting down");
     },
   };
+}
+
+function deliveryOf({ document, ...delivery }: LiveRequest): LiveDelivery {
+  return { ...delivery, authorized: authorizedEndpoints(document) };
+}
+
+/** For a session of the device that joins in another process. */
+function makeWay(registry: SessionRegistry, target: SessionTarget): Promise<void> | null {
+  for (const other of sameDevice(registry, target)) if (other.data.state === "live") replace(registry, other);
+  const inFlight = registry.deliveries.get(target.did);
+  return inFlight === undefined ? null : settledWithin([...inFlight], registry.bounds.joinMs);
 }
 
 // ---------------------------------------------------------------------------------------------- upgrades
@@ -270,8 +301,15 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
     refuseJoin(registry, socket);
     return;
   }
-  session.leave = add(registry.proven, did, socket);
+  const leave = add(registry.proven, did, socket);
+  const unlisten = registry.remote?.listen(did);
+  session.leave = () => {
+    leave();
+    unlisten?.();
+    session.leave = () => undefined;
+  };
   const inFlight = [...(registry.deliveries.get(did) ?? [])];
+  if (registry.remote !== null) inFlight.push(registry.remote.join(session.target));
   if (inFlight.length === 0) {
     goLive(socket);
     return;

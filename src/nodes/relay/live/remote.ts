@@ -1,0 +1,174 @@
+/**
+ * Live sessions of other processes and threads, over the bus. A delivery asks whoever holds sessions of the
+ * recipient; nobody's answer is "gone" in one round trip. A session that joins ends older ones of its device
+ * elsewhere, and waits for the deliveries that other processes have in flight, so that its welcome means the
+ * same as within one process. A bus that is away is like one on which nobody listens.
+ * Source: rules section 5 ("Live sessions", "One process or several").
+ */
+import { decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
+import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
+import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../../core/codec/json.ts";
+import { isFault } from "../../../core/fault.ts";
+import type { Bus, Subscription } from "../../../storage/bus.ts";
+import type { SessionTarget } from "./frames.ts";
+import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome } from "./registry.ts";
+
+/** What this process does for others. */
+export type LocalSessions = {
+  deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
+  /** Ends older sessions of the device; resolves when the deliveries that began before have ended, `null`: at once. */
+  makeWay(target: SessionTarget): Promise<void> | null;
+};
+
+export type RemoteSessions = {
+  /** Takes part in deliveries to the DID; the answer ends that. */
+  listen(did: Did): () => void;
+  deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
+  /** Resolves when every other process has made way. */
+  join(target: SessionTarget): Promise<void>;
+  close(): void;
+};
+
+const subjects = { deliver: (did: Did) => `relay.live.${did}`, join: "relay.join", joined: "relay.joined" };
+/** How much later than a session's own time an answer may come. */
+const answerSlackMs = 250;
+/** How long a join waits for others to say that they have deliveries in flight: a few round trips. */
+const noticeMs = 50;
+const acknowledged = utf8("acknowledged");
+
+export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
+  const id = crypto.randomUUID();
+  const listening = new Map<Did, { count: number; subscription: Subscription }>();
+  const joins = bus.subscribe(subjects.join, (message) => {
+    const target = parseTarget(message, id);
+    if (target === null) return undefined;
+    const settled = local.makeWay(target);
+    if (settled === null) return undefined;
+    bus.publish(target.reply, utf8(JSON.stringify({ from: id, done: false })));
+    return settled.then(() => {
+      bus.publish(target.reply, utf8(JSON.stringify({ from: id, done: true })));
+      return undefined;
+    });
+  });
+  return {
+    listen(did) {
+      const known = listening.get(did);
+      if (known !== undefined) known.count++;
+      else {
+        const subscription = bus.subscribe(subjects.deliver(did), (message) => answer(message, { id, did, local }));
+        listening.set(did, { count: 1, subscription });
+      }
+      return () => {
+        const entry = listening.get(did);
+        if (entry === undefined || --entry.count > 0) return;
+        listening.delete(did);
+        entry.subscription.unsubscribe();
+      };
+    },
+    async deliver(delivery) {
+      const startMs = performance.now();
+      const message = encodeDelivery(delivery, id);
+      const answered = await bus.request(
+        subjects.deliver(delivery.envelope.to),
+        message,
+        delivery.timeoutMs + answerSlackMs,
+      );
+      if (answered !== "nobody") return "acknowledged";
+      return performance.now() - startMs >= delivery.timeoutMs ? "silent" : "gone";
+    },
+    async join(target) {
+      await listening.get(target.did)?.subscription.ready;
+      await makeWayElsewhere(bus, id, target);
+    },
+    close() {
+      joins.unsubscribe();
+      for (const { subscription } of listening.values()) subscription.unsubscribe();
+      listening.clear();
+    },
+  };
+}
+
+/** Asks all others to make way; those that have deliveries in flight say so, and again when they are done. */
+async function makeWayElsewhere(bus: Bus, id: string, { did, deviceId }: SessionTarget): Promise<void> {
+  const reply = `${subjects.joined}.${crypto.randomUUID()}`;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const busy = new Set<string>();
+  let noticed = false;
+  const replies = bus.subscribe(reply, (message) => {
+    const members = parseMembers(message);
+    const from = members?.["from"];
+    if (typeof from === "string") {
+      if (members?.["done"] === true) busy.delete(from);
+      else busy.add(from);
+    }
+    if (noticed && busy.size === 0) resolve();
+    return undefined;
+  });
+  try {
+    await replies.ready;
+    bus.publish(subjects.join, utf8(JSON.stringify({ from: id, did, deviceId, reply })));
+    await Bun.sleep(noticeMs);
+    noticed = true;
+    // The caller bounds the wait.
+    if (busy.size > 0) await promise;
+  } finally {
+    replies.unsubscribe();
+  }
+}
+
+async function answer(
+  message: Uint8Array,
+  { id, did, local }: { readonly id: string; readonly did: Did; readonly local: LocalSessions },
+): Promise<Uint8Array | undefined> {
+  const delivery = decodeDelivery(message, id, did);
+  // Silence is no answer: another process may hold a session that acknowledges.
+  return delivery !== null && (await local.deliver(delivery)) === "acknowledged" ? acknowledged : undefined;
+}
+
+// ---------------------------------------------------------------------------------------------- messages
+
+/** A line of JSON, and the envelope behind it. */
+function encodeDelivery({ envelope, authorized, timeoutMs }: LiveDelivery, from: string): Uint8Array {
+  const head = utf8(`${JSON.stringify({ from, messageId: envelope.messageId, timeoutMs, authorized })}\n`);
+  const message = new Uint8Array(head.length + envelope.bytes.length);
+  message.set(head);
+  message.set(envelope.bytes, head.length);
+  return message;
+}
+
+/** `null` for the sender's own message. Messages come from processes of the same installation. */
+function decodeDelivery(message: Uint8Array, own: string, did: Did): LiveDelivery | null {
+  const end = message.indexOf(0x0a);
+  const head = end < 0 ? null : parseMembers(message.subarray(0, end));
+  const messageId = typeof head?.["messageId"] === "string" ? parseUuid(head["messageId"]) : null;
+  if (head === null || messageId === null || head["from"] === own || typeof head["timeoutMs"] !== "number") return null;
+  const authorized = jsonList(head["authorized"]).flatMap(parseAuthorized);
+  return {
+    envelope: { to: did, messageId, bytes: message.subarray(end + 1) },
+    authorized,
+    timeoutMs: head["timeoutMs"],
+  };
+}
+
+function parseAuthorized(value: JsonValue): AuthorizedEndpoint[] {
+  if (!isJsonObject(value) || typeof value["serviceId"] !== "string") return [];
+  const texts = (name: string) => jsonList(value[name]).filter((entry) => typeof entry === "string");
+  return [{ serviceId: value["serviceId"], endpoints: texts("endpoints"), keys: texts("keys") }];
+}
+
+function jsonList(value: JsonValue | undefined): readonly JsonValue[] {
+  return Array.isArray(value) ? value : [];
+}
+
+function parseTarget(message: Uint8Array, own: string): (SessionTarget & { readonly reply: string }) | null {
+  const members = parseMembers(message);
+  if (members === null || members["from"] === own) return null;
+  const { did, deviceId, reply } = members;
+  if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string" || typeof reply !== "string") return null;
+  return { did, deviceId, reply };
+}
+
+function parseMembers(message: Uint8Array): JsonObject | null {
+  const value = decodeUtf8(message) === null ? null : parseJson(message);
+  return value === null || isFault(value) || !isJsonObject(value) ? null : value;
+}

@@ -1,0 +1,121 @@
+/** Live sessions across processes: two Relays on one bus, with the laws of one. */
+import { afterEach, describe, expect, test } from "bun:test";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import type { Bus } from "../../src/storage/bus.ts";
+import { createPerson, envelopeTo, uuidOf } from "../support/cache-node.ts";
+import { goLive, type LiveClient } from "../support/live-client.ts";
+import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const bob = createPerson(1, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
+
+type Pair = { readonly a: TestRelay; readonly b: TestRelay; readonly bus: Bus };
+
+async function pair(options: TestRelayOptions = {}): Promise<Pair> {
+  const bus = openLocalBus({ log: () => {} });
+  const a = await createTestRelay({ ...options, bus });
+  const b = await createTestRelay({ ...options, bus, beside: a });
+  a.recipients.add(bob);
+  cleanups.push(a.close, b.close);
+  return { a, b, bus };
+}
+
+async function live(relay: TestRelay, deviceId = "phone"): Promise<LiveClient> {
+  const client = await goLive(relay.serve(), bob, deviceId);
+  cleanups.push(() => client.terminate());
+  return client;
+}
+
+describe("an envelope at one process", () => {
+  test("is delivered to a session of another", async () => {
+    const { a, b } = await pair();
+    const client = await live(a);
+    client.onEnvelope = (envelope) => client.ack(envelope);
+    const envelope = envelopeTo(bob, 1);
+    expect(await b.send(envelope)).toMatchObject({ code: "delivered", details: { channel: "live" } });
+    expect(client.frames.slice(1)).toEqual([envelope]);
+    expect(await held(a, bob.did)).toEqual([]);
+  });
+
+  test("goes to devices of both at once, and one acknowledgement is enough", async () => {
+    const { a, b } = await pair();
+    const [phone, laptop] = [await live(a, "phone"), await live(b, "laptop")];
+    phone.onEnvelope = (envelope) => phone.ack(envelope);
+    expect((await b.send(envelopeTo(bob, 1))).details).toEqual({ channel: "live" });
+    await laptop.until(2);
+  });
+
+  test("goes on at once when nobody listens anywhere", async () => {
+    const { b } = await pair();
+    const startMs = performance.now();
+    const result = await b.send(envelopeTo(bob, 1));
+    expect([result.code, performance.now() - startMs < 1_000]).toEqual(["cached", true]);
+  });
+
+  test("goes on when a session elsewhere is silent", async () => {
+    const { a, b } = await pair({ settings: { live_ack_timeout: 100 } });
+    const client = await live(a);
+    expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
+    expect(client.frames.length).toBe(2);
+  });
+
+  test("goes on when it is larger than the bus takes, or the bus is away", async () => {
+    const { a, b, bus } = await pair();
+    const client = await live(a);
+    client.onEnvelope = (envelope) => client.ack(envelope);
+    Object.defineProperty(bus, "messageBytesMax", { value: 1_000, configurable: true });
+    const large = envelopeTo(bob, 1, { payload: { ciphertext_b64: "A".repeat(2_000) } });
+    expect((await b.send(large)).code).toBe("cached");
+    await bus.close();
+    expect((await b.send(envelopeTo(bob, 2))).code).toBe("cached");
+    expect((await a.send(envelopeTo(bob, 3))).code).toBe("delivered");
+  });
+
+  test("is not given to a session that the document no longer authorizes", async () => {
+    const { a, b } = await pair();
+    const client = await live(a);
+    a.recipients.add({ ...bob, document: { ...bob.document, verificationMethod: [] } });
+    expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
+    expect(await client.closed).toBe(4403);
+    expect(client.frames.length).toBe(1);
+  });
+});
+
+describe("a session that joins", () => {
+  test("replaces an older one of its device in another process", async () => {
+    const { a, b } = await pair();
+    const old = await live(a);
+    const fresh = await live(b);
+    expect(await old.closed).toBe(4410);
+    fresh.onEnvelope = (envelope) => fresh.ack(envelope);
+    expect((await a.send(envelopeTo(bob, 1))).code).toBe("delivered");
+    expect([a.sessions.stats().sockets, b.sessions.stats().sockets]).toEqual([0, 1]);
+  });
+
+  test("is welcomed after what another process had in flight has found its place", async () => {
+    const { a, b } = await pair();
+    const gate = Promise.withResolvers<void>();
+    const { store } = b.cache.mailbox;
+    b.cache.mailbox.store = async (...entry) => {
+      await gate.promise;
+      return store.apply(b.cache.mailbox, entry);
+    };
+    const sending = b.send(envelopeTo(bob, 1));
+    await Bun.sleep(20);
+    let welcomed = false;
+    const joining = live(a).then((client) => {
+      welcomed = true;
+      return client;
+    });
+    await Bun.sleep(150);
+    expect(welcomed).toBe(false);
+    gate.resolve();
+    expect((await sending).code).toBe("cached");
+    await joining;
+    expect(await held(a, bob.did)).toEqual([uuidOf(1)]);
+  });
+});
