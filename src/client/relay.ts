@@ -38,31 +38,33 @@ export async function postEnvelope(
   retrying: Retrying,
 ): Promise<DeliveryReport> {
   const request: Exchange = { method: "POST", path: path`/relay/${envelope.recipient}`, body: envelope.body };
+  return retryPassing(() => attemptOnce(to, request), retrying);
+}
+
+/** Does it again after a passing failure, as often and with such pauses as `retrying` says. */
+export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await attemptOnce(to, request);
-    if (!(outcome instanceof ClientError)) return outcome;
-    if (attempt >= retrying.retries || !isRetried(outcome)) throw outcome;
-    const delayMs = Math.max(retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0, askedDelay(outcome));
-    retrying.onRetry?.(attempt + 1, outcome.code, delayMs);
-    await new Promise((resolve) => setTimeout(resolve, delayMs));
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof ClientError) || attempt >= retrying.retries || !isRetried(error)) throw error;
+      const delayMs = Math.max(retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0, askedDelay(error));
+      retrying.onRetry?.(attempt + 1, error.code, delayMs);
+      await new Promise((resolve) => setTimeout(resolve, delayMs));
+    }
   }
 }
 
-async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryReport | ClientError> {
-  try {
-    const { status, json, retryAfterMs } = await exchange(to, request);
-    const report = parseReport(json);
-    if (report?.success === true && status >= 200 && status <= 299) return report;
-    const code = report?.code ?? `http_${status}`;
-    return new ClientError("refused", code, report === null ? `the Relay answered ${status}` : reasonOf(report), {
-      status,
-      answer: json,
-      ...(retryAfterMs === null ? {} : { retryAfterMs }),
-    });
-  } catch (error) {
-    if (error instanceof ClientError) return error;
-    throw error;
-  }
+async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryReport> {
+  const { status, json, retryAfterMs } = await exchange(to, request);
+  const report = parseReport(json);
+  if (report?.success === true && status >= 200 && status <= 299) return report;
+  const code = report?.code ?? `http_${status}`;
+  throw new ClientError("refused", code, report === null ? `the Relay answered ${status}` : reasonOf(report), {
+    status,
+    answer: json,
+    ...(retryAfterMs === null ? {} : { retryAfterMs }),
+  });
 }
 
 /** What the Relay says, and beneath it what came of the Cache. */

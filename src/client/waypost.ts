@@ -31,7 +31,8 @@ import type { Message } from "./message.ts";
 import { Outgoing, type TransferOptions } from "./outgoing.ts";
 import { parsePlan } from "./plan-text.ts";
 import { Receiver } from "./receiver.ts";
-import type { SendPlan, Sent } from "./send.ts";
+import { retryingDefault, retryPassing } from "./relay.ts";
+import type { SendPlan, Sent, Source } from "./send.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -151,17 +152,9 @@ export class Waypost {
 
   /** Settles everything about a message without sending it: keep `save()` to go on after a restart. */
   async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
-    const [did, source] = await Promise.all([
-      lookUp(this.#client, to),
-      sourceOf(content, options, this.#relationsOf(options)),
-    ]);
-    const plan = await planSend(this.#client, did, source.file, {
-      sender: options.anonymous === true ? null : await this.#asSender(),
-      ...(options.ttl === undefined ? {} : { ttl: options.ttl }),
-      ...(options.chunkBytes === undefined ? {} : { chunkBytes: options.chunkBytes }),
-      tag: options.tag ?? null,
-      hint: options.hint ?? null,
-    });
+    const source = await sourceOf(content, options, this.#relationsOf(options));
+    const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
+    const plan = await retryPassing(() => this.#plan(to, source, options), retrying);
     return new Outgoing(this.#client, { plan, source, delivered: 0 });
   }
 
@@ -292,6 +285,16 @@ export class Waypost {
   }
 
   // -------------------------------------------------------------------------------------------- background
+
+  async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
+    return planSend(this.#client, await lookUp(this.#client, to), source.file, {
+      sender: options.anonymous === true ? null : await this.#asSender(),
+      ...(options.ttl === undefined ? {} : { ttl: options.ttl }),
+      ...(options.chunkBytes === undefined ? {} : { chunkBytes: options.chunkBytes }),
+      tag: options.tag ?? null,
+      hint: options.hint ?? null,
+    });
+  }
 
   /** Registers what the Directory does not know, and waits for what is pending. */
   async #settle(urls: Urls): Promise<void> {

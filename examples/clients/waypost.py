@@ -1,0 +1,298 @@
+"""A Waypost client in one file, written from docs/protocol.md: Python 3.10 and the package `cryptography`.
+
+python3 waypost.py http://127.0.0.1:7400 makes the whole journey: two identities, a signed text, a file of
+20 chunks, and both received, checked and acknowledged.
+"""
+import base64, hashlib, json, os, sys, time, urllib.error, urllib.parse, urllib.request, uuid
+from datetime import datetime, timezone
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+PROFILE = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1"
+CHUNK_BYTES = 1 << 20
+ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+# ---- text forms
+
+def b64(data): return base64.b64encode(data).decode()
+def unb64(text): return base64.b64decode(text, validate=True)
+def now(): return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def quote(text): return urllib.parse.quote(text, safe="")
+
+
+def base58(data):
+    number, text = int.from_bytes(data, "big"), ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = ALPHABET[digit] + text
+    return "1" * (len(data) - len(data.lstrip(b"\0"))) + text
+
+
+def unbase58(text):
+    number = 0
+    for character in text:
+        number = number * 58 + ALPHABET.index(character)
+    zeros = len(text) - len(text.lstrip("1"))
+    return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def multibase_key(text):
+    key = unbase58(text[1:])
+    return key if len(key) == 32 else key[2:]
+
+
+# ---- CBOR, as far as a sealed record needs it
+
+def cbor_head(major, n):
+    for code, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
+        if n < 24: return bytes([major << 5 | n])
+        if n < 1 << (8 * size): return bytes([major << 5 | code]) + n.to_bytes(size, "big")
+    raise ValueError("too large")
+
+
+def cbor(value):
+    if isinstance(value, int): return cbor_head(0, value)
+    if isinstance(value, bytes): return cbor_head(2, len(value)) + value
+    if isinstance(value, str): return cbor_head(3, len(value.encode())) + value.encode()
+    entries = sorted((cbor(name), cbor(member)) for name, member in value.items())
+    return cbor_head(5, len(entries)) + b"".join(key + member for key, member in entries)
+
+
+def uncbor(data):
+    def head(at):
+        major, n, at = data[at] >> 5, data[at] & 31, at + 1
+        if n < 24: return major, n, at
+        size = 1 << (n - 24)
+        return major, int.from_bytes(data[at:at + size], "big"), at + size
+
+    def value(at):
+        if data[at] == 0xf6: return None, at + 1
+        major, n, at = head(at)
+        if major == 0: return n, at
+        if major not in (2, 3) or at + n > len(data): raise ValueError("not a record")
+        part = data[at:at + n]
+        return (part if major == 2 else part.decode()), at + n
+
+    major, count, at = head(0)
+    if major != 5: raise ValueError("not a map")
+    record = {}
+    for _ in range(count):
+        name, at = value(at)
+        record[name], at = value(at)
+    if at != len(data): raise ValueError("bytes left over")
+    return record
+
+
+# ---- HTTP
+
+def call(method, url, body=None, headers=None, attempts=4):
+    """The answer's JSON. Passing failures are tried again with the same bytes."""
+    request = urllib.request.Request(url, method=method, data=body, headers={
+        "Accept": "application/json", **({"Content-Type": "application/json"} if body else {}), **(headers or {})})
+    for attempt in range(attempts):
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            answer = error.read().decode(errors="replace")
+            if error.code not in (429, 502, 503, 507) or attempt == attempts - 1:
+                raise RuntimeError(f"{method} {url}: {error.code} {answer}") from None
+        except urllib.error.URLError:
+            if attempt == attempts - 1: raise
+        time.sleep(2 ** attempt)
+
+
+class Identity:
+    """Keys of one DID, and what it does with them. Keep the keys where nobody else reads."""
+
+    def __init__(self, url):
+        self.url = url.rstrip("/")
+        self.root, self.agreement = Ed25519PrivateKey.generate(), X25519PrivateKey.generate()
+        address = ""
+        while len(address) < 16: address = base58(os.urandom(16))
+        self.did = "did:svc:" + address
+        self.key_id = self.did + "#root"
+
+    def sign(self, data): return b64(self.root.sign(data))
+
+    def register(self):
+        root = "z" + base58(b"\xed\x01" + self.root.public_key().public_bytes_raw())
+        agreement = "z" + base58(b"\xec\x01" + self.agreement.public_key().public_bytes_raw())
+        service = lambda name, kind: {"id": f"{self.did}#{name}", "type": kind, "serviceEndpoint": [self.url],
+                                      "authorization": [self.key_id]}
+        timestamp = now()
+        call("POST", self.url + "/register-did", json.dumps({
+            "did": self.did, "timestamp": timestamp, "root_pubkey": root,
+            "signature": self.sign(f"{self.did}|{timestamp}".encode()),
+            "did_document": {
+                "id": self.did, "authentication": [self.key_id],
+                "verificationMethod": [{"id": self.key_id, "type": "Multikey", "controller": self.did,
+                                        "publicKeyMultibase": root}],
+                "keyAgreement": [{"id": self.did + "#x25519-1", "type": "X25519KeyAgreementKey2020",
+                                  "controller": self.did, "publicKeyMultibase": agreement}],
+                "service": [service("relay", "SvcRelayService"), service("cache", "SvcCacheService")],
+            }}).encode())
+        for _ in range(240):
+            if call("GET", f"{self.url}/registration-status/{quote(self.did)}")["registration_status"] == "confirmed":
+                return
+            time.sleep(0.25)
+        raise RuntimeError("the registration did not settle")
+
+    # ---- sending
+
+    def send(self, to, data, name="", media_type="text/plain;charset=utf-8", chunk_bytes=CHUNK_BYTES):
+        found = call("GET", f"{self.url}/delivery-resolution/{quote(to)}")
+        if found["encryption_profile"] != "direct": raise RuntimeError("an unknown profile")
+        total = max(1, -(-len(data) // chunk_bytes))
+        facts = {"name": name, "media_type": media_type, "size_bytes": len(data), "sha256": hashlib.sha256(data).digest()}
+        group, timestamp = str(uuid.uuid4()) if total > 1 else "", now()
+        for sequence in range(total):
+            part = data[sequence * chunk_bytes:(sequence + 1) * chunk_bytes]
+            envelope = {"message_id": str(uuid.uuid4()), "to": to, "timestamp": timestamp, "ttl": "24h",
+                        "delivery_hint": "chunked" if group else "standard", "from": self.did, "sender_key_id": self.key_id}
+            if group: envelope |= {"message_group_id": group, "sequence_number": sequence, "total_chunks": total}
+            record = {"format": "svc:binary-chunk:v1", **facts, "message_group_id": group,
+                      "sequence_number": sequence, "total_chunks": total, "data": part}
+            envelope["payload"] = seal(record, envelope, found)
+            envelope["sender_signature"] = self.sign(signed_text(envelope))
+            result = call("POST", f"{self.url}/relay/{quote(to)}", json.dumps(envelope).encode())
+            if result["success"] is not True: raise RuntimeError(result)
+        return total
+
+    # ---- receiving
+
+    def proof(self, operation, subject):
+        values = {"service_id": self.did + "#cache", "cache_endpoint": self.url, "key_id": self.key_id,
+                  "timestamp": now(), "nonce": str(uuid.uuid4())}
+        lines = ["svc:cache:retrieval-proof:v1", f"operation={operation}", f"did={self.did}", "device_id=",
+                 *(f"{name}={value}" for name, value in values.items()), f"subject={subject}"]
+        return values | {"signature_b64": self.sign("\n".join(lines).encode())}
+
+    def read(self, path, operation, subject):
+        proof = self.proof(operation, subject)
+        names = {"service_id": "X-Service-Id", "cache_endpoint": "X-Cache-Endpoint", "key_id": "X-Key-Id",
+                 "timestamp": "X-Timestamp", "nonce": "X-Nonce", "signature_b64": "X-Signature"}
+        return call("GET", self.url + path, headers={names[name]: value for name, value in proof.items()}, attempts=1)
+
+    def receive(self):
+        """Every complete message as (facts, data, sender or None, ids). What can't be opened is reported."""
+        path, query, envelopes = f"/cache/messages/{quote(self.did)}", "", []
+        while True:
+            page = self.read(path + query, "pull", "*")
+            envelopes += [entry["envelope"] for entry in page["messages"]]
+            if not page.get("next_cursor"): break
+            query = "?cursor=" + quote(page["next_cursor"])
+        groups = {}
+        for envelope in envelopes:
+            name = envelope.get("message_group_id") or envelope["message_id"]
+            groups.setdefault(name, {})[envelope.get("sequence_number", 0)] = envelope
+        for name, parts in groups.items():
+            total = next(iter(parts.values())).get("total_chunks", 1)
+            if len(parts) < total: continue
+            try:
+                yield self.join([parts[i] for i in range(total)])
+            except (ValueError, KeyError, RuntimeError) as error:
+                print(f"{name} can't be opened: {error}", file=sys.stderr)
+
+    def join(self, envelopes):
+        records = [unseal(envelope, self.agreement) for envelope in envelopes]
+        data, facts = b"".join(record["data"] for record in records), records[0]
+        if any(record["sha256"] != facts["sha256"] for record in records): raise ValueError("chunks of two files")
+        if len(data) != facts["size_bytes"] or hashlib.sha256(data).digest() != facts["sha256"]:
+            raise ValueError("not the file that was sent")
+        verified = all(self.verify(envelope) for envelope in envelopes)
+        sender = envelopes[0].get("from") if verified else None
+        return facts, data, sender, [envelope["message_id"] for envelope in envelopes]
+
+    def verify(self, envelope):
+        if "from" not in envelope: return False
+        document = call("GET", f"{self.url}/resolve/{quote(envelope['from'])}")["document"]
+        if envelope["sender_key_id"] not in document["authentication"]: return False
+        method = next(m for m in document["verificationMethod"] if m["id"] == envelope["sender_key_id"])
+        try:
+            key = Ed25519PublicKey.from_public_bytes(multibase_key(method["publicKeyMultibase"]))
+            key.verify(unb64(envelope["sender_signature"]), signed_text(envelope))
+            return True
+        except Exception:
+            return False
+
+    def ack(self, ids):
+        ids = sorted(set(ids))
+        body = {"did": self.did, "message_ids": ids, **self.proof("ack", ",".join(ids))}
+        return call("POST", self.url + "/cache/ack", json.dumps(body).encode(), attempts=1)["acked"]
+
+
+# ---- sealing
+
+def additional_data(envelope):
+    return "|".join([PROFILE, envelope["message_id"], envelope["to"], envelope.get("message_group_id") or "",
+                     str(envelope.get("sequence_number", 0)), str(envelope.get("total_chunks", 1))]).encode()
+
+
+def content_key(shared, aad):
+    return HKDF(hashes.SHA256(), 32, salt=hashlib.sha256(aad).digest(), info=PROFILE.encode()).derive(shared)
+
+
+def seal(record, envelope, found):
+    secret, nonce, aad = X25519PrivateKey.generate(), os.urandom(12), additional_data(envelope)
+    recipient = X25519PublicKey.from_public_bytes(multibase_key(found["recipient_public_key_multibase"]))
+    sealed = ChaCha20Poly1305(content_key(secret.exchange(recipient), aad)).encrypt(nonce, cbor(record), aad)
+    return {"profile": PROFILE, "key_id": found["recipient_key_id"], "nonce_b64": b64(nonce),
+            "ephemeral_x25519_b64": b64(secret.public_key().public_bytes_raw()), "ciphertext_b64": b64(sealed)}
+
+
+def unseal(envelope, secret):
+    payload, aad = envelope["payload"], additional_data(envelope)
+    if payload.get("profile") != PROFILE: raise ValueError("another profile")
+    shared = secret.exchange(X25519PublicKey.from_public_bytes(unb64(payload["ephemeral_x25519_b64"])))
+    try:
+        plain = ChaCha20Poly1305(content_key(shared, aad)).decrypt(
+            unb64(payload["nonce_b64"]), unb64(payload["ciphertext_b64"]), aad)
+    except Exception:
+        raise ValueError("it can't be decrypted") from None
+    record = uncbor(plain)
+    if isinstance(record["sha256"], str): record["sha256"] = bytes.fromhex(record["sha256"])
+    placed = (record["message_group_id"] or "", record["sequence_number"], record["total_chunks"])
+    if placed != (envelope.get("message_group_id") or "", envelope.get("sequence_number", 0), envelope.get("total_chunks", 1)):
+        raise ValueError("the record belongs to another place")
+    return record
+
+
+def signed_text(envelope):
+    canonical = json.dumps(envelope["payload"], sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    names = ["message_id", "from", "to", "timestamp", "ttl", "delivery_hint", "tag", "message_group_id",
+             "sequence_number", "total_chunks"]
+    return "\n".join(["svc:envelope-signature:v1", *(f"{name}={envelope.get(name, '')}" for name in names),
+                      "header_sha256=", f"payload_sha256={hashlib.sha256(canonical).hexdigest()}",
+                      f"key_id={envelope['sender_key_id']}"]).encode()
+
+
+def main(url):
+    alice, bob = Identity(url), Identity(url)
+    alice.register(), bob.register()
+    alice.send(bob.did, "Meet me at noon.".encode())
+    file = os.urandom(20 * 50_000)
+    chunks = alice.send(bob.did, file, name="data.bin", media_type="application/octet-stream", chunk_bytes=50_000)
+    got = list(bob.receive())
+    for facts, data, sender, ids in got: bob.ack(ids)
+    assert [sender for _, _, sender, _ in got] == [alice.did] * 2, "both are signed by alice"
+    assert got[0][1].decode() == "Meet me at noon." and got[1][1] == file, "both arrived as they were sent"
+    assert list(bob.receive()) == [], "nothing is left"
+    print(json.dumps({"text": got[0][1].decode(), "chunks": chunks, "bytes": len(got[1][1]), "did": bob.did}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[2] == "vectors":
+        for vector in json.load(open(sys.argv[3])):
+            envelope = {"message_id": vector["message_id"], "to": vector["to"], "payload": vector["payload"],
+                        "sequence_number": vector["sequence_number"], "total_chunks": vector["total_chunks"],
+                        "message_group_id": vector["message_group_id"]}
+            secret = X25519PrivateKey.from_private_bytes(bytes.fromhex(vector["recipient_secret"]))
+            if vector["opens"]: assert unseal(envelope, secret)["data"].hex() == vector["opens"]["data"], vector["name"]
+        print("vectors hold")
+    else:
+        main(sys.argv[1])

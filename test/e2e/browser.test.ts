@@ -1,0 +1,131 @@
+/**
+ * The chat page in headless Chromium, from another origin than the nodes and under a content security policy
+ * without `unsafe-eval`: two tabs talk through a restart of the nodes and a loss of network, and no message
+ * is lost or doubled.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Browser, chromiumPath, type Page, startChromium } from "../support/chromium.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const root = join(import.meta.dir, "..", "..");
+const policy =
+  "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src data:; connect-src http://127.0.0.1:* ws://127.0.0.1:*";
+const scratch = mkdtempSync(join(tmpdir(), "waypost-browser-"));
+const address = `127.0.0.1:${freePort()}`;
+const url = `http://${address}`;
+let nodes: TestNodes;
+let browser: Browser;
+let pages: ReturnType<typeof Bun.serve>;
+
+/** On disk, so that a restart finds the identities and what waits again. */
+const start = () =>
+  startTestNodes({
+    server: { listen: [address], drain_timeout: "1s" },
+    stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
+    relay: {
+      enabled: true,
+      public_id: "test",
+      public_endpoints: [url],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+    },
+    cache: { enabled: true, public_endpoints: [url] },
+  });
+
+if (chromiumPath === null) console.log("SKIPPED: the chat page in Chromium, which is not on this machine");
+
+beforeAll(async () => {
+  if (chromiumPath === null) return;
+  const built = await Bun.build({
+    entrypoints: [join(root, "examples/chat/chat.ts")],
+    target: "browser",
+    minify: true,
+  });
+  const script = await built.outputs[0]?.text();
+  pages = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: (request) => {
+      const isScript = new URL(request.url).pathname === "/chat.js";
+      const body = isScript ? script : Bun.file(join(root, "examples/chat/index.html"));
+      const type = isScript ? "text/javascript" : "text/html";
+      return new Response(body, { headers: { "Content-Type": type, "Content-Security-Policy": policy } });
+    },
+  });
+  [nodes, browser] = await Promise.all([start(), startChromium()]);
+}, 60_000);
+afterAll(async () => {
+  await browser?.close();
+  await pages?.stop(true);
+  await nodes?.stop();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+async function tab(name: string): Promise<Page> {
+  const page = await browser.open(`http://127.0.0.1:${pages.port}/?node=${encodeURIComponent(url)}&name=${name}`);
+  await page.until("document.getElementById('did').textContent.startsWith('did:svc:')", `${name} has a DID`);
+  await page.until("document.getElementById('status').textContent === 'connected'", `${name} is connected`);
+  return page;
+}
+
+const say = (page: Page, words: string) =>
+  page.evaluate(`document.getElementById('words').value = ${JSON.stringify(words)};
+    document.getElementById('send').requestSubmit(); true`);
+const lines = (page: Page, kind: string) =>
+  page.evaluate(`[...document.querySelectorAll('li.${kind}')].map((item) => item.textContent)`);
+const heard = (page: Page, words: string) =>
+  page.until(
+    `[...document.querySelectorAll('li.received')].some((item) => item.textContent === ${JSON.stringify(words)})`,
+    words,
+    60_000,
+  );
+
+test.skipIf(chromiumPath === null)(
+  "two tabs talk from another origin, through a restart and a loss of network, each message once",
+  async () => {
+    const [alice, bob] = await Promise.all([tab("alice"), tab("bob")]);
+    const did = await bob.evaluate("document.getElementById('did').textContent");
+    await alice.evaluate(`document.getElementById('to').value = ${JSON.stringify(did)}; true`);
+    await say(alice, "hello bob");
+    await heard(bob, "hello bob");
+    await say(bob, "hello alice");
+    await heard(alice, "hello alice");
+
+    await nodes.stop();
+    await say(alice, "said while the nodes are away");
+    await Bun.sleep(1_000);
+    nodes = await start();
+    await heard(bob, "said while the nodes are away");
+
+    await bob.setOffline(true);
+    await say(alice, "said while bob is offline");
+    await alice.until("document.querySelectorAll('li.sent').length === 3", "the message was sent");
+    await Bun.sleep(2_000);
+    await bob.setOffline(false);
+    await heard(bob, "said while bob is offline");
+    await say(bob, "all there");
+    await heard(alice, "all there");
+
+    expect(await lines(bob, "received")).toEqual([
+      "hello bob",
+      "said while the nodes are away",
+      "said while bob is offline",
+    ]);
+    expect(await lines(alice, "received")).toEqual(["hello alice", "all there"]);
+    expect([await lines(alice, "problem"), await lines(bob, "problem")]).toEqual([[], []]);
+    const refused = [...alice.console, ...bob.console].filter((line) =>
+      /Content Security Policy|unsafe-eval|CORS/.test(line),
+    );
+    expect(refused).toEqual([]);
+
+    // The identity stays in the browser: the same DID after a reload.
+    const again = await tab("bob");
+    expect(await again.evaluate("document.getElementById('did').textContent")).toBe(did);
+  },
+  180_000,
+);

@@ -1,0 +1,125 @@
+/**
+ * The examples for clients, run as they stand against running nodes: the echo bot, which a stranger's garbage
+ * does not end, and the clients in Python and Go, which also read each other's messages.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { command } from "../support/packed-sdk.ts";
+
+const root = join(import.meta.dir, "..", "..");
+const scratch = mkdtempSync(join(tmpdir(), "waypost-examples-"));
+const python = Bun.which("python3");
+const go = Bun.which("go");
+const hasCryptography =
+  python !== null && Bun.spawnSync([python, "-c", "import cryptography"], { stderr: "ignore" }).success;
+if (!hasCryptography) console.log("SKIPPED: the Python client, for want of python3 with the package cryptography");
+if (go === null) console.log("SKIPPED: the Go client, for want of go");
+
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await nodes.stop();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+const post = (path: string, body: object) =>
+  fetch(`${nodes.url}${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+
+test("the echo bot has at most 15 lines, answers, and goes on after a stranger's garbage", async () => {
+  const source = await Bun.file(join(root, "examples/echo-bot.ts")).text();
+  expect(source.trim().split("\n").length).toBeLessThanOrEqual(15);
+  const bot = Bun.spawn([process.execPath, join(root, "examples/echo-bot.ts")], {
+    cwd: root,
+    env: { ...process.env, WAYPOST_URL: nodes.url, BOT_KEYS: join(scratch, "keys") },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  try {
+    const reader = bot.stdout.getReader();
+    const did = new TextDecoder().decode((await reader.read()).value).trim();
+    expect(did).toStartWith("did:svc:");
+    const me = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
+    const garbage = (payload: object) => ({
+      message_id: crypto.randomUUID(),
+      to: did,
+      timestamp: new Date().toISOString(),
+      payload,
+    });
+    expect((await post("/cache/store", garbage({ ciphertext_b64: "AAAA" }))).status).toBe(202);
+    expect((await post("/cache/store", garbage({}))).status).toBe(202);
+    await me.send(did, "from nobody", { anonymous: true });
+    await me.send(did, "are you there?");
+    for await (const message of me.messages()) {
+      await message.ack();
+      expect([message.text, message.from === did, message.verified]).toEqual(["are you there?", true, true]);
+      break;
+    }
+    expect(bot.exitCode).toBeNull();
+  } finally {
+    bot.kill();
+    await bot.exited;
+  }
+}, 60_000);
+
+test.skipIf(!hasCryptography)(
+  "the Python client makes the whole journey, and reads the sealed vectors",
+  async () => {
+    const client = join(root, "examples/clients/waypost.py");
+    const printed = await command([python ?? "", client, nodes.url], scratch);
+    expect(JSON.parse(printed)).toMatchObject({ text: "Meet me at noon.", chunks: 20, bytes: 1_000_000 });
+    const vectors = join(root, "test/vectors/sealed/payloads.json");
+    expect(await command([python ?? "", client, nodes.url, "vectors", vectors], scratch)).toBe("vectors hold\n");
+  },
+  120_000,
+);
+
+test.skipIf(!hasCryptography)(
+  "what Python seals and signs the SDK opens and verifies, and the other way round",
+  async () => {
+    const me = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
+    const program = `
+import sys; sys.path.insert(0, ${JSON.stringify(join(root, "examples/clients"))})
+from waypost import Identity
+import time
+me = Identity(sys.argv[1]); me.register()
+me.send(sys.argv[2], bytes(range(256)) * 300, name="py.bin", media_type="application/octet-stream", chunk_bytes=30000)
+while True:
+    got = list(me.receive())
+    if got: break
+    time.sleep(0.2)
+facts, data, sender, ids = got[0]
+me.ack(ids)
+print(data.decode(), sender)`;
+    const python3 = command([python ?? "", "-c", program, nodes.url, me.did], scratch);
+    for await (const message of me.messages()) {
+      expect([message.name, message.sizeBytes, message.verified]).toEqual(["py.bin", 76_800, true]);
+      expect(message.bytes().every((byte, i) => byte === i % 256)).toBe(true);
+      await message.ack();
+      await message.reply("from TypeScript");
+      break;
+    }
+    expect((await python3).trim()).toBe(`from TypeScript ${me.did}`);
+  },
+  60_000,
+);
+
+test.skipIf(go === null)(
+  "the Go client makes the whole journey",
+  async () => {
+    const folder = join(root, "examples/clients/go");
+    const printed = await command([go ?? "", "run", ".", nodes.url], folder);
+    expect(JSON.parse(printed)).toEqual({ text: "Meet me at noon.", chunks: 20, bytes: 1_000_000 });
+  },
+  300_000,
+);

@@ -1,0 +1,126 @@
+/**
+ * A headless Chromium of this machine, driven over its debugging protocol: pages that are opened, asked and
+ * cut off from the network. Nothing of it outlives `close`.
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export const chromiumPath = Bun.which("chromium") ?? Bun.which("chromium-browser") ?? Bun.which("google-chrome");
+
+export type Page = {
+  /** The JSON value of an expression; a promise is awaited. */
+  readonly evaluate: (expression: string) => Promise<unknown>;
+  /** Asks until the expression is truthy; throws with `what` and the page's console after 30 s. */
+  readonly until: (expression: string, what: string, timeoutMs?: number) => Promise<void>;
+  readonly setOffline: (offline: boolean) => Promise<void>;
+  readonly console: readonly string[];
+};
+
+export type Browser = { readonly open: (url: string) => Promise<Page>; readonly close: () => Promise<void> };
+
+type Reply = {
+  id?: number;
+  method?: string;
+  sessionId?: string;
+  result?: Record<string, unknown>;
+  error?: { message: string };
+  params?: Record<string, unknown>;
+};
+
+export async function startChromium(): Promise<Browser> {
+  if (chromiumPath === null) throw new Error("there is no Chromium on this machine");
+  const profile = mkdtempSync(join(tmpdir(), "waypost-chromium-"));
+  const flags = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-port=0",
+  ];
+  const child = Bun.spawn([chromiumPath, ...flags, `--user-data-dir=${profile}`, "about:blank"], {
+    stdout: "ignore",
+    stderr: "pipe",
+  });
+  const socket = new WebSocket(await debuggingUrl(child.stderr));
+  await new Promise((resolve, reject) => {
+    socket.addEventListener("open", resolve);
+    socket.addEventListener("error", reject);
+  });
+  const waiting = new Map<number, (reply: Reply) => void>();
+  const consoles = new Map<string, string[]>();
+  let count = 0;
+  socket.addEventListener("message", ({ data }) => {
+    const reply = JSON.parse(String(data)) as Reply;
+    if (reply.id !== undefined) waiting.get(reply.id)?.(reply);
+    else if (
+      reply.method === "Runtime.consoleAPICalled" ||
+      reply.method === "Runtime.exceptionThrown" ||
+      reply.method === "Log.entryAdded"
+    )
+      consoles.get(reply.sessionId ?? "")?.push(JSON.stringify(reply.params).slice(0, 600));
+  });
+  const call = async (method: string, params: object, sessionId?: string): Promise<Record<string, unknown>> => {
+    const id = ++count;
+    const answered = new Promise<Reply>((resolve) => waiting.set(id, resolve));
+    socket.send(JSON.stringify({ id, method, params, ...(sessionId === undefined ? {} : { sessionId }) }));
+    const { result, error } = await answered;
+    waiting.delete(id);
+    if (error !== undefined) throw new Error(`${method}: ${error.message}`);
+    return result ?? {};
+  };
+  const open = async (url: string): Promise<Page> => {
+    const { targetId } = await call("Target.createTarget", { url: "about:blank" });
+    const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
+    const session = String(sessionId);
+    const lines: string[] = [];
+    consoles.set(session, lines);
+    for (const domain of ["Runtime", "Log", "Network", "Page"]) await call(`${domain}.enable`, {}, session);
+    await call("Page.navigate", { url }, session);
+    return pageOf((method, params) => call(method, params, session), lines);
+  };
+  const close = async () => {
+    await call("Browser.close", {}).catch(() => undefined);
+    child.kill();
+    await child.exited;
+    rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+  };
+  return { open, close };
+}
+
+function pageOf(call: (method: string, params: object) => Promise<Record<string, unknown>>, lines: string[]): Page {
+  const evaluate = async (expression: string): Promise<unknown> => {
+    const answer = await call("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
+    const { result, exceptionDetails } = answer as { result?: { value?: unknown }; exceptionDetails?: unknown };
+    if (exceptionDetails !== undefined) throw new Error(`${expression}: ${JSON.stringify(exceptionDetails)}`);
+    return result?.value;
+  };
+  const until = async (expression: string, what: string, timeoutMs = 30_000): Promise<void> => {
+    for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(100))
+      if (await evaluate(expression).catch(() => false)) return;
+    throw new Error(`${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`);
+  };
+  const setOffline = async (offline: boolean): Promise<void> => {
+    const conditions = { offline, latency: 0, downloadThroughput: -1, uploadThroughput: -1 };
+    await call("Network.emulateNetworkConditions", conditions);
+  };
+  return { evaluate, until, setOffline, console: lines };
+}
+
+async function debuggingUrl(stderr: ReadableStream<Uint8Array>): Promise<string> {
+  const reader = stderr.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error(`Chromium did not start: ${text}`);
+    text += decoder.decode(value, { stream: true });
+    const found = /DevTools listening on (ws:\S+)/.exec(text);
+    if (found?.[1] === undefined) continue;
+    // Read on, so that a full pipe does not stop it.
+    void (async () => {
+      while (!(await reader.read()).done);
+    })();
+    return found[1];
+  }
+}
