@@ -39,15 +39,22 @@ function noncesRoute(parts: DirectoryParts): Route {
       if (isFault(did)) return did;
       const account = await parts.ledger.account(did);
       if (account.record === null) return unknownDid();
-      return { status: 200, json: { did, ...renderCounters(account.counters) } };
+      return { status: 200, jsonText: `{"did":"${did}",${countersText(account.counters)}}` };
     },
   });
 }
 
-/** u64 as text, under the names of the interface. */
-function renderCounters(values: Counters): Record<string, string> {
+/** Members by the counters: ledgers give the same ones again until they change. */
+const countersTexts = new WeakMap<Counters, string>();
+
+/** The members of an answer: u64 as text, under the names of the interface. */
+function countersText(values: Counters): string {
+  const known = countersTexts.get(values);
+  if (known !== undefined) return known;
   const names = Object.keys(counters) as CounterName[];
-  return Object.fromEntries(names.map((name) => [counters[name].nonceDomain, values[name].toString()]));
+  const text = names.map((name) => `"${counters[name].nonceDomain}":"${values[name]}"`).join(",");
+  countersTexts.set(values, text);
+  return text;
 }
 
 function resolveRoute(parts: DirectoryParts): Route {

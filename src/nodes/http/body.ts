@@ -20,12 +20,8 @@ export type BodyRules = {
   readonly client: string;
 };
 
-/** What of a request's head says how its body comes. Read at once: every look at a header costs. */
-export type BodyHead = {
-  readonly length: number | null;
-  readonly contentType: string | null;
-  readonly contentEncoding: string | null;
-};
+/** What of a request's head says how its body comes. */
+export type BodyHead = { readonly length: number | null; readonly headers: Headers };
 
 /** A body, and what it holds of the budget: the reader gives that back. */
 export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
@@ -44,17 +40,13 @@ const atOnceBytesMax = 8 * 1024;
 
 export function bodyHeadOf(headers: Headers): BodyHead {
   const announced = headers.get("content-length");
-  return {
-    length: announced === null ? null : Number(announced),
-    contentType: headers.get("content-type"),
-    contentEncoding: headers.get("content-encoding"),
-  };
+  return { length: announced === null ? null : Number(announced), headers };
 }
 
 /** Whether a request carries no body. A Request made without a socket carries neither header; its `body` shows it. */
 export function isBodiless(request: Request, head: BodyHead): boolean {
   if (head.length !== null) return head.length === 0;
-  return !request.headers.has("transfer-encoding") && request.body === null;
+  return !head.headers.has("transfer-encoding") && request.body === null;
 }
 
 /**
@@ -68,7 +60,9 @@ export function checkBodyHead(head: BodyHead, bytesMax: number | null): Fault | 
   return head.length === null || head.length <= bytesMax ? null : tooLarge(bytesMax);
 }
 
-function checkMediaType({ contentType, contentEncoding }: BodyHead): Fault | null {
+function checkMediaType({ headers }: BodyHead): Fault | null {
+  const contentType = headers.get("content-type");
+  const contentEncoding = headers.get("content-encoding");
   if (contentEncoding !== null && contentEncoding.toLowerCase() !== "identity") {
     return fault("unsupported_media_type", "encoded bodies are not accepted; send the JSON as it is");
   }

@@ -221,11 +221,16 @@ export function clientOf(http: Http, request: Request, connection: Connection): 
 
 // ------------------------------------------------------------------------------------------- one request
 
+const noBytes = new Uint8Array(0);
+/** Of the many requests without one: handlers only read it. */
+const noQuery = new URLSearchParams();
+
 /** A request in work. It is the `Call` that the handler sees; a class, so that what few handlers read costs nothing. */
 class Exchange implements Call {
   readonly headers: Headers;
   params: Readonly<Record<string, string>> = noValues;
-  body: Uint8Array = new Uint8Array(0);
+  body: Uint8Array = noBytes;
+  private parsedQuery: URLSearchParams | null = null;
 
   constructor(
     readonly request: Request,
@@ -245,9 +250,12 @@ class Exchange implements Call {
   }
 
   get query(): URLSearchParams {
-    const { url } = this.request;
-    const at = url.indexOf("?");
-    return new URLSearchParams(at < 0 ? "" : url.slice(at + 1));
+    if (this.parsedQuery === null) {
+      const { url } = this.request;
+      const at = url.indexOf("?");
+      this.parsedQuery = at < 0 ? noQuery : new URLSearchParams(url.slice(at + 1));
+    }
+    return this.parsedQuery;
   }
 
   get signal(): AbortSignal {
