@@ -290,7 +290,7 @@ test("a signal ends a start that waits for a store", async () => {
       .replace(/^path = .*$/m, ""),
   );
   const opening = `require("node:fs").writeFileSync("opening", ""); return new Promise(() => {});`;
-  const plugin = `{ name: "waits", provides: ["mailbox", "replay"], parseOptions: () => ({ ok: true, options: null }), open() { ${opening} } }`;
+  const plugin = `{ name: "waits", provides: ["mailbox", "replay", "receipts"], parseOptions: () => ({ ok: true, options: null }), open() { ${opening} } }`;
   writeFileSync(join(folder, "waits.ts"), `export default ${plugin};\n`);
   const child = Bun.spawn([await executable(), "serve"], { cwd: folder, stdout: "pipe", stderr: "pipe" });
   while (!existsSync(join(folder, "opening")) && child.exitCode === null) await Bun.sleep(10);
