@@ -222,6 +222,21 @@ suite("the PostgreSQL store when things break", () => {
     await untilWorks(() => mailbox.store(entry(1), quota()));
   }, 60_000);
 
+  test("a partition that somebody reads for long is dropped later, and expiry does not fail", async () => {
+    const schema = `fault_${schemas}`;
+    const mailbox = mailboxOf(await openFresh({ partition_ms: 1_000 }));
+    await mailbox.store(entry(1), quota());
+    const late = 10_000 + 600_000 + 1_000;
+    const reader = server.sql(`begin; select count(*) from ${schema}.held; select pg_sleep(1.5); commit`);
+    await Bun.sleep(400);
+    expect(await mailbox.expire(late, 100)).toBeLessThan(3);
+    expect(await server.sql(`select count(*) from ${schema}.part where kind = 'held'`)).toBe("1\n");
+    await reader;
+    for (let step = 0; step < 4; step++) await mailbox.expire(late, 100);
+    expect(await server.sql(`select count(*) from ${schema}.part`)).toBe("0\n");
+    expect(await server.sql(`select sum(entries) from ${schema}.mailbox`)).toBe("0\n");
+  }, 60_000);
+
   test("a fail-over to a synchronous standby under load loses nothing that was answered", async () => {
     const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
     const standby = await primary.standby();

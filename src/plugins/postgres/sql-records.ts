@@ -105,7 +105,12 @@ begin
       -- Locks on mailboxes and on a whole partition are never held together.
       exit when cardinality(nos) > 0;
     end if;
-    execute format('drop table {s}.%I', due.kind || '_' || due.upper_ms);
+    -- A table in use is dropped at the next call: nobody may wait for long behind the lock that it needs.
+    begin
+      execute format('drop table {s}.%I', due.kind || '_' || due.upper_ms);
+    exception when lock_not_available then
+      exit;
+    end;
     delete from {s}.part where kind = due.kind and upper_ms = due.upper_ms;
     freed := freed + 1;
   end loop;
