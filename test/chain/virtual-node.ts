@@ -166,7 +166,7 @@ export class VirtualNode {
       }
       case "state_getRuntimeVersion": {
         const { specVersion } = this.stateOf(params[0]).state;
-        return { specVersion: lie === "version" ? 999 : specVersion, transactionVersion: 1 };
+        return { specName: "waypost", specVersion: lie === "version" ? 999 : specVersion, transactionVersion: 1 };
       }
       case "state_queryStorageAt":
         return this.storage(params[0] as readonly string[], params[1]);

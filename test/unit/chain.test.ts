@@ -19,6 +19,7 @@ import {
   generalExtrinsic,
   signedExtrinsic,
 } from "../../src/plugins/chain/extrinsic.ts";
+import { lackingProtections } from "../../src/plugins/chain/layouts.ts";
 import {
   parseMetadataCall,
   type RuntimeMetadata,
@@ -134,6 +135,17 @@ describe("the metadata of the reference runtime", () => {
     for (const call of [registration, removal]) {
       expect(runtime().encodeCall(call).toHex()).toBe(encodeLedgerCall(call).toHex());
     }
+  });
+
+  test("names the protections that a chain of the family lacks", () => {
+    const none = { pallets: new Set<string>(), calls: new Set<string>(), constants: new Set<string>() };
+    const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
+    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(5);
+    const whole = { ...none, constants: new Set(["RecordDeposit"]), storage: new Set(["PlainProofs", "Lives"]) };
+    expect(lackingProtections(whole)).toEqual([]);
+    expect(lackingProtections({ ...whole, pallets: new Set(["Sudo"]) })).toEqual([
+      "no key that rules the chain (Sudo)",
+    ]);
   });
 
   test("is refused under other names, and every difference is told", () => {

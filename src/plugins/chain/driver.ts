@@ -111,6 +111,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     {
       onSession: (session) => {
         if (outbox.genesis() === null) write(environment, outbox.keepGenesis(session.genesis));
+        if (session.head !== null) reportLacks(session.head.metadata);
         submissions.resume();
       },
       onHead: (head) => {
@@ -121,6 +122,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       onBest: (hash) => submissions.onBest(hash),
     },
   );
+  const reportLacks = lacksReporter(environment);
   const watchFunds = fundsWatch(options, { environment, address: key.address });
   const reader = new Reader(endpoints);
   const submissions = new Submissions({
@@ -165,6 +167,17 @@ function anchorWriter(given: {
     if (anchor === null || host.elapsedMs() - writtenMs < everyMs) return;
     writtenMs = host.elapsedMs();
     write(environment, outbox.keepAnchor(anchor));
+  };
+}
+
+/** One line for each runtime that lacks something. */
+function lacksReporter({ log }: StoreEnvironment): (metadata: RuntimeMetadata) => void {
+  let reported = "";
+  return ({ lacks }) => {
+    const text = lacks.join("; ");
+    if (lacks.length > 0 && text !== reported)
+      log("warn", "the chain lacks protections that the reference runtime has", { lacks: text });
+    reported = text;
   };
 }
 

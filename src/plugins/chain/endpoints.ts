@@ -33,9 +33,12 @@ export type EndpointsEvents = {
 export type OpenSession = Session & { readonly head: Head };
 
 const firstPauseMs = 200;
-/** Block times for which the anchor stands against nodes that have another block, and for each block in between. */
-const disputeBlocks = 32;
-const behindBlocks = 2;
+/**
+ * Block times for which the anchor stands against nodes that have another block at its number, or are only behind,
+ * and more for each block in between. A node that is behind catches up as a rule; one on another branch never does.
+ */
+const disputeBlocks = { forked: 32, behind: 600 } as const;
+const distanceBlocks = 2;
 /** How long a call may wait for the word of a second endpoint when none answers. */
 const aloneMsMax = 600_000;
 
@@ -201,7 +204,7 @@ export class Endpoints {
     const nowMs = host.elapsedMs();
     const sinceMs = this.disputes.get(endpoint) ?? nowMs;
     this.disputes.set(endpoint, sinceMs);
-    const patienceMs = this.blockTimeMs() * (disputeBlocks + behindBlocks * Number(distance));
+    const patienceMs = this.blockTimeMs() * (disputeBlocks[kind] + distanceBlocks * Number(distance));
     if (this.disputes.size * 2 <= endpoints.length || nowMs - sinceMs < patienceMs) return;
     log("error", "most endpoints do not have a block that was final before; they are believed from now on", {
       block: String(this.anchorBlock?.number),

@@ -91,3 +91,27 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   policyRefs: "MaxPolicyRefs",
   policyRefBytes: "MaxPolicyRefLen",
 };
+
+/** Names of what a chain's metadata holds: its pallets, and of the pallet of DIDs the items of each kind. */
+export type Inventory = Readonly<Record<"pallets" | "calls" | "constants" | "storage", ReadonlySet<string>>>;
+
+/**
+ * What the reference runtime has against abuse and a chain of the family may lack, and how the metadata shows it.
+ * Such a chain is used all the same, and the log says what it lacks.
+ */
+const protections: readonly { readonly name: string; readonly isThere: (chain: Inventory) => boolean }[] = [
+  {
+    name: "proofs that bind the chain and the submitting account (version 3)",
+    isThere: ({ storage }) => storage.has("PlainProofs"),
+  },
+  { name: "a deposit for every record", isThere: ({ constants }) => constants.has("RecordDeposit") },
+  {
+    name: "no registrations without an account",
+    isThere: ({ calls }) => !calls.has("register_with_document_proof"),
+  },
+  { name: "a count of how often a DID was deleted", isThere: ({ storage }) => storage.has("Lives") },
+  { name: "no key that rules the chain (Sudo)", isThere: ({ pallets }) => !pallets.has("Sudo") },
+];
+
+export const lackingProtections = (chain: Inventory): string[] =>
+  protections.filter(({ isThere }) => !isThere(chain)).map(({ name }) => name);

@@ -11,7 +11,15 @@ import { blake2b128 } from "../../core/codec/hash.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/bounds.ts";
 import { encodeLedgerCall, type LedgerCall, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { encodeCompact, type Frame, isKnownExtension } from "./extrinsic.ts";
-import { boundConstants, callLayouts, type MapName, mapLayouts, type PalletRole } from "./layouts.ts";
+import {
+  boundConstants,
+  callLayouts,
+  type Inventory,
+  lackingProtections,
+  type MapName,
+  mapLayouts,
+  type PalletRole,
+} from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
 
 export type PalletNames = Readonly<Record<PalletRole, string>>;
@@ -21,6 +29,8 @@ export type RuntimeMetadata = {
   readonly bounds: LedgerBounds;
   /** `null` when the chain has no such constant. */
   readonly blockTimeMs: number | null;
+  /** What the reference runtime has against abuse and this one lacks. */
+  readonly lacks: readonly string[];
   /** twox128 of the pallet's and the map's name. */
   prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;
   encodeCall(call: LedgerCall): Uint8Array;
@@ -95,12 +105,26 @@ export function readMetadata(
     frame: { ...version, genesis, extensions },
     bounds,
     blockTimeMs: blockTimeOf(expanded.consts),
+    lacks: lackingProtections(inventoryOf(lookup, pallets, own.did_registry)),
     prefixOf: (map) => prefixes.get(map)!,
     encodeCall: (call) => concatBytes(calls.get(call.name)!, encodeLedgerCall(call).subarray(2)),
     outcomes(events) {
       const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
       return outcomesOf(records, names);
     },
+  };
+}
+
+type Named = { readonly name: { toString(): string } };
+
+function inventoryOf(lookup: PortableRegistry, pallets: readonly Named[], own: PalletMetadataLatest): Inventory {
+  const namesOf = (items: readonly Named[]) => new Set(items.map(({ name }) => name.toString()));
+  const calls = own.calls.unwrapOr(null);
+  return {
+    pallets: namesOf(pallets),
+    calls: namesOf(calls === null ? [] : lookup.getSiType(calls.type).def.asVariant.variants),
+    constants: namesOf(own.constants),
+    storage: namesOf(own.storage.unwrapOrDefault().items),
   };
 }
 
