@@ -1,0 +1,44 @@
+/**
+ * A disk that fails under the LMDB driver: syncs that fail (EIO), writes that fail (ENOSPC), syncs that do not
+ * return. The writer must end by itself within the watchdog's time, and what it answered must be there.
+ *
+ * `bun test/campaigns/storage-disk.ts --rounds 20` prints the figures. Needs Linux and a C compiler.
+ */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { findings, openStore, Said, writerEnded } from "../crash/store-rig.ts";
+import { buildShim } from "./storage-shim.ts";
+
+const { values } = parseArgs({ options: { rounds: { type: "string", default: "20" } } });
+const rounds = Number(values.rounds);
+const lifeMs = 20_000;
+const base = mkdtempSync(join(tmpdir(), "waypost-disk-"));
+const wrong: string[] = [];
+try {
+  const shim = buildShim(base);
+  for (const kind of ["eio", "enospc", "hang"] as const) {
+    const ends: Record<string, number> = {};
+    let answered = 0;
+    for (let round = 0; round < rounds; round++) {
+      const [path, said] = [join(base, `${kind} ${round}`), new Said()];
+      const from = 20 + Math.floor(Math.random() * 200);
+      const environment = { LD_PRELOAD: shim, WAYPOST_SHIM_FAIL: `${kind}:${from}` };
+      const end = await writerEnded({ path, seed: round, mode: "safe", lifeMs, environment }, said);
+      ends[end] = (ends[end] ?? 0) + 1;
+      if (end === "SIGKILL" || end === "0") wrong.push(`${kind} ${round}: the writer went on, and ended with ${end}`);
+      const store = await openStore(path);
+      wrong.push(...(await findings(store, said)).map((finding) => `${kind} ${round}: ${finding}`));
+      await store.close();
+      answered += said.of("did store").size;
+      rmSync(path, { recursive: true });
+    }
+    console.log(`${kind}: ${rounds} rounds, ended with ${JSON.stringify(ends)}, ${answered} stores answered before`);
+  }
+  console.log(`lost, doubled or wrong: ${wrong.length}`);
+  for (const finding of wrong.slice(0, 20)) console.log(`  ${finding}`);
+} finally {
+  rmSync(base, { recursive: true, force: true });
+}
+process.exit(wrong.length === 0 ? 0 : 1);
