@@ -88,11 +88,11 @@ declare
   due record;
   nos bigint[];
   freed integer := 0;
+  patience text := current_setting('lock_timeout');
 begin
   if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
     return 0;
   end if;
-  perform set_config('lock_timeout', '200ms', true);
   for due in
     select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind
   loop
@@ -107,7 +107,9 @@ begin
     end if;
     -- A table in use is dropped at the next call: nobody may wait for long behind the lock that it needs.
     begin
+      perform set_config('lock_timeout', '200ms', true);
       execute format('drop table {s}.%I', due.kind || '_' || due.upper_ms);
+      perform set_config('lock_timeout', patience, true);
     exception when lock_not_available then
       exit;
     end;
