@@ -7,6 +7,7 @@ import type { Config } from "../config/schema.ts";
 import { type Cache, type CacheParts, createCache } from "../nodes/cache/cache.ts";
 import { createStoredSignal } from "../nodes/cache/stored-signal.ts";
 import { createWakeHook } from "../nodes/cache/wake.ts";
+import { type Announcer, announceChanges } from "../nodes/changes.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import type { Log } from "../nodes/http/log.ts";
@@ -21,6 +22,7 @@ import { createRelay, type Relay } from "../nodes/relay/relay.ts";
 import { resolutionRoute } from "../nodes/resolution.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
+import type { Ledger } from "../storage/contract.ts";
 import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
@@ -57,8 +59,9 @@ export type ComposedNodes = {
 };
 
 export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
-  const parts = { ...overrides, recipients: sharedRecipients(config, overrides.stores) };
-  const directory = config.directory.enabled ? composeDirectory(config, parts) : null;
+  const parts = { ...overrides, recipients: sharedRecipients(config, overrides) };
+  const announcer = config.directory.enabled ? composeAnnouncer(parts) : null;
+  const directory = announcer === null ? null : composeDirectory(config, { ...parts, ledger: announcer.ledger });
   const cache = config.cache.enabled ? await composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
@@ -76,7 +79,10 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       sessions?.close();
       cache?.close();
     },
-    close: () => relay?.close(),
+    close: () => {
+      relay?.close();
+      announcer?.close();
+    },
   };
 }
 
@@ -97,9 +103,13 @@ function bodyLimit({ relay, cache, limits }: Config): Record<string, unknown> {
   return { max_http_body_bytes: relay.enabled || cache.enabled ? limits.body_bytes_max : directoryBodyBytesMax };
 }
 
-function composeDirectory({ directory }: Config, { stores }: ComposeParts): Directory {
+function composeAnnouncer({ stores, bus, log }: ComposeParts): Announcer {
+  return announceChanges(stores.capability("directory.ledger", "ledger"), bus, log);
+}
+
+function composeDirectory({ directory }: Config, { stores, ledger }: ComposeParts & { ledger: Ledger }): Directory {
   return createDirectory({
-    ledger: stores.capability("directory.ledger", "ledger"),
+    ledger,
     receipts: stores.capability("directory.store", "receipts"),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
@@ -161,11 +171,11 @@ function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
 }
 
 /** One source for each answer of the configuration, so that all nodes of the process share what it remembers. */
-function sharedRecipients(config: Config, stores: OpenStores): NodeParts["recipients"] {
+function sharedRecipients(config: Config, parts: Pick<ComposeParts, "stores" | "bus">): NodeParts["recipients"] {
   const sources = new Map<string, RecipientSource>();
   return (node) => {
     const name = config[node].recipients;
-    const source = sources.get(name) ?? recipientsOf(node, config, stores);
+    const source = sources.get(name) ?? recipientsOf(node, config, parts);
     sources.set(name, source);
     return source;
   };
@@ -183,12 +193,16 @@ function isDirectoryUrl(recipients: string): boolean {
 }
 
 /** The Directory of this process, a ledger by name, or a Directory elsewhere. */
-function recipientsOf(node: Consumer, config: Config, stores: OpenStores): RecipientSource {
+function recipientsOf(
+  node: Consumer,
+  config: Config,
+  { stores, bus }: Pick<ComposeParts, "stores" | "bus">,
+): RecipientSource {
   const { recipients } = config[node];
   if (recipients === "local") return ledgerRecipients(stores.capability("directory.ledger", "ledger"));
   if (ledgerOfRecipients(recipients) !== null)
     return ledgerRecipients(stores.capability(`${node}.recipients`, "ledger"));
-  return directoryRecipients(recipients);
+  return directoryRecipients(recipients, { bus });
 }
 
 async function signerOf(file: string | null, log: Log): Promise<CacheParts["sign"]> {

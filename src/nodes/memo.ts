@@ -21,6 +21,8 @@ export type MemoOptions<T> = {
 
 export type Memo<T> = {
   get(key: string): Promise<T>;
+  /** Asks again the next time, also when an answer is on its way: it may be older than what made the caller forget. */
+  forget(key: string): void;
   clear(): void;
   readonly size: number;
 };
@@ -29,22 +31,26 @@ type Kept<T> = { readonly outcome: { value: T } | { failure: unknown }; readonly
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const kept = new BoundedMap<string, Kept<T>>(options.entriesMax);
-  const loading = new Map<string, Promise<T>>();
+  const loading = new Map<string, { readonly begun: symbol; readonly value: Promise<T> }>();
 
-  const load = async (key: string): Promise<T> => {
+  const load = async (key: string, begun: symbol): Promise<T> => {
     // A value is as old as its request: time counts from here, not from the answer.
     const startMs = options.now();
     try {
       const value = await options.load(key);
       const valueMs = typeof options.valueMs === "number" ? options.valueMs : options.valueMs(value);
-      kept.set(key, { outcome: { value }, untilMs: startMs + valueMs });
+      keep(key, begun, { outcome: { value }, untilMs: startMs + valueMs });
       return value;
     } catch (failure) {
-      kept.set(key, { outcome: { failure }, untilMs: options.now() + options.failureMs });
+      keep(key, begun, { outcome: { failure }, untilMs: options.now() + options.failureMs });
       throw failure;
     } finally {
-      loading.delete(key);
+      if (loading.get(key)?.begun === begun) loading.delete(key);
     }
+  };
+  /** The answer to a question that was forgotten meanwhile is answered, and not remembered. */
+  const keep = (key: string, begun: symbol, entry: Kept<T>) => {
+    if (loading.get(key)?.begun === begun) kept.set(key, entry);
   };
 
   return {
@@ -55,14 +61,20 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
         return entry.outcome.value;
       }
       const running = loading.get(key);
-      if (running !== undefined) return running;
+      if (running !== undefined) return running.value;
       if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many lookups at one time");
-      const begun = Promise.resolve().then(() => load(key));
-      loading.set(key, begun);
-      return begun;
+      const begun = Symbol(key);
+      const value = Promise.resolve().then(() => load(key, begun));
+      loading.set(key, { begun, value });
+      return value;
+    },
+    forget(key) {
+      kept.delete(key);
+      loading.delete(key);
     },
     clear() {
       kept.clear();
+      loading.clear();
     },
     get size() {
       return kept.size;

@@ -5,6 +5,7 @@
  * Source: rules section 7.
  */
 
+import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../core/codec/json.ts";
 import { parseU64, parseU128 } from "../core/codec/u64.ts";
@@ -13,7 +14,9 @@ import type { DidDocument } from "../core/ledger/document.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
 import { parseDocument } from "../core/schema/document.ts";
 import { readCapped } from "../core/std/read-capped.ts";
+import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
+import { changedSubject } from "./changes.ts";
 import { createMemo, type Memo } from "./memo.ts";
 
 /** What admission and delivery need to know of a DID, as recipient or as sender. */
@@ -65,6 +68,8 @@ export type DirectoryOptions = {
   readonly timeoutMs?: number;
   /** Answers remembered for each kind of question. */
   readonly entriesMax?: number;
+  /** Says which DIDs have changed, so that they are asked for again at once. */
+  readonly bus?: Bus;
 };
 
 const memoMsMax = 30_000;
@@ -104,6 +109,16 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
   };
   const personas = memo((key) => `/delivery-policies/personas/${encodeURIComponent(key)}`, readPersonaPolicy);
   const limits = memo(() => "/limits", readBlockTime);
+  const memos = [subjects, policies.recipient, policies.tag, personas];
+  options.bus?.subscribe(
+    changedSubject,
+    (message) => {
+      const did = decodeUtf8(message) ?? "";
+      for (const one of memos) one.forget(did);
+      return undefined;
+    },
+    { missed: () => memos.forEach((one) => void one.clear()) },
+  );
   return {
     subject: (did) => subjects.get(did),
     // Policies are kept under DIDs; under any other name there is none, and asking would be a waste.

@@ -1,0 +1,79 @@
+/**
+ * Announces ended submissions on the bus, so that processes that remember what this Directory said ask
+ * again at once: a revoked key is known everywhere within a second, and not when memories have run out.
+ * Announcements are hints: a lost one costs the time for which answers may be remembered anyway.
+ * Source: rules section 7 ("Changes").
+ */
+import { utf8 } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
+import { minuteMs } from "../core/codec/time.ts";
+import { isFault } from "../core/fault.ts";
+import { errorText } from "../core/std/error-text.ts";
+import type { Bus } from "../storage/bus.ts";
+import type { Ledger, Submission } from "../storage/contract.ts";
+import type { Log } from "./http/log.ts";
+
+/** The message is the DID whose record or policy changed. */
+export const changedSubject = "recipients.changed";
+
+const pollMs = 250;
+/** Submissions that are watched at a time, and for how long: an ended one is announced late or not at all. */
+const watchedMax = 1_000;
+const watchMsMax = 10 * minuteMs;
+
+export type Announcer = {
+  /** The same ledger, whose submissions are watched. */
+  readonly ledger: Ledger;
+  readonly close: () => void;
+};
+
+export function announceChanges(ledger: Ledger, bus: Bus, log: Log): Announcer {
+  const watched = new Map<string, { readonly did: Did; readonly untilMs: number }>();
+  let timer: ReturnType<typeof setTimeout> | null = null;
+  let closed = false;
+
+  const poll = async (): Promise<void> => {
+    for (const [txHash, { did, untilMs }] of watched) {
+      const submission = await ledger.submission(txHash);
+      const pending = submission?.state === "pending" || submission?.state === "in_block";
+      if (pending && performance.now() < untilMs) continue;
+      watched.delete(txHash);
+      if (submission?.state === "finalized") bus.publish(changedSubject, utf8(did));
+    }
+  };
+  const schedule = (): void => {
+    if (closed || timer !== null || watched.size === 0) return;
+    timer = setTimeout(() => {
+      poll()
+        .catch((error: unknown) => log("warn", "a submission could not be followed", { error: errorText(error) }))
+        .finally(() => {
+          timer = null;
+          schedule();
+        });
+    }, pollMs);
+  };
+  const watch = ({ txHash, did }: Submission): void => {
+    if (watched.size >= watchedMax) return;
+    watched.set(txHash, { did, untilMs: performance.now() + watchMsMax });
+    schedule();
+  };
+  const submit: Ledger["submit"] = async (call, label) => {
+    const submission = await ledger.submit(call, label);
+    if (!isFault(submission)) watch(submission);
+    return submission;
+  };
+  return {
+    // Everything else is the ledger's own, whatever a driver offers besides the contract.
+    ledger: new Proxy(ledger, {
+      get: (target, name) => {
+        if (name === "submit") return submit;
+        const value: unknown = Reflect.get(target, name);
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    }),
+    close: () => {
+      closed = true;
+      if (timer !== null) clearTimeout(timer);
+    },
+  };
+}
