@@ -407,7 +407,7 @@ describe("what is stored", () => {
     expect(answer).toContain(text.replace("created_at", "timestamp").replace("recipient", "to"));
   });
 
-  test("tells whether a stream was open", async () => {
+  test("reports whether a stream was open", async () => {
     const node = await cacheFor();
     await node.store(envelopeTo(bob, 1));
     await node.store(envelopeTo(bob, 1));

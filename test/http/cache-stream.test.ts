@@ -125,7 +125,7 @@ function giveKeyTo(node: TestCache, other: Person): void {
 const idsOf = (events: StreamEvent[]) => events.map((event) => event.data.message_id);
 
 describe("a stream", () => {
-  test("tells what is held, then what is stored, with the members of a summary", async () => {
+  test("sends what is held, then what is stored, with the members of a summary", async () => {
     const node = await cacheFor();
     await node.store(envelopeTo(bob, 1));
     const stream = await follow(node);
@@ -161,7 +161,7 @@ describe("a stream", () => {
     }
   });
 
-  test("tells every one of many concurrent stores exactly once, in pages and across reconnects", async () => {
+  test("sends every one of many concurrent stores exactly once, in pages and across reconnects", async () => {
     const node = await cacheFor({ page_entries_max: 7 });
     const count = 300;
     const storing = (async () => {
@@ -233,7 +233,7 @@ describe("a stream", () => {
     await stream.close();
   });
 
-  test("does not tell what was acknowledged or has expired", async () => {
+  test("does not send what was acknowledged or has expired", async () => {
     const node = await cacheFor();
     await node.store(envelopeTo(bob, 1));
     await node.store(envelopeTo(bob, 2, { ttl: "1h" }));

@@ -168,7 +168,7 @@ describe("GET /cache/chunks/{did}/{group} without a cursor", () => {
 });
 
 describe("slow clients", () => {
-  /** Asks for the group and takes its answer only when told to. */
+  /** Asks for the group and takes its answer only when the test reads it. */
   function slowClient(url: string, group: number) {
     const headers = proofHeaders(bob, { operation: "chunks", subject: uuidOf(group) });
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);

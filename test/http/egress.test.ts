@@ -74,7 +74,7 @@ describe("a well-behaved destination", () => {
     expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
   });
 
-  test.each([400, 404, 410, 429, 500, 503])("its %i is told as it is", async (status) => {
+  test.each([400, 404, 410, 429, 500, 503])("its %i is reported as it is", async (status) => {
     const port = serve(() => new Response("no", { status }));
     expect(verdict(await post(egress(), `http://127.0.0.1:${port}/`))).toEqual([status, null]);
   });

@@ -310,7 +310,7 @@ describe("failures", () => {
     expect([result.code, result.cache_attempted]).toEqual(["not_deliverable", false]);
   });
 
-  test("the refusals of the Cache of the process are told", async () => {
+  test("the refusals of the Cache of the process are reported", async () => {
     const relay = await relayFor();
     const bob = knownBob(relay, [cacheAt(cacheEndpoint)]);
     const chunk = (id: number, total: number) =>

@@ -86,7 +86,7 @@ describe("delivering", () => {
     const relay = await relayFor({ withoutLocalCache: true });
     const far = listenForTest(relay.cache.app);
     cleanups.push(far.stop);
-    // This Cache publishes another endpoint than the one that Bob lists: its refusal is told.
+    // This Cache publishes another endpoint than the one that Bob lists: its refusal is reported.
     const bob = knownBob(relay, [cacheAt(far.url)]);
     expect(await relay.send(envelopeTo(bob, 1))).toMatchObject({
       code: "not_deliverable",

@@ -23,15 +23,15 @@ async function world(given: TestRelayOptions & { readonly liveAckMs: number }): 
 const large = { payload: { ciphertext_b64: "A".repeat(14 * 1024 * 1024) } };
 
 /** A proven session whose client reads the welcome and nothing after it. */
-async function goDeaf(base: string, person: Person): Promise<Socket> {
-  const { hostname, port, pathname } = new URL(sessionUrl(base, person, "deaf"));
+async function goUnread(base: string, person: Person): Promise<Socket> {
+  const { hostname, port, pathname } = new URL(sessionUrl(base, person, "unread"));
   const headers = {
     Host: hostname,
     Upgrade: "websocket",
     Connection: "Upgrade",
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": btoa("0123456789abcdef"),
-    ...authHeaders(person, "deaf"),
+    ...authHeaders(person, "unread"),
   };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   const socket = connect(Number(port), hostname);
@@ -61,14 +61,14 @@ async function emptied(relay: TestRelay): Promise<void> {
 
 test("a client that has not read its envelope when its time is over loses the session", async () => {
   const [relay, url] = await world({ liveAckMs: 300 });
-  await goDeaf(url, bob);
+  await goUnread(url, bob);
   expect((await relay.send(envelopeTo(bob, 1, large))).code).toBe("cached");
   await emptied(relay);
 });
 
 test("a client that acknowledges what it has not read loses the session", async () => {
   const [relay, url] = await world({ liveAckMs: 30_000 });
-  const socket = await goDeaf(url, bob);
+  const socket = await goUnread(url, bob);
   const sending = relay.send(envelopeTo(bob, 1, large));
   const ack = frameOf(JSON.stringify({ type: "ack", message_id: uuidOf(1) }));
   const guessing = setInterval(() => socket.write(ack), 20);

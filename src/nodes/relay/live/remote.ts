@@ -35,6 +35,7 @@ const answerSlackMs = 250;
 /** How long a join waits for others to say that they have deliveries in flight: a few round trips. */
 const noticeMs = 50;
 const acknowledged = utf8("acknowledged");
+const busyAnswer = utf8("busy");
 
 export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
   const id = crypto.randomUUID();
@@ -44,11 +45,10 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     if (target === null) return undefined;
     const settled = local.makeWay(target);
     if (settled === null) return undefined;
-    bus.publish(target.reply, utf8(JSON.stringify({ from: id, done: false })));
-    return settled.then(() => {
-      bus.publish(target.reply, utf8(JSON.stringify({ from: id, done: true })));
-      return undefined;
-    });
+    const report = (done: boolean) => bus.publish(target.reply, utf8(JSON.stringify({ from: id, done })));
+    report(false);
+    void settled.finally(() => report(true));
+    return busyAnswer;
   });
   return {
     listen(did) {
@@ -106,8 +106,9 @@ async function makeWayElsewhere(bus: Bus, id: string, { did, deviceId }: Session
   });
   try {
     await replies.ready;
-    bus.publish(subjects.join, utf8(JSON.stringify({ from: id, did, deviceId, reply })));
-    await Bun.sleep(noticeMs);
+    const message = utf8(JSON.stringify({ from: id, did, deviceId, reply }));
+    // Within one process this ends at once; the first answer says nothing of further processes.
+    if ((await bus.request(subjects.join, message, noticeMs)) !== "nobody") await Bun.sleep(noticeMs);
     noticed = true;
     // The caller bounds the wait.
     if (busy.size > 0) await promise;
