@@ -68,7 +68,7 @@ async function apply(session: Session, identity: Identity, intent: Intent, flags
   return change(session.client, intent, { signer: signerOf(identity, flags), waiting });
 }
 
-export function tell(session: Session, changed: Changed, text: string): void {
+export function reportChange(session: Session, changed: Changed, text: string): void {
   const { accepted, record } = changed;
   const settled = record !== null;
   const version = settled ? `, version ${record.version}` : ", not yet settled";
@@ -194,7 +194,7 @@ async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, 
   if (flags.auth === true && type === "ed25519") {
     changed = await apply(session, identity, { action: "AddAuthentication", did: identity.did, id }, flags);
   }
-  tell(session, changed, `${id} added`);
+  reportChange(session, changed, `${id} added`);
 }
 
 /** Asked before new secrets are written down under the id: the ones in force must not be shadowed. */
@@ -221,14 +221,18 @@ async function removeKey(session: Session, identity: Identity, flags: ChangeFlag
   const { did } = identity;
   const document = await activeDocument(session.client, did);
   if (document.keyAgreement.some((agreement) => agreement.id === id)) {
-    tell(session, await apply(session, identity, { action: "RemoveKeyAgreement", did, id }, flags), `${id} removed`);
+    reportChange(
+      session,
+      await apply(session, identity, { action: "RemoveKeyAgreement", did, id }, flags),
+      `${id} removed`,
+    );
     return;
   }
   if (document.authentication.includes(id)) {
     if (flags.wait === false) throw failed(`${id} is in authentication, which goes first: leave --no-wait out`);
     await apply(session, identity, { action: "RemoveAuthentication", did, id }, flags);
   }
-  tell(
+  reportChange(
     session,
     await apply(session, identity, { action: "RemoveVerificationMethod", did, id }, flags),
     `${id} removed`,
@@ -265,7 +269,7 @@ function registerServiceCommands(did: Command): void {
     did.command("remove-service <id>").description("withdraw a service"),
     async (session, identity, flags, text: string) => {
       const intent: Intent = { action: "RemoveService", did: identity.did, id: ownId(identity, text) };
-      tell(session, await apply(session, identity, intent, flags), `${intent.id} removed`);
+      reportChange(session, await apply(session, identity, intent, flags), `${intent.id} removed`);
     },
   );
 }
@@ -282,7 +286,7 @@ async function addService(session: Session, identity: Identity, flags: ServiceFl
     priority: flags.priority ?? null,
   };
   const intent: Intent = { action: exists ? "UpdateService" : "AddService", did: identity.did, service };
-  tell(session, await apply(session, identity, intent, flags), `${id} ${exists ? "replaced" : "added"}`);
+  reportChange(session, await apply(session, identity, intent, flags), `${id} ${exists ? "replaced" : "added"}`);
 }
 
 // ----------------------------------------------------------------------------------------------- aliases
@@ -298,7 +302,7 @@ function registerAliasCommands(did: Command): void {
   changeCommand(
     alias.command("add").argument("<alias>", "new alias", parseAlias).description("add an alias"),
     async (session, identity, flags, name: string) =>
-      tell(
+      reportChange(
         session,
         await apply(session, identity, { action: "add_alias", did: identity.did, alias: name }, flags),
         `${name} added`,
@@ -307,7 +311,7 @@ function registerAliasCommands(did: Command): void {
   changeCommand(
     alias.command("remove").argument("<alias>", "alias", parseAlias).description("give an alias up"),
     async (session, identity, flags, name: string) =>
-      tell(
+      reportChange(
         session,
         await apply(session, identity, { action: "remove_alias", did: identity.did, alias: name }, flags),
         `${name} removed`,
@@ -321,7 +325,7 @@ function registerAliasCommands(did: Command): void {
       .description("replace one alias by another"),
     async (session, identity, flags, oldAlias: string, newAlias: string) => {
       const intent: Intent = { action: "update_alias", did: identity.did, oldAlias, newAlias };
-      tell(session, await apply(session, identity, intent, flags), `${oldAlias} is now ${newAlias}`);
+      reportChange(session, await apply(session, identity, intent, flags), `${oldAlias} is now ${newAlias}`);
     },
   );
   changeCommand(
@@ -333,7 +337,7 @@ function registerAliasCommands(did: Command): void {
       const waiting = waitingOf(session, flags, "waiting for set_alias");
       const update = { extrinsic: "set_alias" as const, did: identity.did, alias: name };
       const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
-      tell(session, changed, `${name} is the alias`);
+      reportChange(session, changed, `${name} is the alias`);
     },
   );
 }
@@ -351,7 +355,7 @@ function registerEndCommands(did: Command): void {
     async (session, identity, flags: EndFlags) => {
       confirmed(`Deactivate ${identity.name} (${identity.did}) for good?`, flags);
       const changed = await apply(session, identity, control(identity, "deactivate_did"), flags);
-      tell(session, changed, `${identity.name} is deactivated`);
+      reportChange(session, changed, `${identity.name} is deactivated`);
     },
   );
   changeCommand(

@@ -19,7 +19,7 @@ import {
   targetDid,
   waitingOf,
 } from "./connection.ts";
-import { addChangeFlags, type ChangeFlags, signerOf, tell } from "./did-change.ts";
+import { addChangeFlags, type ChangeFlags, reportChange, signerOf } from "./did-change.ts";
 
 const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
 
@@ -66,7 +66,7 @@ function ownerCommand<F extends ChangeFlags>(
       const update = updateOf(identity, flags);
       const waiting = waitingOf(session, flags, `waiting for ${update.extrinsic}`);
       const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
-      tell(session, changed, text);
+      reportChange(session, changed, text);
     }),
   );
 }

@@ -79,7 +79,7 @@ type Where = "here" | "everywhere";
 
 /** Rounds one after the other; requests that come during one are answered by one more. */
 function createRounds(session: Session, inbox: Inbox) {
-  const tell = createRoundReporter(session);
+  const reportRound = createRoundReporter(session);
   let wanted: Where | null = null;
   let running: Promise<void> | null = null;
   const run = async () => {
@@ -87,7 +87,7 @@ function createRounds(session: Session, inbox: Inbox) {
       const caches = wanted === "everywhere" ? inbox.caches : [];
       wanted = null;
       try {
-        tell(await inbox.receive(caches));
+        reportRound(await inbox.receive(caches));
       } catch (error) {
         if (!(error instanceof ClientError)) throw error;
         session.report.note(`${error.message} (${error.code})`);

@@ -68,13 +68,13 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
 
 async function follow(session: Session, inbox: Inbox): Promise<void> {
   const signal = untilInterrupted();
-  const tell = createRoundReporter(session);
+  const reportRound = createRoundReporter(session);
   const bell = createSignal(signal);
   for (const cache of inbox.caches) void signalOnNews(cache, bell.ring, signal);
   while (!signal.aborted) {
     const quiet = bell.next(followPollMs);
     try {
-      tell(await inbox.receive(inbox.caches));
+      reportRound(await inbox.receive(inbox.caches));
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       session.report.note(`${error.message} (${error.code})`);

@@ -4,8 +4,9 @@
  * accepted once is accepted again as itself, so that its work is worth nothing for another one.
  * Source: D152.
  */
+
+import { sha256 } from "#crypto";
 import { encodeHex, utf8 } from "../codec/bytes.ts";
-import { sha256 } from "../codec/hash.ts";
 
 /** More would take a client minutes. */
 export const workBitsMax = 26;
