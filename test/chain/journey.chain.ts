@@ -37,7 +37,11 @@ beforeAll(async () => {
   const endpoint = `${proxy.endpoint}/v1/${secrets[0]}?apikey=${secrets[1]}`;
   writeFileSync(
     join(cwd, "chain.toml"),
-    example.replaceAll("127.0.0.1:7400", new URL(url).host).replace("ws://127.0.0.1:9944", endpoint),
+    example
+      .replaceAll("127.0.0.1:7400", new URL(url).host)
+      .replace("ws://127.0.0.1:9944", endpoint)
+      // Two hundred people come from one network here.
+      .replace("[directory]\n", "[directory]\nregistration_rate = 1000\nregistration_burst = 1000\n"),
   );
   mkdirSync(join(cwd, "data"));
   writeFileSync(join(cwd, "data", "operator.key"), "//Alice\n", { mode: 0o600 });
