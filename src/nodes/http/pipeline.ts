@@ -235,18 +235,18 @@ class Exchange implements Call {
   constructor(
     readonly request: Request,
     readonly requestId: string,
-    readonly caller: Client,
+    readonly source: Client,
     readonly nowMs: number,
   ) {
     this.headers = request.headers;
   }
 
   get client(): string {
-    return this.caller.address;
+    return this.source.address;
   }
 
   get network(): string {
-    return this.caller.network;
+    return this.source.network;
   }
 
   get query(): URLSearchParams {
@@ -427,7 +427,7 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
   if (!http.logsRequests) return;
   http.log("info", "request", {
     request_id: exchange.requestId,
-    client: exchange.caller.masked,
+    client: exchange.source.masked,
     method,
     route: route.path,
     status,
