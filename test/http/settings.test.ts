@@ -31,7 +31,7 @@ const fixed = {
     allow_http: true,
     allow_private: ["127.0.0.0/8"],
   },
-  cache: { enabled: true, public_endpoints: [url], wake_url: url },
+  cache: { enabled: true, stranger_share: 51, network_share: 27, public_endpoints: [url], wake_url: url },
 } as const;
 
 /** A value that no other setting has: the default and a few per mille more, by the place in the list. */
@@ -216,6 +216,11 @@ test("the odd values are all different", () => {
 /** Not read by running nodes, with the reader. */
 const readElsewhere: Readonly<Record<string, string>> = {
   "relay.ignore_proxy_variables": "the command, before it starts the nodes",
+  ...Object.fromEntries(
+    listSettings()
+      .filter(({ section, name }) => section === "bus" && name !== "plugin")
+      .map(({ name }) => [`bus.${name}`, "the driver for nats-server, which one process does not need"]),
+  ),
 };
 
 test("every setting is read where it acts", () => {
