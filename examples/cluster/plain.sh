@@ -27,9 +27,9 @@ background() {
   echo $! >"$dir/$name.pid"
 }
 
-# until_works <command...>: for at most 30 seconds.
+# until_works <command...>: for at most a minute.
 until_works() {
-  for _ in $(seq 300); do
+  for _ in $(seq 600); do
     if "$@" >/dev/null 2>&1; then return; fi
     sleep 0.1
   done

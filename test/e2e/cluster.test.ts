@@ -6,17 +6,21 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { executable, freePort, type Ran, run, scratchFolder } from "../support/executable.ts";
+import { executable, type Ran, run, scratchFolder } from "../support/executable.ts";
 import { natsAbsence } from "../support/nats.ts";
 import { postgresAbsence } from "../support/postgres.ts";
 
 const missing = ["caddy", "curl"].filter((name) => Bun.which(name) === null);
 const absence = postgresAbsence() ?? natsAbsence() ?? (missing.length > 0 ? `no ${missing.join(", ")}` : null);
 
-/** Ports of the nodes have their admin port beside them. */
-const ports = Object.fromEntries(
-  ["PUBLIC", "A", "B", "SQL", "NATS"].map((name) => [`${name}_PORT`, String(freePort())]),
-);
+const names = ["PUBLIC", "A", "B", "SQL", "NATS"];
+const ports = Object.fromEntries(names.map((name, n) => [`${name}_PORT`, String(portsFrom() + 10 * n)]));
+
+/** Far below the ports that the system gives out; the nodes' admin ports lie beside theirs. */
+function portsFrom(): number {
+  return 20_000 + 50 * (process.pid % 200);
+}
+
 const url = (name: string): string => `http://127.0.0.1:${ports[`${name}_PORT`]}`;
 const script = join(import.meta.dir, "..", "..", "examples", "cluster", "plain.sh");
 
