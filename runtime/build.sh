@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds the runtime and writes the files in artifacts/. Says what is missing when it can't.
+# Builds the runtime and writes the files in artifacts/ and canary/. Says what is missing when it can't.
 #
-#   ./build.sh            build, and replace the files
-#   ./build.sh --check    build, and compare with the files that are kept
-#   ./build.sh --test     run the tests of the pallets
+#   ./build.sh                  build, and replace the files
+#   ./build.sh --check          build, and compare with the files that are kept
+#   ./build.sh --test           run the tests of the pallets
+#   ./build.sh --spec PRESET    print the raw specification of a chain that starts with the kept runtime
+#                               and this preset: development or local_testnet
 #
 # RUSTC names the compiler: it needs the sources of the standard library beside it, because the target
 # comes without a compiled one. CARGO_TARGET_DIR, CARGO_BUILD_JOBS and CARGO_HOME are honoured.
@@ -11,7 +13,11 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 mode="${1:-}"
-case "$mode" in "" | --check | --test) ;; *) echo "usage: build.sh [--check | --test]" >&2; exit 2 ;; esac
+case "$mode" in
+"" | --check | --test) ;;
+--spec) [ -n "${2:-}" ] || { echo "build.sh: --spec wants a preset" >&2; exit 2; } ;;
+*) echo "usage: build.sh [--check | --test | --spec PRESET]" >&2; exit 2 ;;
+esac
 
 target=wasm32v1-none
 rustc_needed=1.84
@@ -41,7 +47,12 @@ export RUSTC
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 
 if [ "$mode" = --test ]; then
-	exec cargo test --locked --lib --package pallet-did-registry --package pallet-delivery-policy
+	exec cargo test --locked --lib --package pallet-did-registry --package pallet-delivery-policy \
+		--package pallet-authorities --package waypost-runtime
+fi
+if [ "$mode" = --spec ]; then
+	exec cargo run --locked --quiet --package waypost-runtime --bin artifacts -- \
+		spec artifacts/waypost-runtime.compact.compressed.wasm "$2"
 fi
 
 # Panic messages hold paths of sources: they are mapped to the same ones on every machine.
@@ -75,14 +86,17 @@ build canary --features canary
 grep -q ":canary" "$built/canary.wasm" || { echo "build.sh: the canary does not ask what to break" >&2; exit 1; }
 ! grep -q ":canary" "$built/runtime.wasm" || { echo "build.sh: the runtime holds the canary" >&2; exit 1; }
 
-folder=artifacts
+folder=.
 [ "$mode" = --check ] && folder="$(mktemp -d)"
-mkdir -p "$folder"
+mkdir -p "$folder/artifacts" "$folder/canary"
 cargo run --locked --quiet --package waypost-runtime --bin artifacts -- "$built"/{runtime,canary}.wasm "$folder"
-echo "built with $("$RUSTC" --version)" | tee "$folder/toolchain.txt"
+echo "built with $("$RUSTC" --version)" | tee "$folder/artifacts/toolchain.txt"
 
 if [ "$mode" = --check ]; then
-	if diff -rq --exclude=waypost-runtime.surface.json artifacts "$folder"; then
+	differs=0
+	diff -rq --exclude=waypost-runtime.surface.json artifacts "$folder/artifacts" || differs=1
+	diff -rq --exclude=README.md canary "$folder/canary" || differs=1
+	if [ "$differs" = 0 ]; then
 		echo "the kept files are what these sources give"
 	else
 		echo "build.sh: the kept files differ from what these sources give with this compiler" >&2

@@ -120,6 +120,10 @@ export const limitsShape = objectOf({
   default_ttl: optional(text),
   max_ttl: optional(text),
   max_clock_skew_seconds: optional(integer),
+  registration_proofs: optional(listOf(text)),
+  authorization_proofs: optional(listOf(text)),
+  genesis_hash: optional(text),
+  operator_account: optional(text),
 });
 
 // -------------------------------------------------------------------------------------------------- Cache

@@ -10,7 +10,13 @@ import type { Did } from "../core/codec/did.ts";
 import { renderPublicKey } from "../core/codec/ed25519.ts";
 import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
 import { actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
-import { encodeAuthorization, registrationMessage, renderProofTimestamp } from "../core/ledger/authorization.ts";
+import {
+  authorizationMessage,
+  encodeAuthorization,
+  type ProofBinding,
+  registrationMessage,
+  renderProofTimestamp,
+} from "../core/ledger/authorization.ts";
 import { type DidDocument, renderDocument } from "../core/ledger/document.ts";
 import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
 import { encodeDidDocument } from "../core/ledger/structures.ts";
@@ -25,17 +31,25 @@ export const authorizationLifeMs = 5 * minuteMs;
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
 
 /** The counter value that a change uses up, and the clock it is made by. */
-export type ChangeTerms = { readonly nonce: bigint; readonly nowMs: number };
+export type ChangeTerms = {
+  readonly nonce: bigint;
+  readonly nowMs: number;
+  /** Of the ledger that the change is for, where it takes version 3; without it the payload is signed plainly. */
+  readonly genesisHash?: Uint8Array | null;
+};
 
 /** The member of `GET /dids/{did}/nonces` to read for an action. */
 export function nonceDomainOf(action: Intent["action"]): NonceDomain {
   return counters[actions[action].counter].nonceDomain;
 }
 
-export function signIntent(intent: Intent, signer: Signer, { nonce, nowMs }: ChangeTerms): Submission {
+export function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): Submission {
+  const { nonce, nowMs, genesisHash = null } = terms;
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
   const payload = encodeAuthorization(intent, { nonce, validUntilMs, signerKeyId: signer.keyId });
-  const timestamped = actions[intent.action].counter === "alias";
+  const { counter } = actions[intent.action];
+  const timestamped = counter === "alias";
+  const message = genesisHash === null ? payload : authorizationMessage(counter, genesisHash, payload);
   const body = {
     did: intent.did,
     action: intent.action,
@@ -45,7 +59,7 @@ export function signIntent(intent: Intent, signer: Signer, { nonce, nowMs }: Cha
     valid_until: String(validUntilMs),
     signer_key_id: signer.keyId,
     canonical_payload: encodeHex0x(payload),
-    signature: encodeBase64(ed25519.sign(payload, signer.seed)),
+    signature: encodeBase64(ed25519.sign(message, signer.seed)),
   };
   const request = requestOf(intent);
   if (request === null) throw localError("no_route", `no route submits ${intent.action}`);
@@ -59,14 +73,18 @@ export type RegistrationInput = {
   readonly alias: string | null;
   readonly rootSeed: Uint8Array;
   readonly nowMs: number;
+  /** The ledger and the Directory's account, where version 3 is taken; without it the proof is of version 2. */
+  readonly binding?: ProofBinding | null;
 };
 
-/** The body of a registration with a version 2 proof, which covers document and alias too. */
-export function signRegistration({ document, alias, rootSeed, nowMs }: RegistrationInput): Record<string, unknown> {
+/** The body of a registration whose proof covers document and alias too. */
+export function signRegistration(input: RegistrationInput): Record<string, unknown> {
+  const { document, alias, rootSeed, nowMs, binding = null } = input;
   const pubkey = ed25519.getPublicKey(rootSeed);
-  const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs));
+  const version = binding === null ? "v2" : "v3";
+  const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs), version);
   const docBlob = encodeDidDocument(document);
-  const message = registrationMessage({ did: document.id, alias, timestamp, pubkey, docBlob });
+  const message = registrationMessage({ did: document.id, alias, timestamp, pubkey, docBlob }, binding);
   if (message === null) throw localError("invalid_alias", "the alias has no normal form");
   return {
     did: document.id,

@@ -5,7 +5,9 @@
  * Source: interface "States and transitions", rules section 4.
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
+import { decodeHex } from "../core/codec/bytes.ts";
 import { renderPublicKey } from "../core/codec/ed25519.ts";
+import type { ProofBinding } from "../core/ledger/authorization.ts";
 import type { DidDocument, Service } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intents.ts";
 import type { Accepted, Registered, Resolved } from "./answers.ts";
@@ -27,6 +29,7 @@ import {
   type Waiting,
   waitingDefault,
 } from "./confirm.ts";
+import { orNull } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import { recordShows } from "./settled.ts";
 
@@ -67,13 +70,35 @@ export function firstDocument(identity: Identity, homes: Homes): DidDocument {
   };
 }
 
+/** What is signed for at a Directory; `null` for what it does not take in version 3 (docs/ledger.md 1.8). */
+export type Proving = { readonly registration: ProofBinding | null; readonly genesisHash: Uint8Array | null };
+
+/** A Directory whose limits say nothing of version 3 gets what every Directory takes. */
+export async function provingAt({ directory }: Client): Promise<Proving> {
+  const limits = await orNull(directory.limits(), "not_found");
+  const genesisHash = decodeHash(limits?.genesis_hash);
+  const submitter = decodeHash(limits?.operator_account);
+  const registers = limits?.registration_proofs?.includes("v3") === true;
+  const authorizes = limits?.authorization_proofs?.includes("v3") === true;
+  return {
+    registration: registers && genesisHash !== null && submitter !== null ? { genesisHash, submitter } : null,
+    genesisHash: authorizes ? genesisHash : null,
+  };
+}
+
+function decodeHash(text = ""): Uint8Array | null {
+  return /^0x[0-9a-f]{64}$/.test(text) ? decodeHex(text.slice(2)) : null;
+}
+
 /** Registers an identity; `202` is not settlement: `settleRegistration` waits for that. */
-export function register(
+export async function register(
   client: Client,
   identity: Identity,
   first: { readonly document: DidDocument; readonly alias: string | null },
 ): Promise<Registered> {
-  return client.directory.register(signRegistration({ ...first, rootSeed: identity.rootSeed, nowMs: Date.now() }));
+  const { registration: binding } = await provingAt(client);
+  const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
+  return client.directory.register(signRegistration(input));
 }
 
 export function settleRegistration(
@@ -95,9 +120,9 @@ export async function change(
 ): Promise<Changed> {
   const { directory } = client;
   const domain = nonceDomainOf(intent.action);
-  const nonces = await directory.nonces(intent.did);
+  const [nonces, { genesisHash }] = await Promise.all([directory.nonces(intent.did), provingAt(client)]);
   const value = BigInt(nonces[domain] ?? "0");
-  const submission = signIntent(intent, options.signer, { nonce: value, nowMs: Date.now() });
+  const submission = signIntent(intent, options.signer, { nonce: value, nowMs: Date.now(), genesisHash });
   const send = domain === "alias_nonce" ? directory.updateAlias : directory.update;
   const accepted = await send(submission);
   if (options.waiting === null) return { accepted, record: null };

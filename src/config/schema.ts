@@ -196,10 +196,15 @@ const directorySchema = z.strictObject({
   store: name.prefault("main").meta(doc("Store of replay marks and receipts.")),
   ledger: name.prefault("main").meta(doc("Store whose ledger holds the records.")),
   registration_proofs: z
-    .array(z.enum(["v1", "v2"]))
+    .array(z.enum(["v3", "v2", "v1"]))
     .min(1)
-    .prefault(["v1", "v2"])
-    .meta(doc("Versions of the registration proof that are taken. v1 leaves the document unsigned.")),
+    .nullable()
+    .prefault(null)
+    .meta(
+      doc(
+        "Versions of the registration proof that are taken, of those that the ledger takes (default: all of these). v1 leaves the document unsigned, and v2 the account that submits it.",
+      ),
+    ),
   unsigned_updates: z
     .enum(["deny", "allow"])
     .prefault("deny")

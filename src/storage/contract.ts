@@ -15,7 +15,7 @@
 
 import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
-import type { Account } from "../core/ledger/account.ts";
+import type { Account, LedgerProofs } from "../core/ledger/account.ts";
 import type { LedgerBounds } from "../core/ledger/bounds.ts";
 import type { LedgerCall } from "../core/ledger/calls.ts";
 import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
@@ -258,6 +258,8 @@ export interface LedgerWriter {
   submission(txHash: string): Promise<Submission | null>;
   /** The 32-byte account that signs owner calls and owns the DIDs registered here. */
   operator(): Promise<Uint8Array>;
+  /** Which proofs the ledger takes, and the name of the ledger that they are bound to. */
+  proofs(): Promise<LedgerProofs>;
 }
 
 export interface Ledger extends LedgerReader, LedgerWriter {}

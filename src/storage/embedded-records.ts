@@ -3,6 +3,7 @@
  *
  *   head                      the last block, and where counting stands (JSON)
  *   counts                    in a table that several processes share: pending calls, and the next sequence (JSON)
+ *   genesis                   the 32 bytes that name this ledger in proofs; older programs pass over it
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
  *   p/<scope>/<key>           policy (SCALE)
  *   q/<sequence>              pending call: 32 bytes of its hash, then the call (SCALE)
@@ -25,6 +26,7 @@ import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/l
 import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";
 
 export const headKey = "head";
+export const genesisKey = "genesis";
 export const accountKey = (did: Did) => `a/${did}`;
 export const aliasKey = (alias: string) => `n/${alias}`;
 export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}`;

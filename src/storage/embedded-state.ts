@@ -7,6 +7,7 @@ import type { Did } from "../core/codec/did.ts";
 import { blake2b256 } from "../core/codec/hash.ts";
 import { encodeWith } from "../core/codec/scale.ts";
 import type { Fault } from "../core/fault.ts";
+import type { AccountId, LedgerProofs } from "../core/ledger/account.ts";
 import { aliasesNamed, claimsOf, decideClash, type LedgerCall } from "../core/ledger/calls.ts";
 import type { Applied } from "../core/ledger/effects.ts";
 import { accountCodec } from "../core/ledger/structures.ts";
@@ -98,4 +99,39 @@ export function blockHash(
   const start = utf8(`${before.hash}|${block.number}|${block.timeMs}|`);
   const hashes = calls.map(({ txHash }) => decodeHex(txHash) ?? new Uint8Array(0));
   return encodeHex0x(blake2b256(concatBytes(start, ...hashes)));
+}
+
+/**
+ * Every version of proofs is taken: a client that knows the interface alone signs the oldest. The ledger's name, which
+ * version 3 binds, follows from the first block, whose hash covers time and operator; a ledger from before there were
+ * such proofs gets it from its last block.
+ */
+export function prepareProofs(view: TableChange): LedgerProofs {
+  const standing = view.get(records.genesisKey);
+  const genesisHash = standing ?? blake2b256(utf8(`svc:embedded-ledger:genesis|${readHead(view).last.hash}`));
+  if (standing === null) view.put(records.genesisKey, genesisHash);
+  return { genesisHash, bound: true, plain: true };
+}
+
+type HeadOptions = { readonly blockTimeMs: number; readonly operator: AccountId; readonly now: () => number };
+
+/** Writes the first head, and starts a new count of blocks when the block time is another than before. */
+export function prepareHead(view: TableChange, options: HeadOptions): records.Head {
+  const { blockTimeMs, operator } = options;
+  const nowMs = options.now();
+  const bytes = view.get(records.headKey);
+  if (bytes === null) {
+    const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
+    const last: Block = { number: 0n, hash, timeMs: nowMs };
+    const clock = { number: 0n, timeMs: nowMs, blockTimeMs };
+    const head = { last, clock, nextSequence: 0n, settledFirst: 0n, settledNext: 0n };
+    view.put(records.headKey, records.encodeHead(head));
+    return head;
+  }
+  const head = records.decodeHead(bytes);
+  if (head.clock.blockTimeMs === blockTimeMs) return head;
+  const number = maxOf(head.last.number, numberAt(head.clock, nowMs)) + 1n;
+  const changed = { ...head, clock: { number, timeMs: nowMs, blockTimeMs } };
+  view.put(records.headKey, records.encodeHead(changed));
+  return changed;
 }

@@ -14,7 +14,7 @@ import { type Did, didBytesMax, normalizeAlias } from "../core/codec/did.ts";
 import { blake2b256 } from "../core/codec/hash.ts";
 import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
-import { type Account, type AccountId, emptyAccount } from "../core/ledger/account.ts";
+import { type Account, type AccountId, emptyAccount, type LedgerProofs } from "../core/ledger/account.ts";
 import { embeddedBounds, longerThan } from "../core/ledger/bounds.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
 import type { Applied } from "../core/ledger/effects.ts";
@@ -32,6 +32,8 @@ import {
   holdClaims,
   maxOf,
   numberAt,
+  prepareHead,
+  prepareProofs,
   readFacts,
   readHead,
   readHolder,
@@ -78,31 +80,12 @@ export type EmbeddedLedger = Ledger & {
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
-  const head = await options.table.commit((view) => prepareHead(view, options));
-  const ledger = new Chain(options, limits, head.clock);
+  const [head, proofs] = await options.table.commit(
+    (view) => [prepareHead(view, options), prepareProofs(view)] as const,
+  );
+  const ledger = new Chain(options, limits, head.clock, proofs);
   ledger.start(head);
   return ledger;
-}
-
-/** Writes the first head, and starts a new count of blocks when the block time is another than before. */
-function prepareHead(view: TableChange, options: EmbeddedOptions): records.Head {
-  const { blockTimeMs, operator } = options;
-  const nowMs = options.now();
-  const bytes = view.get(records.headKey);
-  if (bytes === null) {
-    const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
-    const last: Block = { number: 0n, hash, timeMs: nowMs };
-    const clock = { number: 0n, timeMs: nowMs, blockTimeMs };
-    const head = { last, clock, nextSequence: 0n, settledFirst: 0n, settledNext: 0n };
-    view.put(records.headKey, records.encodeHead(head));
-    return head;
-  }
-  const head = records.decodeHead(bytes);
-  if (head.clock.blockTimeMs === blockTimeMs) return head;
-  const number = maxOf(head.last.number, numberAt(head.clock, nowMs)) + 1n;
-  const changed = { ...head, clock: { number, timeMs: nowMs, blockTimeMs } };
-  view.put(records.headKey, records.encodeHead(changed));
-  return changed;
 }
 
 type Taken = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string };
@@ -131,6 +114,7 @@ class Chain implements EmbeddedLedger {
     private readonly options: EmbeddedOptions,
     private readonly limits: EmbeddedLimits,
     private clock: records.Clock,
+    private readonly taken: LedgerProofs,
   ) {
     this.table = options.table;
     this.shared = "get" in options.table ? null : options.table;
@@ -233,6 +217,10 @@ class Chain implements EmbeddedLedger {
     return this.options.operator;
   }
 
+  async proofs(): Promise<LedgerProofs> {
+    return this.taken;
+  }
+
   private async read<T>(work: (view: TableView) => T): Promise<T> {
     return "get" in this.table ? work(this.table) : this.table.read(work);
   }
@@ -265,7 +253,15 @@ class Chain implements EmbeddedLedger {
     const { operator } = this.options;
     const account = records.accountOf(view.get(records.accountKey(call.did)));
     const aliasHolder = (alias: string) => readHolder(view, alias);
-    const outcome = applyCall({ account, aliasHolder, call, nowMs, operator, bounds: embeddedBounds });
+    const outcome = applyCall({
+      account,
+      aliasHolder,
+      call,
+      nowMs,
+      operator,
+      proofs: this.taken,
+      bounds: embeddedBounds,
+    });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 

@@ -11,7 +11,17 @@ const methods = {
   mailbox: { store: 1, list: 1, summary: 1, read: 1, group: 1, message: 1, remove: 1, expire: 1, stats: 1 },
   replay: { claim: 1, expire: 1 },
   receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, expire: 1 },
-  ledger: { head: 1, bounds: 1, account: 1, aliasHolder: 1, policy: 1, submit: 1, submission: 1, operator: 1 },
+  ledger: {
+    head: 1,
+    bounds: 1,
+    account: 1,
+    aliasHolder: 1,
+    policy: 1,
+    submit: 1,
+    submission: 1,
+    operator: 1,
+    proofs: 1,
+  },
 } as const satisfies { readonly [Name in CapabilityName]: Record<keyof NonNullable<Capabilities[Name]>, 1> };
 
 const capabilityNames = Object.keys(methods) as CapabilityName[];

@@ -28,7 +28,7 @@ import {
   validated,
 } from "./comparison.ts";
 import { type Chance, chanceOf, randomCall, type Turn } from "./random-calls.ts";
-import { type Node, openStore, operatorKeyFile } from "./stand.ts";
+import { type Node, openStore, operatorKeyFile, until } from "./stand.ts";
 
 const slotMs = 6_000;
 const people = 20;
@@ -58,14 +58,14 @@ export type Contest = {
 
 export async function openContest(node: Node): Promise<Contest> {
   const environment = { now: Date.now, log: () => {}, fatal: () => {} };
-  const store = await openStore(environment, { endpoints: [node.endpoint] });
+  const store = await openStore(environment, { endpoints: [node.endpoint] }, { takesCanary: true });
   const chain = await chainSide(node, store);
   return {
     async play({ seed, untilMs, label, apply = applyCall }) {
       const chance = chanceOf(seed);
       const identities = Array.from({ length: people }, (_, n) => identityOf(`${label} ${seed} ${n}`));
       const aliases = Array.from({ length: 40 }, (_, n) => `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."));
-      const cast = { chance, identities, aliases, world: freshWorld(chain), apply };
+      const cast = { chance, identities, aliases, world: await freshWorld(chain), apply };
       const run = freshRun();
       while (Date.now() < untilMs && run.differences.length === 0) await round(chain, run, cast);
       return run;
@@ -75,7 +75,7 @@ export async function openContest(node: Node): Promise<Contest> {
         chance: chanceOf(1),
         identities: [person],
         aliases,
-        world: freshWorld(chain),
+        world: await freshWorld(chain),
         apply: applyCall,
       };
       const run = freshRun();
@@ -88,9 +88,12 @@ export async function openContest(node: Node): Promise<Contest> {
 
 const freshRun = (): Run => ({ differences: [], calls: 0, taken: 0, refusals: new Set() });
 
-function freshWorld({ key }: ChainSide): World {
+async function freshWorld({ key, ledger, node }: ChainSide): Promise<World> {
   const world = new World(0);
+  const finalized = () => node.ask<string>("chain_getFinalizedHead");
+  await until("the head", async () => (await ledger.head()).finalized.hash === (await finalized()));
   world.operator = Uint8Array.from(key.publicKey);
+  world.proofs = await ledger.proofs();
   return world;
 }
 
@@ -100,9 +103,9 @@ async function chainSide(node: Node, store: Store): Promise<ChainSide> {
   const key = await readOperatorKey({ operator_key_file: operatorKeyFile, operator_key_type: "sr25519" });
   const genesis = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash", [0])).slice(2));
   const metadataHex = await node.ask<`0x${string}`>("state_getMetadata");
-  const { specVersion, transactionVersion } = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
+  const version = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
   const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
-  const metadata = readMetadata(metadataHex, { version: { specVersion, transactionVersion }, genesis, names });
+  const metadata = readMetadata(metadataHex, { version, genesis, names });
   if (Array.isArray(metadata)) throw new Error(metadata.join("\n"));
   const registry = new TypeRegistry();
   const described = new Metadata(registry, metadataHex);
@@ -181,7 +184,8 @@ async function beginBlock({ node, metadata, key }: ChainSide, world: World) {
 
 function nextCall(chain: ChainSide, cast: Cast, person: Identity): LedgerCall {
   const { script, chance, aliases, world } = cast;
-  const turn = { person, account: world.account(person.did), nowMs: world.nowMs, aliases };
+  const { proofs, operator, nowMs } = world;
+  const turn = { person, account: world.account(person.did), nowMs, aliases, proofs, operator };
   if (script !== undefined) return script(turn);
   let call = randomCall(chance, turn);
   // Left to chance, most calls would be refused, and lists would never fill up.
@@ -198,6 +202,7 @@ function outcomeOf({ key, metadata }: ChainSide, { apply, world }: Cast, call: L
     call,
     nowMs: world.nowMs,
     operator: key.publicKey,
+    proofs: world.proofs,
     bounds: metadata.bounds,
   });
 }

@@ -5,6 +5,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
@@ -13,8 +14,10 @@ import { applyCall } from "../../src/core/ledger/rules.ts";
 import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
 import { type Apply, type Contest, openContest, type Script } from "./contest.ts";
-import { canaryRuntime, endStand, type Node, startNode } from "./stand.ts";
+import { canaryRuntime, endStand, makeBlock, type Node, startNode } from "./stand.ts";
 
+/** twox128 of `DidRegistry` and of `PlainProofs`. */
+const plainProofsKey = Uint8Array.fromHex("72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8");
 /** About 25 calls a second; another length or seed by the environment. */
 const seriesMs = Number(process.env["DIFFERENTIAL_MS"] ?? "20000");
 const seriesSeed = Number(process.env["DIFFERENTIAL_SEED"] ?? "20260716");
@@ -25,25 +28,28 @@ afterAll(endStand);
 
 const registers =
   (person: Identity, aheadMs = 0): Script =>
-  ({ nowMs }) =>
+  ({ nowMs, proofs, operator }) =>
     registrationOf(person, {
-      timestamp: String(nowMs + aheadMs),
+      timestamp: `v3:0:${nowMs + 600_000 + aheadMs}`,
       docBlob: encodeDidDocument(emptyDocument(person.did)),
+      binding: { genesisHash: proofs.genesisHash, submitter: operator },
     });
 
 /** What the root key asks for now. */
 const intends =
   (intent: Intent): Script =>
-  ({ person, account, nowMs }) => {
+  ({ person, account, nowMs, proofs }) => {
     const nonce = account.counters[actions[intent.action].counter];
     const terms = { nonce, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" };
-    return authorizedCall(intent, terms, person.root);
+    return authorizedCall(intent, terms, person.root, proofs.genesisHash);
   };
 
 describe("the runtime and the model", () => {
+  let node: Node;
   let contest: Contest;
   beforeAll(async () => {
-    contest = await openContest(await startNode({ manual: true }));
+    node = await startNode({ manual: true });
+    contest = await openContest(node);
   }, 120_000);
   afterAll(() => contest.close());
 
@@ -58,6 +64,33 @@ describe("the runtime and the model", () => {
     },
     seriesMs + 90_000,
   );
+
+  test("agree on a chain that takes version 3 alone", async () => {
+    const key = encodeHex0x(plainProofsKey);
+    const onChain = async (plain: boolean) => {
+      await node.ask("dev_setStorage", [[[key, plain ? "0x01" : "0x00"]]]);
+      await makeBlock(node);
+    };
+    await onChain(false);
+    const person = identityOf(`strict ${seriesSeed}`);
+    const old =
+      (stamp: (nowMs: number) => string): Script =>
+      ({ nowMs }) =>
+        registrationOf(person, { timestamp: stamp(nowMs) });
+    const plain: Script = ({ account, nowMs }) =>
+      authorizedCall(
+        { did: person.did, action: "deactivate_did" },
+        { nonce: account.counters.control, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" },
+        person.root,
+      );
+    const steps = [old(String), old((nowMs) => `v2:0:${nowMs + 600_000}`), registers(person), plain];
+    const told = await contest.playSteps(person, { aliases: [], steps });
+    const run = await contest.play({ seed: seriesSeed, untilMs: Date.now() + seriesMs / 2, label: "strict" });
+    await onChain(true);
+    expect([...told.differences, ...run.differences]).toEqual([]);
+    expect([told.taken, ...told.refusals]).toEqual([1, "ProofVersionRefused", "InvalidSignature"]);
+    expect(run.taken).toBeGreaterThan(10);
+  }, 120_000);
 
   test("agree where lists are full", async () => {
     const person = identityOf(`full ${seriesSeed}`);
@@ -126,12 +159,12 @@ describe("the runtime and the model", () => {
     [
       "every alias is free",
       (input) => applyCall({ ...input, aliasHolder: () => null }),
-      /the runtime: .*(AliasConflict|AliasTaken|AliasAlreadyExists)|^alias /,
+      /the runtime: (.*(AliasConflict|AliasTaken|AliasAlreadyExists)|not in the block)|^alias /,
     ],
     [
       "another account owns what is registered",
       (input) => applyCall({ ...input, operator: new Uint8Array(32) }),
-      /^did:svc:\w+ record owner: the model has "0{64}", the chain "d43593c7/,
+      /^did:svc:\w+ record owner: the model has "0{64}", the chain "d43593c7/m,
     ],
     [
       "an event is left out",
@@ -177,21 +210,76 @@ describe("the model and a runtime that breaks rules on command", () => {
     expect(run.taken).toBeGreaterThan(10);
   }, 30_000);
 
-  const canaries: readonly (readonly [rule: string, difference: RegExp])[] = [
-    ["a DID has one device", /: the model says DeviceAdded\(.*\), the runtime: not in the block \(TooManyDevices\)$/m],
-    ["fees have no bound", /^set_\w+_policy .*: the model says ReleaseFeeTooLarge, the runtime: PolicySet\(/m],
+  const [nobodys, many, dear] = [identityOf("nobody's"), identityOf("devices"), identityOf("fees")];
+  const [held, elsewhere] = [identityOf("held"), identityOf("elsewhere")];
+  const foreign: Script = ({ nowMs }) =>
+    authorizedCall(
+      { did: elsewhere.did, action: "deactivate_did" },
+      { nonce: 0n, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" },
+      elsewhere.root,
+      new Uint8Array(32),
+    );
+  const device = (deviceId: string) => intends({ did: many.did, action: "add_device", deviceId });
+  const pricing = { baseFee: 10n ** 15n + 1n, perKibFee: 0n };
+  const expensive: Script = () => {
+    const limits = { effectiveTtlBlocks: 1, maxMessageBytes: 1, cacheEligible: true, replication: null };
+    const rest = { encryptedHeaderPreviewBytes: null, releasePricing: pricing, expirationBehavior: null };
+    return { name: "set_delivery_policy", did: dear.did, policy: { ...limits, ...rest } };
+  };
+  const unbound: Script = ({ nowMs, proofs: { genesisHash } }) =>
+    registrationOf(nobodys, { timestamp: `v3:0:${nowMs + 600_000}`, binding: { genesisHash, submitter: null } });
+
+  type Steps = { readonly person: Identity; readonly aliases?: readonly string[]; readonly steps: readonly Script[] };
+  /** With steps where chance rarely leads to the rule. */
+  const canaries: readonly (readonly [rule: string, difference: RegExp, steps?: Steps])[] = [
+    [
+      "a DID has one device",
+      /: the model says DeviceAdded\(.*\), the runtime: not in the block \(TooManyDevices\)$/m,
+      { person: many, steps: [registers(many), device("a"), device("b")] },
+    ],
+    [
+      "fees have no bound",
+      /^set_\w+_policy .*: the model says ReleaseFeeTooLarge, the runtime: PolicySet\(/m,
+      { person: dear, steps: [registers(dear), expensive] },
+    ],
     ["authorizations never end", /: the model refuses with \w+AuthorizationExpired, the runtime: (?!.*Expired)/m],
     ["methods sign that are not listed", /: the model refuses with InvalidSignature, the runtime: taken$/m],
     ["no counter is raised", /^did:svc:\w+ counters \w+: the model has "1n", the chain "0n"$/m],
     ["a deletion is not told", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m],
     ["a change keeps the version", /^did:svc:\w+ record version: the model has "2n", the chain "1n"$/m],
-    ["deleted aliases stay taken", /^alias \S+: the model has null, the chain "did:svc:/m],
+    [
+      "deleted aliases stay taken",
+      /^alias \S+: the model has null, the chain "did:svc:/m,
+      {
+        person: held,
+        aliases: ["held"],
+        steps: [
+          registers(held),
+          intends({ did: held.did, action: "add_alias", alias: "held" }),
+          intends({ did: held.did, action: "delete_did" }),
+        ],
+      },
+    ],
+    [
+      "a registration is anybody's",
+      /^register_\S+ .*: the model says InvalidSignature, the runtime: Registered\(/m,
+      { person: nobodys, steps: [unbound] },
+    ],
+    [
+      "an authorization is for every chain",
+      /: the model refuses with InvalidSignature, the runtime: taken$/m,
+      { person: elsewhere, steps: [registers(elsewhere), foreign] },
+    ],
+    ["a deletion begins no life", /^did:svc:\w+ life: the model has 1, the chain 0$/m],
   ];
-  test.each(canaries.map(([rule, difference], index) => [rule, index + 1, difference] as const))(
+  test.each(canaries.map(([rule, difference, steps], index) => [rule, index + 1, difference, steps] as const))(
     "are told apart when, for the runtime, %s",
-    async (rule, number, difference) => {
+    async (rule, number, difference, steps) => {
       await breakRule(number);
-      const run = await contest.play({ seed: 1, untilMs: Date.now() + canaryMs, label: rule });
+      const run =
+        steps !== undefined
+          ? await contest.playSteps(steps.person, { aliases: [], ...steps })
+          : await contest.play({ seed: 1, untilMs: Date.now() + canaryMs, label: rule });
       await breakRule(0);
       expect(run.differences.join("\n")).toMatch(difference);
     },

@@ -3,7 +3,7 @@
  * now and then. Times lie a minute or more from any limit, because a call is looked at in two blocks.
  */
 
-import type { Account } from "../../src/core/ledger/account.ts";
+import type { Account, LedgerProofs } from "../../src/core/ledger/account.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { DidDocument } from "../../src/core/ledger/document.ts";
@@ -36,6 +36,8 @@ export type Turn = {
   readonly account: Account;
   readonly nowMs: number;
   readonly aliases: readonly string[];
+  readonly proofs: LedgerProofs;
+  readonly operator: Uint8Array;
 };
 
 export function randomCall(chance: Chance, turn: Turn): LedgerCall {
@@ -53,10 +55,19 @@ function forged<T extends { readonly signature: Uint8Array }>(chance: Chance, ca
 }
 
 const minuteMs = 60_000;
+const otherGenesis = new Uint8Array(32);
 
-function stamp(chance: Chance, { account, nowMs }: Turn, counter: bigint): string {
-  if (chance.sometimes(30)) return chance.one("", "now", "v2:0", "2026-02-31T00:00:00Z", "v2:0:1x");
-  if (chance.sometimes(2)) {
+/** Nearly always the ledger's own. */
+function genesisOf(chance: Chance, { proofs }: Turn): Uint8Array {
+  return chance.sometimes(15) ? otherGenesis : proofs.genesisHash;
+}
+
+function stamp(chance: Chance, { account, nowMs, proofs }: Turn, counter: bigint): string {
+  if (chance.sometimes(30)) return chance.one("", "now", "v2:0", "2026-02-31T00:00:00Z", "v2:0:1x", "v4:0:1", "v3:0");
+  // Where older versions are refused, one now and then shows it.
+  const isOld = chance.sometimes(proofs.plain ? 2 : 12);
+  if (isOld && chance.sometimes(2)) {
+    if (chance.sometimes(20)) return String(nowMs + 10 * minuteMs);
     const ms = chance.sometimes(6)
       ? Number(account.documentTimeMs)
       : Number(account.documentTimeMs) + 1 + chance.number(1_000);
@@ -66,7 +77,7 @@ function stamp(chance: Chance, { account, nowMs }: Turn, counter: bigint): strin
   const expiryMs = chance.sometimes(10)
     ? nowMs + chance.one(-minuteMs, 70 * minuteMs)
     : nowMs + minuteMs * (2 + chance.number(50)) + chance.number(1_000);
-  return `v2:${chance.sometimes(8) ? counter + 1n : counter}:${expiryMs}`;
+  return `${isOld ? "v2" : "v3"}:${chance.sometimes(8) ? counter + 1n : counter}:${expiryMs}`;
 }
 
 function registration(chance: Chance, turn: Turn): LedgerCall {
@@ -78,6 +89,10 @@ function registration(chance: Chance, turn: Turn): LedgerCall {
     timestamp: stamp(chance, turn, 0n),
     docBlob,
     ...(alias !== undefined && { alias }),
+    binding: {
+      genesisHash: genesisOf(chance, turn),
+      submitter: chance.sometimes(5) ? chance.one(null, null, turn.person.root.publicKey) : turn.operator,
+    },
   });
   if (chance.sometimes(30)) return { ...call, pubkey: Uint8Array.fromHex(`01${"00".repeat(31)}`) };
   return forged(chance, call);
@@ -85,7 +100,8 @@ function registration(chance: Chance, turn: Turn): LedgerCall {
 
 function replacement(chance: Chance, turn: Turn): LedgerCall {
   const timestamp = stamp(chance, turn, turn.account.counters.document);
-  return forged(chance, setDocumentOf(turn.person, { timestamp, docBlob: blobOf(chance, turn) }));
+  const given = { timestamp, docBlob: blobOf(chance, turn) };
+  return forged(chance, setDocumentOf(turn.person, given, genesisOf(chance, turn)));
 }
 
 const key = (n: number) => keyOf(`random ${n}`);
@@ -155,6 +171,7 @@ function owned(chance: Chance, { person: { did }, aliases }: Turn): LedgerCall {
     { replication: chance.one(0, 5) },
     { encryptedHeaderPreviewBytes: 4_097 },
     { releasePricing: { baseFee: 10n ** 15n + 1n, perKibFee: 0n } },
+    { releasePricing: { baseFee: 0n, perKibFee: 10n ** 15n + 1n } },
     { replication: 5, releasePricing: { baseFee: 0n, perKibFee: 10n ** 15n + 1n } },
   );
   const policy = chance.sometimes(2) ? { ...whole, ...beyond } : whole;
@@ -193,7 +210,9 @@ function authorized(chance: Chance, turn: Turn): LedgerCall {
     signerKeyId: signer === "root" ? "root" : `${person.did}#${signer}`,
   };
   // After a rotation the first root key signs for nobody.
-  const call = authorizedCall(intent, terms, signer === "root" ? person.root : key(Number(signer.slice(1))));
+  const signing = signer === "root" ? person.root : key(Number(signer.slice(1)));
+  const isPlain = chance.sometimes(turn.proofs.plain ? 2 : 12);
+  const call = authorizedCall(intent, terms, signing, isPlain ? null : genesisOf(chance, turn));
   if (!("signedPayload" in call)) return call;
   if (chance.sometimes(25)) return { ...call, signerKeyId: `${person.did}#m9` };
   if (chance.sometimes(30)) return { ...call, signedPayload: Uint8Array.from([...call.signedPayload, 0]) };

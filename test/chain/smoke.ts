@@ -1,19 +1,20 @@
 /**
- * Proves that the kept runtime runs: registrations without and with an account, the record under the
- * storage key of the specification, a component update, a policy of the owner, and refusals with their
- * reasons, each over the same connection that a Directory uses. Exits with 1 at the first surprise.
+ * Proves that the kept runtime runs as its specification starts it: a registration of version 3 by an account, the
+ * record under the storage key of the specification, a component update, a policy of the owner, and what is refused,
+ * with its reason: proofs of others, of other chains and of older versions, and what the keys of a DID decide. Each
+ * goes over the same connection that a Directory uses. Exits with 1 at the first surprise.
  */
 import { strict as assert } from "node:assert";
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
+import { blake2AsHex } from "@polkadot/util-crypto";
 import { startChain } from "./start.ts";
 import { checkSurface } from "./surface.ts";
 
 const did = "did:svc:1111111111111111111111";
 const otherDid = "did:svc:2222222222222222222222";
 const rootKey = "ea4a6c63e29c520abef5507b132ec5f9954776aebebe7b92421eea691446d22c";
-const time = "2026-07-16T12:00:00Z";
 const hourMs = 3_600_000;
 
 /** Document 9 and storage key 12 of the worked vectors. */
@@ -39,7 +40,6 @@ const privateKey: KeyObject = createPrivateKey({
 
 const hex = (bytes: Uint8Array): string => `0x${Buffer.from(bytes).toString("hex")}`;
 const signed = (message: Uint8Array): string => hex(sign(null, message, privateKey));
-const registrationProof = (of: string): string => signed(Buffer.from(`${of}|${time}`));
 
 const chain = await startChain({ port: 0, mode: "batch" });
 const provider = new WsProvider(chain.endpoint);
@@ -93,25 +93,83 @@ async function refusal(call: Call): Promise<string> {
   return reason;
 }
 
-/** The pool's answer to the same call in the older form, without extensions. */
-async function sendBare(call: Call): Promise<string> {
-  const body = Buffer.concat([Uint8Array.of(0x04), call.method.toU8a()]);
-  const bytes = Buffer.concat([api.createType("Compact<u32>", body.length).toU8a(), body]);
-  return provider.send("author_submitExtrinsic", [hex(bytes)]).then(String, String);
+/** Signs in order: errors are those of the pallet, by index. */
+const badProof = /badProof/;
+const failed = (error: number) => new RegExp(`"index":8,"error":"0x${error.toString(16).padStart(2, "0")}000000"`);
+
+const alice = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
+const bob = new Keyring({ type: "sr25519" }).addFromUri("//Bob");
+const genesis = api.genesisHash.toHex();
+
+type Registration = { readonly of: string; readonly blob: string; readonly alias?: string };
+
+/** The arguments of a registration that names a chain and an account, and submits whoever signs the extrinsic. */
+function registration({ of, blob, alias }: Registration, chainHash: string, account: Uint8Array | null): unknown[] {
+  const expiry = Date.now() + hourMs / 2;
+  const layout = "(Bytes, Option<Bytes>, Bytes, [u8; 32], u64, u64, [u8; 32], Option<[u8; 32]>)";
+  const hash = blake2AsHex(`0x${blob}`, 256);
+  const tail = api.createType(layout, [
+    of,
+    alias?.trim().toLowerCase() ?? null,
+    `0x${rootKey}`,
+    hash,
+    0,
+    expiry,
+    chainHash,
+    account === null ? null : hex(account),
+  ]);
+  const signature = signed(Buffer.concat([Buffer.from("svc:register:v3|"), tail.toU8a()]));
+  return [of, alias ?? null, `v3:0:${expiry}`, `0x${rootKey}`, signature, `0x${blob}`];
 }
 
-async function registerWithoutAccount(): Promise<void> {
-  const blob = `0x${documentBlob}`;
-  const register = (signature: string) =>
-    callOf("didRegistry", "registerWithDocumentProof", did, null, time, `0x${rootKey}`, signature, blob);
-  assert.match(await refusal(register(`0x${"01".repeat(64)}`)), /badProof/);
-  const bare = await sendBare(register(registrationProof(did)));
-  assert.match(bare, /noUnsignedValidator/, "a bare extrinsic is no way for a proof");
-  await submit(register(registrationProof(did)));
+async function asAccount(who: typeof alice, pallet: string, name: string, values: readonly unknown[]): Promise<void> {
+  const make = api.tx[pallet]?.[name];
+  assert.ok(make, `the runtime has ${pallet}.${name}`);
+  await submitSigned(await make(...values).signAsync(who));
+}
+
+async function registerForOperator(): Promise<void> {
+  const mine = { of: did, blob: documentBlob };
+  const register = (who: typeof alice, values: readonly unknown[]) =>
+    asAccount(who, "didRegistry", "registerWithDocumentProofSigned", values);
+  const proof = registration(mine, genesis, alice.publicKey);
+  await assert.rejects(register(bob, proof), failed(0), "a watcher of the pool can't have the registration");
+  await assert.rejects(register(alice, registration(mine, `0x${"00".repeat(32)}`, alice.publicKey)), failed(0));
+  await assert.rejects(register(alice, registration(mine, genesis, null)), failed(0));
+  const old = "2026-07-16T12:00:00Z";
+  const plain = [did, null, old, `0x${rootKey}`, signed(Buffer.from(`${did}|${old}`)), `0x${documentBlob}`];
+  await assert.rejects(register(alice, plain), failed(50), "version 1 is refused");
+  assert.equal(api.tx["didRegistry"]?.["registerWithDocumentProof"], undefined, "nobody registers without an account");
+  await register(alice, proof);
   const stored = String(await provider.send("state_getStorage", [recordKey]));
-  assert.ok(stored.startsWith(`0x00000001${documentBlob}`), "no owner, aliases or devices; the document");
+  const owner = Buffer.from(alice.publicKey).toString("hex");
+  assert.ok(stored.startsWith(`0x01${owner}000001${documentBlob}`), "the owner, no aliases or devices; the document");
   assert.ok(stored.includes(`0180${rootKey}`), "the root key");
-  console.log("a v1 proof registers, and the record stands under the storage key of the specification");
+  console.log("a proof of version 3 registers for its account on its chain, and for nobody else");
+
+  const other = { of: otherDid, blob: `78${Buffer.from(otherDid).toString("hex")}00000000`, alias: " Team " };
+  // One after the other: this pool does not put an account's extrinsics in the order of their nonces.
+  await register(alice, registration(other, genesis, alice.publicKey));
+  await asAccount(alice, "deliveryPolicy", "setDeliveryPolicy", [otherDid, `0x${policy}`]);
+  const holder = hex(Buffer.concat([Uint8Array.of(0x78), Buffer.from(otherDid)]));
+  assert.equal(await read("didRegistry", "aliasIndex", "team"), holder);
+  assert.equal(await read("deliveryPolicy", "recipientPolicies", otherDid), `0x${policy}`);
+  console.log("the operator's account registers with an alias and sets a policy");
+}
+
+async function ownerDecidesNothing(): Promise<void> {
+  const before = await provider.send("state_getStorage", [recordKey]);
+  const empty = `0x78${Buffer.from(did).toString("hex")}00000000`;
+  for (const [name, values] of [
+    ["setDocument", [did, empty]],
+    ["deactivateDid", [did]],
+    ["addDevice", [did, "phone"]],
+    ["removeDevice", [did, "phone"]],
+  ] as const) {
+    await assert.rejects(asAccount(alice, "didRegistry", name, values), failed(49), name);
+  }
+  assert.equal(await provider.send("state_getStorage", [recordKey]), before);
+  console.log("the owner's account can replace, deactivate and delete nothing");
 }
 
 async function updateComponent(): Promise<void> {
@@ -124,36 +182,39 @@ async function updateComponent(): Promise<void> {
   const values = [did, 5, null, [id, type, did, key], null, null, 0, validUntil, "root"];
   const payload = api.createType(layout, values).toU8a();
   const agreement = { id, type_: type, controller: did, public_key_multibase: key };
-  const call = callOf("didRegistry", "addKeyAgreement", did, agreement, hex(payload), signed(payload), "root");
-  await submit(call);
+  const call = (signature: string) =>
+    callOf("didRegistry", "addKeyAgreement", did, agreement, hex(payload), signature, "root");
+  const bound = (chainHash: string) =>
+    signed(
+      Buffer.concat([Buffer.from("svc:authorization:v3:document|"), Buffer.from(chainHash.slice(2), "hex"), payload]),
+    );
+  assert.match(await refusal(call(signed(payload))), badProof, "a plain payload is refused");
+  assert.match(await refusal(call(bound(`0x${"00".repeat(32)}`))), badProof, "so is one for another chain");
+  await submit(call(bound(genesis)));
   assert.equal(await read("didRegistry", "documentNonces", did), "0x0000000000000001");
   assert.ok((await read("didRegistry", "dids", did)).includes(Buffer.from(key).toString("hex")));
-  console.log("a component update applies and counts");
+  console.log("a component update for this chain applies and counts");
   // 28 is the index of InvalidDocumentNonce.
-  assert.match(await refusal(call), /"custom":28/);
+  assert.match(await refusal(call(bound(genesis))), /"custom":28/);
   console.log("the same update again is refused with the index of its error");
 }
 
-async function registerForOperator(): Promise<void> {
-  const operator = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
-  const blob = `78${Buffer.from(otherDid).toString("hex")}00000000`;
-  const values = [otherDid, " Team ", time, `0x${rootKey}`, registrationProof(otherDid), `0x${blob}`];
-  const make = api.tx["didRegistry"]?.["registerWithDocumentProofSigned"];
-  const setPolicy = api.tx["deliveryPolicy"]?.["setDeliveryPolicy"];
-  assert.ok(make && setPolicy);
-  const forged = [...values.slice(0, 4), `0x${"01".repeat(64)}`, values[5]];
-  const failure = submitSigned(await make(...forged).signAsync(operator));
-  // Pallet 8, error 0: InvalidSignature.
-  await assert.rejects(failure, /"index":8,"error":"0x00000000"/);
-  // One after the other: this pool does not put an account's extrinsics in the order of their nonces.
-  await submitSigned(await make(...values).signAsync(operator));
-  await submitSigned(await setPolicy(otherDid, `0x${policy}`).signAsync(operator));
-  assert.equal(
-    await read("didRegistry", "aliasIndex", "team"),
-    hex(Buffer.concat([Uint8Array.of(0x78), Buffer.from(otherDid)])),
+async function deposit(): Promise<void> {
+  const account = await provider.send<string>("state_getStorage", [
+    api.query["balances"]?.["holds"]?.key(alice.address),
+  ]);
+  const holds = api.createType("Vec<((u8, u8), u128)>", Buffer.from(account.slice(2), "hex"));
+  const each = (10_000n + 20_213n) * 1_000_000n;
+  assert.ok(
+    holds.toHex().endsWith(
+      api
+        .createType("u128", 2n * each)
+        .toHex(true)
+        .slice(2),
+    ),
+    "two records hold their deposits",
   );
-  assert.equal(await read("deliveryPolicy", "recipientPolicies", otherDid), `0x${policy}`);
-  console.log("the operator's account registers with an alias and sets a policy");
+  console.log("the operator's account holds a deposit for each record");
 }
 
 type Signed = Awaited<ReturnType<ReturnType<NonNullable<NonNullable<typeof api.tx.didRegistry>[string]>>["signAsync"]>>;
@@ -185,9 +246,10 @@ async function compareMetadata(): Promise<void> {
 
 let status = 0;
 try {
-  await registerWithoutAccount();
-  await updateComponent();
   await registerForOperator();
+  await ownerDecidesNothing();
+  await updateComponent();
+  await deposit();
   await compareMetadata();
 } catch (error) {
   console.error(error);

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { WsProvider } from "@polkadot/api";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
+import { openChain } from "../../src/plugins/chain/driver.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 
 const base = join(tmpdir(), `waypost-chain-${crypto.randomUUID()}`);
@@ -30,7 +31,7 @@ export type Node = {
 };
 
 /** The build of the reference runtime that breaks rules on command. */
-export const canaryRuntime = new URL("../../runtime/artifacts/waypost-canary.compact.compressed.wasm", import.meta.url)
+export const canaryRuntime = new URL("../../runtime/canary/waypost-canary.compact.compressed.wasm", import.meta.url)
   .pathname;
 
 export type NodeOptions = {
@@ -40,6 +41,8 @@ export type NodeOptions = {
   readonly idleMs?: number;
   /** A wasm file, instead of the reference runtime. */
   readonly runtime?: string;
+  /** The chain takes proofs of version 3 alone, as the kept specification says. */
+  readonly strict?: true;
 };
 
 export async function startNode(options: NodeOptions = {}): Promise<Node> {
@@ -48,6 +51,7 @@ export async function startNode(options: NodeOptions = {}): Promise<Node> {
     : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
   const runtime = options.runtime === undefined ? [] : ["--runtime", options.runtime];
   const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode, ...runtime];
+  if (options.strict) command.push("--strict");
   const child = Bun.spawn(command, {
     cwd: import.meta.dir,
     env: { ...process.env, LOG_LEVEL: "fatal", POLKADOTJS_DISABLE_ESM_CJS_WARNING: "1" },
@@ -97,7 +101,11 @@ export type ChainSettings = { readonly endpoints: readonly string[]; readonly ou
   unknown
 >;
 
-export async function openStore(environment: StoreEnvironment, settings: ChainSettings): Promise<Store> {
+export async function openStore(
+  environment: StoreEnvironment,
+  settings: ChainSettings,
+  trial: { readonly takesCanary?: boolean } = {},
+): Promise<Store> {
   // Several test files share this stand in one process, and each leaves nothing behind.
   mkdirSync(base, { recursive: true });
   writeFileSync(operatorKeyFile, "//Alice\n", { mode: 0o600 });
@@ -110,7 +118,7 @@ export async function openStore(environment: StoreEnvironment, settings: ChainSe
     ...settings,
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
-  return chainPlugin.open(parsed.options, environment);
+  return openChain(parsed.options, environment, trial);
 }
 
 export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = 60_000): Promise<T> {

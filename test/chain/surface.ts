@@ -37,15 +37,12 @@ export function describeSurface(api: ApiPromise): string {
           pallet.name.toString(),
           {
             calls: variants(pallet.calls.unwrap().type),
-            storage: pallet.storage.unwrap().items.map((item) => {
-              const map = item.type.asMap;
-              return {
-                name: item.name.toString(),
-                hasher: map.hashers.map((hasher) => hasher.type).join(),
-                optional: item.modifier.isOptional,
-                value: typeName(map.value),
-              };
-            }),
+            storage: pallet.storage.unwrap().items.map((item) => ({
+              name: item.name.toString(),
+              hasher: item.type.isMap ? item.type.asMap.hashers.map((hasher) => hasher.type).join() : "",
+              optional: item.modifier.isOptional,
+              value: typeName(item.type.isMap ? item.type.asMap.value : item.type.asPlain),
+            })),
             constants: Object.fromEntries(
               pallet.constants.map((constant) => [
                 constant.name.toString(),

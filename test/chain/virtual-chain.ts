@@ -153,6 +153,7 @@ export class VirtualChain {
       call,
       nowMs: this.time.nowMs,
       operator: this.operator,
+      proofs: { genesisHash: Uint8Array.fromHex(this.genesis.hash.slice(2)), bound: true, plain: true },
       bounds: embeddedBounds,
     });
     this.applied.set(key, outcome);

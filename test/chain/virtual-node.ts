@@ -68,6 +68,8 @@ export class VirtualNode {
   constructor(private readonly parts: NodeParts) {
     for (const name of [...Object.keys(mapLayouts), "Account", "Now", "Events"] as const)
       this.prefixes.set(parts.metadata.prefixOf(name as "Now").toHex(), name);
+    for (const name of ["Lives", "PlainProofs"] as const)
+      this.prefixes.set(parts.metadata.optionalPrefixOf(name)?.toHex() ?? "", name);
   }
 
   get best(): VirtualBlock {
@@ -216,6 +218,7 @@ export class VirtualNode {
   private valueOf(key: Uint8Array, block: VirtualBlock, isFake: boolean): Uint8Array | null {
     const map = this.prefixes.get(key.subarray(0, 32).toHex());
     const { lie } = this.state;
+    if (map === "PlainProofs") return Uint8Array.of(1);
     if (map === "Now") return u64(isFake ? this.parts.time.nowMs : block.timeMs);
     if (map === "Events") return eventsOf(block, lie === "events");
     if (map === "Account") return accountOf(block.state.nonce + (lie === "nonce" ? 40 : 0));
@@ -231,6 +234,8 @@ export class VirtualNode {
     switch (map) {
       case "Dids":
         return record === null ? null : encodeWith(recordCodec, record);
+      case "Lives":
+        return Uint8Array.of(account.life, 0, 0, 0);
       case "AliasNonces":
         return u64(counters.alias);
       case "DocumentNonces":

@@ -77,7 +77,7 @@ function runtimeAt(genesis: string, specVersion: number): RuntimeMetadata {
   const name = `${genesis}/${specVersion}/1`;
   const known = runtimes.get(name);
   if (known !== undefined) return known;
-  const version = { specVersion, transactionVersion: 1 };
+  const version = { specName: "waypost", specVersion, transactionVersion: 1 };
   const read = readMetadata(hex, { version, genesis: Uint8Array.fromHex(genesis.slice(2)), names });
   if (Array.isArray(read)) throw new Error(read.join());
   runtimes.set(name, read);

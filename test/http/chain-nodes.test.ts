@@ -278,7 +278,7 @@ describe("the way to the chain", () => {
 });
 
 describe("submissions", () => {
-  const documentCall = setDocumentOf(identityOf("slow"), { timestamp: "1800000000000", docBlob: new Uint8Array(3) });
+  const documentCall = setDocumentOf(identityOf("slow"), { timestamp: "1700000000000", docBlob: new Uint8Array(3) });
 
   /** With one call in its outbox, which no block holds. */
   async function submissionsTo(node: FakeNode, given: Partial<Signed> = {}, call: LedgerCall = documentCall) {
@@ -354,7 +354,7 @@ describe("submissions", () => {
     const node = fakeNode();
     const world = new World(1_800_000_000_000);
     const person = identityOf("twice");
-    const call = registrationOf(person, { timestamp: "1800000000000" });
+    const call = registrationOf(person, { timestamp: "1700000000000" });
     world.apply(call);
     const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
     const extrinsic = new Uint8Array([3, 0, 0]);

@@ -104,9 +104,8 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     ask,
     settle,
     register: async (identity, members = {}) => {
-      const version = directorySettings.registration_proofs.includes("v1")
-        ? {}
-        : { timestamp: `v2:0:${nowMs + 60_000}` };
+      const version =
+        (directorySettings.registration_proofs?.includes("v1") ?? true) ? {} : { timestamp: `v2:0:${nowMs + 60_000}` };
       const reply = await ask("POST", "/register-did", registerBodyOf(identity, nowMs, { ...version, ...members }));
       if (reply.status !== 202) throw new Error(`registration answered ${JSON.stringify(reply.body)}`);
       await settle(reply);

@@ -7,7 +7,13 @@ import { encodeBase58 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { sha256 } from "../../src/core/codec/hash.ts";
-import { documentMessage, encodeAuthorization, registrationMessage } from "../../src/core/ledger/authorization.ts";
+import { actions } from "../../src/core/ledger/actions.ts";
+import {
+  authorizationMessage,
+  documentMessage,
+  encodeAuthorization,
+  registrationMessage,
+} from "../../src/core/ledger/authorization.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/ledger/document.ts";
 import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
@@ -60,7 +66,13 @@ type SetDocumentCall = Extract<LedgerCall, { readonly name: "set_document_with_p
 
 export function registrationOf(
   identity: Identity,
-  given: { readonly timestamp: string; readonly alias?: string; readonly docBlob?: Uint8Array },
+  given: {
+    readonly timestamp: string;
+    readonly alias?: string;
+    readonly docBlob?: Uint8Array;
+    /** For a timestamp of version 3. */
+    readonly binding?: { readonly genesisHash: Uint8Array; readonly submitter: Uint8Array | null };
+  },
 ): RegisterCall {
   const proof = {
     did: identity.did,
@@ -69,25 +81,33 @@ export function registrationOf(
     pubkey: identity.root.publicKey,
     docBlob: given.docBlob ?? encodeDidDocument(documentOf(identity)),
   };
-  const signature = identity.root.sign(registrationMessage(proof) ?? new Uint8Array(0));
+  const signature = identity.root.sign(registrationMessage(proof, given.binding) ?? new Uint8Array(0));
   return { name: "register_with_document_proof_signed", ...proof, signature };
 }
 
 export function setDocumentOf(
   identity: Identity,
   given: { readonly timestamp: string; readonly docBlob: Uint8Array },
+  genesisHash: Uint8Array | null = null,
 ): SetDocumentCall {
   const proof = { did: identity.did, ...given };
-  const signature = identity.root.sign(documentMessage(proof) ?? new Uint8Array(0));
+  const signature = identity.root.sign(documentMessage(proof, genesisHash) ?? new Uint8Array(0));
   return { name: "set_document_with_proof", ...proof, pubkey: identity.root.publicKey, signature };
 }
 
-/** The call for an intent, signed by `signer`. */
-export function authorizedCall(intent: Intent, terms: Terms, signer: KeyPair): LedgerCall {
+/** The call for an intent, signed by `signer`: plainly, or for the ledger of a genesis hash. */
+export function authorizedCall(
+  intent: Intent,
+  terms: Terms,
+  signer: KeyPair,
+  genesisHash: Uint8Array | null = null,
+): LedgerCall {
   const signedPayload = encodeAuthorization(intent, terms);
+  const { counter } = actions[intent.action];
+  const message = genesisHash === null ? signedPayload : authorizationMessage(counter, genesisHash, signedPayload);
   return callOfIntent(intent, {
     signedPayload,
-    signature: signer.sign(signedPayload),
+    signature: signer.sign(message),
     signerKeyId: terms.signerKeyId,
   });
 }

@@ -4,7 +4,7 @@
  */
 
 import type { Did } from "../../src/core/codec/did.ts";
-import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
+import { type Account, type DidRecord, emptyAccount, type LedgerProofs } from "../../src/core/ledger/account.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Applied } from "../../src/core/ledger/effects.ts";
@@ -14,11 +14,15 @@ import { applyCall } from "../../src/core/ledger/rules.ts";
 
 export const operatorAccount = new Uint8Array(32).fill(0xaa);
 
+/** A ledger that takes proofs of every version. */
+export const everyProof: LedgerProofs = { genesisHash: new Uint8Array(32).fill(0x11), bound: true, plain: true };
+
 export class World {
   readonly accounts = new Map<Did, Account>();
   readonly aliases = new Map<string, Did>();
   readonly policies = new Map<string, DeliveryPolicy | PersonaPolicy>();
   operator = operatorAccount;
+  proofs = everyProof;
 
   constructor(public nowMs: number) {}
 
@@ -39,6 +43,7 @@ export class World {
       call,
       nowMs: this.nowMs,
       operator: this.operator,
+      proofs: this.proofs,
       bounds: embeddedBounds,
     });
   }

@@ -211,14 +211,14 @@ describe("worked vectors", () => {
 
 describe("proof timestamps", () => {
   test("of version 1 are timestamps", () => {
-    expect(parseProofTimestamp("2026-07-16T12:00:00Z")).toEqual({ version: 1, timestampMs: 1_784_203_200_000 });
-    expect(parseProofTimestamp("1784203200")).toEqual({ version: 1, timestampMs: 1_784_203_200_000 });
+    expect(parseProofTimestamp("2026-07-16T12:00:00Z")).toEqual({ version: "v1", timestampMs: 1_784_203_200_000 });
+    expect(parseProofTimestamp("1784203200")).toEqual({ version: "v1", timestampMs: 1_784_203_200_000 });
   });
 
   test("of version 2 carry a nonce and an expiry", () => {
-    expect(parseProofTimestamp(renderProofTimestamp(7n, 9n))).toEqual({ version: 2, nonce: 7n, expiryMs: 9n });
+    expect(parseProofTimestamp(renderProofTimestamp(7n, 9n))).toEqual({ version: "v2", nonce: 7n, expiryMs: 9n });
     expect(parseProofTimestamp("v2:18446744073709551615:0")).toEqual({
-      version: 2,
+      version: "v2",
       nonce: 2n ** 64n - 1n,
       expiryMs: 0n,
     });
@@ -236,7 +236,9 @@ describe("proof timestamps", () => {
       "v2:0:-1",
       "v2:0:1 ",
       "V2:0:1",
-      "v3:0:1",
+      "v4:0:1",
+      "v3:0",
+      "V3:0:1",
       "v2:18446744073709551616:0",
       "2026-07-16",
     ]) {

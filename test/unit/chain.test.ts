@@ -39,7 +39,7 @@ const kept = (await Bun.file(metadataFile).text()).trim();
 /** The kept form may be any version of the metadata that the runtime tells. */
 const metadataHex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
 const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
-const version = { specVersion: 1, transactionVersion: 1 };
+const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
 const genesis = new Uint8Array(32).fill(0x45);
 
 function runtimeOf(given = names): RuntimeMetadata | string[] {

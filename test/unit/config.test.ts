@@ -34,7 +34,7 @@ test("a short file gets every default", () => {
     ttl_max: 172_800_000,
     ttl_default: 86_400_000,
   });
-  expect(result.config.directory).toMatchObject({ registration_proofs: ["v1", "v2"], unsigned_updates: "deny" });
+  expect(result.config.directory).toMatchObject({ registration_proofs: null, unsigned_updates: "deny" });
   expect(result.config.relay).toMatchObject({ attempts: 3, client_rate: 50, recipient_rate: 20, allow_http: false });
   expect(result.config.cache).toMatchObject({ recipient_entries_max: 10_000, page_entries_max: 100 });
   expect(result.config.stores).toEqual({ main: { plugin: "memory" } });

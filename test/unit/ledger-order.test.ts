@@ -190,7 +190,7 @@ const kinds: Kind[] = [
 function buildDocument(defects: ReadonlySet<string>, timestamp: string): { world: World; call: LedgerCall } {
   const world = aliceWorld();
   const docBlob = defects.has("document") ? badBlob : goodBlob;
-  let call = setDocumentOf(alice, { timestamp: defects.has("timestamp") ? "v3:0:1" : timestamp, docBlob });
+  let call = setDocumentOf(alice, { timestamp: defects.has("timestamp") ? "v4:0:1" : timestamp, docBlob });
   if (defects.has("signature")) call = { ...call, signature: flipped(call.signature) };
   if (defects.has("sizes")) call = { ...call, pubkey: call.pubkey.slice(1) };
   if (defects.has("deactivated")) world.stage(did, { deactivated: true });

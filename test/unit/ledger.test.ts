@@ -93,6 +93,7 @@ describe("aliases", () => {
         call,
         nowMs: startMs,
         operator: world.operator,
+        proofs: world.proofs,
         bounds,
       });
       return isRefusal(outcome) ? outcome.error : outcome.events.map(({ name }) => name);

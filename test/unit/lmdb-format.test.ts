@@ -22,7 +22,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 const format = {
   number: "waypost lmdb store, format 3",
   store: "bdfc52cf2b822d32a25aa679da962cdd8324f08f4cbb203b2564f2134b8f9756",
-  ledger: "61947a92a79706bd854fcbd5df8b60d516767a09581aac1822ddcb68423655ee",
+  ledger: "b14847fed01e3c5ae4f1b4c4b8abfd19f6a5610e06e40e1eaf6f4534eba7b224",
 };
 
 /** All that a hash needs to be the same again: keys and values in order, each with its length. */

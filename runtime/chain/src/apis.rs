@@ -87,6 +87,31 @@ impl_runtime_apis! {
 		}
 	}
 
+	impl sp_consensus_grandpa::GrandpaApi<Block> for Runtime {
+		fn grandpa_authorities() -> sp_consensus_grandpa::AuthorityList {
+			Grandpa::grandpa_authorities()
+		}
+
+		fn current_set_id() -> sp_consensus_grandpa::SetId {
+			pallet_grandpa::CurrentSetId::<Runtime>::get()
+		}
+
+		/// Equivocations are not reported on this chain.
+		fn submit_report_equivocation_unsigned_extrinsic(
+			_: sp_consensus_grandpa::EquivocationProof<<Block as BlockT>::Hash, BlockNumber>,
+			_: sp_consensus_grandpa::OpaqueKeyOwnershipProof,
+		) -> Option<()> {
+			None
+		}
+
+		fn generate_key_ownership_proof(
+			_: sp_consensus_grandpa::SetId,
+			_: GrandpaId,
+		) -> Option<sp_consensus_grandpa::OpaqueKeyOwnershipProof> {
+			None
+		}
+	}
+
 	impl sp_session::SessionKeys<Block> for Runtime {
 		fn generate_session_keys(seed: Option<Vec<u8>>) -> Vec<u8> {
 			opaque::SessionKeys::generate(seed)
@@ -127,11 +152,29 @@ impl_runtime_apis! {
 		}
 
 		fn get_preset(id: &Option<PresetId>) -> Option<Vec<u8>> {
-			get_preset::<RuntimeGenesisConfig>(id, |_| None)
+			get_preset::<RuntimeGenesisConfig>(id, genesis::preset)
 		}
 
 		fn preset_names() -> Vec<PresetId> {
-			Vec::new()
+			genesis::preset_names()
+		}
+	}
+
+	#[cfg(feature = "try-runtime")]
+	impl frame_try_runtime::TryRuntime<Block> for Runtime {
+		fn on_runtime_upgrade(checks: frame_try_runtime::UpgradeCheckSelect) -> (Weight, Weight) {
+			let weight = Executive::try_runtime_upgrade(checks).expect("the upgrade keeps the state whole");
+			(weight, Weights::get().max_block)
+		}
+
+		fn execute_block(
+			block: <Block as BlockT>::LazyBlock,
+			state_root_check: bool,
+			signature_check: bool,
+			select: frame_try_runtime::TryStateSelect,
+		) -> Weight {
+			Executive::try_execute_block(block, state_root_check, signature_check, select)
+				.expect("a block of this chain executes")
 		}
 	}
 }

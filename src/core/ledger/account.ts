@@ -9,6 +9,16 @@ import type { DeliveryPolicyLinks } from "./policy.ts";
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */
 export type AccountId = Uint8Array;
 
+/** What the proofs of a ledger are about, and which it takes (docs/ledger.md 1.8). */
+export type LedgerProofs = {
+  /** 32 bytes that name the ledger. */
+  readonly genesisHash: Uint8Array;
+  /** Takes version 3, which binds the ledger, and in a registration the account that submits it. */
+  readonly bound: boolean;
+  /** Takes versions 1 and 2, and payloads that are signed plainly. */
+  readonly plain: boolean;
+};
+
 export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };
 
 export type DidRecord = {
@@ -35,7 +45,7 @@ export type Account = {
   readonly counters: Counters;
   /** The time of the last accepted full document (rules section 10, "Document time"). */
   readonly documentTimeMs: bigint;
-  /** The expiry of the last version 2 registration proof: the next one must expire later, so that none works twice. */
+  /** The expiry of the last registration proof that had one: the next must expire later, so that none works twice. */
   readonly registrationExpiryMs: bigint;
   /** How often the DID was deleted; 0 as well where a ledger can't say. What was admitted for one life is not for the next. */
   readonly life: number;

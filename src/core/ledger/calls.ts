@@ -280,7 +280,7 @@ function aliasTaken(call: LedgerCall): string | null {
 export function counterOf(call: LedgerCall): { readonly domain: CounterName; readonly nonce: bigint } | null {
   if (call.name === "set_document_with_proof") {
     const stamp = parseProofTimestamp(call.timestamp);
-    return stamp?.version === 2 ? { domain: "document", nonce: stamp.nonce } : null;
+    return stamp === null || stamp.version === "v1" ? null : { domain: "document", nonce: stamp.nonce };
   }
   const action = actionsByCall.get(call.name);
   if (action === undefined || !("signedPayload" in call)) return null;

@@ -5,7 +5,7 @@
  */
 
 import type { Did } from "../codec/did.ts";
-import type { Account, AccountId, CounterName, DidRecord } from "./account.ts";
+import type { Account, AccountId, CounterName, DidRecord, LedgerProofs } from "./account.ts";
 import type { actions, DocumentAction } from "./actions.ts";
 import type { LedgerBounds } from "./bounds.ts";
 import type { LedgerCall } from "./calls.ts";
@@ -22,6 +22,7 @@ export type LedgerInput = {
   readonly nowMs: number;
   /** The account that signs owner calls and owns what is registered. */
   readonly operator: AccountId;
+  readonly proofs: LedgerProofs;
   readonly bounds: LedgerBounds;
 };
 

@@ -66,10 +66,19 @@ const faults = {
   InvalidConstraints: ["invalid_request", "the persona policy breaks a bound"],
   LegacyPolicyDeprecated: ["chain_submission_rejected", "the chain has switched off this kind of policy"],
   // Our own, for rules that the family's chain lacks.
-  InvalidProofTimestamp: ["invalid_request", "timestamp is neither a time nor of the form v2:<nonce>:<expiry ms>"],
+  InvalidProofTimestamp: [
+    "invalid_request",
+    "timestamp is neither a time nor of the form v3:<nonce>:<expiry ms> or v2:…",
+  ],
   RegistrationExpired: ["authorization_expired", "the registration proof has expired"],
-  ProofTooFarAhead: ["authorization_too_far_ahead", "the expiry lies more than an hour ahead"],
+  ProofTooFarAhead: [
+    "authorization_too_far_ahead",
+    "the proof ends more than an hour ahead, or is dated more than 5 minutes ahead",
+  ],
   DocumentStale: ["document_stale", "a proof of the same or a later time has already been accepted"],
+  RootKeyRequired: ["chain_submission_rejected", "the keys of the DID decide this, not the Directory's account"],
+  ProofVersionRefused: ["invalid_request", "the ledger does not take proofs of this version"],
+  DepositUnavailable: ["chain_submission_rejected", "the Directory's account can't pay the deposit of a record"],
 } as const satisfies Record<string, readonly [code: FaultCode, detail: string]>;
 
 export type LedgerError = keyof typeof faults;

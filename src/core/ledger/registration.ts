@@ -13,6 +13,7 @@ import {
   documentMessage,
   type ProofTimestamp,
   parseProofTimestamp,
+  proofAheadMsMax,
   proofLifeMsMax,
   registrationMessage,
 } from "./authorization.ts";
@@ -32,14 +33,16 @@ export function register(input: LedgerInput, call: RegistrationCall): Applied | 
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
   if (!isDid(call.did)) return refuse("InvalidDidFormat");
-  const stamp = parseProofTimestamp(call.timestamp);
-  if (stamp === null || (stamp.version === 2 && stamp.nonce !== 0n)) return refuse("InvalidProofTimestamp");
+  const stamp = takenTimestamp(input, call.timestamp);
+  if (isRefusal(stamp)) return stamp;
+  if (stamp.version !== "v1" && stamp.nonce !== 0n) return refuse("InvalidProofTimestamp");
   const untimely = checkExpiry(stamp, nowMs, "RegistrationExpired");
   if (untimely !== null) return untimely;
   if (account.record !== null) return refuse("DidAlreadyExists");
   if (isStaleRegistration(account, stamp)) return refuse("DocumentStale");
   if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
-  const message = registrationMessage(call, bounds.aliasBytes);
+  const binding = { genesisHash: input.proofs.genesisHash, submitter: input.operator };
+  const message = registrationMessage(call, binding, bounds.aliasBytes);
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
@@ -49,7 +52,7 @@ export function register(input: LedgerInput, call: RegistrationCall): Applied | 
       ...account,
       record: newRecord(input, { document, aliases, rootPubkey: call.pubkey }),
       ...timesAfter(account, stamp, nowMs),
-      registrationExpiryMs: stamp.version === 2 ? stamp.expiryMs : account.registrationExpiryMs,
+      registrationExpiryMs: stamp.version === "v1" ? account.registrationExpiryMs : stamp.expiryMs,
     },
     aliases: { set: aliases, removed: [] },
     policies: [],
@@ -78,8 +81,8 @@ export function setDocument(input: LedgerInput, call: DocumentCall): Applied | L
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
-  const stamp = parseProofTimestamp(call.timestamp);
-  if (stamp === null) return refuse("InvalidProofTimestamp");
+  const stamp = takenTimestamp(input, call.timestamp);
+  if (isRefusal(stamp)) return stamp;
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
   const untimely = checkExpiry(stamp, nowMs, "DocumentAuthorizationExpired");
@@ -90,10 +93,10 @@ export function setDocument(input: LedgerInput, call: DocumentCall): Applied | L
   const outdated = checkTurn(account, stamp);
   if (outdated !== null) return outdated;
   if (record.rootPubkey === null || !equalBytes(call.pubkey, record.rootPubkey)) return refuse("InvalidSignature");
-  const message = documentMessage(call);
+  const message = documentMessage(call, input.proofs.genesisHash);
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
   const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
-  const counter = stamp.version === 2 ? "document" : null;
+  const counter = stamp.version === "v1" ? null : "document";
   return applyChange(
     { account: timed, record, nowMs, counter },
     { record: { document }, events: [{ name: "DocumentSet", did: call.did }] },
@@ -115,23 +118,32 @@ function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall)
   return checkDocument(document, call.did, input.bounds) ?? document;
 }
 
-/** Version 2 proofs end; those of version 1 carry no end, and how fresh they are is for the Directory to ask. */
+/** The time of a proof whose version this ledger takes. How old a version 1 time is, is for the Directory to ask. */
+function takenTimestamp({ proofs, nowMs }: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
+  const stamp = parseProofTimestamp(text);
+  if (stamp === null) return refuse("InvalidProofTimestamp");
+  if (!(stamp.version === "v3" ? proofs.bound : proofs.plain)) return refuse("ProofVersionRefused");
+  const early = stamp.version === "v1" && stamp.timestampMs > nowMs + proofAheadMsMax;
+  return early ? refuse("ProofTooFarAhead") : stamp;
+}
+
+/** Later proofs end; those of version 1 carry no end. */
 function checkExpiry(stamp: ProofTimestamp, nowMs: number, expired: LedgerError): LedgerRefusal | null {
-  if (stamp.version === 1) return null;
+  if (stamp.version === "v1") return null;
   if (stamp.expiryMs <= BigInt(nowMs)) return refuse(expired);
   return stamp.expiryMs > BigInt(nowMs + proofLifeMsMax) ? refuse("ProofTooFarAhead") : null;
 }
 
 /** A proof that registered this DID before must not revive it after a deletion. */
 function isStaleRegistration(account: Account, stamp: ProofTimestamp): boolean {
-  return stamp.version === 1
+  return stamp.version === "v1"
     ? BigInt(stamp.timestampMs) <= account.documentTimeMs
     : stamp.expiryMs <= account.registrationExpiryMs;
 }
 
-/** Version 1 must be later than the last document, version 2 carry the next document nonce. */
+/** Version 1 must be later than the last document, the others carry the next document nonce. */
 function checkTurn(account: Account, stamp: ProofTimestamp): LedgerRefusal | null {
-  if (stamp.version === 1) {
+  if (stamp.version === "v1") {
     return BigInt(stamp.timestampMs) > account.documentTimeMs ? null : refuse("DocumentStale");
   }
   const expected = account.counters.document;
@@ -140,6 +152,6 @@ function checkTurn(account: Account, stamp: ProofTimestamp): LedgerRefusal | nul
 
 /** The document time never moves back, else a version 1 proof from before could be used again. */
 function timesAfter(account: Account, stamp: ProofTimestamp, nowMs: number): Pick<Account, "documentTimeMs"> {
-  const timeMs = BigInt(stamp.version === 1 ? stamp.timestampMs : nowMs);
+  const timeMs = BigInt(stamp.version === "v1" ? stamp.timestampMs : nowMs);
   return { documentTimeMs: timeMs > account.documentTimeMs ? timeMs : account.documentTimeMs };
 }

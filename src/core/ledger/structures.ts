@@ -226,7 +226,13 @@ export const registrationTailCodec = structure<RegistrationTail>({
   expiryMs: u64,
 });
 
-/** What a version 2 full-document proof covers behind its prefix. */
+/** What version 3 of a registration proof covers behind the tail of version 2. */
+export const registrationBindingCodec = structure<{
+  readonly genesisHash: Uint8Array;
+  readonly submitter: Uint8Array | null;
+}>({ genesisHash: fixedBytes(32), submitter: option(fixedBytes(32)) });
+
+/** What a full-document proof of version 2 covers behind its prefix; version 3 adds the genesis hash. */
 type SetDocumentTail = {
   readonly did: string;
   readonly documentHash: Uint8Array;

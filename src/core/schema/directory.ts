@@ -145,8 +145,13 @@ const signerKeyId = Type.Optional(
   Type.String({ description: "root or <did>#<fragment>", default: "root", examples: ["root"] }),
 );
 
+/** Our own: a client that names it knows what version 3 binds. */
+const proofVersion = Type.Optional(
+  Type.String({ description: "v3 for the version that binds the ledger and the Directory", examples: ["v3"] }),
+);
+
 export const prepareRegistrationBody = closed(
-  { ...registrationMembers, valid_until: Type.Optional(validUntil) },
+  { ...registrationMembers, valid_until: Type.Optional(validUntil), proof_version: proofVersion },
   { did: exampleDid, did_document: exampleDocumentJson },
 );
 
@@ -168,6 +173,9 @@ export const preparedAnswer = open(
     ),
     body: Type.Optional(Type.String({ description: "with headers: the exact body text that the proof covers" })),
     expires_at: isoText,
+    proof_version: Type.Optional(namedText(["v1", "v2", "v3", "plain"])),
+    genesis_hash: Type.Optional(Type.String({ description: "what a proof of version 3 binds: the ledger" })),
+    operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
   },
   {
     did: exampleDid,
@@ -193,6 +201,7 @@ const prepareMembers = {
   action: Type.String(),
   signer_key_id: signerKeyId,
   valid_until: Type.Optional(validUntil),
+  proof_version: proofVersion,
 };
 
 /** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its own members. */
@@ -445,7 +454,10 @@ export const directoryLimitsShape = Type.Composite([
     max_directory_body_bytes: Type.Integer(),
     max_authorization_ahead_seconds: Type.Number(),
     max_proof_life_seconds: Type.Number(),
-    registration_proofs: Type.Array(namedText(["v1", "v2"])),
+    registration_proofs: Type.Array(namedText(["v3", "v2", "v1"]), { description: "versions taken, the best first" }),
+    authorization_proofs: Type.Array(namedText(["v3", "plain"]), { description: "how signed payloads are taken" }),
+    genesis_hash: Type.String({ description: "names the ledger in proofs of version 3: 0x and 64 hex digits" }),
+    operator_account: Type.String({ description: "submits registrations, named in their version 3: 0x and 64 hex" }),
     unsigned_updates: namedText(["allow", "deny"]),
     registration_rate_per_second: Type.Integer(),
     registration_burst: Type.Integer(),

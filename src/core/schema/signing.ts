@@ -44,8 +44,10 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
     layout: [
       "version 1: <did>|<timestamp>",
       "version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key 32 bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)",
+      "version 3: svc:register:v3| and the same, then genesis_hash 32 bytes, and 01 with operator_account 32 bytes",
     ],
-    notes: "Version 2 is the timestamp v2:0:<expiry in ms>, at most one hour ahead; it covers the document.",
+    notes:
+      "Versions 2 and 3 are the timestamps v2:0:<expiry in ms> and v3:0:<expiry in ms>, at most one hour ahead; they cover the document. Version 3 is for this ledger and this Directory alone; GET /limits names both, and the versions that are taken.",
   },
   documentProof: {
     title: "Replacement of a document",
@@ -53,6 +55,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
     layout: [
       "version 1: svc:set_document:v1|<did>| and the 32 bytes of BLAKE2b-256 of the document's SCALE and |<timestamp>",
       "version 2: svc:set_document:v2| and SCALE (did bytes, hash 32 bytes, nonce u64, expiry u64 in ms)",
+      "version 3: svc:set_document:v3| and the same, then genesis_hash 32 bytes",
     ],
     notes: "POST /dids/{did}/prepare gives the bytes for those who have no SCALE codec.",
   },
@@ -62,9 +65,10 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
     layout: [
       "SCALE of (did bytes, action u8, option verification method, option key agreement, option service, option component id, nonce u64, valid_until u64 in ms, signer_key_id bytes)",
       "root key: (did bytes, new root key 32 bytes, nonce u64, valid_until u64, signer_key_id bytes)",
+      "version 3: svc:authorization:v3: and document, alias or root_pubkey (control for deactivation and deletion) and | and genesis_hash 32 bytes and one of these",
     ],
     notes:
-      "The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.",
+      "authorization_proofs of GET /limits says whether version 3, the plain bytes or both are taken. The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.",
   },
   updateProof: {
     title: "Primary alias, policy links and policies",

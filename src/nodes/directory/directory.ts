@@ -12,6 +12,7 @@ import { prepareRoutes } from "./prepare.ts";
 import { readRoutes } from "./read.ts";
 import { registrationRoutes } from "./register.ts";
 import { updateRoutes } from "./update.ts";
+import { readBinding, renderProofs } from "./versions.ts";
 
 export type Directory = {
   readonly routes: readonly Route[];
@@ -36,14 +37,14 @@ export function createDirectory(parts: DirectoryParts): Directory {
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
 async function directoryLimits({ ledger, settings }: DirectoryParts): Promise<Record<string, unknown>> {
-  const { blockTimeMs } = await ledger.head();
+  const [{ blockTimeMs }, binding] = await Promise.all([ledger.head(), readBinding(ledger)]);
   return {
     block_time_ms: blockTimeMs,
     max_directory_body_bytes: directoryBodyBytesMax,
     max_clock_skew_seconds: settings.clock_skew / 1_000,
     max_authorization_ahead_seconds: settings.authorization_max_ahead / 1_000,
     max_proof_life_seconds: proofLifeMsMax / 1_000,
-    registration_proofs: settings.registration_proofs,
+    ...renderProofs(settings, binding),
     unsigned_updates: settings.unsigned_updates,
     registration_rate_per_second: settings.registration_rate,
     registration_burst: settings.registration_burst,

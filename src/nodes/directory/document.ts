@@ -1,6 +1,6 @@
 /**
  * Replacement of the full document, with a proof of the root key: version 1 carries a fresh time later
- * than that of the last full document, version 2 the document nonce and an expiry.
+ * than that of the last full document, versions 2 and 3 the document nonce and an expiry.
  * Source: interface `PUT /dids/{did}/document/proof`, rules sections 4 ("Full document") and 10.
  */
 
@@ -56,7 +56,10 @@ export function documentRoute(parts: DirectoryParts): Route {
       const early = checkProofTime(replacement, call.nowMs, parts.settings);
       if (early !== null) return early;
       const submission = await parts.ledger.submit(replacement, "replace_document");
-      if (isFault(submission)) return withSignedText(submission, documentMessage(replacement) ?? new Uint8Array(0));
+      if (isFault(submission)) {
+        const { genesisHash } = await parts.ledger.proofs();
+        return withSignedText(submission, documentMessage(replacement, genesisHash) ?? new Uint8Array(0));
+      }
       const { did, name } = replacement;
       return renderAccepted({ did, action: "replace_document", extrinsic: name }, submission);
     },
@@ -104,6 +107,6 @@ export function parseDocumentMember(
 function checkProofTime(call: DocumentCall, nowMs: number, settings: DirectorySettings): Fault | null {
   const time = parseProofTimestamp(call.timestamp);
   if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
-  if (time.version === 1) return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
+  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
   return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }

@@ -16,8 +16,10 @@ import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account, Counters, DidRecord } from "../../core/ledger/account.ts";
 import { actionRows, counters as counterRows, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import {
+  authorizationMessage,
   documentMessage,
   encodeAuthorization,
+  type ProofVersion,
   proofLifeMsMax,
   registrationMessage,
   renderProofTimestamp,
@@ -49,6 +51,7 @@ import {
   type RegistrationSubject,
 } from "./register.ts";
 import { isAliasAction, parseSigner } from "./update.ts";
+import { type Binding, decideBound, decideVersion, readBinding } from "./versions.ts";
 
 export function prepareRoutes(parts: DirectoryParts): Route[] {
   return [prepareRegistrationRoute(parts), prepareUpdateRoute(parts)];
@@ -67,10 +70,12 @@ type Prepared = {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly expiresAtMs: number;
+  /** How `payload` is signed; `null` for proofs that stand in headers. */
+  readonly version: ProofVersion | "plain" | null;
 };
 
-function renderPrepared(prepared: Prepared): Record<string, unknown> {
-  const { did, action, nonceDomain, payload, request, submit, headers, body, expiresAtMs } = prepared;
+function renderPrepared(prepared: Prepared, binding: Binding): Record<string, unknown> {
+  const { did, action, nonceDomain, payload, request, submit, headers, body, expiresAtMs, version } = prepared;
   return {
     did,
     action,
@@ -80,6 +85,9 @@ function renderPrepared(prepared: Prepared): Record<string, unknown> {
     submit,
     ...(headers === undefined ? {} : { headers, body }),
     expires_at: renderTimestamp(expiresAtMs),
+    ...(version === null ? {} : { proof_version: version }),
+    genesis_hash: encodeHex0x(binding.genesisHash),
+    operator_account: encodeHex0x(binding.submitter),
   };
 }
 
@@ -125,12 +133,16 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const life = { defaultMs: parts.settings.prepared_life, aheadMsMax: proofLifeMsMax };
       const endMs = decidePreparedEnd(body.valid_until, call.nowMs, life);
       if (isFault(endMs)) return endMs;
+      const binding = await readBinding(parts.ledger);
+      const version = decideVersion(body.proof_version, parts.settings, binding);
+      if (isFault(version)) return version;
       const facts = await gatherFacts(parts.ledger, subject);
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
-      const stamp = decideStamp(body, facts.account, { endMs, nowMs: call.nowMs, settings: parts.settings });
+      const at = { version, endMs, nowMs: call.nowMs, skewMs: parts.settings.clock_skew };
+      const stamp = decideStamp(body, facts.account, at);
       if (isFault(stamp)) return stamp;
-      return { status: 200, json: renderPrepared(prepareRegistration(body, subject, stamp)) };
+      return { status: 200, json: renderPrepared(prepareRegistration(body, subject, { ...stamp, binding }), binding) };
     },
   });
 }
@@ -142,29 +154,35 @@ function decodeSubject(body: PrepareRegistration): PreparedSubject | Fault {
   return pubkey === null ? firstMethodUnfit() : { ...subject, pubkey };
 }
 
-type Stamp = { readonly timestamp: string; readonly expiresAtMs: number };
+type Stamp = { readonly version: ProofVersion; readonly timestamp: string; readonly expiresAtMs: number };
 
 /**
- * The timestamp of the proof: version 2 binds the whole registration, version 1 is prepared only where version 2 is
- * switched off. After a deletion the ledger takes a proof only that ends later than the one before it (version 1: that
+ * The timestamp of the proof. After a deletion the ledger takes a proof only that ends later than the one before it (version 1: that
  * is later than the last document), so this one does; 409 `document_stale` says until when none can be made.
  */
 function decideStamp(
   body: PrepareRegistration,
   account: Account,
-  at: { readonly endMs: bigint; readonly nowMs: number; readonly settings: DirectoryParts["settings"] },
+  at: {
+    readonly version: ProofVersion;
+    readonly endMs: bigint;
+    readonly nowMs: number;
+    readonly skewMs: number;
+  },
 ): Stamp | Fault {
-  const { endMs, nowMs, settings } = at;
-  if (!settings.registration_proofs.includes("v2")) {
+  const { version, endMs, nowMs, skewMs } = at;
+  if (version === "v1") {
     if (BigInt(nowMs) <= account.documentTimeMs) return stale("a registration", account.documentTimeMs);
-    return { timestamp: renderTimestamp(nowMs), expiresAtMs: nowMs + settings.clock_skew };
+    return { version, timestamp: renderTimestamp(nowMs), expiresAtMs: nowMs + skewMs };
   }
+  const ending = (atMs: bigint): Stamp => {
+    return { version, timestamp: renderProofTimestamp(0n, atMs, version), expiresAtMs: Number(atMs) };
+  };
   const before = account.registrationExpiryMs;
-  if (endMs > before) return { timestamp: renderProofTimestamp(0n, endMs), expiresAtMs: Number(endMs) };
+  if (endMs > before) return ending(endMs);
   if (body.valid_until !== undefined) return stale("valid_until", before);
   const laterMs = before + 1n;
-  if (laterMs > BigInt(nowMs + proofLifeMsMax)) return stale("valid_until", before);
-  return { timestamp: renderProofTimestamp(0n, laterMs), expiresAtMs: Number(laterMs) };
+  return laterMs > BigInt(nowMs + proofLifeMsMax) ? stale("valid_until", before) : ending(laterMs);
 }
 
 function stale(what: string, beforeMs: bigint): Fault {
@@ -172,11 +190,16 @@ function stale(what: string, beforeMs: bigint): Fault {
   return fault("document_stale", `the DID was registered before: ${what} must be later than ${time} (${beforeMs} ms)`);
 }
 
-function prepareRegistration(body: PrepareRegistration, subject: PreparedSubject, stamp: Stamp): Prepared {
+function prepareRegistration(
+  body: PrepareRegistration,
+  subject: PreparedSubject,
+  stamp: Stamp & { readonly binding: Binding },
+): Prepared {
   const { did, document, pubkey } = subject;
   const alias = subject.aliasText === null ? null : normalizeAlias(subject.aliasText);
-  const { timestamp, expiresAtMs } = stamp;
-  const payload = registrationMessage({ did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) });
+  const { version, timestamp, expiresAtMs, binding } = stamp;
+  const proof = { did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) };
+  const payload = registrationMessage(proof, binding);
   return {
     did,
     action: "register",
@@ -191,6 +214,7 @@ function prepareRegistration(body: PrepareRegistration, subject: PreparedSubject
     },
     submit: { method: "POST", path: "/register-did" },
     expiresAtMs,
+    version,
   };
 }
 
@@ -202,6 +226,7 @@ type PrepareMembers = {
   readonly action: string;
   readonly signer_key_id?: string | undefined;
   readonly valid_until?: string | number | undefined;
+  readonly proof_version?: string | undefined;
 };
 
 /** For whom, by whom and until when something is prepared. */
@@ -215,7 +240,14 @@ type PreparedTerms = {
 
 /** What comes of it once the DID's state is known. */
 type Plan = (state: DidState) => Prepared | Fault;
-type DidState = { readonly record: DidRecord; readonly counters: Counters; readonly bounds: LedgerBounds };
+type DidState = {
+  readonly record: DidRecord;
+  readonly counters: Counters;
+  readonly bounds: LedgerBounds;
+  readonly genesisHash: Uint8Array;
+  /** Whether the proof is of version 3. */
+  readonly bound: boolean;
+};
 
 /** One preparation: a body, once it has its shape, and what it asks for on given terms. */
 type Preparation = (json: unknown) => Fault | PreparationRequest;
@@ -255,14 +287,18 @@ function prepareUpdateRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const asked = decodePreparation(call, parts, preparations);
       if (isFault(asked)) return asked;
-      const [{ counters, record }, bounds] = await Promise.all([
+      const [{ counters, record }, bounds, binding] = await Promise.all([
         parts.ledger.account(asked.did),
         parts.ledger.bounds(),
+        readBinding(parts.ledger),
       ]);
+      const bound = decideBound(asked.version, binding);
+      if (isFault(bound)) return bound;
       if (record === null) return fault("did_not_found", "the DID is not registered");
       if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const prepared = asked.plan({ record, counters, bounds });
-      return isFault(prepared) ? prepared : { status: 200, json: renderPrepared(prepared) };
+      const { genesisHash } = binding;
+      const prepared = asked.plan({ record, counters, bounds, genesisHash, bound });
+      return isFault(prepared) ? prepared : { status: 200, json: renderPrepared(prepared, binding) };
     },
   });
 }
@@ -271,7 +307,7 @@ function decodePreparation(
   call: Call,
   parts: DirectoryParts,
   preparations: ReadonlyMap<string, Preparation>,
-): { readonly did: Did; readonly plan: Plan } | Fault {
+): { readonly did: Did; readonly plan: Plan; readonly version: string | undefined } | Fault {
   const json = parseJsonObject(call.body);
   if (isFault(json)) return json;
   const preparation = preparations.get(typeof json["action"] === "string" ? json["action"] : "");
@@ -287,7 +323,7 @@ function decodePreparation(
   const endMs = decidePreparedEnd(members.valid_until, call.nowMs, { defaultMs, aheadMsMax });
   if (isFault(endMs)) return endMs;
   const plan = request.plan({ did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
-  return isFault(plan) ? plan : { did, plan };
+  return isFault(plan) ? plan : { did, plan, version: members.proof_version };
 }
 
 /** Every action that can be prepared, by the name in the member `action`. */
@@ -304,14 +340,15 @@ function signedPreparation(action: RoutedAction): Preparation {
   return definePreparation(prepareUpdateBody(action), (body, { did, signerKeyId, endMs, nowMs }) => {
     const intent = parseIntent(action, body, did);
     if (isFault(intent)) return intent;
-    return ({ counters }) => {
+    return ({ counters, genesisHash, bound }) => {
       const nonce = counters[counter];
       const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
       return {
         did,
         action,
         nonceDomain: counterRows[counter].nonceDomain,
-        payload,
+        payload: bound ? authorizationMessage(counter, genesisHash, payload) : payload,
+        version: bound ? "v3" : "plain",
         request: {
           did,
           action,
@@ -331,11 +368,11 @@ function signedPreparation(action: RoutedAction): Preparation {
 
 /** The members of an action as sent. */
 function ownMembers(body: PrepareMembers): Record<string, unknown> {
-  const { did: _, action: __, signer_key_id: ___, valid_until: ____, ...members } = body;
+  const { did: _, action: __, signer_key_id: ___, valid_until: ____, proof_version: _____, ...members } = body;
   return members;
 }
 
-/** The full document is signed by the root key alone, in version 2, with the next document nonce. */
+/** The full document is signed by the root key alone, with the next document nonce. */
 function documentPreparation(): Preparation {
   return definePreparation(prepareDocumentBody, (body, { did, signerKeyId, endMs }) => {
     if (signerKeyId !== rootKeyId) {
@@ -344,17 +381,19 @@ function documentPreparation(): Preparation {
     const { document, doc_blob } = body;
     const docBlob = parseDocumentMember({ document, doc_blob }, did);
     if (isFault(docBlob)) return docBlob;
-    return ({ record, counters, bounds }) => {
+    return ({ record, counters, bounds, genesisHash, bound }) => {
       const flaw = findFlaw(docBlob, did, bounds);
       if (flaw !== null) return flaw;
       if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");
-      const timestamp = renderProofTimestamp(counters.document, endMs);
+      const version = bound ? "v3" : "v2";
+      const timestamp = renderProofTimestamp(counters.document, endMs, version);
       return {
         did,
         action: "replace_document",
         // The nonce stands inside the timestamp, and `request` has no member of that name.
         nonceDomain: null,
-        payload: documentMessage({ did, timestamp, docBlob }) as Uint8Array,
+        payload: documentMessage({ did, timestamp, docBlob }, genesisHash) as Uint8Array,
+        version,
         request: {
           did,
           ...(document === undefined ? { doc_blob } : { document }),
@@ -404,6 +443,7 @@ function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: O
       headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce },
       body,
       expiresAtMs: nowMs + skewMs,
+      version: null,
     };
     return ({ bounds }) => owned.checkBounds(bounds) ?? plan;
   });

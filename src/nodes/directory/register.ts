@@ -14,7 +14,12 @@ import { isAdmissibleKey, parsePublicKey, verifyEd25519 } from "../../core/codec
 import { blake2b256 } from "../../core/codec/hash.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
-import { parseProofTimestamp, proofLifeMsMax, registrationMessage } from "../../core/ledger/authorization.ts";
+import {
+  type ProofVersion,
+  parseProofTimestamp,
+  proofLifeMsMax,
+  registrationMessage,
+} from "../../core/ledger/authorization.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
 import {
@@ -50,6 +55,7 @@ import {
   stateRoute,
   withSignedText,
 } from "./parts.ts";
+import { type Binding, readBinding, versionsTaken } from "./versions.ts";
 
 export function registrationRoutes(parts: DirectoryParts): Route[] {
   return [registerRoute(parts), statusRoute(parts)];
@@ -90,21 +96,25 @@ function registerRoute(parts: DirectoryParts): Route {
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
-      const registration = decodeRegistration(call, parts.settings, decodeBody(call, parseShape));
+      const binding = await readBinding(parts.ledger);
+      const taken = { ...parts.settings, registration_proofs: versionsTaken(parts.settings, binding.proofs) };
+      const registration = decodeRegistration(call, taken, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
       const tooFast = checkPace(call);
       if (tooFast !== null) return tooFast;
-      return inTurn(registration.did, () => register(parts, registration, call.nowMs));
+      return inTurn(registration.did, () => register({ ...parts, binding }, registration, call.nowMs));
     },
   });
 }
 
+type BoundParts = DirectoryParts & { readonly binding: Binding };
+
 /** Two registrations of one DID never run side by side here, so that the later one sees the receipt. */
-async function register(parts: DirectoryParts, registration: Registration, nowMs: number): Promise<Answer | Fault> {
+async function register(parts: BoundParts, registration: Registration, nowMs: number): Promise<Answer | Fault> {
   // In this order: what is no longer pending when it is asked for has become a record when that is read.
   const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
   const facts = await gatherFacts(parts.ledger, registration);
-  const refusal = decideRegistration(registration, facts, pending);
+  const refusal = decideRegistration(registration, facts, { pending, binding: parts.binding });
   if (refusal !== null) return refusal;
   const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
   return isFault(txId) ? txId : renderRegistered(registration, txId);
@@ -127,22 +137,27 @@ export async function gatherFacts(ledger: Ledger, { did, aliasText }: Registrati
  * ledger refuses, the signature above all, it refuses when the call is submitted; the repeat of a pending registration
  * is not submitted, so that its signature is checked here.
  */
-function decideRegistration(registration: Registration, facts: Facts, pending: Receipt | null): Fault | null {
+function decideRegistration(
+  registration: Registration,
+  facts: Facts,
+  { pending, binding }: { readonly pending: Receipt | null; readonly binding: Binding },
+): Fault | null {
   const refusal = checkSubject(registration, facts);
   if (refusal !== null || pending === null || pending.txId === null) return refusal;
   if (pending.fingerprint !== fingerprintOf(registration.call)) {
     return fault("registration_pending", "another registration of this DID is under way");
   }
-  return isSigned(registration.call) ? null : refusedSignature(registration.call);
+  return isSigned(registration.call, binding) ? null : refusedSignature(registration.call, binding);
 }
 
-function isSigned(call: RegistrationCall): boolean {
-  const message = registrationMessage(call);
+function isSigned(call: RegistrationCall, binding: Binding): boolean {
+  const message = registrationMessage(call, binding);
   return message !== null && verifyEd25519(call.signature, message, call.pubkey);
 }
 
-function refusedSignature(call: RegistrationCall): Fault {
-  return withSignedText(faultOfRefusal(refuse("InvalidSignature")), registrationMessage(call) ?? new Uint8Array(0));
+function refusedSignature(call: RegistrationCall, binding: Binding): Fault {
+  const message = registrationMessage(call, binding) ?? new Uint8Array(0);
+  return withSignedText(faultOfRefusal(refuse("InvalidSignature")), message);
 }
 
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
@@ -171,7 +186,7 @@ function checkAlias({ did, aliasText }: RegistrationSubject, holder: Did | null)
  * it was; when it fails to answer, the receipt stays, because nobody knows what happened.
  */
 async function submitRegistration(
-  parts: DirectoryParts,
+  parts: BoundParts,
   { did, call }: Registration,
   before: { readonly pending: Receipt | null; readonly nowMs: number },
 ): Promise<string | Fault> {
@@ -183,7 +198,7 @@ async function submitRegistration(
   if (isFault(submission)) {
     if (before.pending === null) await parts.receipts.remove(receiptKey(did));
     else await putReceipt(parts, did, before.pending);
-    return submission.code === "invalid_signature" ? refusedSignature(call) : submission;
+    return submission.code === "invalid_signature" ? refusedSignature(call, parts.binding) : submission;
   }
   await putReceipt(parts, did, { ...receipt, txId: submission.txHash });
   return submission.txHash;
@@ -208,9 +223,12 @@ function oneAtATime(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
 
 // ---------------------------------------------------------------------------------------------- decoding
 
+/** The settings with the versions that the ledger takes as well. */
+type TakenSettings = Pick<DirectorySettings, "clock_skew"> & { readonly registration_proofs: readonly ProofVersion[] };
+
 function decodeRegistration(
   call: Call,
-  settings: DirectorySettings,
+  settings: TakenSettings,
   body: Static<typeof registerBody> | Fault,
 ): Registration | Fault {
   if (isFault(body)) return body;
@@ -266,14 +284,14 @@ export function firstMethodUnfit(): Fault {
   return fault("document_invalid", "the first verification method holds no admissible Ed25519 key");
 }
 
-/** The version of the proof must be switched on, and its time be near (v1) or end soon (v2). */
-function checkProofTime(text: string, nowMs: number, settings: DirectorySettings): Fault | null {
+/** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
+function checkProofTime(text: string, nowMs: number, settings: TakenSettings): Fault | null {
   const time = parseProofTimestamp(text);
   if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
-  if (!settings.registration_proofs.includes(`v${time.version}`)) {
-    return badInput("invalid_request", "/timestamp", `version ${time.version} proofs are not accepted here`);
+  if (!settings.registration_proofs.includes(time.version)) {
+    return badInput("invalid_request", "/timestamp", `version ${time.version.slice(1)} proofs are not accepted here`);
   }
-  if (time.version === 1) return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
+  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
   if (time.nonce !== 0n) return badInput("invalid_request", "/timestamp", "the nonce of a registration is 0");
   return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }

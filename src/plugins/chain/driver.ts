@@ -30,7 +30,12 @@ const mebibyte = 1024 * 1024;
 /** Where neither the chain nor the configuration says. */
 const blockTimeMsDefault = 6_000;
 
-export async function openChain(options: ChainOptions, environment: StoreEnvironment): Promise<Store> {
+export async function openChain(
+  options: ChainOptions,
+  environment: StoreEnvironment,
+  /** No configuration names the canary: tests do. */
+  { takesCanary = false }: { readonly takesCanary?: boolean } = {},
+): Promise<Store> {
   const key = await readOperatorKey(options);
   const files = await openEnvironment({
     path: resolve(options.outbox),
@@ -40,7 +45,7 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
   let open: OpenLedger | null = null;
   try {
     const tables = { table: openTable(files, () => "record"), lastRoom: openTable(files, () => "removal") };
-    open = openLedger(options, { environment, key, ...tables, host: systemHost(environment.now) });
+    open = openLedger(options, { environment, key, takesCanary, ...tables, host: systemHost(environment.now) });
     await firstContact(open, options.start_wait_ms);
   } catch (error) {
     await open?.close();
@@ -74,6 +79,7 @@ export type LedgerParts = {
   readonly host: Host;
   /** Metadata by genesis and version, where several ledgers share it. */
   readonly runtimes?: Map<string, RuntimeMetadata>;
+  readonly takesCanary?: boolean;
 };
 
 export type OpenLedger = {
@@ -104,6 +110,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       reconnectMsMax: options.reconnect_max_ms,
       host,
       runtimes: parts.runtimes ?? new Map(),
+      takesCanary: parts.takesCanary ?? false,
       genesis: outbox.genesis(),
       anchor: outbox.anchor(),
       log: environment.log,
@@ -233,6 +240,7 @@ function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): L
       return /^0x[0-9a-f]{64}$/.test(hash) ? submissions.submission(hash) : null;
     },
     operator: async () => key.publicKey.slice(),
+    proofs: async () => endpoints.session().head.proofs,
   };
 }
 

@@ -70,7 +70,19 @@ export const mapLayouts = {
   PersonaPolicies: { pallet: "delivery_policy", value: persona },
 } as const satisfies Readonly<Record<string, MapLayout>>;
 
+/** What a chain of the family need not have, laid out like this where it does. Maps are keyed as those above. */
+export const optionalLayouts = {
+  /** How often a DID was deleted. */
+  Lives: { pallet: "did_registry", value: "u32", isMap: true },
+  /** Stands where the chain knows version 3 of the proofs: whether it takes the others as well. */
+  PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
+} as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean }>>;
+
+export type OptionalName = keyof typeof optionalLayouts;
 export type MapName = keyof typeof mapLayouts;
+
+/** The build of the reference runtime that breaks rules on command, for tests of the tests. */
+export const canaryName = "waypost-canary";
 
 /** The pallet constant behind each bound. */
 export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {

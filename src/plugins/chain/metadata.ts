@@ -18,6 +18,8 @@ import {
   lackingProtections,
   type MapName,
   mapLayouts,
+  type OptionalName,
+  optionalLayouts,
   type PalletRole,
 } from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
@@ -33,6 +35,8 @@ export type RuntimeMetadata = {
   readonly lacks: readonly string[];
   /** twox128 of the pallet's and the map's name. */
   prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;
+  /** The same of what a chain need not have; `null` when this one has not. */
+  optionalPrefixOf(name: OptionalName): Uint8Array | null;
   encodeCall(call: LedgerCall): Uint8Array;
   /** Per extrinsic index of a block: the error that failed it, `null` for success; absent when there is no word. */
   outcomes(events: Uint8Array): Map<number, DispatchFailure | null>;
@@ -78,7 +82,11 @@ export function readMetadata(
   const missing = (["did_registry", "delivery_policy"] as const).filter((role) => palletOf(role) === undefined);
   if (missing.length > 0) return missing.map((role) => `there is no pallet ${names[role]}`);
   const own = { did_registry: palletOf("did_registry")!, delivery_policy: palletOf("delivery_policy")! };
-  const differences = [...extensionDifferences(lookup, metadata), ...mapDifferences(lookup, own)];
+  const differences = [
+    ...extensionDifferences(lookup, metadata),
+    ...mapDifferences(lookup, own),
+    ...optionalDifferences(lookup, own),
+  ];
   const calls = readCalls(lookup, own, differences);
   const bounds = readBounds(own.did_registry, differences);
   if (differences.length > 0) return differences;
@@ -88,11 +96,7 @@ export function readMetadata(
     const role = ownRole(section, names);
     for (const item of Object.values(items)) {
       const { method } = item.meta.name === undefined ? { method: "" } : { method: item.meta.name.toString() };
-      if (
-        role !== null
-          ? method in mapLayouts && mapLayouts[method as MapName].pallet === role
-          : isSystemItem(section, method)
-      ) {
+      if (role !== null ? isOwnItem(method, role) : isSystemItem(section, method)) {
         prefixes.set(method, rawPrefix(item.keyPrefix()));
       }
     }
@@ -107,6 +111,7 @@ export function readMetadata(
     blockTimeMs: blockTimeOf(expanded.consts),
     lacks: lackingProtections(inventoryOf(lookup, pallets, own.did_registry)),
     prefixOf: (map) => prefixes.get(map)!,
+    optionalPrefixOf: (name) => prefixes.get(name) ?? null,
     encodeCall: (call) => concatBytes(calls.get(call.name)!, encodeLedgerCall(call).subarray(2)),
     outcomes(events) {
       const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
@@ -162,6 +167,11 @@ function ownRole(section: string, names: PalletNames): PalletRole | null {
   return section === lowerFirst(names.delivery_policy) ? "delivery_policy" : null;
 }
 
+function isOwnItem(name: string, role: PalletRole): boolean {
+  const layouts: Readonly<Record<string, { readonly pallet: PalletRole }>> = { ...mapLayouts, ...optionalLayouts };
+  return Object.hasOwn(layouts, name) && layouts[name]?.pallet === role;
+}
+
 function isSystemItem(section: string, item: string): boolean {
   return section === "system" ? item === "Account" || item === "Events" : section === "timestamp" && item === "Now";
 }
@@ -178,6 +188,16 @@ function mapDifferences(lookup: PortableRegistry, own: Own): string[] {
     const found = `${hashers.map((hasher) => hasher.type).join()} ${signatureOf(lookup, key)} => ${signatureOf(lookup, type)}`;
     const wanted = `Blake2_128Concat bytes => ${value}`;
     return found === wanted ? [] : [`${where} is laid out as ${found}, this program reads ${wanted}`];
+  });
+}
+
+function optionalDifferences(lookup: PortableRegistry, own: Own): string[] {
+  return Object.entries(optionalLayouts).flatMap(([name, { pallet, value, isMap }]) => {
+    const item = own[pallet].storage.unwrapOrDefault().items.find((one) => one.name.eq(name));
+    if (item === undefined) return [];
+    const found =
+      item.type.isMap === isMap && signatureOf(lookup, isMap ? item.type.asMap.value : item.type.asPlain) === value;
+    return found ? [] : [`storage ${own[pallet].name}.${name} is not laid out as this program reads it`];
   });
 }
 
@@ -293,6 +313,8 @@ export type StorageKeys = {
   readonly events: Uint8Array;
   readonly account: (id: Uint8Array) => Uint8Array;
   readonly entry: (map: MapName, key: string) => Uint8Array;
+  readonly life: (did: string) => Uint8Array | null;
+  readonly plainProofs: Uint8Array | null;
 };
 
 export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
@@ -302,6 +324,11 @@ export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
     events: metadata.prefixOf("Events"),
     account: (id) => concat(metadata.prefixOf("Account"), id),
     entry: (map, key) => concat(metadata.prefixOf(map), encodeText(key)),
+    life: (did) => {
+      const prefix = metadata.optionalPrefixOf("Lives");
+      return prefix === null ? null : concat(prefix, encodeText(did));
+    },
+    plainProofs: metadata.optionalPrefixOf("PlainProofs"),
   };
 }
 
@@ -312,6 +339,10 @@ function encodeText(text: string): Uint8Array {
 
 export function u64Of(bytes: Uint8Array): bigint {
   return viewOf(bytes).getBigUint64(0, true);
+}
+
+export function u32Of(bytes: Uint8Array): number {
+  return viewOf(bytes).getUint32(0, true);
 }
 
 /** `AccountInfo`: nonce, three counts of references (u32 each), then the free balance (u128). */

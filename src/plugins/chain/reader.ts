@@ -22,7 +22,7 @@ import {
 import { StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import type { MapName } from "./layouts.ts";
-import { storageKeys, u64Of } from "./metadata.ts";
+import { storageKeys, u32Of, u64Of } from "./metadata.ts";
 import type { Head, Session } from "./session.ts";
 
 /** What decides over a call, all of one block. */
@@ -100,6 +100,7 @@ export class Reader {
       aliasHolder: (alias: string): Did | null => facts.holders.get(alias) ?? null,
       call,
       ...given,
+      proofs: facts.head.proofs,
       bounds: facts.head.metadata.bounds,
     });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : null;
@@ -171,13 +172,16 @@ async function readFacts(
   did: Did,
   aliases: readonly string[],
 ): Promise<Facts> {
-  const { entry } = storageKeys(head.metadata);
-  const keys = [...accountMaps.map((map) => entry(map, did)), ...aliases.map((alias) => entry("AliasIndex", alias))];
+  const { entry, life: lifeKey } = storageKeys(head.metadata);
+  const lives = [lifeKey(did)].filter((key) => key !== null);
+  const named = aliases.map((alias) => entry("AliasIndex", alias));
+  const keys = [...accountMaps.map((map) => entry(map, did)), ...named, ...lives];
   const values = await session.values(keys, head.hash);
   const [record, ...counts] = values.slice(0, accountMaps.length);
   const [alias, document, rootPubkey, control, documentTimeMs, registrationExpiryMs] = counts.map((bytes) =>
     bytes === null ? 0n : u64Of(bytes),
   ) as [bigint, bigint, bigint, bigint, bigint, bigint];
+  const life = lives.length === 0 ? null : values.at(-1);
   const holders = aliases.flatMap((name, i) => {
     const holder = holderOf(values[accountMaps.length + i] ?? null);
     return holder === null ? [] : [[name, holder] as const];
@@ -189,8 +193,8 @@ async function readFacts(
       counters: { alias, document, rootPubkey, control },
       documentTimeMs,
       registrationExpiryMs,
-      // The chain does not count deletions.
-      life: 0,
+      // A chain of the family that does not count deletions can't say.
+      life: life === null || life === undefined ? 0 : u32Of(life),
     },
     holders: new Map(holders),
   };

@@ -273,7 +273,11 @@ async function within<T>(host: Host, given: { work: Promise<T>; ms: number; late
 /** A parser of an answer throws when the node did not keep to the form; the session then leaves the node. */
 export type Header = { readonly number: bigint; readonly parentHash: string; readonly hash: string };
 export type SignedBlock = { readonly header: Header; readonly extrinsics: readonly Uint8Array[] };
-export type RuntimeVersion = { readonly specVersion: number; readonly transactionVersion: number };
+export type RuntimeVersion = {
+  readonly specName: string;
+  readonly specVersion: number;
+  readonly transactionVersion: number;
+};
 /** Values by their keys in hex; an absent one is `null`. */
 export type StorageValues = ReadonlyMap<string, Uint8Array | null>;
 
@@ -308,8 +312,12 @@ export function parseBlock(answer: unknown): SignedBlock | null {
 }
 
 export function parseVersion(answer: unknown): RuntimeVersion {
-  const { specVersion, transactionVersion } = membersOf(answer);
-  return { specVersion: parseCount(specVersion), transactionVersion: parseCount(transactionVersion) };
+  const { specName, specVersion, transactionVersion } = membersOf(answer);
+  return {
+    specName: textOf(specName),
+    specVersion: parseCount(specVersion),
+    transactionVersion: parseCount(transactionVersion),
+  };
 }
 
 export function parseSyncing(answer: unknown): boolean {

@@ -7,8 +7,10 @@
  * noticed after at most `pollMs + requestMs`.
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
+import type { LedgerProofs } from "../../core/ledger/account.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
+import { canaryName } from "./layouts.ts";
 import {
   metadataCall,
   metadataVersions,
@@ -58,6 +60,8 @@ export type SessionOptions = {
   /** By genesis and version: the metadata is read once for all connections. */
   readonly runtimes: Map<string, RuntimeMetadata>;
   readonly anchor: () => Anchor | null;
+  /** For tests of the tests: the runtime that breaks rules is taken too. */
+  readonly takesCanary?: boolean;
   /** Opened to compare answers: it follows no heads. */
   readonly passive?: true;
 };
@@ -68,6 +72,7 @@ export type Head = Block & {
   readonly nonce: number;
   /** The operator's free balance. */
   readonly free: bigint;
+  readonly proofs: LedgerProofs;
 };
 
 /** The newest block of the node, which may go again. */
@@ -267,11 +272,15 @@ export class Session {
     const { host, operator } = this.options;
     const metadata = await this.metadataOf(version, hash);
     const keys = storageKeys(metadata);
-    const [now, account] = await this.values([keys.now, keys.account(operator)], hash);
+    const switches = keys.plainProofs === null ? [] : [keys.plainProofs];
+    const [now, account, plain] = await this.values([keys.now, keys.account(operator), ...switches], hash);
     const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
-    return { number, hash, timeMs, metadata, ...readAccountState(account ?? null) };
+    // A chain without the switch is from before version 3, and takes what there was then.
+    const bound = keys.plainProofs !== null;
+    const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1 };
+    return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
   }
 
   /** A node that is not behind must have the block that was shown before. */
@@ -289,14 +298,17 @@ export class Session {
   }
 
   private async metadataOf(version: RuntimeVersion, hash: string): Promise<RuntimeMetadata> {
-    const { specVersion, transactionVersion } = version;
+    const { specName, specVersion, transactionVersion } = version;
+    if (specName === canaryName && !this.options.takesCanary) {
+      throw new Unusable("differs", `its runtime is ${canaryName}, which breaks rules on command and is for tests`);
+    }
     const name = `${this.genesis}/${specVersion}/${transactionVersion}`;
     const { runtimes, names } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
     const bytes = await this.metadataBytes(hash);
-    const metadata = readMetadata(bytes, { version: { specVersion, transactionVersion }, genesis, names });
+    const metadata = readMetadata(bytes, { version, genesis, names });
     if (Array.isArray(metadata)) {
       throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);
     }

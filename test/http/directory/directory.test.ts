@@ -276,6 +276,7 @@ describe("pending registrations", () => {
         policy: ledger.policy.bind(ledger),
         submit: (call, label) => ledger.submit(call, label),
         operator: () => ledger.operator(),
+        proofs: () => ledger.proofs(),
         account: async (did) => (isHeld ? emptyAccount : ledger.account(did)),
         submission: async (txHash) => {
           const submission = await ledger.submission(txHash);

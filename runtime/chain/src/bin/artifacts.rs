@@ -1,57 +1,69 @@
-//! Turns freshly built runtimes into the files that are kept: the compressed runtime with its SHA-256,
-//! the metadata, the raw chain specification of a development chain, and the canary of the differential
-//! test, compressed and with its SHA-256 as well.
+//! Turns freshly built runtimes into the files that are kept: in `artifacts` the compressed runtime with its
+//! SHA-256, the metadata and the raw chain specifications of the presets; in `canary` the runtime of the
+//! differential test that breaks rules on command, compressed and with its SHA-256 as well.
 
 use sp_core::storage::well_known_keys;
+use sp_genesis_builder::{DEV_RUNTIME_PRESET, LOCAL_TESTNET_RUNTIME_PRESET};
 use sp_maybe_compressed_blob::{compress_strongly, CODE_BLOB_BOMB_LIMIT};
-use sp_runtime::BuildStorage;
 use std::{env, fs, path::Path, process::exit};
-use waypost_runtime::{development_genesis, Runtime};
-
-/// The well-known sr25519 development accounts.
-const ALICE: &str = "d43593c715fdd31c61141abd04a99fd6822c8558854ccde39a5684e7a56da27d";
-const BOB: &str = "8eaf04151687736326c9fea17e25fc5287613693c912909cb226aa4794f26a48";
-const CHARLIE: &str = "90b5ab205c6974c9ea841be688864633dc9ca8a357843eeacf2314649965fe22";
+use waypost_runtime::{genesis, Runtime};
 
 const METADATA_VERSION: u32 = 15;
 
 fn main() {
 	let arguments: Vec<String> = env::args().collect();
-	let [_, runtime, canary, folder] = &arguments[..] else {
-		eprintln!("usage: artifacts <runtime.wasm> <canary.wasm> <folder>");
-		exit(2);
-	};
+	let arguments: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
+	match arguments[..] {
+		["spec", code, preset] => print!("{}", specification(&read(code), preset)),
+		[runtime, canary, folder] => keep(runtime, canary, Path::new(folder)),
+		_ => {
+			eprintln!("usage: artifacts <runtime.wasm> <canary.wasm> <folder> | artifacts spec <code> <preset>");
+			exit(2);
+		},
+	}
+}
+
+fn read(path: &str) -> Vec<u8> {
+	fs::read(path).unwrap_or_else(|error| panic!("{path} can't be read: {error}"))
+}
+
+fn keep(runtime: &str, canary: &str, folder: &Path) {
 	let write = |name: &str, bytes: &[u8]| {
-		fs::write(Path::new(folder).join(name), bytes).expect("the folder can be written");
+		fs::write(folder.join(name), bytes).expect("the folder can be written");
 	};
-	let write_compressed = |path: &str, name: &str| {
-		let wasm = fs::read(path).expect("the runtime can be read");
+	let write_compressed = |path: &str, place: &str, name: &str| {
+		let wasm = read(path);
 		let compressed = compress_strongly(&wasm, CODE_BLOB_BOMB_LIMIT).expect("a runtime is below the limit");
 		let hash = digits(&sp_io::hashing::sha2_256(&compressed));
 		let name = format!("{name}.compact.compressed.wasm");
-		write(&name, &compressed);
-		write(&format!("{name}.sha256"), format!("{hash}  {name}\n").as_bytes());
+		write(&format!("{place}/{name}"), &compressed);
+		write(&format!("{place}/{name}.sha256"), format!("{hash}  {name}\n").as_bytes());
 		println!("{name}: {} bytes of wasm, {} compressed, sha256 {hash}", wasm.len(), compressed.len());
 		compressed
 	};
-	let compressed = write_compressed(runtime, "waypost-runtime");
-	write_compressed(canary, "waypost-canary");
+	let compressed = write_compressed(runtime, "artifacts", "waypost-runtime");
+	write_compressed(canary, "canary", "waypost-canary");
 	let metadata = Runtime::metadata_at_version(METADATA_VERSION).expect("the version is known");
-	write("waypost-runtime.metadata.hex", format!("0x{}\n", digits(&metadata)).as_bytes());
-	write("waypost-dev.raw.json", specification(&compressed).as_bytes());
+	write("artifacts/waypost-runtime.metadata.hex", format!("0x{}\n", digits(&metadata)).as_bytes());
+	write("artifacts/waypost-dev.raw.json", specification(&compressed, DEV_RUNTIME_PRESET).as_bytes());
 }
 
-fn specification(code: &[u8]) -> String {
-	let genesis = development_genesis(account(ALICE), &[account(BOB), account(CHARLIE)]);
-	let mut state = genesis.build_storage().expect("the development state can be built").top;
+/// The raw specification of a chain that starts with this code and one of the runtime's presets.
+fn specification(code: &[u8], preset: &str) -> String {
+	let (name, id, kind) = match preset {
+		DEV_RUNTIME_PRESET => ("Waypost Development", "waypost_dev", "Development"),
+		LOCAL_TESTNET_RUNTIME_PRESET => ("Waypost Local", "waypost_local", "Local"),
+		_ => panic!("presets are {DEV_RUNTIME_PRESET} and {LOCAL_TESTNET_RUNTIME_PRESET}"),
+	};
+	let mut state = genesis::first_state(preset).expect("the preset is known");
 	state.insert(well_known_keys::CODE.to_vec(), code.to_vec());
 	let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| format!("        \"0x{}\": \"0x{}\"", digits(key), digits(value));
 	let entries: Vec<String> = state.iter().map(entry).collect();
 	format!(
 		r#"{{
-  "name": "Waypost Development",
-  "id": "waypost_dev",
-  "chainType": "Development",
+  "name": "{name}",
+  "id": "{id}",
+  "chainType": "{kind}",
   "bootNodes": [],
   "telemetryEndpoints": null,
   "protocolId": null,
@@ -69,11 +81,6 @@ fn specification(code: &[u8]) -> String {
 "#,
 		entries.join(",\n")
 	)
-}
-
-fn account(hex: &str) -> [u8; 32] {
-	let byte = |at: usize| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).expect("two hex digits");
-	core::array::from_fn(byte)
 }
 
 fn digits(bytes: &[u8]) -> String {

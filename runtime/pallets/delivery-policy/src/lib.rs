@@ -25,13 +25,29 @@ pub mod pallet {
 		traits::Time,
 	};
 	use frame_system::{ensure_authorized, ensure_none, ensure_signed, pallet_prelude::*};
-	use pallet_did_registry::{call_weight, proof_failure, Did, OnDidDeleted, Pallet as Registry, Proof, Rule};
+	use pallet_did_registry::{
+		priority, proof_failure,
+		weights::{weight, Work},
+		Did, DidRecord, Domain, OnDidDeleted, Pallet as Registry, Proof, Rule,
+	};
 	use sp_runtime::{traits::Zero, transaction_validity::TransactionValidityWithRefund};
 
 	const TAG: &str = "delivery-policy";
-	const PRIORITY: u64 = 900;
+	const STORAGE_VERSION: StorageVersion = StorageVersion::new(1);
+
+	/// The record, the policy and, with a proof, the counter, the clock, the chain and the switch.
+	fn owned_weight<T: Config>() -> Weight {
+		let bytes = DidRecord::<T>::max_encoded_len() as u64 + PersonaPolicy::<T>::max_encoded_len() as u64;
+		weight::<T>(Work { bytes, reads: 2, writes: 1, ..Default::default() })
+	}
+
+	fn proof_weight<T: Config>(payload: usize) -> Weight {
+		let bytes = DidRecord::<T>::max_encoded_len() as u64 + 2 * payload as u64;
+		weight::<T>(Work { signatures: 1, bytes, reads: 6, writes: 2, ..Default::default() })
+	}
 
 	#[pallet::pallet]
+	#[pallet::storage_version(STORAGE_VERSION)]
 	pub struct Pallet<T>(_);
 
 	#[pallet::config]
@@ -101,28 +117,28 @@ pub mod pallet {
 	#[pallet::call]
 	impl<T: Config> Pallet<T> {
 		#[pallet::call_index(0)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(owned_weight::<T>())]
 		pub fn set_delivery_policy(origin: OriginFor<T>, did: Vec<u8>, policy: DeliveryPolicy<T>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &did)?;
 			Self::apply(did, PolicyAction::SetRecipient(policy))
 		}
 
 		#[pallet::call_index(1)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(owned_weight::<T>())]
 		pub fn clear_delivery_policy(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &did)?;
 			Self::apply(did, PolicyAction::ClearRecipient)
 		}
 
 		#[pallet::call_index(2)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(owned_weight::<T>())]
 		pub fn set_tag_policy(origin: OriginFor<T>, tag_did: Vec<u8>, policy: DeliveryPolicy<T>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &tag_did)?;
 			Self::apply(did, PolicyAction::SetTag(policy))
 		}
 
 		#[pallet::call_index(3)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(owned_weight::<T>())]
 		pub fn set_persona_policy(
 			origin: OriginFor<T>,
 			persona_did: Vec<u8>,
@@ -134,8 +150,8 @@ pub mod pallet {
 
 		/// Any of these by a key of the DID, which stands in the payload.
 		#[pallet::call_index(4)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(proof_weight::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(proof_weight::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, signed_payload, signature, signer_key_id| {
 			Pallet::<T>::admit(Proof::new(signed_payload, signature, signer_key_id))
 		})]
@@ -147,6 +163,29 @@ pub mod pallet {
 		) -> DispatchResult {
 			ensure_authorized(origin.clone()).or_else(|_| ensure_none(origin))?;
 			Self::apply_proof(Proof::new(&signed_payload, &signature, &signer_key_id))
+		}
+
+		/// The family has other calls under 5 to 18.
+		#[pallet::call_index(19)]
+		#[pallet::weight(owned_weight::<T>())]
+		pub fn clear_tag_policy(origin: OriginFor<T>, tag_did: Vec<u8>) -> DispatchResult {
+			let did = Self::controlled(&ensure_signed(origin)?, &tag_did)?;
+			Self::apply(did, PolicyAction::ClearTag)
+		}
+
+		#[pallet::call_index(20)]
+		#[pallet::weight(owned_weight::<T>())]
+		pub fn clear_persona_policy(origin: OriginFor<T>, persona_did: Vec<u8>) -> DispatchResult {
+			let did = Self::controlled(&ensure_signed(origin)?, &persona_did)?;
+			Self::apply(did, PolicyAction::ClearPersona)
+		}
+	}
+
+	#[pallet::hooks]
+	impl<T: Config> Hooks<BlockNumberFor<T>> for Pallet<T> {
+		#[cfg(feature = "try-runtime")]
+		fn try_state(_: BlockNumberFor<T>) -> Result<(), sp_runtime::TryRuntimeError> {
+			Self::do_try_state()
 		}
 	}
 
@@ -176,11 +215,23 @@ pub mod pallet {
 				},
 				PolicyAction::ClearRecipient => {
 					RecipientPolicies::<T>::take(&did).ok_or(Error::<T>::PolicyNotFound)?;
-					Self::deposit_event(Event::PolicyCleared { scope: PolicyScope::Recipient, did });
-					return Ok(());
+					return Self::cleared(PolicyScope::Recipient, did);
+				},
+				PolicyAction::ClearTag => {
+					TagPolicies::<T>::take(&did).ok_or(Error::<T>::PolicyNotFound)?;
+					return Self::cleared(PolicyScope::Tag, did);
+				},
+				PolicyAction::ClearPersona => {
+					PersonaPolicies::<T>::take(&did).ok_or(Error::<T>::PolicyNotFound)?;
+					return Self::cleared(PolicyScope::Persona, did);
 				},
 			};
 			Self::deposit_event(Event::PolicySet { scope, did });
+			Ok(())
+		}
+
+		fn cleared(scope: PolicyScope, did: Did<T>) -> DispatchResult {
+			Self::deposit_event(Event::PolicyCleared { scope, did });
 			Ok(())
 		}
 
@@ -208,7 +259,7 @@ pub mod pallet {
 			let record = Registry::<T>::active(&payload.did).map_err(|_| Error::<T>::DidNotFound)?;
 			let nonce = PolicyNonces::<T>::get(&payload.did);
 			ensure!(payload.nonce == nonce, Error::<T>::InvalidPolicyNonce);
-			let signed = Registry::<T>::is_signed(&payload.did, &record, &proof);
+			let signed = Registry::<T>::is_signed(&payload.did, &record, Domain::Policy, &proof);
 			ensure!(signed, Error::<T>::InvalidSignature);
 			let next = nonce.checked_add(1).ok_or(sp_runtime::ArithmeticError::Overflow)?;
 			PolicyNonces::<T>::insert(&payload.did, next);
@@ -221,12 +272,26 @@ pub mod pallet {
 				.map_err(|error| proof_failure(error, Error::<T>::InvalidSignature.into()))?;
 			let payload = proof.decode::<PolicyAuthorizationPayload<T>>().ok_or(InvalidTransaction::BadProof)?;
 			let validity = ValidTransaction::with_tag_prefix(TAG)
-				.priority(PRIORITY)
+				.priority(priority::POLICY)
 				.and_provides((payload.did, payload.nonce))
 				.longevity(T::ProofLongevity::get())
 				.propagate(true)
 				.build()?;
 			Ok((validity, Weight::zero()))
+		}
+	}
+
+	#[cfg(any(test, feature = "try-runtime"))]
+	impl<T: Config> Pallet<T> {
+		/// A policy belongs to a DID that stands.
+		pub(crate) fn do_try_state() -> Result<(), sp_runtime::TryRuntimeError> {
+			let dids = RecipientPolicies::<T>::iter_keys()
+				.chain(TagPolicies::<T>::iter_keys())
+				.chain(PersonaPolicies::<T>::iter_keys());
+			for did in dids {
+				ensure!(pallet_did_registry::Dids::<T>::contains_key(&did), "a policy of no DID");
+			}
+			Ok(())
 		}
 	}
 

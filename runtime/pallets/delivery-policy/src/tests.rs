@@ -22,6 +22,7 @@ frame_support::construct_runtime!(
 	pub enum Test {
 		System: frame_system,
 		Timestamp: pallet_timestamp,
+		Balances: pallet_balances,
 		DidRegistry: pallet_did_registry,
 		DeliveryPolicies: pallet_delivery_policy,
 	}
@@ -32,6 +33,12 @@ impl frame_system::Config for Test {
 	type Block = Block;
 	type AccountId = AccountId32;
 	type Lookup = IdentityLookup<AccountId32>;
+	type AccountData = pallet_balances::AccountData<u64>;
+}
+
+#[derive_impl(pallet_balances::config_preludes::TestDefaultConfig)]
+impl pallet_balances::Config for Test {
+	type AccountStore = System;
 }
 
 impl pallet_timestamp::Config for Test {
@@ -44,6 +51,9 @@ impl pallet_timestamp::Config for Test {
 impl pallet_did_registry::Config for Test {
 	type Time = Timestamp;
 	type OnDidDeleted = DeliveryPolicies;
+	type Currency = Balances;
+	type RecordDeposit = ConstU64<10_000>;
+	type ByteDeposit = ConstU64<1>;
 	type MaxDidLen = ConstU32<128>;
 	type MaxIdLen = ConstU32<192>;
 	type MaxVMs = ConstU32<5>;
@@ -65,6 +75,7 @@ impl pallet_did_registry::Config for Test {
 	type MaxPolicyRefs = ConstU32<8>;
 	type MaxPolicyRefLen = ConstU32<128>;
 	type MaxProofAheadMs = ConstU64<3_600_000>;
+	type MaxClockSkewMs = ConstU64<300_000>;
 	type ProofLongevity = ConstU64<64>;
 }
 
@@ -102,15 +113,23 @@ fn bytes<B: TryFrom<Vec<u8>>>(bytes: &[u8]) -> B {
 	B::try_from(bytes.to_vec()).ok().expect("within the bound")
 }
 
-/// A chain on which `alice` owns the DID.
+/// A chain that takes proofs of every version, on which `alice` owns the DID.
 fn test(run: impl FnOnce()) {
-	let storage = frame_system::GenesisConfig::<Test>::default().build_storage().unwrap();
-	sp_io::TestExternalities::new(storage).execute_with(|| {
+	let config = RuntimeGenesisConfig {
+		balances: pallet_balances::GenesisConfig {
+			balances: vec![(AccountId32::new([1; 32]), 1_000_000)],
+			..Default::default()
+		},
+		did_registry: pallet_did_registry::GenesisConfig { plain_proofs: true, ..Default::default() },
+		..Default::default()
+	};
+	sp_io::TestExternalities::new(config.build_storage().unwrap()).execute_with(|| {
 		System::set_block_number(1);
 		Timestamp::set_timestamp(NOW);
 		Timestamp::on_finalize(1);
 		register();
 		run();
+		DeliveryPolicies::do_try_state().unwrap();
 	});
 }
 
@@ -229,6 +248,13 @@ fn the_owner_sets_and_clears() {
 		assert_eq!(last_event(), Event::PolicyCleared { scope: PolicyScope::Recipient, did: bytes(DID) });
 		assert_eq!(recipient_policy(), None);
 		assert_noop!(DeliveryPolicies::clear_delivery_policy(alice(), DID.to_vec()), Error::<Test>::PolicyNotFound);
+		assert_ok!(DeliveryPolicies::clear_tag_policy(alice(), DID.to_vec()));
+		assert_eq!(last_event(), Event::PolicyCleared { scope: PolicyScope::Tag, did: bytes(DID) });
+		assert_ok!(DeliveryPolicies::clear_persona_policy(alice(), DID.to_vec()));
+		assert_eq!(last_event(), Event::PolicyCleared { scope: PolicyScope::Persona, did: bytes(DID) });
+		assert_eq!((TagPolicies::<Test>::get(did()), PersonaPolicies::<Test>::get(did())), (None, None));
+		assert_noop!(DeliveryPolicies::clear_tag_policy(alice(), DID.to_vec()), Error::<Test>::PolicyNotFound);
+		assert_noop!(DeliveryPolicies::clear_persona_policy(alice(), DID.to_vec()), Error::<Test>::PolicyNotFound);
 		assert_eq!(nonce(), 0);
 	});
 }
@@ -248,11 +274,13 @@ fn texts_of_a_persona_policy_are_utf8() {
 
 #[test]
 fn only_the_owner_of_an_active_did_sets() {
-	let calls: [fn(RuntimeOrigin, &[u8]) -> DispatchResult; 4] = [
+	let calls: [fn(RuntimeOrigin, &[u8]) -> DispatchResult; 6] = [
 		|origin, did| DeliveryPolicies::set_delivery_policy(origin, did.to_vec(), policy()),
 		|origin, did| DeliveryPolicies::clear_delivery_policy(origin, did.to_vec()),
 		|origin, did| DeliveryPolicies::set_tag_policy(origin, did.to_vec(), policy()),
 		|origin, did| DeliveryPolicies::set_persona_policy(origin, did.to_vec(), persona()),
+		|origin, did| DeliveryPolicies::clear_tag_policy(origin, did.to_vec()),
+		|origin, did| DeliveryPolicies::clear_persona_policy(origin, did.to_vec()),
 	];
 	for call in calls {
 		test(|| {
@@ -338,6 +366,16 @@ fn a_key_of_the_did_sets_and_clears() {
 		assert_ok!(prove(payload(PolicyAction::ClearRecipient, 3).encode(), ROOT));
 		assert_eq!((recipient_policy(), nonce()), (None, 4));
 		assert_eq!(last_event(), Event::PolicyCleared { scope: PolicyScope::Recipient, did: bytes(DID) });
+		// The two that clear the others stand behind the family's actions.
+		assert_eq!(
+			(PolicyAction::<Test>::ClearTag.encode(), PolicyAction::<Test>::ClearPersona.encode()),
+			(vec![4], vec![5])
+		);
+		assert_ok!(prove(payload(PolicyAction::ClearTag, 4).encode(), ROOT));
+		assert_ok!(prove(payload(PolicyAction::ClearPersona, 5).encode(), ROOT));
+		let did = || bytes::<pallet_did_registry::Did<Test>>(DID);
+		assert_eq!((TagPolicies::<Test>::get(did()), PersonaPolicies::<Test>::get(did())), (None, None));
+		assert_eq!(last_event(), Event::PolicyCleared { scope: PolicyScope::Persona, did: bytes(DID) });
 		let record = pallet_did_registry::Dids::<Test>::get(bytes::<pallet_did_registry::Did<Test>>(DID)).unwrap();
 		assert_eq!(record.version, 1);
 	});
@@ -415,7 +453,10 @@ fn a_proof_is_verified_before_it_enters_the_pool() {
 		let good = payload(PolicyAction::SetTag(policy()), 0).encode();
 		let signature = root().sign(&good).0.to_vec();
 		let validity = admit(good.clone(), signature).unwrap();
-		assert_eq!((validity.priority, validity.longevity, validity.propagate), (900, 64, true));
+		assert_eq!(
+			(validity.priority, validity.longevity, validity.propagate),
+			(pallet_did_registry::priority::POLICY, 64, true)
+		);
 		let other = payload(PolicyAction::SetRecipient(policy()), 0).encode();
 		let signature = root().sign(&other).0.to_vec();
 		assert_eq!(validity.provides, admit(other, signature).unwrap().provides);
@@ -424,5 +465,24 @@ fn a_proof_is_verified_before_it_enters_the_pool() {
 		let stale = payload(PolicyAction::SetTag(policy()), 1).encode();
 		assert_eq!(admit(stale, vec![1; 64]), refusal(InvalidTransaction::Custom(10)));
 		assert_eq!((nonce(), System::event_count()), (0, before));
+	});
+}
+
+#[test]
+fn a_policy_of_version_3_is_for_one_chain() {
+	test(|| {
+		pallet_did_registry::PlainProofs::<Test>::put(false);
+		let good = payload(PolicyAction::SetTag(policy()), 0).encode();
+		let call = |message: &[u8]| {
+			let signature = root().sign(message).0.to_vec();
+			with_storage_layer(|| {
+				DeliveryPolicies::apply_policy_with_proof(RuntimeOrigin::none(), good.clone(), signature, ROOT.to_vec())
+			})
+		};
+		let message = |genesis: &[u8]| [b"svc:authorization:v3:policy|", genesis, &good].concat();
+		assert_noop!(call(&good), Error::<Test>::InvalidSignature);
+		assert_noop!(call(&message(&[9; 32])), Error::<Test>::InvalidSignature);
+		assert_ok!(call(&message(DidRegistry::genesis_hash().as_ref())));
+		assert_eq!(nonce(), 1);
 	});
 }

@@ -116,6 +116,8 @@ pub enum PolicyAction<T: Config> {
 	ClearRecipient,
 	SetTag(DeliveryPolicy<T>),
 	SetPersona(PersonaPolicy<T>),
+	ClearTag,
+	ClearPersona,
 }
 
 #[derive(

@@ -21,6 +21,12 @@ pub enum Rule {
 	VersionRaised = 7,
 	/// A deletion frees the aliases. Broken: they stay taken.
 	AliasesFreed = 8,
+	/// A registration names the account that submits it. Broken: one that names none is taken as well.
+	SubmitterBound = 9,
+	/// A payload is signed for this chain. Broken: for the chain whose genesis hash is zero as well.
+	ChainBound = 10,
+	/// A deletion begins another life of the name. Broken: it does not.
+	LifeCounted = 11,
 }
 
 #[cfg(feature = "canary")]

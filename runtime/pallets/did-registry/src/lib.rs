@@ -1,13 +1,15 @@
 //! The DID registry: records, aliases, documents, root keys, devices and the counters that make every
 //! authorization work once.
 //!
-//! A record changes in three ways: by a registration proof (it comes to be), by a payload that a key of
-//! the DID signed, or by the account that owns it. Calls that carry a proof need no account: the pool
-//! admits them only after running the whole call, so a block never holds one that fails, and they pay
-//! no fee.
+//! A record begins with a registration that an account submits and a key of the DID signed. Keys, documents
+//! and the life of the DID then change by payloads that a key of the DID signed; the owner's account sets
+//! alias, policy links and policies, and no more. Calls that carry a proof need no account: the pool admits
+//! them only after running the whole call, so a block never holds one that fails, and they pay no fee.
 //!
 //! Laws: a call changes everything it names or nothing; a counter only grows, also through deletion and
-//! new registration; a document time only grows; only admissible keys enter a record.
+//! new registration; a document time only grows; only admissible keys enter a record; a proof of version 3
+//! works on one chain alone, and a registration of that version for one account alone; every record holds a
+//! deposit from the account that registered it.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -21,10 +23,10 @@ mod proofs;
 mod tests;
 pub mod text;
 pub mod types;
+pub mod weights;
 
-use frame_support::weights::Weight;
 pub use pallet::*;
-pub use proofs::{proof_failure, Proof};
+pub use proofs::{priority, proof_failure, Domain, Proof};
 pub use types::*;
 
 /// Told after a DID was deleted, so that other pallets can let go of what belongs to it.
@@ -36,31 +38,48 @@ impl OnDidDeleted for () {
 	fn on_did_deleted(_: &[u8]) {}
 }
 
-/// One Ed25519 check and the largest number of entries that a call touches: a record, a counter or a
-/// document time, nine alias entries and the policies of a deleted DID.
-pub fn call_weight<T: Config>() -> Weight {
-	use frame_support::traits::Get;
-	Weight::from_parts(150_000_000, 0).saturating_add(T::DbWeight::get().reads_writes(8, 6))
-}
-
 // The order and the types of call arguments are those of the wire.
 #[allow(clippy::too_many_arguments)]
 #[frame_support::pallet]
 pub mod pallet {
 	use super::*;
-	use crate::operations::Change;
+	use crate::operations::{Change, Registration};
 	use alloc::vec::Vec;
-	use frame_support::{pallet_prelude::*, traits::Time};
+	use frame_support::{
+		pallet_prelude::*,
+		traits::{fungible, Time},
+	};
 	use frame_system::{ensure_authorized, ensure_none, ensure_signed, pallet_prelude::*};
 
+	const STORAGE_VERSION: StorageVersion = StorageVersion::new(1);
+
 	#[pallet::pallet]
+	#[pallet::storage_version(STORAGE_VERSION)]
 	pub struct Pallet<T>(_);
+
+	pub(crate) type BalanceOf<T> =
+		<<T as Config>::Currency as fungible::Inspect<<T as frame_system::Config>::AccountId>>::Balance;
+
+	/// Why money of an account is held.
+	#[pallet::composite_enum]
+	pub enum HoldReason {
+		/// For a record that stands.
+		Registration,
+	}
 
 	#[pallet::config]
 	pub trait Config: frame_system::Config<RuntimeEvent: From<Event<Self>>> {
 		/// The time of the block in milliseconds.
 		type Time: Time<Moment = u64>;
 		type OnDidDeleted: OnDidDeleted;
+		/// What deposits are held in.
+		type Currency: fungible::hold::Mutate<Self::AccountId, Reason: From<HoldReason>>;
+		/// Held from the account that registers a DID, for the entry itself.
+		#[pallet::constant]
+		type RecordDeposit: Get<BalanceOf<Self>>;
+		/// Held for each byte that a record may grow to, since calls with a proof let it grow without a fee.
+		#[pallet::constant]
+		type ByteDeposit: Get<BalanceOf<Self>>;
 
 		/// DIDs in records and payloads, in bytes.
 		#[pallet::constant]
@@ -108,9 +127,12 @@ pub mod pallet {
 		type MaxPolicyRefs: Get<u32>;
 		#[pallet::constant]
 		type MaxPolicyRefLen: Get<u32>;
-		/// How far ahead of the block's time a version 2 proof may expire, in milliseconds.
+		/// How far ahead of the block's time a proof with an expiry may expire, in milliseconds.
 		#[pallet::constant]
 		type MaxProofAheadMs: Get<u64>;
+		/// How far ahead of the block's time a version 1 proof may be dated, in milliseconds.
+		#[pallet::constant]
+		type MaxClockSkewMs: Get<u64>;
 		/// How many blocks a proof-carrying call stays in the pool.
 		#[pallet::constant]
 		type ProofLongevity: Get<u64>;
@@ -139,9 +161,45 @@ pub mod pallet {
 	#[pallet::storage]
 	pub type DocumentTimes<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, u64, ValueQuery>;
 
-	/// The expiry of the last version 2 registration proof. The next one must expire later.
+	/// The last expiry of a registration proof. The next one must expire later.
 	#[pallet::storage]
 	pub type RegistrationExpiries<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, u64, ValueQuery>;
+
+	/// How often a DID was deleted. What was kept for an earlier life of a name is not for a later one.
+	#[pallet::storage]
+	pub type Lives<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, u32, ValueQuery>;
+
+	/// Whose money is held for a record, and how much.
+	#[pallet::storage]
+	pub type Deposits<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, (T::AccountId, BalanceOf<T>)>;
+
+	/// Whether proofs of versions 1 and 2 and payloads that are signed plainly are taken beside version 3.
+	/// They bind neither this chain nor the account that submits them. Set in the chain's first state.
+	#[pallet::storage]
+	pub type PlainProofs<T: Config> = StorageValue<_, bool, ValueQuery>;
+
+	#[pallet::genesis_config]
+	#[derive(frame_support::DefaultNoBound)]
+	pub struct GenesisConfig<T: Config> {
+		pub plain_proofs: bool,
+		#[serde(skip)]
+		pub _config: core::marker::PhantomData<T>,
+	}
+
+	#[pallet::genesis_build]
+	impl<T: Config> BuildGenesisConfig for GenesisConfig<T> {
+		fn build(&self) {
+			PlainProofs::<T>::put(self.plain_proofs);
+		}
+	}
+
+	#[pallet::hooks]
+	impl<T: Config> Hooks<BlockNumberFor<T>> for Pallet<T> {
+		#[cfg(feature = "try-runtime")]
+		fn try_state(_: BlockNumberFor<T>) -> Result<(), sp_runtime::TryRuntimeError> {
+			Self::do_try_state()
+		}
+	}
 
 	#[pallet::event]
 	#[pallet::generate_deposit(pub(crate) fn deposit_event)]
@@ -230,14 +288,20 @@ pub mod pallet {
 		InvalidDidFormat,
 		/// Unused; it keeps its place in the order.
 		DidControlsApplication,
-		/// The `timestamp` of a proof is neither a time nor `v2:<nonce>:<expiry ms>`.
+		/// The `timestamp` of a proof is neither a time nor `v2:` or `v3:` and `<nonce>:<expiry ms>`.
 		InvalidProofTimestamp,
-		/// A version 2 registration proof has expired.
+		/// A registration proof has expired.
 		RegistrationExpired,
-		/// A version 2 proof expires too far ahead.
+		/// A proof expires, or is dated, too far ahead.
 		ProofTooFarAhead,
 		/// A proof of the same or a later time has already been accepted.
 		DocumentStale,
+		/// The DID has a root key: its keys decide this, and not the account that owns the record.
+		RootKeyRequired,
+		/// This chain takes proofs of version 3 only.
+		ProofVersionRefused,
+		/// The account can't pay the deposit of a record.
+		DepositUnavailable,
 	}
 
 	/// The origin of a call that brings its own proof.
@@ -249,13 +313,15 @@ pub mod pallet {
 	impl<T: Config> Pallet<T> {
 		/// Replaces all aliases of the DID by this one.
 		#[pallet::call_index(1)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::primary_alias::<T>())]
 		pub fn set_alias(origin: OriginFor<T>, did: Vec<u8>, alias: Vec<u8>) -> DispatchResult {
 			Self::do_set_alias(ensure_signed(origin)?, &did, &alias)
 		}
 
+		/// By the owner's account, for a DID without a root key. So are the other owner calls that the law of
+		/// this pallet leaves to the keys: 3, 4 and 26 to 28.
 		#[pallet::call_index(2)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn add_device(origin: OriginFor<T>, did: Vec<u8>, device_id: Vec<u8>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Self::do_own_device(who, &did, &[&device_id], |mut ids| {
@@ -264,7 +330,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(3)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn tombstone_device(origin: OriginFor<T>, did: Vec<u8>, device_id: Vec<u8>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Self::do_own_device(who, &did, &[&device_id], |mut ids| {
@@ -273,17 +339,17 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(4)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::document::<T>(doc_blob.len()))]
 		pub fn set_document(origin: OriginFor<T>, did: Vec<u8>, doc_blob: Vec<u8>) -> DispatchResult {
 			Self::do_set_document(ensure_signed(origin)?, &did, &doc_blob)
 		}
 
 		/// Replaces the document by a proof of the root key.
 		#[pallet::call_index(5)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::document::<T>(doc_blob.len()))]
+		#[pallet::weight_of_authorize(weights::document::<T>(doc_blob.len()))]
 		#[pallet::authorize(|_, did, doc_blob, timestamp, pubkey, signature| {
-			Pallet::<T>::admit_document(did, timestamp, || {
+			Pallet::<T>::admit_component(did, || {
 				Pallet::<T>::do_set_document_with_proof(did, doc_blob, timestamp, pubkey, signature)
 			})
 		})]
@@ -299,31 +365,10 @@ pub mod pallet {
 			Self::do_set_document_with_proof(&did, &doc_blob, &timestamp, &pubkey, &signature)
 		}
 
-		/// Registers a DID that no account owns.
-		#[pallet::call_index(6)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
-		#[pallet::authorize(|_, did, alias, timestamp, pubkey, signature, doc_blob| {
-			Pallet::<T>::admit(1000, (b"regdoc", did, timestamp), || {
-				Pallet::<T>::do_register(None, did, alias.as_deref(), timestamp, pubkey, signature, doc_blob)
-			})
-		})]
-		pub fn register_with_document_proof(
-			origin: OriginFor<T>,
-			did: Vec<u8>,
-			alias: Option<Vec<u8>>,
-			timestamp: Vec<u8>,
-			pubkey: Vec<u8>,
-			signature: Vec<u8>,
-			doc_blob: Vec<u8>,
-		) -> DispatchResult {
-			ensure_proof::<T>(origin)?;
-			Self::do_register(None, &did, alias.as_deref(), &timestamp, &pubkey, &signature, &doc_blob)
-		}
-
-		/// Registers a DID; the account that signs the extrinsic owns it.
+		/// Registers a DID; the account that signs the extrinsic owns it and pays the deposit. The family's
+		/// call 6, which no account signs, is left out: whoever writes for good has paid for it.
 		#[pallet::call_index(7)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::registration::<T>(doc_blob.len()))]
 		pub fn register_with_document_proof_signed(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -334,11 +379,19 @@ pub mod pallet {
 			doc_blob: Vec<u8>,
 		) -> DispatchResult {
 			let who = ensure_signed(origin)?;
-			Self::do_register(Some(who), &did, alias.as_deref(), &timestamp, &pubkey, &signature, &doc_blob)
+			let proof = Registration {
+				did: &did,
+				alias: alias.as_deref(),
+				timestamp: &timestamp,
+				pubkey: &pubkey,
+				signature: &signature,
+				doc_blob: &doc_blob,
+			};
+			Self::do_register(who, proof)
 		}
 
 		#[pallet::call_index(8)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn set_delivery_policy_links(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -351,21 +404,14 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(9)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn clear_delivery_policy_links(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
 			Self::do_own(ensure_signed(origin)?, &did, ControlAction::ClearDeliveryPolicyLinks)
 		}
 
-		/// Registers a DID without a document. The owner is the account that signs, or without one the
-		/// account whose id is the root key.
+		/// Registers a DID without a document; the account that signs the extrinsic owns it.
 		#[pallet::call_index(10)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
-		#[pallet::authorize(|_, did, alias, timestamp, pubkey, signature| {
-			Pallet::<T>::admit(1000, (did, timestamp), || {
-				Pallet::<T>::do_register_bare(None, did, alias.as_deref(), timestamp, pubkey, signature)
-			})
-		})]
+		#[pallet::weight(weights::registration::<T>(0))]
 		pub fn register_with_proof(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -374,16 +420,21 @@ pub mod pallet {
 			pubkey: Vec<u8>,
 			signature: Vec<u8>,
 		) -> DispatchResult {
-			let who = match ensure_signed(origin.clone()) {
-				Ok(who) => Some(who),
-				Err(_) => ensure_proof::<T>(origin).map(|()| None)?,
+			let who = ensure_signed(origin)?;
+			let proof = Registration {
+				did: &did,
+				alias: alias.as_deref(),
+				timestamp: &timestamp,
+				pubkey: &pubkey,
+				signature: &signature,
+				doc_blob: &[],
 			};
-			Self::do_register_bare(who, &did, alias.as_deref(), &timestamp, &pubkey, &signature)
+			Self::do_register_bare(who, proof)
 		}
 
 		#[pallet::call_index(11)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::alias::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::alias::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_add_alias(did, alias, proof))
@@ -401,8 +452,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(12)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::alias::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::alias::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, old_alias, new_alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_update_alias(did, old_alias, new_alias, proof))
@@ -422,8 +473,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(13)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::alias::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::alias::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_remove_alias(did, alias, proof))
@@ -441,8 +492,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(14)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, method, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddMethod(method), proof))
@@ -461,8 +512,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(15)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, method, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::UpdateMethod(method), proof))
@@ -481,8 +532,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(16)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveMethod(method_id), proof))
@@ -501,8 +552,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(17)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddAuthentication(method_id), proof))
@@ -521,8 +572,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(18)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveAuthentication(method_id), proof))
@@ -541,8 +592,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(19)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, key_agreement, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddAgreement(key_agreement), proof))
@@ -561,8 +612,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(20)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, key_agreement, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::UpdateAgreement(key_agreement), proof))
@@ -581,8 +632,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(21)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, key_agreement_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveAgreement(key_agreement_id), proof))
@@ -601,8 +652,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(22)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, service, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddService(service), proof))
@@ -621,8 +672,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(23)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, service, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::UpdateService(service), proof))
@@ -641,8 +692,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(24)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, service_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveService(service_id), proof))
@@ -661,8 +712,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(25)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, did, new_root_pubkey, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_root_pubkey(did, || Pallet::<T>::do_update_root_pubkey(did, new_root_pubkey, proof))
@@ -681,13 +732,13 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(26)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn deactivate_did(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
 			Self::do_deactivate(ensure_signed(origin)?, &did)
 		}
 
 		#[pallet::call_index(27)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn update_device(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -702,7 +753,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(28)]
-		#[pallet::weight(call_weight::<T>())]
+		#[pallet::weight(weights::owned::<T>())]
 		pub fn remove_device(origin: OriginFor<T>, did: Vec<u8>, device_id: Vec<u8>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Self::do_own_device(who, &did, &[&device_id], |mut ids| {
@@ -712,8 +763,8 @@ pub mod pallet {
 
 		/// Devices, deactivation, policy links and deletion by a key of the DID. The DID stands in the payload.
 		#[pallet::call_index(29)]
-		#[pallet::weight(call_weight::<T>())]
-		#[pallet::weight_of_authorize(call_weight::<T>())]
+		#[pallet::weight(weights::control::<T>(signed_payload.len()))]
+		#[pallet::weight_of_authorize(weights::control::<T>(signed_payload.len()))]
 		#[pallet::authorize(|_, signed_payload, signature, signer_key_id| {
 			Pallet::<T>::admit_control(Proof::new(signed_payload, signature, signer_key_id))
 		})]

@@ -21,6 +21,7 @@ frame_support::construct_runtime!(
 	pub enum Test {
 		System: frame_system,
 		Timestamp: pallet_timestamp,
+		Balances: pallet_balances,
 		DidRegistry: pallet_did_registry,
 	}
 );
@@ -30,6 +31,12 @@ impl frame_system::Config for Test {
 	type Block = Block;
 	type AccountId = AccountId32;
 	type Lookup = IdentityLookup<AccountId32>;
+	type AccountData = pallet_balances::AccountData<u64>;
+}
+
+#[derive_impl(pallet_balances::config_preludes::TestDefaultConfig)]
+impl pallet_balances::Config for Test {
+	type AccountStore = System;
 }
 
 impl pallet_timestamp::Config for Test {
@@ -42,6 +49,9 @@ impl pallet_timestamp::Config for Test {
 impl Config for Test {
 	type Time = Timestamp;
 	type OnDidDeleted = ();
+	type Currency = Balances;
+	type RecordDeposit = ConstU64<10_000>;
+	type ByteDeposit = ConstU64<1>;
 	type MaxDidLen = ConstU32<128>;
 	type MaxIdLen = ConstU32<192>;
 	type MaxVMs = ConstU32<5>;
@@ -63,6 +73,7 @@ impl Config for Test {
 	type MaxPolicyRefs = ConstU32<8>;
 	type MaxPolicyRefLen = ConstU32<128>;
 	type MaxProofAheadMs = ConstU64<3_600_000>;
+	type MaxClockSkewMs = ConstU64<300_000>;
 	type ProofLongevity = ConstU64<64>;
 }
 
@@ -106,12 +117,32 @@ pub fn sign(pair: &ed25519::Pair, message: &[u8]) -> Vec<u8> {
 	pair.sign(message).0.to_vec()
 }
 
+/// A chain that takes proofs of every version, as one of the family does.
 pub fn test(run: impl FnOnce()) {
-	let storage = frame_system::GenesisConfig::<Test>::default().build_storage().unwrap();
-	sp_io::TestExternalities::new(storage).execute_with(|| {
+	on_chain(true, run);
+}
+
+/// A chain that takes version 3 only, as every chain does that is not told otherwise.
+pub fn strict(run: impl FnOnce()) {
+	on_chain(false, run);
+}
+
+pub const MONEY: u64 = 1_000_000;
+
+fn on_chain(plain_proofs: bool, run: impl FnOnce()) {
+	let config = RuntimeGenesisConfig {
+		balances: pallet_balances::GenesisConfig {
+			balances: vec![(alice(), MONEY), (bob(), MONEY)],
+			..Default::default()
+		},
+		did_registry: GenesisConfig { plain_proofs, ..Default::default() },
+		..Default::default()
+	};
+	sp_io::TestExternalities::new(config.build_storage().unwrap()).execute_with(|| {
 		System::set_block_number(1);
 		set_time(NOW);
 		run();
+		DidRegistry::do_try_state().unwrap();
 	});
 }
 
@@ -227,10 +258,11 @@ pub fn counters() -> [u64; 4] {
 
 pub fn events() -> Vec<Event<Test>> {
 	let own = |record: frame_system::EventRecord<RuntimeEvent, _>| match record.event {
-		RuntimeEvent::DidRegistry(event) => event,
+		RuntimeEvent::DidRegistry(event) => Some(event),
+		RuntimeEvent::Balances(_) => None,
 		other => panic!("an event of another pallet: {other:?}"),
 	};
-	System::events().into_iter().map(own).collect()
+	System::events().into_iter().filter_map(own).collect()
 }
 
 pub fn last_event() -> Event<Test> {
@@ -259,6 +291,21 @@ pub fn control(action: ControlAction<Test>, nonce: u64) -> DispatchResult {
 	let payload = control_payload(action, nonce).encode();
 	let signature = sign(&root(), &payload);
 	DidRegistry::apply_control_with_proof(none(), payload, signature, ROOT.to_vec())
+}
+
+/// What version 3 says of the chain.
+pub fn genesis() -> [u8; 32] {
+	DidRegistry::genesis_hash().0
+}
+
+/// The signature of version 3 under a payload.
+pub fn sign_v3(pair: &ed25519::Pair, domain: Domain, payload: &[u8]) -> Vec<u8> {
+	sign(pair, &DidRegistry::authorization_message(domain, &genesis(), payload))
+}
+
+/// Takes the root key of a record away, as a chain of the family may have records without one.
+pub fn without_key(did: &[u8]) {
+	Dids::<Test>::mutate(bytes::<Did<Test>>(did), |record| record.as_mut().unwrap().root_pubkey = None);
 }
 
 /// What the pool answers to a call.

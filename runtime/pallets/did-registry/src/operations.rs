@@ -6,13 +6,32 @@ use crate::{
 	*,
 };
 use alloc::vec::Vec;
-use codec::{Decode, DecodeAll, Encode};
-use frame_support::{dispatch::DispatchResult, ensure, traits::Get, BoundedVec};
+use codec::{DecodeAll, Encode, MaxEncodedLen};
+use frame_support::{
+	dispatch::DispatchResult,
+	ensure,
+	traits::{fungible::hold::Mutate as _, tokens::Precision, Get},
+	BoundedVec,
+};
 use sp_io::hashing::blake2_256;
+use sp_runtime::traits::{SaturatedConversion, Saturating};
 
 const REGISTER_V2: &[u8] = b"svc:register:v2|";
+const REGISTER_V3: &[u8] = b"svc:register:v3|";
 const SET_DOCUMENT_V1: &[u8] = b"svc:set_document:v1|";
 const SET_DOCUMENT_V2: &[u8] = b"svc:set_document:v2|";
+const SET_DOCUMENT_V3: &[u8] = b"svc:set_document:v3|";
+
+/// The arguments of a registration.
+#[derive(Clone, Copy)]
+pub(crate) struct Registration<'a> {
+	pub did: &'a [u8],
+	pub alias: Option<&'a [u8]>,
+	pub timestamp: &'a [u8],
+	pub pubkey: &'a [u8],
+	pub signature: &'a [u8],
+	pub doc_blob: &'a [u8],
+}
 
 /// One change to a component of a document.
 pub(crate) enum Change<'a, T: Config> {
@@ -199,19 +218,11 @@ fn take_optional<E, S>(list: &mut Option<BoundedVec<E, S>>, is_it: impl Fn(&E) -
 impl<T: Config> Pallet<T> {
 	// ------------------------------------------------------------------------------- registration
 
-	pub(crate) fn do_register(
-		owner: Option<T::AccountId>,
-		did: &[u8],
-		alias: Option<&[u8]>,
-		timestamp: &[u8],
-		pubkey: &[u8],
-		signature: &[u8],
-		doc_blob: &[u8],
-	) -> DispatchResult {
-		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
-		let (did, key) = Self::registrable(did, alias, timestamp, pubkey, signature, doc_blob)?;
-		let document = Self::checked_document(&did, doc_blob)?;
-		let alias = alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get()));
+	pub(crate) fn do_register(who: T::AccountId, proof: Registration) -> DispatchResult {
+		ensure!(proof.pubkey.len() == 32 && proof.signature.len() == 64, Error::<T>::InvalidSignature);
+		let (did, key) = Self::registrable(&who, proof)?;
+		let document = Self::checked_document(&did, proof.doc_blob)?;
+		let alias = proof.alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get()));
 		let (alias, event) = match alias {
 			None => (None, None),
 			Some(Err(_)) => (None, Some(Event::AliasInvalid(did.clone()))),
@@ -224,31 +235,20 @@ impl<T: Config> Pallet<T> {
 				}
 			},
 		};
-		Self::insert_record(&did, owner, alias, key, Some(document));
+		Self::insert_record(&did, who, alias, key, Some(document))?;
 		Self::deposit_event(Event::DocumentSet(did));
 		event.into_iter().for_each(Self::deposit_event);
 		Ok(())
 	}
 
 	/// Registration without a document. Here a wrong alias fails the call.
-	pub(crate) fn do_register_bare(
-		who: Option<T::AccountId>,
-		did: &[u8],
-		alias: Option<&[u8]>,
-		timestamp: &[u8],
-		pubkey: &[u8],
-		signature: &[u8],
-	) -> DispatchResult {
-		ensure!(pubkey.len() == 32, Error::<T>::InvalidRootPubkey);
-		ensure!(signature.len() == 64, Error::<T>::InvalidSignature);
-		let (did, key) = Self::registrable(did, alias, timestamp, pubkey, signature, &[])?;
-		let alias = alias.map(Self::alias).transpose()?;
+	pub(crate) fn do_register_bare(who: T::AccountId, proof: Registration) -> DispatchResult {
+		ensure!(proof.pubkey.len() == 32, Error::<T>::InvalidRootPubkey);
+		ensure!(proof.signature.len() == 64, Error::<T>::InvalidSignature);
+		let (did, key) = Self::registrable(&who, proof)?;
+		let alias = proof.alias.map(Self::alias).transpose()?;
 		ensure!(!alias.as_ref().is_some_and(AliasIndex::<T>::contains_key), Error::<T>::AliasTaken);
-		let owner = match who {
-			Some(who) => who,
-			None => T::AccountId::decode(&mut &key[..]).map_err(|_| Error::<T>::InvalidRootPubkey)?,
-		};
-		Self::insert_record(&did, Some(owner), alias.clone(), key, None);
+		Self::insert_record(&did, who, alias.clone(), key, None)?;
 		if let Some(alias) = alias {
 			Self::deposit_event(Event::AliasSet(did, alias));
 		}
@@ -257,18 +257,11 @@ impl<T: Config> Pallet<T> {
 
 	/// The DID and its key, once the form of the DID, the time of the proof, its novelty, the key and the
 	/// signature are in order. Remembers the time, so that the proof does not work again after a deletion.
-	fn registrable(
-		did: &[u8],
-		alias: Option<&[u8]>,
-		timestamp: &[u8],
-		pubkey: &[u8],
-		signature: &[u8],
-		doc_blob: &[u8],
-	) -> Result<(Did<T>, RootKey), Error<T>> {
-		let did = Self::bounded(did)?;
+	fn registrable(who: &T::AccountId, proof: Registration) -> Result<(Did<T>, RootKey), Error<T>> {
+		let did = Self::bounded(proof.did)?;
 		ensure!(is_did(&did), Error::InvalidDidFormat);
-		let time = proof_time(timestamp).ok_or(Error::InvalidProofTimestamp)?;
-		if let ProofTime::Until { nonce, expiry_ms } = time {
+		let time = Self::taken_time(proof.timestamp)?;
+		if let ProofTime::Until { nonce, expiry_ms, .. } = time {
 			ensure!(nonce == 0, Error::InvalidProofTimestamp);
 			Self::ensure_within(expiry_ms, Error::RegistrationExpired)?;
 		}
@@ -281,19 +274,48 @@ impl<T: Config> Pallet<T> {
 				Self::reach_document_time(&did);
 			},
 		}
-		let key = Self::admissible_key(pubkey)?;
-		let message = match time {
-			ProofTime::At { .. } => [&did, &b"|"[..], timestamp].concat(),
-			ProofTime::Until { nonce, expiry_ms } => {
-				// An alias without a normal form can't have been signed.
-				let alias = alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get())).transpose();
-				let alias = alias.map_err(|_| Error::InvalidSignature)?;
-				let tail = (&did, alias, &key, blake2_256(doc_blob), nonce, expiry_ms).encode();
-				[REGISTER_V2, &tail].concat()
-			},
+		let key = Self::admissible_key(proof.pubkey)?;
+		let message = Self::registration_message(&did, &key, Some(who), time, proof)?;
+		let unbound = || {
+			let message = Self::registration_message(&did, &key, None, time, proof);
+			message.is_ok_and(|message| verifies(proof.signature, &message, &key))
 		};
-		ensure!(verifies(signature, &message, &key), Error::InvalidSignature);
+		let signed = verifies(proof.signature, &message, &key) || (Rule::SubmitterBound.is_broken() && unbound());
+		ensure!(signed, Error::InvalidSignature);
 		Ok((did, key))
+	}
+
+	/// What the key signs that registers a DID.
+	fn registration_message(
+		did: &Did<T>,
+		key: &RootKey,
+		who: Option<&T::AccountId>,
+		time: ProofTime,
+		proof: Registration,
+	) -> Result<Vec<u8>, Error<T>> {
+		let ProofTime::Until { bound, nonce, expiry_ms } = time else {
+			return Ok([did, &b"|"[..], proof.timestamp].concat());
+		};
+		// An alias without a normal form can't have been signed.
+		let alias = proof.alias.map(|alias| normal_alias(alias, T::MaxAliasLen::get())).transpose();
+		let alias = alias.map_err(|_| Error::InvalidSignature)?;
+		let tail = (did, alias, key, blake2_256(proof.doc_blob), nonce, expiry_ms);
+		Ok(if bound {
+			[REGISTER_V3, &(tail, Self::genesis_hash(), who).encode()].concat()
+		} else {
+			[REGISTER_V2, &tail.encode()].concat()
+		})
+	}
+
+	/// The time of a proof whose version this chain takes.
+	fn taken_time(timestamp: &[u8]) -> Result<ProofTime, Error<T>> {
+		let time = proof_time(timestamp).ok_or(Error::InvalidProofTimestamp)?;
+		ensure!(time.is_bound() || PlainProofs::<T>::get(), Error::ProofVersionRefused);
+		if let ProofTime::At { ms } = time {
+			let latest_ms = Self::now_ms().saturating_add(T::MaxClockSkewMs::get());
+			ensure!(ms <= latest_ms, Error::ProofTooFarAhead);
+		}
+		Ok(time)
 	}
 
 	fn admissible_key(key: &[u8]) -> Result<RootKey, Error<T>> {
@@ -304,16 +326,20 @@ impl<T: Config> Pallet<T> {
 
 	fn insert_record(
 		did: &Did<T>,
-		owner: Option<T::AccountId>,
+		owner: T::AccountId,
 		alias: Option<Alias<T>>,
 		root_pubkey: RootKey,
 		document: Option<DidDocument<T>>,
-	) {
+	) -> Result<(), Error<T>> {
+		let deposit = Self::deposit();
+		let held = T::Currency::hold(&HoldReason::Registration.into(), &owner, deposit);
+		held.map_err(|_| Error::DepositUnavailable)?;
+		Deposits::<T>::insert(did, (&owner, deposit));
 		if let Some(alias) = &alias {
 			AliasIndex::<T>::insert(alias, did);
 		}
 		let record = DidRecord {
-			owner: owner.clone(),
+			owner: Some(owner.clone()),
 			aliases: alias.map(|alias| BoundedVec::truncate_from(alloc::vec![alias])),
 			devices: None,
 			document,
@@ -324,22 +350,31 @@ impl<T: Config> Pallet<T> {
 			deactivated: false,
 		};
 		Dids::<T>::insert(did, record);
-		Self::deposit_event(Event::Registered(did.clone(), owner));
+		Self::deposit_event(Event::Registered(did.clone(), Some(owner)));
+		Ok(())
+	}
+
+	/// What a record costs while it stands, whatever its size: its keys let it grow without asking the account
+	/// that pays, so that account pays for all that the record may become, once.
+	pub fn deposit() -> BalanceOf<T> {
+		let bytes = <DidRecord<T> as MaxEncodedLen>::max_encoded_len();
+		T::ByteDeposit::get().saturating_mul(bytes.saturated_into()).saturating_add(T::RecordDeposit::get())
 	}
 
 	// ---------------------------------------------------------------------------- whole documents
 
-	/// By the owner's account.
+	/// By the owner's account, for a DID without a root key.
 	pub(crate) fn do_set_document(who: T::AccountId, did: &[u8], doc_blob: &[u8]) -> DispatchResult {
 		let did = Self::bounded(did)?;
-		let record = Self::owned(&who, &did)?;
+		let record = Self::keyless(&who, &did)?;
 		let document = Self::checked_document(&did, doc_blob)?;
 		Self::reach_document_time(&did);
 		Self::put_document(did, record, document);
 		Ok(())
 	}
 
-	/// By the root key. Version 1 binds the time of the document, version 2 the document counter.
+	/// By the root key. Version 1 binds the time of the document, the others bind the document counter, and
+	/// version 3 binds the chain as well.
 	pub(crate) fn do_set_document_with_proof(
 		did: &[u8],
 		doc_blob: &[u8],
@@ -349,7 +384,7 @@ impl<T: Config> Pallet<T> {
 	) -> DispatchResult {
 		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
 		let did = Self::bounded(did)?;
-		let time = proof_time(timestamp).ok_or(Error::<T>::InvalidProofTimestamp)?;
+		let time = Self::taken_time(timestamp)?;
 		let document = Self::checked_document(&did, doc_blob)?;
 		if let ProofTime::Until { expiry_ms, .. } = time {
 			Self::ensure_within(expiry_ms, Error::DocumentAuthorizationExpired)?;
@@ -361,11 +396,16 @@ impl<T: Config> Pallet<T> {
 				Self::advance_document_time(&did, ms)?;
 				[SET_DOCUMENT_V1, &did, b"|", &hash, b"|", timestamp].concat()
 			},
-			ProofTime::Until { nonce, expiry_ms } => {
+			ProofTime::Until { bound, nonce, expiry_ms } => {
 				ensure!(nonce == DocumentNonces::<T>::get(&did), Error::<T>::InvalidDocumentNonce);
 				count(DocumentNonces::<T>::mutate(&did, bump))?;
 				Self::reach_document_time(&did);
-				[SET_DOCUMENT_V2, &(&did, hash, nonce, expiry_ms).encode()].concat()
+				let tail = (&did, hash, nonce, expiry_ms);
+				if bound {
+					[SET_DOCUMENT_V3, &(tail, Self::genesis_hash()).encode()].concat()
+				} else {
+					[SET_DOCUMENT_V2, &tail.encode()].concat()
+				}
 			},
 		};
 		let is_root = record.root_pubkey.as_deref().is_some_and(|key| key == pubkey);
@@ -403,7 +443,7 @@ impl<T: Config> Pallet<T> {
 		Ok(document)
 	}
 
-	/// A version 2 proof lives at most a fixed time.
+	/// A proof with an expiry lives at most a fixed time.
 	fn ensure_within(expiry_ms: u64, expired: Error<T>) -> Result<(), Error<T>> {
 		let now_ms = Self::now_ms();
 		ensure!(expiry_ms > now_ms, expired);
@@ -433,7 +473,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(change.matches(&did, proof.signer, &payload), Error::<T>::InvalidDocumentPayload);
 		let mut record = Self::authorized(
 			&did,
-			&proof,
+			(Domain::Document, &proof),
 			(payload.valid_until, Error::DocumentAuthorizationExpired),
 			(payload.nonce, DocumentNonces::<T>::get(&did), Error::InvalidDocumentNonce),
 		)?;
@@ -461,7 +501,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(same, Error::<T>::InvalidRootPubkeyPayload);
 		let mut record = Self::authorized(
 			&did,
-			&proof,
+			(Domain::RootPubkey, &proof),
 			(payload.valid_until, Error::RootPubkeyAuthorizationExpired),
 			(payload.nonce, RootPubkeyNonces::<T>::get(&did), Error::InvalidRootPubkeyNonce),
 		)?;
@@ -558,7 +598,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(same, Error::InvalidAliasPayload);
 		Self::authorized(
 			did,
-			proof,
+			(Domain::Alias, proof),
 			(payload.valid_until, Error::AliasAuthorizationExpired),
 			(payload.nonce, AliasNonces::<T>::get(did), Error::InvalidAliasNonce),
 		)
@@ -573,7 +613,7 @@ impl<T: Config> Pallet<T> {
 
 	// ------------------------------------------------------- devices, links, deactivation, deletion
 
-	/// Calls of the owner's account on devices.
+	/// Calls of the owner's account on devices, for a DID without a root key.
 	pub(crate) fn do_own_device(
 		who: T::AccountId,
 		did: &[u8],
@@ -581,12 +621,13 @@ impl<T: Config> Pallet<T> {
 		action: impl FnOnce(Vec<DeviceId<T>>) -> Option<ControlAction<T>>,
 	) -> DispatchResult {
 		let did = Self::bounded(did)?;
-		let record = Self::owned(&who, &did)?;
+		let record = Self::keyless(&who, &did)?;
 		let ids = ids.iter().map(|id| id.to_vec().try_into().map_err(|_| Error::DidTooLong));
 		let ids = ids.collect::<Result<Vec<_>, Error<T>>>()?;
 		Self::control(did, record, action(ids).ok_or(Error::<T>::DeviceNotFound)?)
 	}
 
+	/// Calls of the owner's account on policy links.
 	pub(crate) fn do_own(who: T::AccountId, did: &[u8], action: ControlAction<T>) -> DispatchResult {
 		let did = Self::bounded(did)?;
 		let record = Self::owned(&who, &did)?;
@@ -598,6 +639,7 @@ impl<T: Config> Pallet<T> {
 		let record = Dids::<T>::get(&did).ok_or(Error::<T>::DidNotFound)?;
 		ensure!(!record.deactivated, Error::<T>::DidAlreadyDeactivated);
 		ensure!(record.owner.as_ref() == Some(&who), Error::<T>::NotDidOwner);
+		ensure!(record.root_pubkey.is_none(), Error::<T>::RootKeyRequired);
 		Self::control(did, record, ControlAction::DeactivateDid)
 	}
 
@@ -628,7 +670,7 @@ impl<T: Config> Pallet<T> {
 		let did = payload.did;
 		let record = Self::authorized(
 			&did,
-			&proof,
+			(Domain::Control, &proof),
 			(payload.valid_until, Error::ControlAuthorizationExpired),
 			(payload.nonce, ControlNonces::<T>::get(&did), Error::InvalidControlNonce),
 		)?;
@@ -698,7 +740,8 @@ impl<T: Config> Pallet<T> {
 		Ok(event)
 	}
 
-	/// Frees the DID and its aliases. Counters and times stay, so that what was signed before is dead.
+	/// Frees the DID, its aliases and its deposit. Counters and times stay, so that what was signed before is
+	/// dead, and the next record of this name is another life of it.
 	fn delete(did: Did<T>, record: DidRecord<T>) -> DispatchResult {
 		for alias in record.aliases.iter().flatten() {
 			if !Rule::AliasesFreed.is_broken() {
@@ -706,6 +749,14 @@ impl<T: Config> Pallet<T> {
 			}
 		}
 		Dids::<T>::remove(&did);
+		if !Rule::LifeCounted.is_broken() {
+			Lives::<T>::mutate(&did, |life| *life = life.saturating_add(1));
+		}
+		if let Some((payer, deposit)) = Deposits::<T>::take(&did) {
+			// What is held can be given back; were it not there, the keys of the DID decide all the same.
+			let given = T::Currency::release(&HoldReason::Registration.into(), &payer, deposit, Precision::BestEffort);
+			debug_assert!(given == Ok(deposit));
+		}
 		T::OnDidDeleted::on_did_deleted(&did);
 		if !Rule::DeletionTold.is_broken() {
 			Self::deposit_event(Event::DidDeleted(did));
@@ -718,6 +769,41 @@ impl<T: Config> Pallet<T> {
 		record.version = record.version.saturating_add(u64::from(!Rule::VersionRaised.is_broken()));
 		record.updated_at = Self::now_ms();
 		Dids::<T>::insert(did, record);
+	}
+}
+
+#[cfg(any(test, feature = "try-runtime"))]
+impl<T: Config> Pallet<T> {
+	/// What holds between the maps at the end of every block.
+	pub(crate) fn do_try_state() -> Result<(), sp_runtime::TryRuntimeError> {
+		let mut held: Vec<(T::AccountId, BalanceOf<T>)> = Vec::new();
+		for (did, record) in Dids::<T>::iter() {
+			for alias in record.aliases.iter().flatten() {
+				ensure!(AliasIndex::<T>::get(alias).as_ref() == Some(&did), "an alias of a record leads elsewhere");
+			}
+			ensure!(record.document.as_ref().map_or(true, |document| document.id == did), "a document of another DID");
+			ensure!(record.root_pubkey.as_ref().map_or(true, |key| key.len() == 32), "a root key of another length");
+			ensure!(record.version > 0, "a record without a version");
+		}
+		for (alias, did) in AliasIndex::<T>::iter() {
+			let record = Dids::<T>::get(&did).ok_or("an alias of no record")?;
+			ensure!(record.aliases.iter().flatten().any(|own| *own == alias), "an alias that its record lacks");
+		}
+		for (did, (payer, deposit)) in Deposits::<T>::iter() {
+			ensure!(Dids::<T>::contains_key(&did), "a deposit for no record");
+			match held.iter_mut().find(|(account, _)| *account == payer) {
+				Some((_, sum)) => *sum = sum.saturating_add(deposit),
+				None => held.push((payer, deposit)),
+			}
+		}
+		for (payer, sum) in held {
+			let on_hold = <T::Currency as frame_support::traits::fungible::InspectHold<T::AccountId>>::balance_on_hold(
+				&HoldReason::Registration.into(),
+				&payer,
+			);
+			ensure!(on_hold == sum, "what is held differs from the deposits");
+		}
+		Ok(())
 	}
 }
 

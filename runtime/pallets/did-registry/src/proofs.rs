@@ -10,6 +10,7 @@ use frame_support::{
 	traits::{Get, Time},
 	weights::Weight,
 };
+use frame_system::pallet_prelude::BlockNumberFor;
 use sp_core::ed25519;
 use sp_runtime::{
 	transaction_validity::{InvalidTransaction, TransactionValidityWithRefund, ValidTransaction},
@@ -19,6 +20,40 @@ use sp_runtime::{
 /// The signer id that stands for the root key of the record.
 const ROOT: &[u8] = b"root";
 const TAG: &str = "did-registry";
+const AUTHORIZATION_V3: &[u8] = b"svc:authorization:v3:";
+
+/// What a payload is about. Version 3 signs it along, so that a payload of one kind is never one of another.
+#[derive(Clone, Copy)]
+pub enum Domain {
+	Document,
+	RootPubkey,
+	Alias,
+	Control,
+	Policy,
+}
+
+impl Domain {
+	fn name(self) -> &'static [u8] {
+		match self {
+			Self::Document => b"document",
+			Self::RootPubkey => b"root_pubkey",
+			Self::Alias => b"alias",
+			Self::Control => b"control",
+			Self::Policy => b"policy",
+		}
+	}
+}
+
+/// The order in which calls with a proof leave a full pool. An extrinsic of an account has one for each of
+/// its kind that a block holds, at most some thousands, times its tip and one: registrations come after all
+/// of these, unless somebody pays more.
+pub mod priority {
+	pub const ROTATION: u64 = 1_000_000;
+	pub const CONTROL: u64 = 500_000;
+	pub const DOCUMENT: u64 = 200_000;
+	pub const ALIAS: u64 = 100_000;
+	pub const POLICY: u64 = 100_000;
+}
 
 /// A payload, its signature, and the name of the key that made it.
 #[derive(Clone, Copy)]
@@ -82,28 +117,51 @@ impl<T: Config> Pallet<T> {
 		Ok(record)
 	}
 
+	/// The active record of a DID that the account owns and no key of its own speaks for.
+	pub(crate) fn keyless(who: &T::AccountId, did: &Did<T>) -> Result<DidRecord<T>, Error<T>> {
+		let record = Self::owned(who, did)?;
+		ensure!(record.root_pubkey.is_none(), Error::RootKeyRequired);
+		Ok(record)
+	}
+
+	/// What proofs of version 3 say of the chain they are for.
+	pub fn genesis_hash() -> T::Hash {
+		frame_system::Pallet::<T>::block_hash(BlockNumberFor::<T>::default())
+	}
+
+	/// What version 3 signs for a payload.
+	pub fn authorization_message(domain: Domain, genesis: &[u8], payload: &[u8]) -> Vec<u8> {
+		[AUTHORIZATION_V3, domain.name(), b"|", genesis, payload].concat()
+	}
+
 	/// Whether a key that may sign for the DID signed the payload: the root key, or a method that the
 	/// document lists in `authentication`.
-	pub fn is_signed(did: &Did<T>, record: &DidRecord<T>, proof: &Proof) -> bool {
+	pub fn is_signed(did: &Did<T>, record: &DidRecord<T>, domain: Domain, proof: &Proof) -> bool {
 		let key = if proof.signer == ROOT {
 			record.root_pubkey.as_ref().and_then(|key| key.to_vec().try_into().ok())
 		} else {
 			record.document.as_ref().and_then(|document| document.signer(did, proof.signer))
 		};
-		key.is_some_and(|key: [u8; 32]| verifies(proof.signature, proof.payload, &key))
+		let Some(key): Option<[u8; 32]> = key else { return false };
+		let signed = |genesis: &[u8]| {
+			verifies(proof.signature, &Self::authorization_message(domain, genesis, proof.payload), &key)
+		};
+		signed(Self::genesis_hash().as_ref())
+			|| (PlainProofs::<T>::get() && verifies(proof.signature, proof.payload, &key))
+			|| (Rule::ChainBound.is_broken() && signed(&[0; 32]))
 	}
 
 	/// Expiry, existence, activity, counter and signature, in this order.
 	pub(crate) fn authorized(
 		did: &Did<T>,
-		proof: &Proof,
+		(domain, proof): (Domain, &Proof),
 		(valid_until, expired): (u64, Error<T>),
 		(nonce, expected, wrong_nonce): (u64, u64, Error<T>),
 	) -> Result<DidRecord<T>, Error<T>> {
 		ensure!(valid_until > Self::now_ms() || Rule::AuthorizationEnd.is_broken(), expired);
 		let record = Self::active(did)?;
 		ensure!(nonce == expected, wrong_nonce);
-		ensure!(Self::is_signed(did, &record, proof), Error::InvalidSignature);
+		ensure!(Self::is_signed(did, &record, domain, proof), Error::InvalidSignature);
 		Ok(record)
 	}
 
@@ -139,35 +197,21 @@ impl<T: Config> Pallet<T> {
 	}
 
 	pub(crate) fn admit_component(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
-		Self::admit_counted(940, did, (b"document", |did| DocumentNonces::<T>::get(did)), run)
+		Self::admit_counted(priority::DOCUMENT, did, (b"document", |did| DocumentNonces::<T>::get(did)), run)
 	}
 
 	pub(crate) fn admit_alias(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
-		Self::admit_counted(950, did, (b"alias", |did| AliasNonces::<T>::get(did)), run)
+		Self::admit_counted(priority::ALIAS, did, (b"alias", |did| AliasNonces::<T>::get(did)), run)
 	}
 
 	pub(crate) fn admit_root_pubkey(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
-		Self::admit_counted(960, did, (b"root-pubkey", |did| RootPubkeyNonces::<T>::get(did)), run)
-	}
-
-	/// A version 2 document proof uses up the document counter, a version 1 proof none.
-	pub(crate) fn admit_document(
-		did: &[u8],
-		timestamp: &Vec<u8>,
-		run: impl FnOnce() -> DispatchResult,
-	) -> TransactionValidityWithRefund {
-		match text::proof_time(timestamp) {
-			Some(text::ProofTime::Until { .. }) => {
-				Self::admit_counted(900, did, (b"document", |did| DocumentNonces::<T>::get(did)), run)
-			},
-			_ => Self::admit(900, (b"setdoc", did, timestamp), run),
-		}
+		Self::admit_counted(priority::ROTATION, did, (b"root-pubkey", |did| RootPubkeyNonces::<T>::get(did)), run)
 	}
 
 	pub(crate) fn admit_control(proof: Proof) -> TransactionValidityWithRefund {
 		let payload: ControlAuthorizationPayload<T> =
 			proof.decode().ok_or_else(|| Self::unfit(Error::<T>::InvalidControlPayload.into()))?;
 		let counter = (&b"control"[..], (|did| ControlNonces::<T>::get(did)) as fn(&Did<T>) -> u64);
-		Self::admit_counted(900, &payload.did, counter, || Self::do_control(proof))
+		Self::admit_counted(priority::CONTROL, &payload.did, counter, || Self::do_control(proof))
 	}
 }

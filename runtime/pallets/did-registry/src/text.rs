@@ -48,17 +48,26 @@ pub fn normal_alias(alias: &[u8], bytes_max: u32) -> Result<Vec<u8>, AliasFlaw> 
 pub enum ProofTime {
 	/// Version 1: a point in time.
 	At { ms: u64 },
-	/// Version 2: `v2:<nonce>:<expiry ms>`.
-	Until { nonce: u64, expiry_ms: u64 },
+	/// Versions 2 and 3: `v2:<nonce>:<expiry ms>` and `v3:<nonce>:<expiry ms>`.
+	Until { bound: bool, nonce: u64, expiry_ms: u64 },
+}
+
+impl ProofTime {
+	/// Whether the proof is of version 3, which binds the chain and the account that submits it.
+	pub fn is_bound(&self) -> bool {
+		matches!(self, Self::Until { bound: true, .. })
+	}
 }
 
 /// `None` when the text has neither form.
 pub fn proof_time(text: &[u8]) -> Option<ProofTime> {
-	if let Some(rest) = text.strip_prefix(b"v2:") {
-		let split = rest.iter().position(|byte| *byte == b':')?;
-		let nonce = u64_text(&rest[..split])?;
-		let expiry_ms = u64_text(&rest[split + 1..])?;
-		return Some(ProofTime::Until { nonce, expiry_ms });
+	for (version, bound) in [(b"v2:", false), (b"v3:", true)] {
+		if let Some(rest) = text.strip_prefix(version) {
+			let split = rest.iter().position(|byte| *byte == b':')?;
+			let nonce = u64_text(&rest[..split])?;
+			let expiry_ms = u64_text(&rest[split + 1..])?;
+			return Some(ProofTime::Until { bound, nonce, expiry_ms });
+		}
 	}
 	timestamp_ms(text).map(|ms| ProofTime::At { ms })
 }

@@ -164,18 +164,8 @@ fn set_alias_replaces_the_whole_list() {
 #[test]
 fn a_record_without_owner_is_out_of_every_accounts_reach() {
 	test(|| {
-		let signature = v1_registration(DID, TIME);
-		let blob = document().encode();
-		DidRegistry::register_with_document_proof(
-			none(),
-			DID.to_vec(),
-			None,
-			TIME.to_vec(),
-			key_of(&root()),
-			signature,
-			blob,
-		)
-		.unwrap();
+		register();
+		Dids::<Test>::mutate(bytes::<Did<Test>>(DID), |record| record.as_mut().unwrap().owner = None);
 		let result = DidRegistry::set_alias(signed(alice()), DID.to_vec(), b"one".to_vec());
 		assert_noop!(result, Error::<Test>::NotDidOwner);
 	});

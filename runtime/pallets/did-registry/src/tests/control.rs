@@ -20,9 +20,10 @@ fn links(reference: &[u8]) -> DeliveryPolicyLinks<Test> {
 }
 
 #[test]
-fn the_owner_keeps_devices() {
+fn the_owner_keeps_devices_of_a_did_without_a_root_key() {
 	test(|| {
 		register();
+		without_key(DID);
 		let (owner, did) = (|| signed(alice()), || DID.to_vec());
 		assert_ok!(DidRegistry::add_device(owner(), did(), b"phone".to_vec()));
 		assert_eq!(last_event(), Event::DeviceAdded(bytes(DID), bytes(b"phone")));
@@ -46,6 +47,7 @@ fn the_owner_keeps_devices() {
 fn every_refusal_of_a_device_operation() {
 	test(|| {
 		register();
+		without_key(DID);
 		let long = vec![b'd'; 65];
 		let add = |who, did: &[u8], device: &[u8]| {
 			with_storage_layer(|| DidRegistry::add_device(signed(who), did.to_vec(), device.to_vec()))
@@ -73,7 +75,7 @@ fn every_refusal_of_a_device_operation() {
 		assert_ok!(add(alice(), DID, b"1"));
 		assert_noop!(update(b"1", b"2"), Error::<Test>::DeviceAlreadyExists);
 		assert_noop!(update(b"1", b"1"), Error::<Test>::DeviceAlreadyExists);
-		assert_ok!(control(ControlAction::DeactivateDid, 0));
+		Dids::<Test>::mutate(bytes::<Did<Test>>(DID), |record| record.as_mut().unwrap().deactivated = true);
 		assert_noop!(add(bob(), DID, b"d"), Error::<Test>::DidDeactivated);
 	});
 }
@@ -135,6 +137,7 @@ fn deletion_frees_did_and_aliases_and_keeps_the_counters() {
 		assert!(!AliasIndex::<Test>::contains_key(bytes::<Alias<Test>>(b"one")));
 		assert_eq!(counters(), [3, 4, 5, 2]);
 		assert_eq!(DocumentTimes::<Test>::get(&did), TIME_MS);
+		assert_eq!(Lives::<Test>::get(&did), 1);
 		assert_noop!(control(ControlAction::DeleteDid, 2), Error::<Test>::DidNotFound);
 		// Registered again, what was signed before the deletion is dead.
 		register_as(DID, (TIME_MS + 1).to_string().as_bytes(), &document().encode()).unwrap();
@@ -187,9 +190,10 @@ fn a_method_in_authentication_controls_too() {
 }
 
 #[test]
-fn the_owner_deactivates_once() {
+fn the_owner_deactivates_a_did_without_a_root_key_once() {
 	test(|| {
 		register();
+		without_key(DID);
 		let deactivate = |who, did: &[u8]| DidRegistry::deactivate_did(signed(who), did.to_vec());
 		assert_noop!(deactivate(alice(), &[b'1'; 129]), Error::<Test>::DidTooLong);
 		assert_noop!(deactivate(alice(), OTHER), Error::<Test>::DidNotFound);

@@ -141,9 +141,10 @@ fn a_method_of_the_document_does_not_sign_whole_documents() {
 }
 
 #[test]
-fn the_owner_sets_documents() {
+fn the_owner_sets_documents_of_a_did_without_a_root_key() {
 	test(|| {
 		register();
+		without_key(DID);
 		assert_ok!(DidRegistry::set_document(signed(alice()), DID.to_vec(), empty()));
 		assert_eq!(record(DID).document, Some(DidDocument::empty(bytes(DID))));
 		assert_eq!(last_event(), Event::DocumentSet(bytes(DID)));
@@ -153,7 +154,7 @@ fn the_owner_sets_documents() {
 		assert_noop!(set(alice(), OTHER, vec![]), Error::<Test>::DidNotFound);
 		assert_noop!(set(bob(), DID, vec![]), Error::<Test>::NotDidOwner);
 		assert_noop!(set(alice(), DID, vec![]), Error::<Test>::InvalidDocument);
-		assert_ok!(control(ControlAction::DeactivateDid, 0));
+		Dids::<Test>::mutate(bytes::<Did<Test>>(DID), |record| record.as_mut().unwrap().deactivated = true);
 		assert_noop!(set(bob(), DID, vec![]), Error::<Test>::DidDeactivated);
 	});
 }

@@ -1,6 +1,8 @@
 mod aliases;
+mod bound;
 mod components;
 mod control;
+mod cost;
 mod documents;
 mod pool;
 mod registration;

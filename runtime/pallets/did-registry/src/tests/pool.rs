@@ -6,17 +6,6 @@ use frame_support::assert_ok;
 use sp_core::hashing::blake2_256;
 use sp_runtime::transaction_validity::{InvalidTransaction, TransactionValidityError};
 
-fn registration(signature: Vec<u8>) -> Call<Test> {
-	Call::register_with_document_proof {
-		did: DID.to_vec(),
-		alias: None,
-		timestamp: TIME.to_vec(),
-		pubkey: key_of(&root()),
-		signature,
-		doc_blob: document().encode(),
-	}
-}
-
 fn refused(error: Error<Test>) -> Result<(), TransactionValidityError> {
 	let sp_runtime::DispatchError::Module(module) = error.into() else { unreachable!() };
 	Err(InvalidTransaction::Custom(module.error[0]).into())
@@ -55,33 +44,36 @@ fn add_agreement(nonce: u64) -> Call<Test> {
 }
 
 #[test]
-fn a_registration_is_verified_before_it_enters() {
+fn no_registration_enters_without_an_account() {
+	use frame_support::{pallet_prelude::TransactionSource, traits::Authorize};
 	test(|| {
-		let validity = admit(registration(v1_registration(DID, TIME))).unwrap();
-		assert_eq!((validity.priority, validity.longevity, validity.propagate), (1000, 64, true));
-		assert_eq!(validity.provides.len(), 1);
-		assert_eq!(admit(registration(vec![1; 64])).map(|_| ()), bad_proof());
-		// Asking changes nothing.
-		assert!(!exists(DID));
-		assert_eq!(System::event_count(), 0);
-		register();
-		assert_eq!(admit(registration(v1_registration(DID, TIME))).map(|_| ()), refused(Error::DidAlreadyExists));
-	});
-}
-
-#[test]
-fn a_bare_registration_is_verified_before_it_enters() {
-	test(|| {
-		let call = |signature| Call::register_with_proof {
+		let call = Call::<Test>::register_with_document_proof_signed {
 			did: DID.to_vec(),
 			alias: None,
 			timestamp: TIME.to_vec(),
 			pubkey: key_of(&root()),
-			signature,
+			signature: v1_registration(DID, TIME),
+			doc_blob: document().encode(),
 		};
-		assert_eq!(admit(call(v1_registration(DID, TIME))).unwrap().priority, 1000);
-		assert_eq!(admit(call(vec![1; 64])).map(|_| ()), bad_proof());
+		assert!(call.authorize(TransactionSource::External).is_none());
+		let call = Call::<Test>::register_with_proof {
+			did: DID.to_vec(),
+			alias: None,
+			timestamp: TIME.to_vec(),
+			pubkey: key_of(&root()),
+			signature: v1_registration(DID, TIME),
+		};
+		assert!(call.authorize(TransactionSource::External).is_none());
 	});
+}
+
+#[test]
+fn a_rotation_goes_before_a_document_and_both_before_an_extrinsic_without_a_tip() {
+	// The most extrinsics that a block can hold: of 100 bytes each, or of the cheapest call's weight.
+	let by_length = 5 * 1024 * 1024 * 3 / 4 / 100;
+	let order = [priority::ROTATION, priority::CONTROL, priority::DOCUMENT, priority::ALIAS, by_length];
+	assert!(order.windows(2).all(|pair| pair[0] > pair[1]), "{order:?}");
+	assert!(priority::POLICY > by_length);
 }
 
 #[test]
@@ -99,7 +91,7 @@ fn a_document_is_verified_before_it_enters() {
 		let time = (TIME_MS + 1).to_string().into_bytes();
 		let message = [b"svc:set_document:v1|", DID, b"|", &blake2_256(&blob), b"|", &time].concat();
 		let validity = admit(call(&time, sign(&root(), &message))).unwrap();
-		assert_eq!((validity.priority, validity.longevity), (900, 64));
+		assert_eq!((validity.priority, validity.longevity), (priority::DOCUMENT, 64));
 		assert_eq!(admit(call(&time, vec![1; 64])).map(|_| ()), bad_proof());
 		assert_eq!(admit(call(TIME, vec![1; 64])).map(|_| ()), refused(Error::DocumentStale));
 
@@ -116,7 +108,7 @@ fn updates_with_one_nonce_collide_and_others_do_not() {
 	test(|| {
 		register();
 		let (one, two) = (admit(remove_authentication(0)).unwrap(), admit(add_agreement(0)).unwrap());
-		assert_eq!((one.priority, one.longevity, one.propagate), (940, 64, true));
+		assert_eq!((one.priority, one.longevity, one.propagate), (priority::DOCUMENT, 64, true));
 		assert_eq!(one.provides, two.provides);
 		assert_ok!(DidRegistry::do_own(alice(), DID, ControlAction::ClearDeliveryPolicyLinks));
 		let control = control_payload(ControlAction::DeactivateDid, 0).encode();
@@ -126,7 +118,7 @@ fn updates_with_one_nonce_collide_and_others_do_not() {
 			signer_key_id: ROOT.to_vec(),
 		};
 		let control = admit(call).unwrap();
-		assert_eq!(control.priority, 900);
+		assert_eq!(control.priority, priority::CONTROL);
 		assert_ne!(control.provides, one.provides);
 	});
 }

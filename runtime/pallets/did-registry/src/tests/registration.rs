@@ -35,12 +35,7 @@ impl Registration {
 
 	fn submit(&self, origin: RuntimeOrigin) -> DispatchResult {
 		let Self { did, alias, time, key, blob, .. } = self.clone();
-		match frame_system::ensure_signed(origin.clone()) {
-			Ok(_) => {
-				DidRegistry::register_with_document_proof_signed(origin, did, alias, time, key, self.signature(), blob)
-			},
-			Err(_) => DidRegistry::register_with_document_proof(origin, did, alias, time, key, self.signature(), blob),
-		}
+		DidRegistry::register_with_document_proof_signed(origin, did, alias, time, key, self.signature(), blob)
 	}
 
 	fn submit_bare(&self, origin: RuntimeOrigin) -> DispatchResult {
@@ -56,17 +51,17 @@ fn spoiled(spoil: impl FnOnce(&mut Registration)) -> Registration {
 }
 
 #[test]
-fn a_registration_without_account_has_no_owner() {
+fn a_registration_makes_the_first_version_of_a_record() {
 	test(|| {
-		assert_ok!(Registration::good().submit(none()));
+		assert_ok!(Registration::good().submit(signed(alice())));
 		let record = record(DID);
-		assert_eq!((record.owner, record.version, record.updated_at), (None, 1, NOW));
+		assert_eq!((record.owner, record.version, record.updated_at), (Some(alice()), 1, NOW));
 		assert_eq!(record.document, Some(document()));
 		assert_eq!(record.root_pubkey.unwrap().to_vec(), key_of(&root()));
 		assert_eq!((record.aliases, record.devices, record.delivery_policy_links), (None, None, None));
 		assert!(!record.deactivated);
 		assert_eq!(counters(), [0; 4]);
-		assert_eq!(events(), [Event::Registered(bytes(DID), None), Event::DocumentSet(bytes(DID))]);
+		assert_eq!(events(), [Event::Registered(bytes(DID), Some(alice())), Event::DocumentSet(bytes(DID))]);
 	});
 }
 
@@ -84,7 +79,7 @@ fn every_refusal_in_its_order() {
 	test(|| {
 		type Spoil = fn(&mut Registration);
 		// Each case keeps the flaws of the cases after it out, and some have a later flaw as well.
-		let cases: [(&str, Spoil, Error<Test>); 17] = [
+		let cases: [(&str, Spoil, Error<Test>); 18] = [
 			("short key", |r| r.key = vec![1; 31], Error::InvalidSignature),
 			("long key", |r| r.key = vec![1; 33], Error::InvalidSignature),
 			("short signature", |r| r.signature = Some(vec![1; 63]), Error::InvalidSignature),
@@ -95,6 +90,7 @@ fn every_refusal_in_its_order() {
 			("counter in a v2 time", |r| r.time = format!("v2:1:{}", NOW + 1).into(), Error::InvalidProofTimestamp),
 			("expired v2", |r| r.time = format!("v2:0:{NOW}").into(), Error::RegistrationExpired),
 			("v2 too far ahead", |r| r.time = format!("v2:0:{}", NOW + 3_600_001).into(), Error::ProofTooFarAhead),
+			("v1 from the future", |r| r.time = (NOW + 300_001).to_string().into(), Error::ProofTooFarAhead),
 			("small-order key", |r| (r.key, r.signature) = (vec![0; 32], Some(vec![1; 64])), Error::InvalidRootPubkey),
 			("wrong signature", |r| (r.signature, r.blob) = (Some(vec![1; 64]), vec![]), Error::InvalidSignature),
 			("other key", |r| r.key = key_of(&pair(8)), Error::InvalidSignature),
@@ -109,12 +105,10 @@ fn every_refusal_in_its_order() {
 		];
 		for (name, spoil, error) in cases {
 			let error = sp_runtime::DispatchError::from(error);
-			for origin in [none(), signed(alice())] {
-				let before = sp_io::storage::root(sp_core::storage::StateVersion::V1);
-				let result = frame_support::storage::with_storage_layer(|| spoiled(spoil).submit(origin));
-				assert_eq!(result, Err(error), "{name}");
-				assert_eq!(before, sp_io::storage::root(sp_core::storage::StateVersion::V1), "{name}");
-			}
+			let before = sp_io::storage::root(sp_core::storage::StateVersion::V1);
+			let result = frame_support::storage::with_storage_layer(|| spoiled(spoil).submit(signed(alice())));
+			assert_eq!(result, Err(error), "{name}");
+			assert_eq!(before, sp_io::storage::root(sp_core::storage::StateVersion::V1), "{name}");
 		}
 	});
 }
@@ -123,9 +117,9 @@ fn every_refusal_in_its_order() {
 fn a_did_is_registered_once() {
 	test(|| {
 		register();
-		assert_noop!(Registration::good().submit(none()), Error::<Test>::DidAlreadyExists);
+		assert_noop!(Registration::good().submit(signed(alice())), Error::<Test>::DidAlreadyExists);
 		let other_key = spoiled(|r| r.signature = Some(vec![0; 64]));
-		assert_noop!(other_key.submit(none()), Error::<Test>::DidAlreadyExists);
+		assert_noop!(other_key.submit(signed(alice())), Error::<Test>::DidAlreadyExists);
 	});
 }
 
@@ -135,13 +129,13 @@ fn version_2_binds_document_alias_and_expiry() {
 		let good = Registration::v2(NOW + 300_000);
 		let mut other_alias = good.clone();
 		other_alias.alias = Some(b"team".to_vec());
-		assert_noop!(other_alias.submit(none()), Error::<Test>::InvalidSignature);
+		assert_noop!(other_alias.submit(signed(alice())), Error::<Test>::InvalidSignature);
 		let mut other_document = good.clone();
 		other_document.blob = DidDocument::<Test>::empty(bytes(DID)).encode();
-		assert_noop!(other_document.submit(none()), Error::<Test>::InvalidSignature);
+		assert_noop!(other_document.submit(signed(alice())), Error::<Test>::InvalidSignature);
 		let mut other_expiry = good.clone();
 		other_expiry.time = format!("v2:0:{}", NOW + 300_001).into();
-		assert_noop!(other_expiry.submit(none()), Error::<Test>::InvalidSignature);
+		assert_noop!(other_expiry.submit(signed(alice())), Error::<Test>::InvalidSignature);
 		assert_ok!(good.submit(signed(alice())));
 		assert_eq!(DocumentTimes::<Test>::get(bytes::<Did<Test>>(DID)), NOW);
 		assert_eq!(RegistrationExpiries::<Test>::get(bytes::<Did<Test>>(DID)), NOW + 300_000);
@@ -157,14 +151,14 @@ fn version_2_signs_the_alias_in_normal_form() {
 			(DID.to_vec(), Some(b"team".to_vec()), key_of(&root()), blake2_256(&registration.blob), 0u64, expiry);
 		registration.signature = Some(sign(&root(), &[b"svc:register:v2|", &tail.encode()[..]].concat()));
 		registration.alias = Some(b" Team ".to_vec());
-		assert_ok!(registration.submit(none()));
+		assert_ok!(registration.submit(signed(alice())));
 		assert_eq!(record(DID).aliases.unwrap().to_vec(), vec![bytes::<Alias<Test>>(b"team")]);
 	});
 	test(|| {
 		// Nobody can have signed an alias that has no normal form.
 		let mut registration = Registration::v2(NOW + 1);
 		registration.alias = Some(b"a b".to_vec());
-		assert_noop!(registration.submit(none()), Error::<Test>::InvalidSignature);
+		assert_noop!(registration.submit(signed(alice())), Error::<Test>::InvalidSignature);
 	});
 }
 
@@ -176,12 +170,12 @@ fn a_proof_does_not_work_again_after_a_deletion() {
 		assert_ok!(control(ControlAction::DeleteDid, 0));
 		assert_noop!(v2.submit(signed(alice())), Error::<Test>::DocumentStale);
 		// A version 1 proof from before the version 2 registration is dead too.
-		assert_noop!(Registration::good().submit(none()), Error::<Test>::DocumentStale);
+		assert_noop!(Registration::good().submit(signed(alice())), Error::<Test>::DocumentStale);
 		let later = spoiled(|r| r.time = (NOW + 1).to_string().into());
-		assert_ok!(later.submit(none()));
+		assert_ok!(later.submit(signed(alice())));
 		assert_ok!(control(ControlAction::DeleteDid, 1));
-		assert_noop!(later.submit(none()), Error::<Test>::DocumentStale);
-		assert_ok!(Registration::v2(NOW + 300_001).submit(none()));
+		assert_noop!(later.submit(signed(alice())), Error::<Test>::DocumentStale);
+		assert_ok!(Registration::v2(NOW + 300_001).submit(signed(alice())));
 		assert_eq!(counters(), [0, 0, 0, 2]);
 	});
 }
@@ -189,9 +183,10 @@ fn a_proof_does_not_work_again_after_a_deletion() {
 #[test]
 fn a_wrong_alias_does_not_fail_the_registration() {
 	test(|| {
-		assert_ok!(spoiled(|r| r.alias = Some(b"Team ".to_vec())).submit(none()));
+		assert_ok!(spoiled(|r| r.alias = Some(b"Team ".to_vec())).submit(signed(alice())));
 		let (did, alias) = (|| bytes(DID), bytes(b"team"));
-		let expected = [Event::Registered(did(), None), Event::DocumentSet(did()), Event::AliasSet(did(), alias)];
+		let expected =
+			[Event::Registered(did(), Some(alice())), Event::DocumentSet(did()), Event::AliasSet(did(), alias)];
 		assert_eq!(events(), expected);
 		let registration = Registration {
 			did: OTHER.to_vec(),
@@ -199,14 +194,14 @@ fn a_wrong_alias_does_not_fail_the_registration() {
 			blob: DidDocument::<Test>::empty(bytes(OTHER)).encode(),
 			..Registration::good()
 		};
-		assert_ok!(registration.submit(none()));
+		assert_ok!(registration.submit(signed(alice())));
 		assert_eq!(last_event(), Event::AliasConflict(bytes(OTHER), bytes(b"team")));
 		assert_eq!(record(OTHER).aliases, None);
 		assert_eq!(AliasIndex::<Test>::get(bytes::<Alias<Test>>(b"team")), Some(bytes(DID)));
 	});
 	for alias in [b"a b".to_vec(), vec![b'a'; 65], vec![]] {
 		test(|| {
-			assert_ok!(spoiled(|r| r.alias = Some(alias)).submit(none()));
+			assert_ok!(spoiled(|r| r.alias = Some(alias)).submit(signed(alice())));
 			assert_eq!(last_event(), Event::AliasInvalid(bytes(DID)));
 			assert_eq!(record(DID).aliases, None);
 		});
@@ -219,11 +214,6 @@ fn a_bare_registration_has_an_owner_and_no_document() {
 		assert_ok!(spoiled(|r| r.alias = Some(b"team".to_vec())).submit_bare(signed(bob())));
 		assert_eq!((record(DID).owner, record(DID).document), (Some(bob()), None));
 		assert_eq!(record(DID).aliases.map(BoundedVec::into_inner), Some(vec![bytes(b"team")]));
-	});
-	test(|| {
-		assert_ok!(Registration::good().submit_bare(none()));
-		let owner = sp_runtime::AccountId32::new(key_of(&root()).try_into().unwrap());
-		assert_eq!(record(DID).owner, Some(owner));
 	});
 }
 
@@ -243,33 +233,23 @@ fn every_refusal_of_a_bare_registration() {
 			(|r| r.alias = Some(vec![b'a'; 65]), Error::AliasTooLong),
 		];
 		for (spoil, error) in cases {
-			let result = frame_support::storage::with_storage_layer(|| spoiled(spoil).submit_bare(none()));
+			let result = frame_support::storage::with_storage_layer(|| spoiled(spoil).submit_bare(signed(alice())));
 			assert_eq!(result, Err(error.into()));
 		}
-		assert_ok!(spoiled(|r| r.alias = Some(b"team".to_vec())).submit_bare(none()));
+		assert_ok!(spoiled(|r| r.alias = Some(b"team".to_vec())).submit_bare(signed(alice())));
 		let again = spoiled(|r| (r.did, r.alias) = (OTHER.to_vec(), Some(b"team".to_vec())));
-		let result = frame_support::storage::with_storage_layer(|| again.submit_bare(none()));
+		let result = frame_support::storage::with_storage_layer(|| again.submit_bare(signed(alice())));
 		assert_eq!(result, Err(Error::<Test>::AliasTaken.into()));
-		assert_noop!(Registration::good().submit_bare(none()), Error::<Test>::DidAlreadyExists);
+		assert_noop!(Registration::good().submit_bare(signed(alice())), Error::<Test>::DidAlreadyExists);
 	});
 }
 
 #[test]
-fn accounts_may_not_use_the_call_without_account_and_the_other_way_round() {
+fn nobody_registers_without_an_account() {
 	test(|| {
-		let Registration { did, alias, time, key, blob, .. } = Registration::good();
-		let signature = v1_registration(DID, TIME);
-		let result = DidRegistry::register_with_document_proof(
-			signed(alice()),
-			did.clone(),
-			alias.clone(),
-			time.clone(),
-			key.clone(),
-			signature.clone(),
-			blob.clone(),
-		);
-		assert_noop!(result, DispatchError::BadOrigin);
-		let result = DidRegistry::register_with_document_proof_signed(none(), did, alias, time, key, signature, blob);
-		assert_noop!(result, DispatchError::BadOrigin);
+		assert_noop!(Registration::good().submit(none()), DispatchError::BadOrigin);
+		assert_noop!(Registration::good().submit_bare(none()), DispatchError::BadOrigin);
+		let authorized = || frame_system::RawOrigin::Authorized.into();
+		assert_noop!(Registration::good().submit(authorized()), DispatchError::BadOrigin);
 	});
 }

@@ -89,11 +89,15 @@ fn timestamps_in_every_form() {
 }
 
 #[test]
-fn proof_times_of_both_versions() {
+fn proof_times_of_every_version() {
 	assert_eq!(proof_time(b"1784203200"), Some(ProofTime::At { ms: 1_784_203_200_000 }));
-	assert_eq!(proof_time(b"v2:3:99"), Some(ProofTime::Until { nonce: 3, expiry_ms: 99 }));
+	assert_eq!(proof_time(b"v2:3:99"), Some(ProofTime::Until { bound: false, nonce: 3, expiry_ms: 99 }));
+	assert_eq!(proof_time(b"v3:3:99"), Some(ProofTime::Until { bound: true, nonce: 3, expiry_ms: 99 }));
 	let most = "v2:18446744073709551615:18446744073709551615";
-	assert_eq!(proof_time(most.as_bytes()), Some(ProofTime::Until { nonce: u64::MAX, expiry_ms: u64::MAX }));
+	assert_eq!(
+		proof_time(most.as_bytes()),
+		Some(ProofTime::Until { bound: false, nonce: u64::MAX, expiry_ms: u64::MAX })
+	);
 	for text in [
 		"v2:",
 		"v2:0",
@@ -104,7 +108,9 @@ fn proof_times_of_both_versions() {
 		"v2:0:1:2",
 		"v2:-1:1",
 		"v2:0:18446744073709551616",
-		"v3:0:1",
+		"v4:0:1",
+		"v3:0",
+		"v3:01:5",
 		"V2:0:1",
 	] {
 		assert_eq!(proof_time(text.as_bytes()), None, "{text}");

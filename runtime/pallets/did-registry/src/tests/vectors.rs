@@ -104,8 +104,8 @@ fn registration_and_document_proofs_of_the_vectors_apply() {
 		let registration =
 			base64("fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==");
 		let blob = unhex(DOCUMENT);
-		assert_ok!(DidRegistry::register_with_document_proof(
-			none(),
+		assert_ok!(DidRegistry::register_with_document_proof_signed(
+			signed(alice()),
 			DID.to_vec(),
 			None,
 			b"2026-07-16T12:00:00Z".to_vec(),
@@ -160,4 +160,28 @@ fn component_and_alias_proofs_of_the_vectors_apply() {
 		));
 		assert_eq!(counters(), [6, 5, 0, 0]);
 	});
+}
+
+/// The vectors of version 3 that the program's tests hold as well, for a ledger of bytes `11` and an account of `22`.
+#[test]
+fn messages_of_version_3_are_the_vectors() {
+	let vector = |name: &str| {
+		let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../test/vectors/scale/valid/");
+		let text = std::fs::read_to_string(format!("{path}{name}.json")).unwrap();
+		let member = |name: &str| {
+			let rest = text.split(&format!("\"{name}\": \"")).last().unwrap();
+			rest.split('"').next().unwrap().to_string()
+		};
+		assert_eq!(sign(&root(), &unhex(&member("bytes"))), base64(&member("signature")));
+		unhex(&member("bytes"))
+	};
+	let (genesis, hash, expiry) = ([0x11; 32], blake2_256(&unhex(DOCUMENT)), VALID_UNTIL);
+	let submitter = Some(sp_runtime::AccountId32::new([0x22; 32]));
+	let alias = Some(b"team.one".to_vec());
+	let tail = (DID.to_vec(), alias, key_of(&root()), hash, 0u64, expiry, genesis, submitter).encode();
+	assert_eq!([b"svc:register:v3|", &tail[..]].concat(), vector("13-registration-v3-message"));
+	let tail = (DID.to_vec(), hash, 5u64, expiry, genesis).encode();
+	assert_eq!([b"svc:set_document:v3|", &tail[..]].concat(), vector("14-set-document-v3-message"));
+	let message = DidRegistry::authorization_message(Domain::Alias, &genesis, &unhex(ALIAS));
+	assert_eq!(message, vector("15-authorization-v3-message"));
 }

@@ -1,0 +1,161 @@
+//! The first states that a node can build of this runtime by name (`build-spec`, `chain-spec-builder`): what
+//! a community starts from, with keys that everybody knows. `docs/chain.md` says what to put in their place.
+
+use crate::{opaque::SessionKeys, AccountId, Balance, RuntimeGenesisConfig, UNIT};
+use alloc::{vec, vec::Vec};
+use frame_support::build_struct_json_patch;
+use sp_consensus_aura::sr25519::AuthorityId as AuraId;
+use sp_consensus_grandpa::AuthorityId as GrandpaId;
+use sp_core::{ed25519, sr25519};
+use sp_genesis_builder::{PresetId, DEV_RUNTIME_PRESET, LOCAL_TESTNET_RUNTIME_PRESET};
+
+const ENDOWMENT: Balance = 1_000_000 * UNIT;
+
+/// An account of the well-known development phrase: its sr25519 key, which is its Aura key as well, and its
+/// ed25519 key for finality.
+#[derive(Clone, Copy)]
+pub struct Known {
+	account: [u8; 32],
+	grandpa: [u8; 32],
+}
+
+pub const ALICE: Known = Known {
+	account: bytes("d43593c715fdd31c61141abd04a99fd6822c8558854ccde39a5684e7a56da27d"),
+	grandpa: bytes("88dc3417d5058ec4b4503e0c12ea1a0a89be200fe98922423d4334014fa6b0ee"),
+};
+pub const BOB: Known = Known {
+	account: bytes("8eaf04151687736326c9fea17e25fc5287613693c912909cb226aa4794f26a48"),
+	grandpa: bytes("d17c2d7823ebf260fd138f2d7e27d114c0145d968b5ff5006125f2414fadae69"),
+};
+pub const CHARLIE: Known = Known {
+	account: bytes("90b5ab205c6974c9ea841be688864633dc9ca8a357843eeacf2314649965fe22"),
+	grandpa: bytes("439660b36c6c03afafca027b910b4fecf99801834c62a5e6006f27d978de234f"),
+};
+
+impl Known {
+	fn account(&self) -> AccountId {
+		self.account.into()
+	}
+
+	fn keys(&self) -> SessionKeys {
+		SessionKeys {
+			aura: AuraId::from(sr25519::Public::from_raw(self.account)),
+			grandpa: GrandpaId::from(ed25519::Public::from_raw(self.grandpa)),
+		}
+	}
+}
+
+const fn bytes(digits: &str) -> [u8; 32] {
+	let digits = digits.as_bytes();
+	let mut bytes = [0; 32];
+	let mut at = 0;
+	while at < 32 {
+		bytes[at] = digit(digits[2 * at]) * 16 + digit(digits[2 * at + 1]);
+		at += 1;
+	}
+	bytes
+}
+
+const fn digit(text: u8) -> u8 {
+	match text {
+		b'0'..=b'9' => text - b'0',
+		b'a'..=b'f' => text - b'a' + 10,
+		_ => panic!("no hexadecimal digit"),
+	}
+}
+
+/// The state in which these are the authorities; all three have money.
+fn genesis(authorities: &[Known]) -> serde_json::Value {
+	let accounts: Vec<AccountId> = authorities.iter().map(Known::account).collect();
+	let endowed = [ALICE, BOB, CHARLIE].iter().map(|known| (known.account(), ENDOWMENT)).collect::<Vec<_>>();
+	let keys = authorities.iter().map(|known| (known.account(), known.account(), known.keys())).collect::<Vec<_>>();
+	build_struct_json_patch!(RuntimeGenesisConfig {
+		balances: pallet_balances::GenesisConfig { balances: endowed },
+		authorities: pallet_authorities::GenesisConfig { authorities: accounts },
+		session: pallet_session::GenesisConfig { keys },
+	})
+}
+
+pub fn preset(id: &PresetId) -> Option<Vec<u8>> {
+	let patch = match id.as_ref() {
+		DEV_RUNTIME_PRESET => genesis(&[ALICE]),
+		LOCAL_TESTNET_RUNTIME_PRESET => genesis(&[ALICE, BOB, CHARLIE]),
+		_ => return None,
+	};
+	serde_json::to_vec(&patch).ok()
+}
+
+pub fn preset_names() -> Vec<PresetId> {
+	vec![PresetId::from(DEV_RUNTIME_PRESET), PresetId::from(LOCAL_TESTNET_RUNTIME_PRESET)]
+}
+
+/// All entries of the first state that a preset gives. A preset says what differs from the runtime's own.
+#[cfg(feature = "std")]
+pub fn first_state(preset_name: &str) -> Option<std::collections::BTreeMap<Vec<u8>, Vec<u8>>> {
+	use sp_runtime::BuildStorage;
+	let patch = serde_json::from_slice(&preset(&preset_name.into())?).expect("a preset is JSON");
+	let mut whole = serde_json::to_value(RuntimeGenesisConfig::default()).expect("the first state is JSON");
+	merge(&mut whole, patch);
+	let config: RuntimeGenesisConfig = serde_json::from_value(whole).expect("a preset has the runtime's members");
+	Some(config.build_storage().expect("the first state can be built").top)
+}
+
+#[cfg(feature = "std")]
+fn merge(whole: &mut serde_json::Value, patch: serde_json::Value) {
+	use serde_json::Value;
+	match (whole, patch) {
+		(Value::Object(whole), Value::Object(patch)) => {
+			for (name, part) in patch {
+				merge(whole.entry(name).or_insert(Value::Null), part);
+			}
+		},
+		(whole, patch) => *whole = patch,
+	}
+}
+
+#[cfg(test)]
+mod tests {
+	use super::*;
+	use crate::{Aura, Authorities, Balances, DidRegistry, Grandpa, Runtime, Session, VERSION};
+	use sp_core::storage::Storage;
+
+	fn on(preset_name: &str, run: impl FnOnce()) {
+		let top = first_state(preset_name).expect("the preset is known");
+		sp_io::TestExternalities::new(Storage { top, ..Default::default() }).execute_with(run);
+	}
+
+	#[test]
+	fn every_preset_has_authorities_that_make_and_finalize_blocks() {
+		for (name, count) in [(DEV_RUNTIME_PRESET, 1), (LOCAL_TESTNET_RUNTIME_PRESET, 3)] {
+			on(name, || {
+				assert_eq!(pallet_aura::Authorities::<Runtime>::get().len(), count);
+				assert_eq!(Grandpa::grandpa_authorities().len(), count);
+				assert_eq!(Session::validators(), pallet_authorities::Authorities::<Runtime>::get().into_inner());
+				assert_eq!(Balances::total_issuance(), 3 * ENDOWMENT);
+				assert_eq!(Aura::slot_duration(), 6_000);
+				assert!(!pallet_did_registry::PlainProofs::<Runtime>::get());
+			});
+		}
+		assert_eq!(preset_names().len(), 2);
+		assert!(first_state("another").is_none());
+	}
+
+	#[test]
+	fn a_session_is_told_of_a_changed_set_only() {
+		use pallet_session::SessionManager;
+		on(LOCAL_TESTNET_RUNTIME_PRESET, || {
+			assert_eq!(<Authorities as SessionManager<AccountId>>::new_session(2), None);
+		});
+	}
+
+	#[test]
+	fn a_record_costs_a_few_hundredths_of_a_unit() {
+		let deposit = DidRegistry::deposit();
+		assert!(deposit > UNIT / 100 && deposit < UNIT / 10, "{deposit}");
+	}
+
+	#[test]
+	fn the_name_tells_the_canary_from_the_runtime() {
+		assert_eq!(VERSION.spec_name == "waypost", !cfg!(feature = "canary"));
+	}
+}

@@ -1,0 +1,154 @@
+//! Votes, majorities, and what a session is told.
+
+use crate as pallet_authorities;
+use crate::*;
+use frame_support::{
+	assert_noop, assert_ok, derive_impl,
+	dispatch::DispatchResult,
+	traits::{ConstU32, ConstU64, ValidatorRegistration},
+};
+use pallet_session::SessionManager;
+use sp_core::H256;
+use sp_runtime::BuildStorage;
+
+type Block = frame_system::mocking::MockBlock<Test>;
+
+frame_support::construct_runtime!(
+	pub enum Test {
+		System: frame_system,
+		Authorities: pallet_authorities,
+	}
+);
+
+#[derive_impl(frame_system::config_preludes::TestDefaultConfig)]
+impl frame_system::Config for Test {
+	type Block = Block;
+}
+
+/// Accounts from 100 on have no session keys.
+pub struct Keys;
+
+impl ValidatorRegistration<u64> for Keys {
+	fn is_registered(who: &u64) -> bool {
+		*who < 100
+	}
+}
+
+impl Config for Test {
+	type Registration = Keys;
+	type MaxAuthorities = ConstU32<4>;
+	type VoteLife = ConstU64<10>;
+}
+
+fn test(authorities: &[u64], run: impl FnOnce()) {
+	let config =
+		RuntimeGenesisConfig { authorities: GenesisConfig { authorities: authorities.to_vec() }, ..Default::default() };
+	sp_io::TestExternalities::new(config.build_storage().unwrap()).execute_with(|| {
+		System::set_block_number(1);
+		run();
+	});
+}
+
+fn vote(who: u64, motion: Motion<Test>) -> DispatchResult {
+	Authorities::vote(RuntimeOrigin::signed(who), motion)
+}
+
+fn add(authority: u64) -> Motion<Test> {
+	Motion::Add { authority }
+}
+
+fn remove(authority: u64) -> Motion<Test> {
+	Motion::Remove { authority }
+}
+
+fn set() -> Vec<u64> {
+	crate::Authorities::<Test>::get().into_inner()
+}
+
+#[test]
+fn more_than_half_add_and_remove() {
+	test(&[1, 2, 3], || {
+		assert_ok!(vote(1, add(4)));
+		assert_eq!(set(), [1, 2, 3]);
+		assert_eq!(<Authorities as SessionManager<u64>>::new_session(2), None);
+		assert_ok!(vote(2, add(4)));
+		assert_eq!(set(), [1, 2, 3, 4]);
+		assert_eq!(<Authorities as SessionManager<u64>>::new_session(3), Some(vec![1, 2, 3, 4]));
+		// A session hears of a set once.
+		assert_eq!(<Authorities as SessionManager<u64>>::new_session(4), None);
+		// Half of four is no majority.
+		assert_ok!(vote(1, remove(3)));
+		assert_ok!(vote(2, remove(3)));
+		assert_eq!(set().len(), 4);
+		assert_ok!(vote(4, remove(3)));
+		assert_eq!(set(), [1, 2, 4]);
+		assert_eq!(Votes::<Test>::iter().count(), 0);
+	});
+}
+
+#[test]
+fn an_authority_has_one_vote_at_a_time() {
+	test(&[1, 2, 3], || {
+		assert_ok!(vote(1, add(4)));
+		assert_ok!(vote(1, add(5)));
+		assert_ok!(vote(1, add(5)));
+		assert_ok!(vote(2, add(4)));
+		assert_eq!(set(), [1, 2, 3]);
+		assert_ok!(Authorities::withdraw(RuntimeOrigin::signed(2)));
+		assert_noop!(Authorities::withdraw(RuntimeOrigin::signed(2)), Error::<Test>::NoVote);
+		assert_ok!(vote(3, add(4)));
+		assert_eq!(set(), [1, 2, 3]);
+	});
+}
+
+#[test]
+fn votes_end_and_those_of_former_authorities_count_for_nothing() {
+	test(&[1, 2, 3], || {
+		assert_ok!(vote(1, add(4)));
+		System::set_block_number(12);
+		assert_ok!(vote(2, add(4)));
+		assert_eq!(set(), [1, 2, 3]);
+		System::set_block_number(22);
+		assert_ok!(vote(3, add(4)));
+		assert_eq!(set(), [1, 2, 3, 4]);
+	});
+	test(&[1, 2, 3], || {
+		assert_ok!(vote(3, add(4)));
+		assert_ok!(vote(1, remove(3)));
+		assert_ok!(vote(2, remove(3)));
+		assert_eq!((set(), Votes::<Test>::iter().count()), (vec![1, 2], 0));
+		assert_ok!(vote(1, add(4)));
+		assert_eq!(set(), [1, 2]);
+		assert_noop!(vote(3, add(4)), Error::<Test>::NotAuthority);
+	});
+}
+
+#[test]
+fn every_refusal() {
+	test(&[1], || {
+		assert_noop!(vote(9, add(4)), Error::<Test>::NotAuthority);
+		assert_noop!(Authorities::vote(RuntimeOrigin::none(), add(4)), sp_runtime::DispatchError::BadOrigin);
+		assert_noop!(vote(1, add(1)), Error::<Test>::AlreadyAuthority);
+		assert_noop!(vote(1, add(100)), Error::<Test>::NoSessionKeys);
+		assert_noop!(vote(1, remove(2)), Error::<Test>::NotAuthority);
+		assert_noop!(vote(1, remove(1)), Error::<Test>::LastAuthority);
+		assert_eq!(set(), [1]);
+	});
+	test(&[1, 2, 3, 4], || {
+		assert_noop!(vote(1, add(5)), Error::<Test>::TooManyAuthorities);
+	});
+}
+
+#[test]
+fn a_majority_admits_a_runtime() {
+	test(&[1, 2, 3], || {
+		let motion = || Motion::AuthorizeUpgrade { code_hash: H256([7; 32]) };
+		assert_ok!(vote(1, motion()));
+		assert!(System::authorized_upgrade().is_none());
+		assert_ok!(vote(3, motion()));
+		assert!(System::authorized_upgrade().is_some());
+		let carried = Event::<Test>::Carried { motion: motion() };
+		assert_eq!(System::events().last().unwrap().event, RuntimeEvent::Authorities(carried));
+		assert_eq!(<Authorities as SessionManager<u64>>::new_session(2), None);
+	});
+}

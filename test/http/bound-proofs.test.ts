@@ -1,0 +1,128 @@
+/**
+ * Version 3 over HTTP: what `/limits` and preparations tell of it, that a prepared proof of it is taken, and that a
+ * Directory takes the versions that it is configured for and its ledger knows.
+ */
+import { afterEach, expect, test } from "bun:test";
+import { decodeHex, encodeBase64 } from "../../src/core/codec/bytes.ts";
+import type { LedgerProofs } from "../../src/core/ledger/account.ts";
+import type { ProofVersion } from "../../src/core/ledger/authorization.ts";
+import type { Ledger } from "../../src/storage/contract.ts";
+import { registerBodyOf, simpleDocument, type TestDirectory, testDirectory } from "../support/directory.ts";
+import { type Identity, identityOf } from "../support/identity.ts";
+
+const opened: TestDirectory[] = [];
+afterEach(async () => {
+  for (const directory of opened.splice(0)) await directory.close();
+});
+
+async function directoryOf(given: Parameters<typeof testDirectory>[0] = {}): Promise<TestDirectory> {
+  const directory = await testDirectory(given);
+  opened.push(directory);
+  return directory;
+}
+
+const taking =
+  (taken: Partial<LedgerProofs>) =>
+  (ledger: Ledger): Ledger =>
+    new Proxy(ledger, {
+      get(target, name) {
+        if (name === "proofs") return async () => ({ ...(await target.proofs()), ...taken });
+        const operation: unknown = Reflect.get(target, name);
+        return typeof operation === "function" ? operation.bind(target) : operation;
+      },
+    });
+
+function signed(identity: Identity, prepared: Record<string, unknown>): Record<string, unknown> {
+  const message = decodeHex(String(prepared["payload_to_sign"]).slice(2)) as Uint8Array;
+  return { ...(prepared["request"] as object), signature: encodeBase64(identity.root.sign(message)) };
+}
+
+const members = (identity: Identity) => ({ did: identity.did, did_document: simpleDocument(identity) });
+
+test("limits name the ledger, the account and the versions, the best first", async () => {
+  const { limits, ledger } = await directoryOf();
+  const { genesisHash } = await ledger.proofs();
+  expect(await limits()).toMatchObject({
+    registration_proofs: ["v3", "v2", "v1"],
+    authorization_proofs: ["v3", "plain"],
+    genesis_hash: `0x${genesisHash.toHex()}`,
+    operator_account: `0x${(await ledger.operator()).toHex()}`,
+  });
+});
+
+test("a prepared registration of version 3 registers, and nothing else does with its signature", async () => {
+  const directory = await directoryOf();
+  const identity = identityOf("bound");
+  const prepared = await directory.ask("POST", "/register-did/prepare", { ...members(identity), proof_version: "v3" });
+  expect(prepared.body).toMatchObject({ proof_version: "v3", action: "register" });
+  const body = signed(identity, prepared.body);
+  expect(String(body["timestamp"])).toStartWith("v3:0:");
+  const older = { ...body, timestamp: String(body["timestamp"]).replace("v3", "v2") };
+  expect((await directory.ask("POST", "/register-did", older)).body["code"]).toBe("invalid_signature");
+  expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
+});
+
+test("a signature for another Directory's ledger is refused", async () => {
+  const [here, there] = [await directoryOf(), await directoryOf()];
+  const identity = identityOf("elsewhere");
+  const prepared = await there.ask("POST", "/register-did/prepare", { ...members(identity), proof_version: "v3" });
+  const reply = await here.ask("POST", "/register-did", signed(identity, prepared.body));
+  expect([reply.status, reply.body["code"]]).toEqual([403, "invalid_signature"]);
+});
+
+test("an update and a document are prepared plainly, or in version 3 when that is asked for", async () => {
+  const directory = await directoryOf();
+  const identity = identityOf("updates");
+  await directory.register(identity);
+  const asked = { did: identity.did, action: "add_alias", alias: "bound" };
+  const path = `/dids/${identity.did}/prepare`;
+  const plain = await directory.ask("POST", path, asked);
+  expect(plain.body["proof_version"]).toBe("plain");
+  const bound = await directory.ask("POST", path, { ...asked, proof_version: "v3" });
+  expect(bound.body["proof_version"]).toBe("v3");
+  expect((bound.body["request"] as Record<string, unknown>)["canonical_payload"]).toBeString();
+  const reply = await directory.ask("POST", `/dids/${identity.did}/aliases`, signed(identity, bound.body));
+  expect(reply.status).toBe(202);
+  await directory.settle(reply);
+  const replaced = await directory.ask("POST", path, {
+    did: identity.did,
+    action: "replace_document",
+    document: simpleDocument(identity),
+    proof_version: "v3",
+  });
+  const replacement = signed(identity, replaced.body);
+  expect((await directory.ask("PUT", `/dids/${identity.did}/document/proof`, replacement)).status).toBe(202);
+  const wrong = await directory.ask("POST", path, { ...asked, proof_version: "v4" });
+  expect([wrong.status, wrong.body["code"]]).toEqual([400, "invalid_request"]);
+});
+
+const sets: readonly (readonly [
+  settings: readonly ProofVersion[] | null,
+  taken: Partial<LedgerProofs>,
+  proofs: readonly ProofVersion[],
+])[] = [
+  [null, {}, ["v3", "v2", "v1"]],
+  [null, { plain: false }, ["v3"]],
+  [null, { bound: false }, ["v2", "v1"]],
+  [["v2", "v3"], {}, ["v3", "v2"]],
+  [["v1", "v2"], { plain: false }, []],
+];
+
+test.each(sets)("settings %p on a ledger that takes %p are %p", async (configured, taken, proofs) => {
+  const directory = await directoryOf({
+    options: { registration_proofs: configured === null ? null : [...configured] },
+    around: taking(taken),
+  });
+  expect((await directory.limits())["registration_proofs"]).toEqual(proofs);
+  const reply = await directory.ask("POST", "/register-did", registerBodyOf(identityOf("any"), directory.nowMs()));
+  expect(reply.status === 400).toBe(!proofs.includes("v1"));
+});
+
+test("a ledger that takes version 3 alone gets it prepared without being asked", async () => {
+  const directory = await directoryOf({ around: taking({ plain: false }) });
+  const prepared = await directory.ask("POST", "/register-did/prepare", members(identityOf("strict")));
+  expect(prepared.body["proof_version"]).toBe("v3");
+  const before = await directoryOf({ around: taking({ bound: false }) });
+  const asked = { ...members(identityOf("strict")), proof_version: "v3" };
+  expect((await before.ask("POST", "/register-did/prepare", asked)).body["code"]).toBe("invalid_request");
+});
