@@ -46,9 +46,13 @@ function declareCluster(): void {
     if (code !== 0) throw new Error(`${command}: ${out}${err}`);
     return out;
   };
+  /** A file keeps its temporary name beside its own for a moment. */
   const received = (folder: string): string[] => {
     const names = existsSync(join(cwd, folder)) ? readdirSync(join(cwd, folder)) : [];
-    return names.map((name) => readFileSync(join(cwd, folder, name), "utf8")).sort();
+    return names
+      .filter((name) => !name.startsWith("."))
+      .map((name) => readFileSync(join(cwd, folder, name), "utf8"))
+      .sort();
   };
 
   beforeAll(async () => {
