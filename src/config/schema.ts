@@ -222,8 +222,8 @@ const directorySchema = z.strictObject({
   prepared_life: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
     doc("Life of what a preparation route prepares, unless the caller names another end."),
   ),
-  registration_rate: count(1, { max: 1_000_000 }).meta(doc("Registrations a second from one client network.")),
-  registration_burst: count(50, { max: 1_000_000 }).meta(
+  registration_rate: count(10, { max: 1_000_000 }).meta(doc("Registrations a second from one client network.")),
+  registration_burst: count(1_000, { max: 1_000_000 }).meta(
     doc("Registrations of one client network that are accepted at once before its rate applies."),
   ),
   registration_work_bits: count(18, { min: 0, max: workBitsMax }).meta(
@@ -333,11 +333,15 @@ const cacheSchema = z.strictObject({
     doc("Percent of a recipient's quota for unsigned and first-time senders together."),
   ),
   network_share: count(25, { max: 100 }).meta(doc("Percent of a recipient's quota for one client network.")),
-  client_rate: count(50, { max: 1_000_000 }).meta(doc("Stores a second from one client network.")),
-  client_burst: count(200, { max: 1_000_000 }).meta(
+  client_rate: count(500, { max: 1_000_000 }).meta(doc("Stores a second from one client network.")),
+  client_burst: count(2_000, { max: 1_000_000 }).meta(
     doc("Stores of one client network that are accepted at once before its rate applies."),
   ),
-  rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
+  rate_limit_loopback: flag(false).meta(
+    doc(
+      "Whether clients of this machine, such as a Relay beside this Cache, have that rate and the share of a network.",
+    ),
+  ),
   store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
   store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
   retrieve_entries_max: count(1_000, { max: 10_000 }).meta(

@@ -26,8 +26,8 @@ export async function openLedger(
   return openEmbeddedLedger({ table, blockTimeMs, now, log, operator });
 }
 
-/** What a new ledger has: its head and its operator. */
-const freshRecordsMax = 2;
+/** What a new ledger has: its head, its operator and its genesis. */
+const freshRecordsMax = 3;
 
 /** Writes the pairs of an exported ledger over the table of a new one. Throws `unavailable` when it is in use. */
 export function ledgerImport(table: Table): (pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void> {

@@ -31,7 +31,14 @@ const fixed = {
     allow_http: true,
     allow_private: ["127.0.0.0/8"],
   },
-  cache: { enabled: true, stranger_share: 51, network_share: 27, public_endpoints: [url], wake_url: url },
+  cache: {
+    enabled: true,
+    rate_limit_loopback: true,
+    stranger_share: 51,
+    network_share: 27,
+    public_endpoints: [url],
+    wake_url: url,
+  },
 } as const;
 
 /** A value that no other setting has: the default and a few per mille more, by the place in the list. */

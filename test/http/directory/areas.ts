@@ -32,7 +32,11 @@ export const directoryAreas: readonly Area[] = [
   { name: "policies where proofs are not wanted", scenarios: policyScenarios, options: { unsigned_updates: "allow" } },
   { name: "policies where proofs are wanted", scenarios: deniedScenarios, options: { unsigned_updates: "deny" } },
   { name: "preparation", scenarios: prepareScenarios, options: { unsigned_updates: "deny" } },
-  { name: "the pace of registrations", scenarios: paceScenarios, options: { registration_burst: 3 } },
+  {
+    name: "the pace of registrations",
+    scenarios: paceScenarios,
+    options: { registration_burst: 3, registration_rate: 1 },
+  },
   { name: "version 1 proofs alone", scenarios: versionScenarios.v1, options: { registration_proofs: ["v1"] } },
   { name: "version 2 proofs alone", scenarios: versionScenarios.v2, options: { registration_proofs: ["v2"] } },
 ];

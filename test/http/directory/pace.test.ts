@@ -35,7 +35,7 @@ const register = (stage: TestDirectory, headers: Record<string, string> = {}, bo
 describe("the scenarios", () => {
   let stage: Stage;
   beforeAll(async () => {
-    stage = await openStage({ registration_burst: 3 });
+    stage = await openStage({ registration_burst: 3, registration_rate: 1 });
   });
   afterAll(() => stage.close());
   playScenarios(paceScenarios, () => stage);
@@ -55,7 +55,7 @@ describe("a network that registers many", () => {
   });
 
   test("is accepted beyond it with a proof of work over the body", async () => {
-    const stage = await open({ registration_burst: 1 });
+    const stage = await open({ registration_burst: 1, registration_rate: 1 });
     await register(stage);
     const body = registerBodyOf(identityOf("worker"), stage.nowMs());
     const bytes = utf8(JSON.stringify(body));
@@ -67,7 +67,7 @@ describe("a network that registers many", () => {
   });
 
   test("is not helped by work where the operator asks for none", async () => {
-    const stage = await open({ registration_burst: 1, registration_work_bits: 0 });
+    const stage = await open({ registration_burst: 1, registration_rate: 1, registration_work_bits: 0 });
     await register(stage);
     const refused = await register(stage, { "Svc-Work": "1" });
     expect([refused.status, refused.headers.get("svc-work")]).toEqual([429, null]);
@@ -82,7 +82,7 @@ describe("a network that registers many", () => {
   });
 
   test("a body that is refused for its shape costs nothing of the pace", async () => {
-    const stage = await open({ registration_burst: 1 });
+    const stage = await open({ registration_burst: 1, registration_rate: 1 });
     for (let i = 0; i < 5; i++) expect((await register(stage, {}, { did: "no" })).status).toBe(400);
     expect((await register(stage)).status).toBe(202);
   });
