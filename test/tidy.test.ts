@@ -215,6 +215,16 @@ describe("the shape of files", () => {
   });
 });
 
+describe("where tests stand", () => {
+  const units = [...files.keys()].filter((path) => path.startsWith("test/unit/"));
+
+  test("a unit test stands where its source does: unit/<folder>/<file>.test.ts, or <file>.<aspect>.test.ts", () => {
+    const sourceOf = (path: string): string =>
+      path.replace(/^test\/unit\//, "src/").replace(/(\.[\w-]+)?\.test\.ts$/, ".ts");
+    expect(units.filter((path) => !path.endsWith(".test.ts") || !files.has(sourceOf(path)))).toEqual([]);
+  });
+});
+
 /**
  * Names of top-level functions whose body spans more than 70 lines. The formatter puts the end at column 0.
  * One that ends by returning its closures stands for a class, and is as long as they are together.

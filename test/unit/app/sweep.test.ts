@@ -1,0 +1,72 @@
+/**
+ * The sweepers: they free what is due in batches until nothing is left, go on when one store fails, and
+ * stop when they are told to.
+ */
+import { expect, test } from "bun:test";
+import { startSweepers } from "../../../src/app/sweep.ts";
+import type { OpenStores } from "../../../src/storage/bind.ts";
+import { type Capabilities, type Replay, type Store, StoreError } from "../../../src/storage/contract.ts";
+
+/** A store whose replay marks are due already: `due` counts down. */
+function storeWithDue(due: { left: number; batches: number[] }): Store {
+  const replay: Replay = {
+    claim: async () => true,
+    expire: async (_nowMs, limit) => {
+      const freed = Math.min(limit, due.left);
+      due.left -= freed;
+      due.batches.push(freed);
+      return freed;
+    },
+  };
+  return storeOf({ replay });
+}
+
+function storeOf(capabilities: Capabilities): Store {
+  return {
+    plugin: "test",
+    durability: "volatile",
+    capabilities,
+    probe: async () => undefined,
+    close: async () => undefined,
+  };
+}
+
+function openOf(stores: Record<string, Store>): OpenStores {
+  return {
+    stores: new Map(Object.entries(stores)),
+    capability: () => {
+      throw new Error("nothing is bound here");
+    },
+    probe: async () => undefined,
+    close: async () => undefined,
+  };
+}
+
+test("what is due is freed in batches until nothing is left, whatever another store does", async () => {
+  const due = { left: 1_000, batches: [] as number[] };
+  const broken: Replay = {
+    claim: async () => true,
+    expire: () => Promise.reject(new StoreError("unavailable", "gone")),
+  };
+  const messages: string[] = [];
+  const sweepers = startSweepers(openOf({ broken: storeOf({ replay: broken }), main: storeWithDue(due) }), {
+    now: () => 1,
+    log: (_level, message) => messages.push(message),
+  });
+  while (due.left > 0) await Bun.sleep(1);
+  await sweepers.stop();
+  expect(due.batches.slice(0, 4)).toEqual([256, 256, 256, 232]);
+  expect(messages).toContain("a sweep failed");
+});
+
+test("stopping does not wait for the next round, and nothing is swept afterwards", async () => {
+  const due = { left: 0, batches: [] as number[] };
+  const sweepers = startSweepers(openOf({ main: storeWithDue(due) }), { now: () => 1, log: () => undefined });
+  while (due.batches.length === 0) await Bun.sleep(1);
+  const startedMs = performance.now();
+  await sweepers.stop();
+  expect(performance.now() - startedMs).toBeLessThan(500);
+  const rounds = due.batches.length;
+  await Bun.sleep(20);
+  expect(due.batches.length).toBe(rounds);
+});

@@ -1,0 +1,58 @@
+/**
+ * `waypost init`: what it writes is a configuration without problems, and the examples of the repository are
+ * the same texts.
+ */
+import { describe, expect, test } from "bun:test";
+import { renderConfiguration } from "../../../src/cli/init.ts";
+import { proxyFile, unitFile } from "../../../src/cli/init-files.ts";
+import { parseConfig } from "../../../src/config/config.ts";
+
+const answers = {
+  url: "https://msg.waypost.net",
+  nodes: ["directory", "relay", "cache"] as const,
+  directory: null,
+  data: "/var/lib/waypost",
+  proxy: true,
+  listen: "127.0.0.1:7400",
+};
+
+function configOf(changes: Partial<Parameters<typeof renderConfiguration>[0]>) {
+  const result = parseConfig(renderConfiguration({ ...answers, ...changes }, "/etc/waypost/signing.key"));
+  if (!result.ok) throw new Error(JSON.stringify(result.problems));
+  return result.config;
+}
+
+describe("the configuration", () => {
+  test("of all three nodes behind a proxy publishes one URL for each", () => {
+    const config = configOf({});
+    expect([config.directory.enabled, config.relay.enabled, config.cache.enabled]).toEqual([true, true, true]);
+    expect(config.relay).toMatchObject({ public_id: "msg.waypost.net", public_endpoints: [answers.url] });
+    expect(config.cache).toMatchObject({
+      public_endpoints: [answers.url],
+      signing_key_file: "/etc/waypost/signing.key",
+      recipients: "local",
+    });
+    expect(config.server.trusted_proxies).toEqual(["127.0.0.1", "::1"]);
+    expect(config.stores).toEqual({ main: { plugin: "lmdb", path: "/var/lib/waypost/store" } });
+  });
+
+  test("of a Cache alone asks the Directory that was named", () => {
+    const config = configOf({ nodes: ["cache"], directory: "https://directory.waypost.net", proxy: false });
+    expect([config.directory.enabled, config.relay.enabled]).toEqual([false, false]);
+    expect(config.cache.recipients).toBe("https://directory.waypost.net");
+    expect(config.server.trusted_proxies).toEqual([]);
+  });
+});
+
+describe("the examples of the repository", () => {
+  const example = (name: string): Promise<string> => Bun.file(`${import.meta.dir}/../../../examples/${name}`).text();
+
+  test("hold the same unit", async () => {
+    const unit = unitFile({ config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost" });
+    expect(await example("waypost.service")).toBe(unit);
+  });
+
+  test("hold the same proxy", async () => {
+    expect(await example("Caddyfile")).toBe(proxyFile("waypost.example.org", "127.0.0.1:7400"));
+  });
+});

@@ -1,0 +1,328 @@
+/**
+ * The configuration: strictness, every problem under the name of its setting, relations, text forms, and
+ * that the reference in the documentation is the one the schema gives.
+ */
+import { describe, expect, test } from "bun:test";
+import { checkConfig, parseConfig } from "../../../src/config/config.ts";
+import { parseDurationSetting, parseSizeSetting } from "../../../src/config/forms.ts";
+import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
+import { configWarnings } from "../../../src/config/warnings.ts";
+
+const allInOne = `
+[stores.main]
+plugin = "memory"
+[directory]
+enabled = true
+[relay]
+enabled = true
+[cache]
+enabled = true
+public_endpoints = ["https://cache.example.org"]
+`;
+
+function problemsOf(text: string): string[] {
+  const result = parseConfig(text);
+  return result.ok ? [] : result.problems.map((problem) => problem.setting);
+}
+
+test("a short file gets every default", () => {
+  const result = parseConfig(allInOne);
+  if (!result.ok) throw new Error(JSON.stringify(result.problems));
+  expect(result.config.server.listen).toEqual(["127.0.0.1:7400"]);
+  expect(result.config.limits).toMatchObject({
+    body_bytes_max: 26_214_400,
+    ttl_max: 172_800_000,
+    ttl_default: 86_400_000,
+  });
+  expect(result.config.directory).toMatchObject({ registration_proofs: null, unsigned_updates: "deny" });
+  expect(result.config.relay).toMatchObject({ attempts: 3, client_rate: 50, recipient_rate: 20, allow_http: false });
+  expect(result.config.cache).toMatchObject({ recipient_entries_max: 10_000, page_entries_max: 100 });
+  expect(result.config.stores).toEqual({ main: { plugin: "memory" } });
+});
+
+test("every problem is reported at once with the name of its setting", () => {
+  const text = `colour = 1
+[server]
+listn = 1
+body_deadline = "soon"
+requests_max = 0
+[stores.Main]
+plugin = "lmdb"
+[stores.two]
+[directory]
+unsigned_updates = "maybe"
+[cache]
+enabled = "yes"
+public_endpoints = ["ftp://x"]
+page_bytes_max = "1 MB"
+`;
+  expect(problemsOf(text).sort()).toEqual([
+    "cache.enabled",
+    "cache.page_bytes_max",
+    "cache.public_endpoints.0",
+    "colour",
+    "directory.unsigned_updates",
+    "server.body_deadline",
+    "server.listn",
+    "server.requests_max",
+    "stores.Main",
+    "stores.two.plugin",
+  ]);
+});
+
+test("text that is no TOML is one problem of the file, with its place", () => {
+  expect(problemsOf("[server")).toEqual(["(file)"]);
+  const result = parseConfig("[server]\nlisten = [\nx\n");
+  expect(result).toMatchObject({ problems: [{ place: { line: 3, column: 1 } }] });
+});
+
+test("addresses and networks must be readable, and are told with all other problems", () => {
+  const text = `[server]
+listen = ["127.0.0.1:1", "7400"]
+admin_listen = ["127.0.0.1:99999"]
+trusted_proxies = ["10.0.0.0/40"]
+listn = 1
+[relay]
+allow_private = ["10.0.0.0/8", "home"]
+`;
+  expect(problemsOf(text).sort()).toEqual([
+    "(file)",
+    "relay.allow_private.1",
+    "server.admin_listen.0",
+    "server.listen.1",
+    "server.listn",
+    "server.trusted_proxies.0",
+  ]);
+});
+
+test("what settings lack between each other is told beside those that are wrong by themselves", () => {
+  const text = `${allInOne}colour = 1\n[limits]\nchunk_bytes_max = "17MiB"\nttl_max = "soon"\nttl_default = "72h"\n`;
+  // The default life is not held against a longest life that nobody knows.
+  expect(problemsOf(text).sort()).toEqual(["cache.colour", "limits.chunk_bytes_max", "limits.ttl_max"]);
+});
+
+describe("wording", () => {
+  const messageOf = (text: string): string | undefined => {
+    const result = parseConfig(text);
+    return result.ok ? undefined : result.problems[0]?.message;
+  };
+  test.each([
+    ["[stores.main]", "is missing"],
+    ['server.listen = "127.0.0.1:1"', "must be a list in square brackets"],
+    ["server.listen = []", "must have at least 1 entries"],
+    ["server.requests_max = 0", "must be at least 1"],
+    ["server.requests_max = 1.5", "must be a whole number"],
+    ['server.log_level = "loud"', 'must be "debug" or "info" or "warn" or "error"'],
+    ["server.drain_timeout = 30", 'must be a duration such as "30s" or "1h30m"'],
+    ['server.drain_timeout = "2h"', "must be from 0ms to 1h"],
+    ['limits.body_bytes_max = "2GiB"', "must be from 1KiB to 1GiB"],
+    ['relay.public_id = ""', "must not be empty"],
+    ['cache.enabled = "true"', "must be true or false"],
+    ["cache = 1", "must be a table of settings"],
+    ["[stores.Main]", "must be a name of a-z, 0-9, _ and -"],
+    ["server.colour = 1", "unknown setting"],
+    ["server.listn = 1", "unknown setting; did you mean listen?"],
+    ["[serv]", "unknown setting; did you mean server?"],
+    ["server.public_id = 1", "unknown setting here; [relay] has one of that name"],
+  ])("%s: %s", (text, message) => expect(messageOf(text)).toBe(message));
+});
+
+const loneRelay = (more: string): string => `[stores.main]\nplugin = "memory"\n[relay]\nenabled = true\n${more}`;
+
+describe("relations", () => {
+  const with_ = (more: string): string[] => problemsOf(`${allInOne}\n${more}`);
+
+  test("a chunk may not be larger than an unchunked payload, nor that than a body", () => {
+    expect(with_(`[limits]\nchunk_bytes_max = "17MiB"`)).toEqual(["limits.chunk_bytes_max"]);
+    expect(with_(`[limits]\nunchunked_bytes_max = "26MiB"`)).toEqual(["limits.unchunked_bytes_max"]);
+    expect(with_(`[limits]\nttl_default = "72h"`)).toEqual(["limits.ttl_default"]);
+    expect(with_(`[server]\nbody_bytes_in_flight = "49MiB"`)).toEqual(["server.body_bytes_in_flight"]);
+    expect(with_(`[server]\nbody_bytes_in_flight = "50MiB"`)).toEqual([]);
+  });
+
+  test("unsigned updates need listeners that only this machine reaches", () => {
+    const open = (listen: string): string[] =>
+      problemsOf(
+        `${allInOne.replace("[directory]", '[directory]\nunsigned_updates = "allow"')}\n[server]\nlisten = ${listen}`,
+      );
+    expect(open('["127.0.0.1:1", "unix:/run/w.sock", "[::1]:2"]')).toEqual([]);
+    for (const far of ['["0.0.0.0:1"]', '["127.0.0.1:1", "192.168.1.2:1"]', '["example.org:80"]']) {
+      expect(open(far)).toEqual(["directory.unsigned_updates"]);
+    }
+  });
+
+  test("a Relay or a Cache without a Directory needs a source of recipients", () => {
+    const lone = (more: string): string[] =>
+      problemsOf(`[stores.main]\nplugin = "memory"\n[relay]\nenabled = true\n${more}`);
+    expect(lone("")).toEqual(["relay.recipients"]);
+    expect(lone('recipients = "https://directory.example.org"')).toEqual([]);
+    expect(lone('recipients = "ledger:main"')).toEqual([]);
+    expect(lone('recipients = "directory.example.org"')).toEqual(["relay.recipients"]);
+  });
+
+  test("a port is shared by Relays alone", () => {
+    const share = "[server]\nshare_port = true\n";
+    expect(with_(share)).toEqual(["server.share_port"]);
+    expect(problemsOf(`${share}${loneRelay('recipients = "ledger:main"')}`)).toEqual([]);
+  });
+
+  test("a Cache must know its endpoints, and some node must be enabled", () => {
+    expect(problemsOf(allInOne.replace(/public_endpoints.*/, ""))).toEqual(["cache.public_endpoints"]);
+    expect(problemsOf("")).toEqual(["(file)"]);
+  });
+
+  test("a delivery ends before the sender's connection is cut", () => {
+    const times = (budget: string, ack: string): string[] =>
+      problemsOf(allInOne.replace("[relay]", `[relay]\ndelivery_budget = "${budget}"\nlive_ack_timeout = "${ack}"`));
+    expect(times("12s", "8s")).toEqual([]);
+    expect(times("12s", "9s")).toEqual(["relay.delivery_budget"]);
+  });
+});
+
+describe("places", () => {
+  test("a problem carries the line and column of its setting, or of the table around it", () => {
+    const text = '[server]\nlisten = [\n  "127.0.0.1:1",\n  "7400",\n]\n[relay]\n  client_rate = 0\n[stores.two]\n';
+    const result = parseConfig(text);
+    const places = result.ok ? [] : result.problems.map(({ setting, place }) => [setting, place]);
+    expect(places).toContainEqual(["server.listen.1", { line: 4, column: 3 }]);
+    expect(places).toContainEqual(["relay.client_rate", { line: 7, column: 3 }]);
+    expect(places).toContainEqual(["stores.two.plugin", { line: 8, column: 1 }]);
+  });
+});
+
+describe("the environment", () => {
+  const withEnv = (env: Record<string, string>) => parseConfig(allInOne, { env });
+
+  test("overrides settings of the file, with values as in the file or as plain text", () => {
+    const result = withEnv({
+      WAYPOST_SERVER__LOG_LEVEL: "debug",
+      WAYPOST_SERVER__LISTEN: '["127.0.0.1:9"]',
+      WAYPOST_RELAY__CLIENT_RATE: "7",
+      WAYPOST_RELAY__ALLOW_HTTP: "true",
+      WAYPOST_LIMITS__TTL_MAX: "30h",
+      WAYPOST_STORES__MAIN__RECORDS_MAX: "5",
+      WAYPOST_URL: "http://of.the.client",
+    });
+    if (!result.ok) throw new Error(JSON.stringify(result.problems));
+    expect(result.config.server).toMatchObject({ log_level: "debug", listen: ["127.0.0.1:9"] });
+    expect(result.config.relay).toMatchObject({ client_rate: 7, allow_http: true });
+    expect(result.config.limits.ttl_max).toBe(108_000_000);
+    expect(result.config.stores).toEqual({ main: { plugin: "memory", records_max: 5 } });
+  });
+
+  test("reports a variable that names no setting", () => {
+    const result = withEnv({ WAYPOST_SERVER__LISTN: "x" });
+    expect(result).toMatchObject({ problems: [{ setting: "server.listn", place: null }] });
+    const [problem] = result.ok ? [] : result.problems;
+    expect(problem?.message).toEndWith("(set by WAYPOST_SERVER__LISTN)");
+  });
+});
+
+describe("secrets", () => {
+  const text = `${allInOne}\n[stores.db]\nplugin = "memory"\nurl_file = "/run/secrets/url"\n`;
+
+  test("come from files of their own, without the line break", () => {
+    const result = parseConfig(text, { readFile: (path) => `secret of ${path}\n` });
+    expect(result).toMatchObject({ config: { stores: { db: { url: "secret of /run/secrets/url" } } } });
+  });
+
+  test("that can't be read, or stand there twice, are problems", () => {
+    const unreadable = parseConfig(text, {
+      readFile: () => {
+        throw new Error("no permission");
+      },
+    });
+    expect(unreadable).toMatchObject({ ok: false, problems: [{ setting: "stores.db.url_file" }] });
+    const twice = parseConfig(`${text}url = "x"\n`, { readFile: () => "y" });
+    expect(twice).toMatchObject({ ok: false, problems: [{ setting: "stores.db.url_file" }] });
+  });
+});
+
+describe("warnings", () => {
+  const warned = (text: string): string[] => {
+    const result = parseConfig(text);
+    if (!result.ok) throw new Error(JSON.stringify(result.problems));
+    return configWarnings(result.config).map(({ setting }) => setting);
+  };
+  const quiet = allInOne
+    .replace('plugin = "memory"', 'plugin = "lmdb"')
+    .replace("cache.example.org", "cache.waypost.net");
+
+  test("a plain file has none", () => expect(warned(quiet)).toEqual([]));
+
+  test.each([
+    ['[server]\ntrusted_proxies = ["0.0.0.0/0"]', "server.trusted_proxies.0"],
+    ['[server]\ntrusted_proxies = ["10.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
+    ['[server]\nlisten = ["0.0.0.0:7400"]', "server.admin_listen"],
+  ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
+
+  test("a list entry that is no DID, a name from an example, and a store that forgets", () => {
+    const listed = quiet.replace("[relay]", '[relay]\ndeny_senders = ["mallory"]');
+    expect(warned(listed)).toEqual(["relay.deny_senders.0"]);
+    expect(warned(allInOne)).toEqual(["cache.public_endpoints.0", "cache.store", "directory.ledger"]);
+  });
+});
+
+test("the JSON Schema knows every setting and its form", () => {
+  const schema = JSON.parse(renderJsonSchema());
+  for (const { section, name, doc } of listSettings()) {
+    expect([name, schema.properties[section].properties[name].description]).toEqual([name, doc]);
+  }
+  expect(schema.properties.server.properties.drain_timeout).toMatchObject({ type: "string", default: "30s" });
+  expect(schema.properties.limits.properties.body_bytes_max).toMatchObject({ type: ["string", "integer"] });
+  expect(schema.properties.server.additionalProperties).toBe(false);
+});
+
+describe("text forms", () => {
+  test.each([
+    ["500ms", 500],
+    ["30s", 30_000],
+    ["1h30m", 5_400_000],
+    ["2d", 172_800_000],
+    ["1m5ms", 60_005],
+    ["", null],
+    ["30", null],
+    ["-1s", null],
+    ["1 h", null],
+    ["1y", null],
+  ])("the duration %p is %p ms", (text, ms) => expect(parseDurationSetting(text)).toBe(ms));
+
+  test.each([
+    ["25MiB", 26_214_400],
+    ["4KiB", 4_096],
+    ["512B", 512],
+    [1_000, 1_000],
+    ["25MB", null],
+    ["25", null],
+    [-1, null],
+    [1.5, null],
+    [true, null],
+  ])("the size %p is %p bytes", (value, bytes) => expect(parseSizeSetting(value)).toBe(bytes));
+});
+
+describe("what is said about settings", () => {
+  test("every setting has a text, and a default where it is not null", () => {
+    for (const setting of listSettings()) {
+      expect(setting.doc.endsWith(".")).toBe(true);
+      expect(setting.section).not.toBe("");
+    }
+    expect(listSettings().find((one) => one.name === "body_bytes_max")?.defaultText).toBe('"25MiB"');
+  });
+
+  test("the effective configuration reads back as itself", () => {
+    const first = parseConfig(allInOne);
+    if (!first.ok) throw new Error("the file is good");
+    const text = renderEffective(first.config);
+    expect(text).toContain('body_deadline = "1m"');
+    expect(parseConfig(text)).toMatchObject({ ok: true, config: first.config });
+  });
+
+  test("docs/operating.md lists exactly the settings of the schema", async () => {
+    const page = await Bun.file(`${import.meta.dir}/../../../docs/operating.md`).text();
+    expect(page).toContain(renderReference());
+  });
+});
+
+test("a checked value may also come from a program", () => {
+  expect(checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true } }).ok).toBe(true);
+});

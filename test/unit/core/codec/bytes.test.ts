@@ -1,0 +1,27 @@
+/** Text forms of payloads and documents: which are read, to which bytes, and which never. */
+import { expect, test } from "bun:test";
+import fc from "fast-check";
+import { decodePayloadText } from "../../../../src/core/codec/bytes.ts";
+
+test("the same bytes are read from hex and from Base64 of either alphabet, padded or not", () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
+      const texts = [
+        `0x${bytes.toHex()}`,
+        `0x${bytes.toHex().toUpperCase()}`,
+        ...(["base64", "base64url"] as const).flatMap((alphabet) => [
+          bytes.toBase64({ alphabet }),
+          bytes.toBase64({ alphabet, omitPadding: true }),
+        ]),
+      ];
+      // Base64 that begins with 0x is read as hex; no SCALE structure of ours encodes to such a text.
+      fc.pre(!bytes.toBase64().startsWith("0x"));
+      for (const text of texts) expect(decodePayloadText(text)).toEqual(bytes);
+    }),
+  );
+});
+
+test("a text that mixes alphabets, is padded by half, has stray bits or white space is none of them", () => {
+  const texts = ["+_8", "-/8=", "A", "AA=", "A===", "AAAA====", "AB", "AB==", "AA AA", "AAA=\n", "=", "0x1", "0xzz"];
+  for (const text of texts) expect(decodePayloadText(text)).toBeNull();
+});

@@ -1,0 +1,48 @@
+/** The table of actions and the documents that list it say the same. */
+import { describe, expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { type ActionName, actionRows, routedActions } from "../../../../src/core/ledger/actions.ts";
+import { fillPath, itemMember } from "../../../../src/core/ledger/intents.ts";
+
+const page = (name: string) => readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");
+const interfaceRows = page("interface.md");
+const ledgerRows = page("ledger.md");
+
+describe("docs/interface.md has the route of", () => {
+  test.each(routedActions.map(({ action, row, route }) => ({ action, row, route })))(
+    "$action",
+    ({ action, row, route }) => {
+      const path = route.path.replace(/:([A-Za-z]+)/g, "{$1}");
+      const line = interfaceRows.find((text) => text.startsWith(`| ${route.method} | \`${path}\` | \`${action}\``));
+      expect(line).toBeDefined();
+      for (const item of row.items) expect(line).toContain(`\`${itemMember(item)}\``);
+    },
+  );
+});
+
+describe("docs/ledger.md has the discriminant of", () => {
+  const names = (Object.keys(actionRows) as ActionName[]).filter((name) => actionRows[name].discriminant !== null);
+  test.each(names)("%s", (name) => {
+    const { counter, discriminant } = actionRows[name];
+    if (counter === "document") {
+      const numbers = ledgerRows.filter((text) => text.includes(name)).flatMap((text) => text.match(/\b\d+\b/g) ?? []);
+      return expect(numbers).toContain(String(discriminant));
+    }
+    // `add_alias` is `Add` there, `update_device` is `UpdateDevice{...}`.
+    const structure = counter === "alias" ? "AliasAction" : "ControlAction";
+    const words = name.split("_").map((word) => `${word.charAt(0).toUpperCase()}${word.slice(1)}`);
+    const variant = counter === "alias" ? words[0] : words.join("");
+    const line = ledgerRows.find((text) => text.startsWith(`- **${structure}**`)) ?? "";
+    expect(line).toMatch(new RegExp(`\\b${variant}(\\{[^}]*\\})? ${discriminant}\\b`));
+  });
+});
+
+test("no two actions share a route, a discriminant of one structure, or a call other than that of control actions", () => {
+  const routes = routedActions.map(({ route }) => `${route.method} ${fillPath(route.path, {})}`);
+  expect(new Set(routes).size).toBe(routes.length);
+  const rows = Object.values(actionRows);
+  const bytes = rows.map(({ counter, discriminant }) => `${counter} ${discriminant}`);
+  expect(new Set(bytes).size).toBe(rows.length);
+  const calls = rows.filter(({ counter }) => counter !== "control").map(({ callIndex }) => callIndex);
+  expect(new Set(calls).size).toBe(calls.length);
+});

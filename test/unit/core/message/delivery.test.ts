@@ -1,0 +1,366 @@
+/** The delivery plan: order of destinations, hints, verdicts, retries, results. */
+import { describe, expect, test } from "bun:test";
+import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
+import type { Service } from "../../../../src/core/ledger/document.ts";
+import {
+  type AttemptOutcome,
+  beginDelivery,
+  type DeliveryFacts,
+  type DeliveryResult,
+  nextStep,
+  planDelivery,
+} from "../../../../src/core/message/delivery.ts";
+import { expectDeliveryResult } from "../../../support/delivery-shape.ts";
+import { relayDefault } from "../../../support/settings.ts";
+
+const recipient = "did:svc:1111111111111111111111" as Did;
+const messageId = "0190b3b4-0000-7000-8000-000000000001" as Uuid;
+
+const service = (type: string, endpoints: string[], priority: number | null = null): Service => ({
+  id: `${recipient}#${type}-${endpoints[0]}`,
+  type,
+  serviceEndpoint: endpoints,
+  authorization: null,
+  priority,
+});
+const inbox = (...endpoints: string[]) => service("SvcInboxService", endpoints);
+const relay = (...endpoints: string[]) => service("SvcRelayService", endpoints);
+const cache = (...endpoints: string[]) => service("SvcCacheService", endpoints);
+
+const facts = (services: Service[], more: Partial<DeliveryFacts> = {}): DeliveryFacts => ({
+  messageId,
+  recipient,
+  hint: "standard",
+  expiresAtMs: 86_400_000,
+  services,
+  live: false,
+  hops: 0,
+  cacheEligible: true,
+  replication: 1,
+  ownEndpoints: ["https://self.net"],
+  limits: relayDefault,
+  ...more,
+});
+
+const status = (httpStatus: number): AttemptOutcome => ({ httpStatus, error: null, durationMs: 1 });
+const failure = (error: AttemptOutcome["error"], more: Partial<AttemptOutcome> = {}): AttemptOutcome => ({
+  httpStatus: null,
+  error,
+  durationMs: 1,
+  ...more,
+});
+const unreachable = failure("destination_unavailable");
+const timedOut = failure("upstream_timeout");
+const blocked = failure("destination_refused");
+const acked: AttemptOutcome = { httpStatus: null, error: null, durationMs: 1 };
+const silent = failure("not_acknowledged");
+const kept = (copy: string): AttemptOutcome => ({ ...status(202), receipt: { accepted: true, copy } });
+
+type Run = { asked: string[]; waits: number[]; timeouts: number[]; result: DeliveryResult };
+
+/** Plays a plan against scripted outcomes by channel or endpoint; each attempt takes `tookMs`. */
+function play(given: DeliveryFacts, script: Record<string, AttemptOutcome[]>, tookMs = 1): Run {
+  const queues = structuredClone(script);
+  const run = { asked: [] as string[], waits: [] as number[], timeouts: [] as number[] };
+  let nowMs = 1_000;
+  let turn = beginDelivery(planDelivery(given), nowMs);
+  for (let i = 0; i < 1_000; i++) {
+    const step = turn.step;
+    if (step.kind === "finished") {
+      expectDeliveryResult(step.result);
+      return { ...run, result: step.result };
+    }
+    if (step.kind === "wait") {
+      run.waits.push(step.waitMs);
+      nowMs += step.waitMs;
+      turn = nextStep(turn.state, { kind: "waited", nowMs });
+      continue;
+    }
+    const key = step.destination.endpoint ?? "live";
+    run.asked.push(key);
+    run.timeouts.push(step.timeoutMs);
+    nowMs += Math.min(tookMs, step.timeoutMs);
+    const queue = queues[key] ?? [];
+    const outcome = queue.length > 1 ? (queue.shift() as AttemptOutcome) : (queue[0] ?? unreachable);
+    turn = nextStep(turn.state, { kind: "outcome", outcome, jitter: 0.5, nowMs });
+  }
+  throw new Error("the plan did not end");
+}
+
+const everything = [
+  cache("https://c.net"),
+  relay("https://r.net"),
+  service("SvcInboxService", ["https://late.net"]),
+  service("SvcInboxService", ["https://second.net"], 20),
+  service("SvcInboxService", ["https://first.net", "https://first-b.net"], 0),
+  service("SvcOtherService", ["https://other.net"]),
+];
+
+describe("order of destinations", () => {
+  const order = (given: DeliveryFacts) => {
+    const plan = planDelivery(given);
+    return [...plan.direct, ...plan.caches].map((destination) => destination.endpoint ?? "live");
+  };
+  const inboxes = ["https://first.net", "https://first-b.net", "https://second.net", "https://late.net"];
+  const cases: [string, Partial<DeliveryFacts>, string[]][] = [
+    [
+      "live, inboxes by priority, relays, Caches",
+      { live: true },
+      ["live", ...inboxes, "https://r.net", "https://c.net"],
+    ],
+    ["no live session", {}, [...inboxes, "https://r.net", "https://c.net"]],
+    ["hint direct leaves Caches out", { hint: "direct", live: true }, ["live", ...inboxes, "https://r.net"]],
+    ["hint cache goes there at once", { hint: "cache", live: true }, ["https://c.net"]],
+    ["a policy without Cache", { cacheEligible: false }, [...inboxes, "https://r.net"]],
+    ["hop 2 is forwarded", { hops: 2 }, [...inboxes, "https://r.net", "https://c.net"]],
+    ["hop 3 is not forwarded again", { hops: 3 }, [...inboxes, "https://c.net"]],
+  ];
+  test.each(cases)("%s", (_name, more, expected) => {
+    expect(order(facts(everything, more))).toEqual(expected);
+  });
+
+  test("this Relay is not forwarded to, whatever its trailing slashes, and no endpoint is asked twice", () => {
+    expect(order(facts([relay("https://self.net/", "https://r.net/"), relay("https://r.net")]))).toEqual([
+      "https://r.net",
+    ]);
+  });
+});
+
+describe("outcomes", () => {
+  type Case = [
+    name: string,
+    services: Service[],
+    script: Record<string, AttemptOutcome[]>,
+    expected: { asked: string[]; code: string; mode?: string; retries?: number },
+    more?: Partial<DeliveryFacts>,
+  ];
+  const [i, i2, r, c, c2] = ["https://i.net", "https://i2.net", "https://r.net", "https://c.net", "https://c2.net"];
+  const cases: Case[] = [
+    ["an inbox accepts", [inbox(i), cache(c)], { [i]: [status(204)] }, { asked: [i], code: "delivered" }],
+    [
+      "a live session acknowledges",
+      [inbox(i)],
+      { live: [acked] },
+      { asked: ["live"], code: "delivered" },
+      { live: true },
+    ],
+    [
+      "a silent session falls through",
+      [inbox(i)],
+      { live: [silent], [i]: [status(200)] },
+      { asked: ["live", i], code: "delivered" },
+      { live: true },
+    ],
+    ["404 goes on", [inbox(i, i2)], { [i]: [status(404)], [i2]: [status(200)] }, { asked: [i, i2], code: "delivered" }],
+    ["410 goes on", [inbox(i), cache(c)], { [i]: [status(410)], [c]: [kept("c")] }, { asked: [i, c], code: "cached" }],
+    [
+      "400 is the recipient's refusal",
+      [inbox(i, i2), cache(c)],
+      { [i]: [status(400)] },
+      { asked: [i], code: "not_deliverable" },
+    ],
+    ["451 too", [inbox(i), cache(c)], { [i]: [status(451)] }, { asked: [i], code: "not_deliverable" }],
+    [
+      "429 is retried",
+      [inbox(i)],
+      { [i]: [status(429), status(200)] },
+      { asked: [i, i], code: "delivered", retries: 1 },
+    ],
+    [
+      "408 and 425 are retried",
+      [inbox(i)],
+      { [i]: [status(408), status(425), status(200)] },
+      { asked: [i, i, i], code: "delivered", retries: 2 },
+    ],
+    [
+      "500 is retried, then the Cache",
+      [inbox(i), cache(c)],
+      { [i]: [status(500)], [c]: [kept("c")] },
+      { asked: [i, i, i, c], code: "cached", retries: 2 },
+    ],
+    [
+      "a redirect is no delivery",
+      [inbox(i)],
+      { [i]: [failure("invalid_answer")] },
+      { asked: [i, i, i], code: "destination_unavailable", retries: 2 },
+    ],
+    [
+      "a refused address is not retried",
+      [inbox(i), cache(c)],
+      { [i]: [blocked], [c]: [kept("c")] },
+      { asked: [i, c], code: "cached", retries: 0 },
+    ],
+    [
+      "an open circuit is not retried",
+      [inbox(i), cache(c)],
+      { [i]: [failure("destination_unavailable", { giveUp: true })], [c]: [kept("c")] },
+      { asked: [i, c], code: "cached", retries: 0 },
+    ],
+    [
+      "a forward succeeds",
+      [relay(r), cache(c)],
+      { [r]: [{ ...status(202), downstream: { deliveryMode: "cache", code: "cached" } }] },
+      { asked: [r], code: "forwarded" },
+    ],
+    [
+      "a Relay's 4xx goes on",
+      [relay(r), cache(c)],
+      { [r]: [status(403)], [c]: [kept("c")] },
+      { asked: [r, c], code: "cached", retries: 0 },
+    ],
+    ["nobody is there", [inbox(i)], {}, { asked: [i, i, i], code: "destination_unavailable", retries: 2 }],
+    ["only timeouts", [inbox(i)], { [i]: [timedOut] }, { asked: [i, i, i], code: "upstream_timeout", retries: 2 }],
+    [
+      "timeouts and a dead one",
+      [inbox(i, i2)],
+      { [i]: [timedOut], [i2]: [unreachable] },
+      { asked: [i, i, i, i2, i2, i2], code: "destination_unavailable", retries: 4 },
+    ],
+    [
+      "only refused addresses",
+      [inbox(i), cache(c)],
+      { [i]: [blocked], [c]: [blocked] },
+      { asked: [i, c], code: "not_deliverable" },
+    ],
+    [
+      "gone and refused",
+      [inbox(i, i2)],
+      { [i]: [status(410)], [i2]: [blocked] },
+      { asked: [i, i2], code: "not_deliverable" },
+    ],
+    [
+      "the Cache answers 4xx",
+      [inbox(i), cache(c)],
+      { [i]: [unreachable], [c]: [status(403)] },
+      { asked: [i, i, i, c], code: "not_deliverable", retries: 2 },
+    ],
+    [
+      "the Cache answers 507",
+      [cache(c)],
+      { [c]: [status(507)] },
+      { asked: [c, c, c], code: "cache_unavailable", retries: 2 },
+    ],
+    [
+      "the Cache times out",
+      [cache(c)],
+      { [c]: [timedOut] },
+      { asked: [c, c, c], code: "upstream_timeout", retries: 2 },
+    ],
+    [
+      "one Cache refuses, one is down",
+      [cache(c, c2)],
+      { [c]: [status(404)], [c2]: [unreachable] },
+      { asked: [c, c2, c2, c2], code: "cache_unavailable", retries: 2 },
+    ],
+    [
+      "a refused Cache address after a dead inbox",
+      [inbox(i), cache(c)],
+      { [i]: [unreachable], [c]: [blocked] },
+      { asked: [i, i, i, c], code: "destination_unavailable" },
+    ],
+    ["no service at all", [], {}, { asked: [], code: "service_not_found" }],
+    ["only this Relay, and nobody connected", [relay("https://self.net")], {}, { asked: [], code: "not_deliverable" }],
+    ["only a Cache, hint direct", [cache(c)], {}, { asked: [], code: "not_deliverable" }, { hint: "direct" }],
+    ["hint cache without a Cache", [inbox(i)], {}, { asked: [], code: "service_not_found" }, { hint: "cache" }],
+    ["an expired envelope", [inbox(i)], {}, { asked: [], code: "message_expired" }, { expiresAtMs: 1_000 }],
+    ["one copy is enough", [cache(c, c2)], { [c]: [kept("c")] }, { asked: [c], code: "cached" }],
+    [
+      "two copies",
+      [cache(c, c2)],
+      { [c]: [kept("c")], [c2]: [kept("c2")] },
+      { asked: [c, c2], code: "cached" },
+      { replication: 2 },
+    ],
+    [
+      "two copies, one Cache down",
+      [cache(c, c2)],
+      { [c]: [unreachable], [c2]: [kept("c2")] },
+      { asked: [c, c, c, c2], code: "cached" },
+      { replication: 2 },
+    ],
+  ];
+  test.each(cases.map((row) => [row[0], row] as const))("%s", (_name, [, services, script, expected, more]) => {
+    const run = play(facts(services, more), script);
+    expect(run.asked).toEqual(expected.asked);
+    expect(run.result.code).toBe(expected.code as DeliveryResult["code"]);
+    if (expected.retries !== undefined) expect(run.result.retry_count).toBe(expected.retries);
+    expect(run.result.cache_attempted).toBe(expected.asked.some((asked) => asked.includes("//c")));
+    if (!run.result.success) expect(run.result.ndr?.attempts.length).toBe(expected.asked.length);
+  });
+
+  test("the channel, the receipt, its copies and the downstream result are told", () => {
+    expect(play(facts([inbox(i)]), { [i]: [status(200)] }).result.details).toEqual({ channel: "inbox" });
+    expect(play(facts([inbox(i)], { live: true }), { live: [acked] }).result.details).toEqual({ channel: "live" });
+    expect(play(facts([cache(c)]), { [c]: [kept("c")] }).result.cache_result).toEqual({ accepted: true, copy: "c" });
+    const two = play(facts([cache(c, c2)], { replication: 2 }), { [c]: [kept("c")], [c2]: [kept("c2")] });
+    expect(two.result.cache_result).toEqual({ accepted: true, copy: "c", copies: 2 });
+    const downstream = { deliveryMode: "cache", code: "cached" };
+    const forward = play(facts([relay(r)]), { [r]: [{ ...status(202), downstream }] });
+    expect(forward.result.details).toEqual({ downstream: { delivery_mode: "cache", code: "cached" } });
+  });
+
+  test("a failure reports every attempt, by scheme and host only", () => {
+    const endpoint = "https://i.net/secret/path?token=1";
+    const { result } = play(facts([inbox(endpoint)]), { [endpoint]: [status(400)] });
+    expect(result.ndr).toEqual({
+      message_id: messageId,
+      recipient,
+      reason: "not_deliverable",
+      final: true,
+      attempts: [{ channel: "inbox", origin: "https://i.net", http_status: 400, error: null, duration_ms: 1 }],
+    });
+    expect(JSON.stringify(result)).not.toContain("secret");
+  });
+
+  test("a refusing Cache is quoted in cache_result", () => {
+    const refusal = { code: "policy_denied", message: "no" };
+    const { result } = play(facts([cache(c)]), { [c]: [{ ...status(403), refusal }] });
+    expect(result.cache_result).toEqual({ code: "policy_denied", message: "no", http_status: 403 });
+  });
+});
+
+describe("time", () => {
+  test("waits double from 200 ms, and jitter spreads them by half", () => {
+    expect(play(facts([inbox("https://i.net")]), {}).waits).toEqual([200, 400]);
+    const plan = planDelivery(facts([inbox("https://i.net")]));
+    const waits = [0, 0.999].map((jitter) => {
+      const turn = nextStep(beginDelivery(plan, 0).state, { kind: "outcome", outcome: unreachable, jitter, nowMs: 1 });
+      return turn.step.kind === "wait" ? turn.step.waitMs : null;
+    });
+    expect(waits).toEqual([100, 300]);
+  });
+
+  test("a hanging inbox leaves the Cache its share", () => {
+    const run = play(
+      facts([inbox("https://i.net"), cache("https://c.net")]),
+      { "https://i.net": [timedOut], "https://c.net": [kept("c")] },
+      60_000,
+    );
+    expect(run.timeouts).toEqual([6_000, 4_000]);
+    expect(run.result.code).toBe("cached");
+  });
+
+  test("a silent session does not eat the time of the requests", () => {
+    const run = play(
+      facts([inbox("https://i.net")], { live: true }),
+      { live: [silent], "https://i.net": [timedOut] },
+      60_000,
+    );
+    expect(run.timeouts).toEqual([5_000, 10_000]);
+  });
+
+  test("no attempt lasts longer than the envelope lives", () => {
+    const run = play(facts([inbox("https://i.net")], { expiresAtMs: 1_700 }), { "https://i.net": [timedOut] }, 60_000);
+    expect(run.timeouts).toEqual([700]);
+    expect(run.result.code).toBe("upstream_timeout");
+  });
+
+  test("when a wait took longer than planned, what was answered before it still counts", () => {
+    const plan = planDelivery(facts([inbox("https://i.net")]));
+    const first = beginDelivery(plan, 0);
+    const waiting = nextStep(first.state, { kind: "outcome", outcome: unreachable, jitter: 0.5, nowMs: 10 });
+    const late = nextStep(waiting.state, { kind: "waited", nowMs: 60_000 });
+    expect(late.step.kind === "finished" ? late.step.result.code : null).toBe("destination_unavailable");
+    expect(late.state.retryCount).toBe(0);
+  });
+});

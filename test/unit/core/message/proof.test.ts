@@ -1,0 +1,198 @@
+/** Proofs: the signed texts, the order of refusals, and what is remembered against replay. */
+import { describe, expect, test } from "bun:test";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { type Fault, isFault } from "../../../../src/core/fault.ts";
+import type { DidDocument } from "../../../../src/core/ledger/document.ts";
+import {
+  ackSubject,
+  decideRetrievalProof,
+  decideUpdateProof,
+  decodeRetrievalProof,
+  decodeUpdateProof,
+  encodeEventProof,
+  encodeRetrievalProof,
+  encodeUpdateProof,
+  type ProofSubject,
+  type ReplayClaim,
+  type RetrievalOperation,
+  type RetrievalProof,
+  retrievalHeaders,
+  sameEndpoint,
+} from "../../../../src/core/message/proof.ts";
+import invalidRetrievals from "../../../vectors/proof/invalid/retrieval.json";
+import ackSubjects from "../../../vectors/proof/valid/ack-subjects.json";
+import events from "../../../vectors/proof/valid/event.json";
+import validRetrievals from "../../../vectors/proof/valid/retrieval.json";
+import updates from "../../../vectors/proof/valid/update.json";
+
+type Claims = Record<
+  "operation" | "did" | "device_id" | "service_id" | "cache_endpoint" | "key_id" | "timestamp" | "nonce" | "subject",
+  string
+>;
+type Vector = {
+  name: string;
+  claims: Claims;
+  signature_b64: string | null;
+  service_type: string;
+  node_endpoints: string[];
+  skew_ms: number;
+  now_ms: number;
+  subject: ProofSubject | null;
+  text?: string;
+  code?: string;
+};
+const valid = validRetrievals as Vector[];
+// Some vectors lack a value, which the type of the others does not say.
+const invalid: Vector[] = JSON.parse(JSON.stringify(invalidRetrievals));
+
+function decode({ claims, ...vector }: Vector): RetrievalProof | Fault {
+  const presented = {
+    serviceId: claims.service_id,
+    endpoint: claims.cache_endpoint,
+    keyId: claims.key_id,
+    timestamp: claims.timestamp,
+    nonce: claims.nonce,
+    signature: vector.signature_b64,
+  };
+  const rule = {
+    operation: claims.operation as RetrievalOperation,
+    did: claims.did as Did,
+    deviceId: claims.device_id,
+    subject: claims.subject,
+    serviceType: vector.service_type as "SvcCacheService",
+    endpoints: vector.node_endpoints,
+    skewMs: vector.skew_ms,
+    names: retrievalHeaders,
+  };
+  return decodeRetrievalProof(presented, rule, vector.now_ms);
+}
+
+function judge(vector: Vector): ReplayClaim | Fault {
+  const proof = decode(vector);
+  return isFault(proof) ? proof : decideRetrievalProof(proof, vector.subject);
+}
+
+function claimOf(vector: Vector | undefined): ReplayClaim {
+  const claim = judge(vector as Vector);
+  if (isFault(claim)) throw new Error(claim.code);
+  return claim;
+}
+
+describe("retrieval proofs", () => {
+  test.each(valid)("are accepted: $name", (vector) => {
+    const claim = claimOf(vector);
+    expect(claim.tag).toMatch(/^proof:[0-9a-f]{64}$/);
+    const proof = decode(vector);
+    expect(!isFault(proof) && decodeUtf8(encodeRetrievalProof(proof.claims))).toBe(vector.text as never);
+  });
+
+  test.each(invalid)("are refused: $name", (vector) => {
+    const outcome = judge(vector);
+    expect(isFault(outcome) ? outcome.code : "accepted").toBe(vector.code as never);
+  });
+
+  test("name the value that is missing", () => {
+    const missing = decode({ ...(valid[0] as Vector), signature_b64: null });
+    expect(isFault(missing) && missing.detail).toContain("X-Signature");
+  });
+
+  test("are refused with one and the same words whatever is not authorized", () => {
+    const refusals = invalid.filter((vector) => vector.code === "proof_not_authorized").map(judge);
+    expect(new Set(refusals.map((refusal) => JSON.stringify(refusal))).size).toBe(1);
+  });
+
+  test("are remembered until their timestamp can no longer be fresh", () => {
+    const [vector] = valid as [Vector];
+    const { untilMs } = claimOf(vector);
+    expect(isFault(judge({ ...vector, now_ms: untilMs }))).toBe(true);
+    const ahead = claimOf(valid.find(({ name }) => name === "the most future fresh timestamp"));
+    expect(ahead.untilMs).toBe(untilMs);
+  });
+
+  test("claim one tag per operation, DID, key and nonce", () => {
+    const tag = (name: string) => claimOf(valid.find((vector) => vector.name === name)).tag;
+    expect(tag("a timestamp of epoch seconds")).toBe(tag("pull"));
+    expect(tag("an endpoint with slashes at its end")).toBe(tag("pull"));
+    const others = ["pull", "chunks", "a bare base58 key", "the shortest nonce"].map(tag);
+    expect(new Set(others).size).toBe(others.length);
+  });
+});
+
+describe("the subject of an acknowledgement", () => {
+  test.each(ackSubjects)("is built by the rule: $name", ({ message_ids, subject }) => {
+    expect(ackSubject(message_ids)).toBe(subject);
+  });
+});
+
+test("endpoints differ by trailing slashes only", () => {
+  expect(sameEndpoint("https://a.example", "https://a.example//")).toBe(true);
+  expect(sameEndpoint("https://a.example/x", "https://a.example")).toBe(false);
+  expect(sameEndpoint("https://A.example", "https://a.example")).toBe(false);
+  expect(sameEndpoint("///", "")).toBe(true);
+});
+
+describe("update proofs", () => {
+  const key = decodeHex(updates[0]?.public_key_hex ?? "") as Uint8Array;
+  const document = (valid[0] as Vector).subject?.document as DidDocument;
+  const listed = { ...document, authentication: [`${document.id}#k1`] };
+  const subject = { document: listed, deactivated: false, rootPubkey: key };
+  const nowMs = (valid[0] as Vector).now_ms;
+  const decodeUpdate = (update: (typeof updates)[number], change: { body?: string; operation?: string } = {}) =>
+    decodeUpdateProof(
+      {
+        keyId: update.claims.key_id,
+        timestamp: update.claims.timestamp,
+        nonce: update.claims.nonce,
+        signature: update.signature_b64,
+      },
+      {
+        operation: change.operation ?? update.claims.operation,
+        did: update.claims.did as Did,
+        body: utf8(change.body ?? update.claims.body),
+        skewMs: 300_000,
+      },
+      nowMs,
+    );
+  const codeOf = (proof: ReturnType<typeof decodeUpdate>, by: Parameters<typeof decideUpdateProof>[1]) => {
+    const outcome = isFault(proof) ? proof : decideUpdateProof(proof, by);
+    return isFault(outcome) ? outcome.code : "accepted";
+  };
+
+  test.each(updates)("cover the written text and are accepted: $name", (update) => {
+    const claims = {
+      ...update.claims,
+      did: update.claims.did as Did,
+      keyId: update.claims.key_id,
+      body: utf8(update.claims.body),
+    };
+    expect(decodeUtf8(encodeUpdateProof(claims))).toBe(update.text);
+    expect(codeOf(decodeUpdate(update), subject)).toBe("accepted");
+  });
+
+  test("bind operation and body, and need a key that may sign", () => {
+    const [byRoot, byMethod] = updates as [(typeof updates)[number], (typeof updates)[number]];
+    expect(codeOf(decodeUpdate(byRoot, { body: `${byRoot.claims.body} ` }), subject)).toBe("proof_invalid");
+    expect(codeOf(decodeUpdate(byRoot, { operation: "set_persona_policy" }), subject)).toBe("proof_invalid");
+    expect(codeOf(decodeUpdate(byRoot), null)).toBe("proof_not_authorized");
+    expect(codeOf(decodeUpdate(byRoot), { ...subject, deactivated: true })).toBe("proof_not_authorized");
+    expect(codeOf(decodeUpdate(byRoot), { ...subject, rootPubkey: null })).toBe("proof_not_authorized");
+    expect(codeOf(decodeUpdate(byMethod), { ...subject, document })).toBe("proof_not_authorized");
+    expect(codeOf(decodeUpdate(byMethod), { ...subject, document: null })).toBe("proof_not_authorized");
+  });
+});
+
+test.each(events)("an event proof covers the written text: $name", (event) => {
+  const text = encodeEventProof({
+    eventType: event.claims.event_type as "delivery",
+    messageId: event.claims.message_id,
+    recipientDid: event.claims.recipient_did as Did,
+    timestamp: event.claims.timestamp,
+    reason: event.claims.reason,
+    endpoint: event.claims.cache_endpoint,
+  });
+  expect(decodeUtf8(text)).toBe(event.text);
+  const key = decodeHex(event.public_key_hex) as Uint8Array;
+  expect(ed25519.verify(decodeBase64(event.signature_b64) as Uint8Array, text, key)).toBe(true);
+});

@@ -1,0 +1,176 @@
+/**
+ * The shapes of the wire: the checker lists every input error with its pointer, repeats nothing that was
+ * sent, and every documented example is of its own shape.
+ */
+import { describe, expect, test } from "bun:test";
+import { type TSchema, Type } from "@sinclair/typebox";
+import { TypeCompiler } from "@sinclair/typebox/compiler";
+import fc from "fast-check";
+import { type Fault, isFault } from "../../../../src/core/fault.ts";
+import { renderDocument, renderService } from "../../../../src/core/ledger/document.ts";
+import { exampleDid, exampleDocument, exampleService } from "../../../../src/core/ledger/example.ts";
+import * as directory from "../../../../src/core/schema/directory.ts";
+import * as documents from "../../../../src/core/schema/document.ts";
+import * as messages from "../../../../src/core/schema/messages.ts";
+import * as policies from "../../../../src/core/schema/policies.ts";
+import * as shared from "../../../../src/core/schema/schema.ts";
+
+const { compileShape, inputErrorsMax } = shared;
+const example = <T>(schema: TSchema): T => structuredClone((schema["examples"] as T[])[0] as T);
+
+function refusal(value: unknown): Fault {
+  if (!isFault(value)) throw new Error("expected a refusal");
+  return value;
+}
+
+function pointersOf(value: unknown): string[] {
+  return (refusal(value).extra.errors ?? []).map((error) => error.pointer).sort();
+}
+
+const parseUpdate = compileShape(directory.updateBody("UpdateVerificationMethod"));
+const updateExample = (): Record<string, unknown> => example(directory.updateBody("UpdateVerificationMethod"));
+
+describe("the checker", () => {
+  test("answers the value itself when it has the shape", () => {
+    const body = updateExample();
+    const parsed: unknown = parseUpdate(body);
+    expect(parsed).toBe(body);
+  });
+
+  test("lists all input errors at once, a missing member at its own place", () => {
+    const method = { id: 1, type: "Multikey", controller: exampleDid, extra: true };
+    const body: Record<string, unknown> = {
+      ...updateExample(),
+      verification_method: method,
+      signature: "no",
+      "a/b~c": 1,
+    };
+    delete body["nonce"];
+    const result = parseUpdate(body);
+    expect(refusal(result).code).toBe("invalid_request");
+    expect(pointersOf(result)).toEqual([
+      "/a~1b~0c",
+      "/nonce",
+      "/signature",
+      "/verification_method/extra",
+      "/verification_method/id",
+      "/verification_method/publicKeyMultibase",
+    ]);
+  });
+
+  test("tells a value of a union what is wrong inside the variant it is meant as", () => {
+    const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
+    const service = (serviceEndpoint: unknown) => ({ ...renderService(exampleService), serviceEndpoint });
+    expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([
+      { pointer: "/serviceEndpoint/1", message: "must be a string" },
+    ]);
+    expect(errorsOf(documents.serviceShape, service(1))).toEqual([
+      { pointer: "/serviceEndpoint", message: "must be a string or an array" },
+    ]);
+    const links = { did: exampleDid, recipient_policy: "" };
+    expect(errorsOf(policies.linksBody, links)).toEqual([
+      { pointer: "/recipient_policy", message: "must have at least 1 characters" },
+    ]);
+  });
+
+  test("names each member once", () => {
+    const errors = refusal(parseUpdate({})).extra.errors ?? [];
+    expect(new Set(errors.map((error) => error.pointer)).size).toBe(errors.length);
+    expect(errors.find((error) => error.pointer === "/nonce")?.message).toBe("is missing");
+  });
+
+  test("refuses what is no object at the root", () => {
+    for (const value of [null, [], "x", 1, true]) expect(pointersOf(parseUpdate(value))).toEqual([""]);
+  });
+
+  test("lists no more errors than its bound and stays quick on thousands of them", () => {
+    const hostile = Object.fromEntries(Array.from({ length: 4_000 }, (_, i) => [`member${i}`, i]));
+    const startedMs = performance.now();
+    expect(refusal(parseUpdate(hostile)).extra.errors?.length).toBe(inputErrorsMax);
+    expect(performance.now() - startedMs).toBeLessThan(100);
+  });
+
+  test("does not repeat an unknown name of great length", () => {
+    expect(pointersOf(parseUpdate({ ...updateExample(), ["x".repeat(5_000)]: 1 }))).toEqual([""]);
+  });
+
+  test("never repeats a value that was sent", () => {
+    const secret = "SECRET-9f2";
+    const body = { ...updateExample(), did: { secret }, nonce: secret, signature: secret, valid_until: [secret] };
+    expect(JSON.stringify(refusal(parseUpdate(body)))).not.toContain(secret);
+  });
+
+  test("refuses exactly what the schema refuses, and says why in at least one place", () => {
+    const schema = documents.documentInShape;
+    const judge = TypeCompiler.Compile(schema);
+    const parse = compileShape(schema);
+    const mutated = fc
+      .tuple(fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"), fc.jsonValue())
+      .map(([name, value]) => ({ ...renderDocument(exampleDocument), [name]: value }));
+    fc.assert(
+      fc.property(fc.oneof(fc.jsonValue(), mutated), (value) => {
+        const result = parse(value);
+        expect(isFault(result)).toBe(!judge.Check(value));
+        if (isFault(result)) expect(result.extra.errors?.length).toBeGreaterThan(0);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+});
+
+describe("text formats", () => {
+  const cases: [format: string, accepted: string[], refused: unknown[]][] = [
+    ["u64", ["0", "18446744073709551615"], ["", "01", "-1", "1.0", "18446744073709551616", " 1", "0x1", 1]],
+    ["u128", ["0", "340282366920938463463374607431768211455"], ["340282366920938463463374607431768211456", "a"]],
+    ["timestamp", ["2026-07-16T12:00:00Z", "1784203200", "1784203200000"], ["2026-02-31T00:00:00Z", "now", "v2:0:1"]],
+    ["proof-timestamp", ["v2:0:1784203200000", "2026-07-16T12:00:00+02:00"], ["v2:0", "v2:a:1", "v2:0:1:2", "v1:0:1"]],
+    [
+      "ed25519-signature",
+      [example<string>(shared.signatureText)],
+      ["", "AA==", `${"A".repeat(86)}=`, `${"A".repeat(85)}B==`, `${"_".repeat(86)}==`],
+    ],
+  ];
+  for (const [format, accepted, refused] of cases) {
+    test(`${format} accepts its forms and nothing else`, () => {
+      const parse = compileShape(Type.String({ format }));
+      for (const text of accepted) expect(parse(text)).toBe(text);
+      for (const text of refused) expect(refusal(parse(text)).code).toBe("invalid_request");
+    });
+  }
+
+  test("numbers in texts show a pattern too, which takes what the format takes", () => {
+    for (const [schema, most] of [
+      [shared.u64Text, 2n ** 64n - 1n],
+      [shared.u128Text, 2n ** 128n - 1n],
+    ] as const) {
+      const pattern = new RegExp(schema.pattern ?? "^$");
+      for (const text of ["0", "10", String(most)]) {
+        expect(text).toMatch(pattern);
+        expect(compileShape(schema)(text)).toBe(text);
+      }
+      for (const text of ["", "01", "-1", "1e3", "0x1"]) expect(text).not.toMatch(pattern);
+      expect(pointersOf(compileShape(schema)(String(most + 1n)))).toEqual([""]);
+    }
+  });
+
+  test("valid_until is text or a safe integer", () => {
+    for (const value of ["1893456000000", 1_893_456_000_000, 0])
+      expect(isFault(parseUpdate({ ...updateExample(), valid_until: value }))).toBe(false);
+    for (const value of [-1, 1.5, 2 ** 53, "1e3", null])
+      expect(pointersOf(parseUpdate({ ...updateExample(), valid_until: value }))).toEqual(["/valid_until"]);
+  });
+});
+
+test("every documented example has its own shape", () => {
+  const schemas = [
+    ...[shared, directory, documents, messages, policies].flatMap((module) => Object.values(module) as unknown[]),
+  ].filter((value): value is TSchema => typeof value === "object" && value !== null && "examples" in value);
+  expect(schemas.length).toBeGreaterThan(40);
+  for (const schema of schemas) {
+    const parse = compileShape(schema);
+    for (const value of schema["examples"] as unknown[]) {
+      const result = parse(value);
+      expect(isFault(result) ? { schema: schema["examples"], errors: result.extra.errors } : null).toBeNull();
+    }
+  }
+});

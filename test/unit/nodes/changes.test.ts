@@ -1,0 +1,94 @@
+/** What a Directory finalizes is announced, and whoever remembers its answers asks again. */
+import { expect, test } from "bun:test";
+import type { Did } from "../../../src/core/codec/did.ts";
+import { fault, isFault } from "../../../src/core/fault.ts";
+import { announceChanges } from "../../../src/nodes/changes.ts";
+import { createMemo } from "../../../src/nodes/memo.ts";
+import { directoryRecipients } from "../../../src/nodes/recipients.ts";
+import { openLocalBus } from "../../../src/plugins/bus/local.ts";
+import type { Ledger, Submission, SubmissionState } from "../../../src/storage/contract.ts";
+
+const did = "did:svc:1111111111111111111111" as Did;
+
+class StagedLedger {
+  state: SubmissionState = "pending";
+  refuses = false;
+  readonly #submission = { txHash: "0x1", did };
+
+  async submit() {
+    return this.refuses ? fault("nonce_mismatch", "stale") : { ...this.#submission, state: this.state };
+  }
+
+  async submission() {
+    return { ...this.#submission, state: this.state } as Submission;
+  }
+}
+
+function stage() {
+  const bus = openLocalBus({ log: () => {} });
+  const ledger = new StagedLedger();
+  const announcer = announceChanges(ledger as Partial<Ledger> as Ledger, bus, () => {});
+  let asked = 0;
+  const source = directoryRecipients("https://directory.net", {
+    bus,
+    fetch: async () => {
+      asked++;
+      const body = { did, document: null, deactivated: false, delivery_policy_links: null };
+      return Response.json(body);
+    },
+  });
+  return { ledger, announcer, source, asked: () => asked };
+}
+
+test("a DID is asked for again once its change is finalized, and not before", async () => {
+  const { ledger, announcer, source, asked } = stage();
+  await source.subject(did);
+  await announcer.ledger.submit({} as never, "test");
+  await Bun.sleep(400);
+  await source.subject(did);
+  expect(asked()).toBe(1);
+  ledger.state = "finalized";
+  await Bun.sleep(600);
+  await source.subject(did);
+  expect(asked()).toBe(2);
+  announcer.close();
+});
+
+test("refusals and failed submissions are not announced", async () => {
+  const { ledger, announcer, source, asked } = stage();
+  await source.subject(did);
+  ledger.refuses = true;
+  expect(isFault(await announcer.ledger.submit({} as never, "test"))).toBe(true);
+  ledger.refuses = false;
+  ledger.state = "failed";
+  await announcer.ledger.submit({} as never, "test");
+  await Bun.sleep(400);
+  await source.subject(did);
+  expect(asked()).toBe(1);
+  announcer.close();
+});
+
+test("an answer that was on its way when its question was forgotten is not remembered", async () => {
+  const gates: PromiseWithResolvers<string>[] = [];
+  const memo = createMemo<string>({
+    load: () => {
+      const gate = Promise.withResolvers<string>();
+      gates.push(gate);
+      return gate.promise;
+    },
+    valueMs: 1_000,
+    failureMs: 100,
+    entriesMax: 3,
+    loadsMax: 3,
+    now: () => 0,
+  });
+  const old = memo.get("a");
+  await Bun.sleep(0);
+  memo.forget("a");
+  const fresh = memo.get("a");
+  await Bun.sleep(0);
+  gates[1]?.resolve("new");
+  gates[0]?.resolve("old");
+  expect([await old, await fresh]).toEqual(["old", "new"]);
+  expect(await memo.get("a")).toBe("new");
+});

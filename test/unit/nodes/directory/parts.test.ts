@@ -1,0 +1,28 @@
+/**
+ * The edges of the two time rules of the Directory, to the millisecond.
+ * Source: rules section 4 ("Signing order of checks", "Registration proof").
+ */
+import { expect, test } from "bun:test";
+import { checkEnd, checkFreshness } from "../../../../src/nodes/directory/parts.ts";
+
+const nowMs = 1_800_000_000_000;
+
+test.each([
+  [-300_001, "authorization_expired"],
+  [-300_000, undefined],
+  [300_000, undefined],
+  [300_001, "authorization_too_far_ahead"],
+] as const)("a timestamp %d ms from now, with a skew of 5 minutes", (offsetMs, code) => {
+  expect(checkFreshness(nowMs + offsetMs, nowMs, 300_000)?.code).toBe(code);
+});
+
+test.each([
+  [0n, "authorization_expired"],
+  [1n, undefined],
+  [3_600_000n, undefined],
+  [3_600_001n, "authorization_too_far_ahead"],
+  [18_446_744_073_709_551_615n - BigInt(nowMs), "authorization_too_far_ahead"],
+] as const)("an end %d ms ahead, with a window of 1 hour", (aheadMs, code) => {
+  const rule = { aheadMsMax: 3_600_000, pointer: "/valid_until" };
+  expect(checkEnd(BigInt(nowMs) + aheadMs, nowMs, rule)?.code).toBe(code);
+});

@@ -1,0 +1,258 @@
+/**
+ * The submission pool, played as a table: events in, actions out. Each test is one law of the pool's header, or one
+ * of the ways in which calls were lost before it had them.
+ */
+import { describe, expect, test } from "bun:test";
+import {
+  type Entry,
+  type PoolAction,
+  type PoolLimits,
+  type Signed,
+  SubmissionPool,
+  type Verdict,
+} from "../../../../src/plugins/chain/pool.ts";
+import type { Block } from "../../../../src/storage/contract.ts";
+
+const life = 16;
+
+/** A pool with its runner left out: what it asks for is answered by the test. */
+function play(limits: Partial<PoolLimits> = {}) {
+  const pool = new SubmissionPool({ windowMax: 100, resendMs: 1_000, lifetimeBlocks: life, ...limits });
+  let serial = 0;
+  let nowMs = 0;
+  const signedAt = (birth: number, nonce: number | null, specVersion = 1): Signed => {
+    const n = serial++;
+    const era = { birth: BigInt(birth), death: BigInt(birth + life) };
+    const fingerprint = nonce === null ? "call" : `hash ${n}`;
+    return { extrinsic: Uint8Array.of(n), fingerprint, nonce, ...era, specVersion, out: false };
+  };
+  const show = (actions: readonly PoolAction[]): string[] =>
+    actions.map((action) => {
+      const { id } = action.entry;
+      if (action.do === "sign") return `sign ${id} ${action.nonce}`;
+      if (action.do === "inspect") return `inspect ${id} ${action.why}`;
+      return action.do === "end" ? `end ${id} ${action.end.state}` : `send ${id}`;
+    });
+  const apply = (event: Parameters<SubmissionPool["apply"]>[0]) => show(pool.apply(event));
+  return {
+    pool,
+    /** A call that was signed at a block. */
+    add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
+      const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)], renewals: 0 });
+      return apply({ kind: "stored", entry });
+    },
+    entry: (id: string) => pool.get(id) as Entry,
+    answer(id: string, verdict: Verdict): string[] {
+      const entry = pool.get(id) as Entry;
+      const signed = entry.signed.at(-1) as Signed;
+      return apply({ kind: "answered", entry, attempt: entry.attempt, signed, verdict, atMs: nowMs });
+    },
+    sign(id: string, birth: number, specVersion = 1): string[] {
+      const entry = pool.get(id) as Entry;
+      return apply({ kind: "signed", entry, signed: signedAt(birth, entry.nonce, specVersion) });
+    },
+    absent: (id: string) => apply({ kind: "absent", entry: pool.get(id) as Entry }),
+    head(number: number, nonce: number, given: { spec?: number; missed?: number; recent?: boolean } = {}): string[] {
+      const { spec = 1, missed = -1, recent = true } = given;
+      const head = { number: BigInt(number), nonce, specVersion: spec, recent };
+      return apply({ kind: "scanned", head, missed: BigInt(missed) });
+    },
+    unfinalized: (blocks: ReadonlyMap<string, Block>) => apply({ kind: "unfinalized", blocks }),
+    connected: () => apply({ kind: "connected" }),
+    tick(ms: number): string[] {
+      nowMs += ms;
+      return apply({ kind: "tick", nowMs });
+    },
+    end(id: string): string[] {
+      return apply({ kind: "ended", entries: [pool.get(id) as Entry] });
+    },
+  };
+}
+
+describe("sending", () => {
+  test("a stored call is sent once, again when no block has it for a time, and at once over a new connection", () => {
+    const pool = play();
+    expect(pool.add("a", 1)).toEqual(["send a"]);
+    expect(pool.tick(5_000)).toEqual([]);
+    pool.answer("a", "taken");
+    expect(pool.tick(999)).toEqual([]);
+    expect(pool.tick(1)).toEqual(["send a"]);
+    expect(pool.connected()).toEqual(["send a"]);
+  });
+
+  test("nonces are given in order, and the lowest ones have the window", () => {
+    const pool = play({ windowMax: 2 });
+    expect(["a", "b", "c"].flatMap((id) => pool.add(id, 1))).toEqual(["send a", "send b"]);
+    expect(["a", "b", "c"].map((id) => pool.entry(id).nonce)).toEqual([0, 1, 2]);
+    pool.answer("a", "taken");
+    pool.answer("b", "taken");
+    expect(pool.end("a")).toEqual(["send c"]);
+  });
+
+  test("what is in a block takes no place in the window, and is sent again when the block is taken back", () => {
+    const pool = play({ windowMax: 1 });
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    expect(pool.add("b", 1)).toEqual([]);
+    const block = { number: 2n, hash: "0x02", timeMs: 0 };
+    const fingerprint = pool.entry("a").signed[0]?.fingerprint ?? "";
+    expect(pool.unfinalized(new Map([[fingerprint, block]]))).toEqual(["send b"]);
+    expect(pool.entry("a").inBlock).toEqual(block);
+    expect(pool.unfinalized(new Map())).toEqual(["send a"]);
+  });
+
+  test("silence halves the window once for all answers that fail to come together", () => {
+    const pool = play({ windowMax: 4 });
+    for (const id of ["a", "b", "c", "d"]) pool.add(id, 1);
+    for (const id of ["a", "b", "c", "d"]) pool.answer(id, "silence");
+    expect(pool.tick(1_000)).toEqual(["send a", "send b"]);
+    for (const id of ["a", "b"]) pool.answer(id, "silence");
+    expect(pool.tick(1_000)).toEqual(["send a"]);
+    pool.answer("a", "taken");
+    expect(pool.tick(1_000)).toEqual(["send a", "send b"]);
+  });
+});
+
+describe("a call is signed anew", () => {
+  test("for its own nonce when a node bans its bytes, or calls it invalid twice", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.add("b", 1);
+    pool.head(1, 0);
+    expect(pool.answer("a", "banned")).toEqual(["sign a 0"]);
+    expect(pool.sign("a", 2)).toEqual(["send a"]);
+    expect(pool.answer("b", "invalid")).toEqual([]);
+    pool.tick(1_000);
+    expect(pool.answer("b", "invalid")).toEqual(["sign b 1"]);
+    expect(pool.entry("a").signed).toHaveLength(2);
+  });
+
+  test("for its own nonce when the runtime is another one, and what was signed before still counts", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    const [first] = pool.entry("a").signed;
+    expect(pool.head(2, 0, { spec: 999 })).toEqual(["sign a 0"]);
+    expect(pool.sign("a", 2, 999)).toEqual(["send a"]);
+    expect(pool.pool.holder(first?.fingerprint ?? "")).toBe(pool.entry("a"));
+    // Back again: the first one is sent, and nothing is signed.
+    pool.answer("a", "invalid");
+    expect(pool.head(3, 0)).toEqual([]);
+    expect(pool.tick(1_000)).toEqual(["send a"]);
+  });
+
+  test("for another nonce only when a finalized block has used its own", () => {
+    const pool = play();
+    pool.add("a", 1);
+    expect(pool.answer("a", "nonce-taken")).toEqual([]);
+    expect(pool.head(2, 0)).toEqual([]);
+    expect(pool.head(3, 1)).toEqual(["sign a 1"]);
+    expect(pool.sign("a", 3)).toEqual(["send a"]);
+  });
+
+  test("when its life is over before a node has taken it", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.head(1, 0);
+    pool.answer("a", "full");
+    expect(pool.head(life, 0)).toEqual(["sign a 0"]);
+  });
+
+  test("when its life is over before its turn came", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.add("b", 1);
+    for (const id of ["a", "b"]) pool.answer(id, "taken");
+    pool.head(2, 0);
+    expect(pool.head(life, 0)).toEqual(["end a dropped", "sign b 1"]);
+  });
+
+  test("at most 32 times, and then given up", () => {
+    const pool = play();
+    pool.add("a", 0);
+    for (let n = 1; n <= 32; n++) {
+      expect(pool.head(n * life, 0)).toEqual(["sign a 0"]);
+      pool.sign("a", n * life);
+    }
+    expect(pool.head(33 * life, 0)).toEqual(["end a dropped"]);
+  });
+});
+
+describe("a hole", () => {
+  test("is filled by the oldest call that no node can have", () => {
+    const pool = play();
+    for (const id of ["a", "b", "c"]) pool.add(id, 1);
+    pool.answer("a", "taken");
+    pool.answer("b", "taken");
+    pool.answer("c", "full");
+    pool.end("a");
+    // Nonce 0 was not used: a has ended without its extrinsic.
+    expect(pool.head(2, 0)).toEqual(["sign c 0"]);
+    expect(pool.sign("c", 2)).toEqual(["send c"]);
+    expect(["b", "c"].map((id) => pool.entry(id).nonce)).toEqual([1, 0]);
+  });
+
+  test("is left alone while a node may have every later call, and filled when their life is over", () => {
+    const pool = play();
+    for (const id of ["a", "b"]) pool.add(id, 1);
+    for (const id of ["a", "b"]) pool.answer(id, "taken");
+    pool.end("a");
+    expect(pool.head(2, 0)).toEqual([]);
+    expect(pool.head(life, 0)).toEqual(["sign b 0"]);
+  });
+
+  test("is not kept open by signing a refused call again for the nonce above it", () => {
+    const pool = play();
+    for (const id of ["a", "b"]) pool.add(id, 1);
+    for (const id of ["a", "b"]) pool.answer(id, "taken");
+    pool.end("a");
+    pool.head(2, 0);
+    pool.tick(1_000);
+    expect(pool.answer("b", "banned")).toEqual([]);
+  });
+
+  test("goes to the next new call", () => {
+    const pool = play();
+    for (const id of ["a", "b"]) pool.add(id, 1);
+    pool.end("a");
+    expect(pool.pool.freeNonce(0)).toBe(0);
+  });
+});
+
+describe("an end", () => {
+  test("comes only by what can't enter any more, and after a chance", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    pool.head(2, 0);
+    expect(pool.head(life - 1, 0)).toEqual([]);
+    expect(pool.head(life, 0, { recent: false })).toEqual([]);
+    expect(pool.head(life, 0)).toEqual(["end a dropped"]);
+  });
+
+  test("is left to the state when a block is gone that may hold the call", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    expect(pool.head(3, 1, { missed: 2 })).toEqual(["inspect a missed"]);
+    expect(pool.head(4, 1, { missed: 2 })).toEqual([]);
+    expect(pool.absent("a")).toEqual(["sign a 1"]);
+  });
+
+  test("of a proof that a node calls invalid is left to the state", () => {
+    const pool = play();
+    pool.add("p", 1, null);
+    expect(pool.answer("p", "invalid")).toEqual(["inspect p invalid"]);
+  });
+
+  test("of a proof whose life is over is left to the state, because its bytes are valid again", () => {
+    const pool = play();
+    pool.add("p", 1, null);
+    pool.answer("p", "taken");
+    pool.head(2, 0);
+    expect(pool.head(life, 0)).toEqual(["inspect p over"]);
+    expect(pool.absent("p")).toEqual(["sign p null"]);
+    expect(pool.pool.holder("call")).toBe(pool.entry("p"));
+    expect(pool.sign("p", life)).toEqual(["send p"]);
+  });
+});

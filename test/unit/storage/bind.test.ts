@@ -1,0 +1,147 @@
+/** How configured stores are matched to what the nodes need. */
+import { describe, expect, jest, test } from "bun:test";
+import { builtInPlugins } from "../../../src/plugins/index.ts";
+import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
+import { configurable, type Need, openStores, storeProblems } from "../../../src/storage/bind.ts";
+import type { Durability, InputProblem, StoragePlugin, Store } from "../../../src/storage/contract.ts";
+import { StoreError } from "../../../src/storage/contract.ts";
+import { testEnvironment } from "../../conformance/kit.ts";
+
+const need = (changes: Partial<Need> = {}): Need => ({
+  setting: "cache.mailbox",
+  store: "main",
+  capability: "mailbox",
+  durability: "flushed",
+  ...changes,
+});
+
+function settings(problems: InputProblem[]): string[] {
+  return problems.map(({ setting }) => setting);
+}
+
+/** A driver that says what it is told to say, and counts how often it is closed. */
+function sampleDriver(
+  name: string,
+  says: { durability: Durability; fails?: boolean; hangs?: boolean; closed?: string[] },
+) {
+  const plugin: StoragePlugin<null> = {
+    name,
+    provides: ["replay"],
+    parseOptions: () => ({ ok: true, options: null }),
+    async open(): Promise<Store> {
+      if (says.fails) throw new StoreError("unavailable", "no disk here");
+      const replay = { claim: async () => true, expire: async () => 0 };
+      const close = async () => {
+        says.closed?.push(name);
+        if (says.hangs) await new Promise(() => {});
+      };
+      return { plugin: name, durability: says.durability, capabilities: { replay }, probe: async () => {}, close };
+    },
+  };
+  return configurable(plugin);
+}
+
+describe("binding", () => {
+  test("every problem of the configuration is told at once, under its setting", () => {
+    const problems = storeProblems({
+      stores: {
+        main: { plugin: "memory", options: { records_max: 0, colour: "red" } },
+        other: { plugin: "papyrus", options: {} },
+        claims: { plugin: "claims-only", options: {} },
+      },
+      plugins: [...builtInPlugins, sampleDriver("claims-only", { durability: "flushed" })],
+      needs: [need(), need({ setting: "relay.store", store: "missing" }), need({ setting: "x", store: "claims" })],
+    });
+    expect(settings(problems).sort()).toEqual(
+      ["relay.store", "x", "stores.main.records_max", "stores.main.colour", "stores.other.plugin"].sort(),
+    );
+  });
+
+  test("a name that every object has is no store", () => {
+    const needs = [need({ store: "toString" })];
+    expect(settings(storeProblems({ stores: {}, plugins: builtInPlugins, needs }))).toEqual(["cache.mailbox"]);
+  });
+
+  test("a store that is too weak is refused and closed again, one that is volatile by choice is accepted", async () => {
+    const closed: string[] = [];
+    const plugins = [
+      configurable(memoryPlugin),
+      sampleDriver("weak", { durability: "committed", closed }),
+      sampleDriver("strong", { durability: "flushed", closed }),
+    ];
+    const stores = {
+      weak: { plugin: "weak", options: {} },
+      strong: { plugin: "strong", options: {} },
+      memory: { plugin: "memory", options: {} },
+    };
+    const replay = (store: string, durability: Durability) =>
+      need({ setting: `${store}.replay`, store, capability: "replay", durability });
+    const needs = [replay("weak", "flushed"), replay("strong", "flushed"), replay("memory", "flushed")];
+    const refused = await openStores({ stores, plugins, needs }, testEnvironment());
+    expect(Array.isArray(refused) && settings(refused)).toEqual(["weak.replay"]);
+    expect(closed.sort()).toEqual(["strong", "weak"]);
+    const open = await openStores(
+      { stores, plugins, needs: [replay("weak", "committed"), replay("memory", "flushed")] },
+      testEnvironment(),
+    );
+    if (Array.isArray(open)) throw new Error("refused");
+    expect([...open.stores.keys()]).toEqual(["weak", "memory"]);
+    expect(await open.capability("memory.replay", "replay").claim("tag", 2, 1)).toBe(true);
+    expect(() => open.capability("strong.replay", "replay")).toThrow();
+    await open.probe();
+    await open.close();
+    expect(await open.probe().catch((error: StoreError) => error.code)).toBe("closed");
+  });
+
+  test("one store serves several needs and is opened once", async () => {
+    const needs = [need(), need({ setting: "cache.replay", capability: "replay" })];
+    const stores = { main: { plugin: "memory", options: {} } };
+    const open = await openStores({ stores, plugins: builtInPlugins, needs }, testEnvironment());
+    if (Array.isArray(open)) throw new Error("refused");
+    expect(open.stores.size).toBe(1);
+    expect(open.capability("cache.mailbox", "mailbox")).toBe(open.stores.get("main")!.capabilities.mailbox!);
+    await open.close();
+  });
+
+  test("when one store can't be opened, those already open are closed and the error names the store", async () => {
+    const closed: string[] = [];
+    const plugins = [
+      sampleDriver("good", { durability: "flushed", closed }),
+      sampleDriver("bad", { durability: "flushed", fails: true }),
+    ];
+    const stores = { a: { plugin: "good", options: {} }, b: { plugin: "bad", options: {} } };
+    const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
+    const error = await openStores({ stores, plugins, needs }, testEnvironment()).catch((thrown: StoreError) => thrown);
+    expect(error).toBeInstanceOf(StoreError);
+    expect((error as StoreError).message).toContain('"b"');
+    expect(closed).toEqual(["good"]);
+  });
+
+  test("a store that does not close is given up after 30 s, and the others are closed", async () => {
+    const closed: string[] = [];
+    const plugins = [
+      sampleDriver("hanging", { durability: "flushed", hangs: true, closed }),
+      sampleDriver("good", { durability: "flushed", closed }),
+    ];
+    const stores = { a: { plugin: "hanging", options: {} }, b: { plugin: "good", options: {} } };
+    const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
+    const opened = await openStores({ stores, plugins, needs }, testEnvironment());
+    if (Array.isArray(opened)) throw new Error(JSON.stringify(opened));
+    jest.useFakeTimers();
+    try {
+      let end: unknown = "waiting";
+      const closing = opened.close().catch((error: unknown) => {
+        end = error;
+      });
+      jest.advanceTimersByTime(29_999);
+      await Promise.resolve();
+      expect(end).toBe("waiting");
+      jest.advanceTimersByTime(1);
+      await closing;
+      expect(end).toMatchObject({ code: "unavailable", message: 'a store of "hanging" did not close in time' });
+    } finally {
+      jest.useRealTimers();
+    }
+    expect(closed).toEqual(["hanging", "good"]);
+  });
+});
