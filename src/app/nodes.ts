@@ -5,7 +5,6 @@
 
 import type { Config } from "../config/schema.ts";
 import { type Cache, type CacheParts, createCache } from "../nodes/cache/cache.ts";
-import { createStoredSignal } from "../nodes/cache/stored-signal.ts";
 import { createWakeHook } from "../nodes/cache/wake.ts";
 import { type Announcer, announceChanges } from "../nodes/changes.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
@@ -20,6 +19,7 @@ import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
 import { resolutionRoute } from "../nodes/resolution.ts";
+import { createStoredSignal } from "../nodes/stored-signal.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger } from "../storage/contract.ts";
@@ -142,7 +142,8 @@ async function composeCache(config: Config, { stores, bus, recipients, now, log,
 
 function composeSessions({ relay }: Config, { recipients, stores, bus, now, log }: NodeParts): LiveSessions {
   const replay = stores.capability("relay.store", "replay");
-  return createSessions({ recipients: recipients("relay"), replay, settings: relay, bus, now, log });
+  const stored = createStoredSignal(bus);
+  return createSessions({ recipients: recipients("relay"), replay, settings: relay, bus, stored, now, log });
 }
 
 type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };

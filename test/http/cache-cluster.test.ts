@@ -1,7 +1,7 @@
 /** Two Caches on one mailbox and one bus: a stream at one hears at once of what the other stored. */
 import { expect, test } from "bun:test";
 import type { MailboxKey } from "../../src/core/codec/did.ts";
-import { createStoredSignal } from "../../src/nodes/cache/stored-signal.ts";
+import { createStoredSignal } from "../../src/nodes/stored-signal.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 
 const mailbox = "did:svc:11111111111111111111" as MailboxKey;
@@ -11,9 +11,9 @@ test("what one process stored wakes the others and not itself", async () => {
   const bus = openLocalBus({ log: () => {} });
   const [here, there] = [createStoredSignal(bus), createStoredSignal(bus)];
   const woken = { here: 0, there: 0, other: 0 };
-  await here.follow(mailbox, () => woken.here++);
-  const stop = await there.follow(mailbox, () => woken.there++);
-  await there.follow("did:svc:other" as MailboxKey, () => woken.other++);
+  await here.follow(mailbox, () => woken.here++, "others");
+  const stop = await there.follow(mailbox, () => woken.there++, "others");
+  await there.follow("did:svc:other" as MailboxKey, () => woken.other++, "others");
   here.send(mailbox);
   await turn();
   expect(woken).toEqual({ here: 0, there: 1, other: 0 });

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from "bun:test";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import { createPerson, envelopeTo, uuidOf } from "../support/cache-node.ts";
-import { goLive, type LiveClient } from "../support/live-client.ts";
+import { authHeaders, goLive, LiveClient, sessionUrl } from "../support/live-client.ts";
 import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -24,8 +24,8 @@ async function pair(options: TestRelayOptions = {}): Promise<Pair> {
   return { a, b, bus };
 }
 
-async function live(relay: TestRelay, deviceId = "phone"): Promise<LiveClient> {
-  const client = await goLive(relay.serve(), bob, deviceId);
+async function live(relay: TestRelay, deviceId = "phone", query = ""): Promise<LiveClient> {
+  const client = await goLive(relay.serve(), bob, deviceId, query);
   cleanups.push(() => client.terminate());
   return client;
 }
@@ -85,7 +85,48 @@ describe("an envelope at one process", () => {
   });
 });
 
+describe("a session that asked for notices", () => {
+  test("hears of what went to a Cache, wherever it was stored, once for what came together", async () => {
+    const { a, b, bus } = await pair();
+    const client = await live(a, "phone", "?notices=stored");
+    Object.defineProperty(bus, "messageBytesMax", { value: 1_000, configurable: true });
+    const payload = { ciphertext_b64: "A".repeat(2_000) };
+    for (const count of [1, 2]) expect((await b.send(envelopeTo(bob, count, { payload }))).code).toBe("cached");
+    await client.until(2);
+    await Bun.sleep(200);
+    expect(client.frames.slice(1)).toEqual([{ type: "stored" }]);
+    expect(await held(a, bob.did)).toEqual([uuidOf(1), uuidOf(2)]);
+  });
+
+  test("is the only one that gets them", async () => {
+    const { a, b } = await pair({ settings: { live_ack_timeout: 50 } });
+    const client = await live(a);
+    expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
+    await Bun.sleep(200);
+    expect(client.frames.map((frame) => frame["type"])).toEqual(["welcome", undefined]);
+  });
+});
+
 describe("a session that joins", () => {
+  test("at the same time in both processes leaves exactly one", async () => {
+    const { a, b } = await pair();
+    for (let round = 0; round < 40; round++) {
+      const device = `device-${round}`;
+      const both = [a, b].map(async (relay) => {
+        const client = new LiveClient(sessionUrl(relay.serve(), bob, device), authHeaders(bob, device));
+        cleanups.push(() => client.terminate());
+        await client.opened;
+        return client;
+      });
+      const [first, second] = (await Promise.all(both)) as [LiveClient, LiveClient];
+      expect(await Promise.race([first.closed, second.closed])).toBe(4410);
+      await Bun.sleep(5);
+      expect(a.sessions.stats().sockets + b.sessions.stats().sockets).toBe(1);
+      for (const client of [first, second]) client.terminate();
+      while (a.sessions.stats().sockets + b.sessions.stats().sockets > 0) await Bun.sleep(2);
+    }
+  });
+
   test("replaces an older one of its device in another process", async () => {
     const { a, b } = await pair();
     const old = await live(a);

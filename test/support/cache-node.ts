@@ -211,10 +211,19 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   readonly memory?: Record<string, unknown>;
   /** Nobody but the streams of this Cache gets to know of new entries. */
   readonly unreported?: boolean;
+  readonly signal?: CacheParts["signal"];
 };
 
 export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
-  const { sign = null, wrap = (mailbox: Mailbox) => mailbox, memory, unreported = false, limits, ...changed } = options;
+  const {
+    sign = null,
+    wrap = (mailbox: Mailbox) => mailbox,
+    memory,
+    unreported = false,
+    limits,
+    signal,
+    ...changed
+  } = options;
   const parsed = memoryPlugin.parseOptions(memory);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const clock = { nowMs: testNowMs };
@@ -239,6 +248,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     now,
     settings: { ...cacheDefault, ...unlimited, public_endpoints: [cacheEndpoint], ...changed },
     limits: { ...limitsDefault, ...limits },
+    ...(signal === undefined ? {} : { signal }),
     ...(unreported ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
   });
   // Room for the races that tests run on one route.

@@ -118,8 +118,8 @@ export function sessionUrl(base: string, person: { did: string }, deviceId: stri
 }
 
 /** A proven session, with its welcome received. */
-export async function goLive(base: string, person: Person, deviceId = "phone"): Promise<LiveClient> {
-  const client = new LiveClient(sessionUrl(base, person, deviceId));
+export async function goLive(base: string, person: Person, deviceId = "phone", query = ""): Promise<LiveClient> {
+  const client = new LiveClient(`${sessionUrl(base, person, deviceId)}${query}`);
   await client.opened;
   client.send(authFrame(person, deviceId));
   await client.until(1);

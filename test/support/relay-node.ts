@@ -13,6 +13,7 @@ import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.
 import { type SessionBounds, sessionBounds } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
+import { createStoredSignal } from "../../src/nodes/stored-signal.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
@@ -58,7 +59,8 @@ export type TestRelayOptions = {
 };
 
 export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
-  const cache = given.beside?.cache ?? (await createTestCache());
+  const signal = given.bus === undefined ? {} : { signal: createStoredSignal(given.bus) };
+  const cache = given.beside?.cache ?? (await createTestCache(signal));
   const { clock, recipients } = cache;
   const now = () => clock.nowMs;
   const parsed = memoryPlugin.parseOptions(undefined);
@@ -89,7 +91,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     replay,
     settings,
     bounds: { ...sessionBounds, ...given.sessions },
-    ...(given.bus === undefined ? {} : { bus: given.bus }),
+    ...(given.bus === undefined ? {} : { bus: given.bus, stored: createStoredSignal(given.bus) }),
     now,
     log: () => {},
   });

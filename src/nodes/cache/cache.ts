@@ -36,6 +36,7 @@ import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import { checkClientRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
+import { noSignal, type StoredSignal } from "../stored-signal.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -57,7 +58,6 @@ import {
   type StoreReceipt,
   storeEnvelope,
 } from "./store.ts";
-import { noSignal, type StoredSignal } from "./stored-signal.ts";
 import { createStreams } from "./stream.ts";
 
 export type CacheParts = {

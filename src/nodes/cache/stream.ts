@@ -15,8 +15,8 @@ import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import type { Answer } from "../http/route.ts";
+import type { StoredSignal } from "../stored-signal.ts";
 import { renderSummaryEntry } from "./entries.ts";
-import type { StoredSignal } from "./stored-signal.ts";
 
 export type StreamParts = {
   readonly mailbox: Mailbox;
@@ -95,7 +95,7 @@ export function createStreams(parts: StreamParts): Streams {
     return true;
   };
   const follow = async (recipient: MailboxKey): Promise<void> => {
-    const following = followed.get(recipient) ?? signal.follow(recipient, () => void wakeAll(recipient));
+    const following = followed.get(recipient) ?? signal.follow(recipient, () => void wakeAll(recipient), "others");
     followed.set(recipient, following);
     await following;
   };

@@ -24,6 +24,9 @@ export const frameBytesMax = 16 * 1024;
 
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
 
+/** What a client may ask for in the query besides its envelopes: frames that say that a Cache stored something. */
+export type SessionWishes = { readonly storedNotices: boolean };
+
 export function isSessionPath(pathname: string): boolean {
   const segments = pathname.split("/");
   return segments.length === 4 && segments[0] === "" && segments[1] === "ws";
@@ -40,6 +43,13 @@ export function parseSessionTarget(url: string): SessionTarget | Fault {
   }
   return { did, deviceId };
 }
+
+export function parseSessionWishes(url: string): SessionWishes {
+  return { storedNotices: new URL(url).searchParams.get("notices") === "stored" };
+}
+
+/** For a client that asked: something waits in a Cache. It names nothing; the client pulls. */
+export const storedNotice = JSON.stringify({ type: "stored" });
 
 function decodeSegment(segment: string | undefined): string | null {
   try {

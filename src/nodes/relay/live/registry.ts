@@ -10,7 +10,7 @@
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8 } from "../../../core/codec/bytes.ts";
-import type { Did, Uuid } from "../../../core/codec/did.ts";
+import type { Did, MailboxKey, Uuid } from "../../../core/codec/did.ts";
 import type { DidDocument } from "../../../core/ledger/document.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { sameEndpoint } from "../../../core/message/proof.ts";
@@ -20,7 +20,8 @@ import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
 import type { RecipientSource } from "../../recipients.ts";
-import type { SessionTarget } from "./frames.ts";
+import type { StoredSignal } from "../../stored-signal.ts";
+import type { SessionTarget, SessionWishes } from "./frames.ts";
 import type { RemoteSessions } from "./remote.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
@@ -63,12 +64,20 @@ export type SessionParts = {
   readonly bounds?: SessionBounds;
   /** Reaches the sessions of other processes. */
   readonly bus?: Bus;
+  /** Says what Caches stored, to the sessions that asked for it. */
+  readonly stored?: StoredSignal;
   readonly now: () => number;
   readonly log: Log;
 };
 
 /** What a proof rests on. The document must go on authorizing it. */
-export type SessionPermit = { readonly serviceId: string; readonly endpoint: string; readonly key: KeyText };
+export type SessionPermit = {
+  readonly serviceId: string;
+  readonly endpoint: string;
+  readonly key: KeyText;
+  /** Where Caches keep what is stored for the recipient. */
+  readonly mailbox: MailboxKey;
+};
 
 /** A key's id and its public part as the document has them: another key under an old id is another key. */
 export type KeyText = string;
@@ -83,9 +92,12 @@ export type AuthorizedEndpoint = {
 /** What the server keeps for each socket. */
 export type SessionSocket = {
   readonly target: SessionTarget;
+  readonly wishes: SessionWishes;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */
   permit: SessionPermit | null;
+  /** Which of two sessions of a device is the younger one, over all processes; see `remote.ts`. */
+  joinCount: number;
   /** Ends the wait for a proof. */
   timer: ReturnType<typeof setTimeout> | null;
   readonly unacked: Map<Uuid, (outcome: LiveOutcome) => void>;

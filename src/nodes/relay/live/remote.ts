@@ -1,7 +1,7 @@
 /**
  * Live sessions of other processes and threads, over the bus. A delivery asks whoever holds sessions of the
  * recipient; nobody's answer is "gone" in one round trip. A session that joins ends older ones of its device
- * elsewhere, and waits for the deliveries that other processes have in flight, so that its welcome means the
+ * elsewhere (joins are counted as Lamport clocks are, so that of two which join at once exactly one stays), and waits for the deliveries that other processes have in flight, so that its welcome means the
  * same as within one process. A bus that is away is like one on which nobody listens.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
@@ -17,15 +17,17 @@ import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome } from "./registry.t
 export type LocalSessions = {
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Ends older sessions of the device; resolves when the deliveries that began before have ended, `null`: at once. */
-  makeWay(target: SessionTarget): Promise<void> | null;
+  makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> | null;
 };
 
 export type RemoteSessions = {
   /** Takes part in deliveries to the DID; the answer ends that. */
   listen(did: Did): () => void;
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
-  /** Resolves when every other process has made way. */
-  join(target: SessionTarget): Promise<void>;
+  /** Higher than that of every join that this process has heard of. */
+  nextJoinCount(): number;
+  /** Resolves when every other process has made way for the session that joined with this count. */
+  join(target: SessionTarget, joinCount: number): Promise<void>;
   close(): void;
 };
 
@@ -39,11 +41,15 @@ const busyAnswer = utf8("busy");
 
 export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
   const id = crypto.randomUUID();
+  let joinCount = 0;
   const listening = new Map<Did, { count: number; subscription: Subscription }>();
   const joins = bus.subscribe(subjects.join, (message) => {
-    const target = parseTarget(message, id);
+    const target = parseJoin(message, id);
     if (target === null) return undefined;
-    const settled = local.makeWay(target);
+    joinCount = Math.max(joinCount, target.joinCount);
+    // Of two processes with the same count the greater id is the younger one, in the eyes of both.
+    const isOlder = (own: number) => own < target.joinCount || (own === target.joinCount && id < target.from);
+    const settled = local.makeWay(target, isOlder);
     if (settled === null) return undefined;
     const report = (done: boolean) => bus.publish(target.reply, utf8(JSON.stringify({ from: id, done })));
     report(false);
@@ -76,9 +82,10 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       if (answered !== "nobody") return "acknowledged";
       return performance.now() - startMs >= delivery.timeoutMs ? "silent" : "gone";
     },
-    async join(target) {
+    nextJoinCount: () => ++joinCount,
+    async join(target, count) {
       await listening.get(target.did)?.subscription.ready;
-      await makeWayElsewhere(bus, id, target);
+      await makeWayElsewhere(bus, { ...target, from: id, joinCount: count });
     },
     close() {
       joins.unsubscribe();
@@ -88,25 +95,27 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
   };
 }
 
+type Join = SessionTarget & { readonly from: string; readonly joinCount: number };
+
 /** Asks all others to make way; those that have deliveries in flight say so, and again when they are done. */
-async function makeWayElsewhere(bus: Bus, id: string, { did, deviceId }: SessionTarget): Promise<void> {
+async function makeWayElsewhere(bus: Bus, { did, deviceId, from, joinCount }: Join): Promise<void> {
   const reply = `${subjects.joined}.${crypto.randomUUID()}`;
   const { promise, resolve } = Promise.withResolvers<void>();
   const busy = new Set<string>();
   let noticed = false;
   const replies = bus.subscribe(reply, (message) => {
     const members = parseMembers(message);
-    const from = members?.["from"];
-    if (typeof from === "string") {
-      if (members?.["done"] === true) busy.delete(from);
-      else busy.add(from);
+    const other = members?.["from"];
+    if (typeof other === "string") {
+      if (members?.["done"] === true) busy.delete(other);
+      else busy.add(other);
     }
     if (noticed && busy.size === 0) resolve();
     return undefined;
   });
   try {
     await replies.ready;
-    const message = utf8(JSON.stringify({ from: id, did, deviceId, reply }));
+    const message = utf8(JSON.stringify({ from, did, deviceId, joinCount, reply }));
     // Within one process this ends at once; the first answer says nothing of further processes.
     if ((await bus.request(subjects.join, message, noticeMs)) !== "nobody") await Bun.sleep(noticeMs);
     noticed = true;
@@ -161,12 +170,13 @@ function jsonList(value: JsonValue | undefined): readonly JsonValue[] {
   return Array.isArray(value) ? value : [];
 }
 
-function parseTarget(message: Uint8Array, own: string): (SessionTarget & { readonly reply: string }) | null {
+function parseJoin(message: Uint8Array, own: string): (Join & { readonly reply: string }) | null {
   const members = parseMembers(message);
   if (members === null || members["from"] === own) return null;
-  const { did, deviceId, reply } = members;
-  if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string" || typeof reply !== "string") return null;
-  return { did, deviceId, reply };
+  const { from, did, deviceId, joinCount, reply } = members;
+  if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string") return null;
+  if (typeof from !== "string" || typeof joinCount !== "number" || typeof reply !== "string") return null;
+  return { from, did, deviceId, joinCount, reply };
 }
 
 function parseMembers(message: Uint8Array): JsonObject | null {

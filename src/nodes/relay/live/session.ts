@@ -5,7 +5,7 @@
  * Cache after the welcome misses nothing. How an envelope reaches a session stands in `registry.ts`.
  * Source: rules section 5 "Live sessions" and section 10.
  */
-import type { Did } from "../../../core/codec/did.ts";
+import { type Did, mailboxOf } from "../../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/document.ts";
 import { isLoopbackAddress } from "../../../core/message/address.ts";
@@ -23,6 +23,7 @@ import {
   isSessionPath,
   parseAck,
   parseSessionTarget,
+  parseSessionWishes,
   renderWelcome,
   type SessionTarget,
 } from "./frames.ts";
@@ -49,6 +50,7 @@ import {
   shut,
 } from "./registry.ts";
 import { createRemoteSessions } from "./remote.ts";
+import { followStored } from "./stored-notices.ts";
 
 export type LiveRequest = {
   readonly envelope: Envelope;
@@ -84,7 +86,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
   if (parts.bus !== undefined) {
     registry.remote = createRemoteSessions(parts.bus, {
       deliver: (delivery) => firstAcknowledged(here(delivery)),
-      makeWay: (target) => makeWay(registry, target),
+      makeWay: (target, isOlder) => makeWay(registry, target, isOlder),
     });
   }
   const elsewhere = (delivery: LiveDelivery) => registry.remote?.deliver(delivery) ?? Promise.resolve("gone" as const);
@@ -111,8 +113,12 @@ function deliveryOf({ document, ...delivery }: LiveRequest): LiveDelivery {
 }
 
 /** For a session of the device that joins in another process. */
-function makeWay(registry: SessionRegistry, target: SessionTarget): Promise<void> | null {
-  for (const other of sameDevice(registry, target)) if (other.data.state === "live") replace(registry, other);
+function makeWay(
+  registry: SessionRegistry,
+  target: SessionTarget,
+  isOlder: (joinCount: number) => boolean,
+): Promise<void> | null {
+  for (const other of sameDevice(registry, target)) if (isOlder(other.data.joinCount)) replace(registry, other);
   const inFlight = registry.deliveries.get(target.did);
   return inFlight === undefined ? null : settledWithin([...inFlight], registry.bounds.joinMs);
 }
@@ -162,8 +168,10 @@ async function admit(
   if (isFault(permit)) return permit;
   return {
     target,
+    wishes: parseSessionWishes(request.url),
     state: "unproven",
     permit,
+    joinCount: 0,
     timer: null,
     unacked: new Map(),
     unackedBytes: 0,
@@ -215,7 +223,8 @@ async function permitOf(
   const claim = decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
-  return { serviceId, endpoint, key: keyText(subject?.document ?? null, keyId) ?? "" };
+  const key = keyText(subject?.document ?? null, keyId) ?? "";
+  return { serviceId, endpoint, key, mailbox: mailboxOf(did, subject?.life ?? 0) };
 }
 
 // ------------------------------------------------------------------------------------------ life of a socket
@@ -303,13 +312,19 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   }
   const leave = add(registry.proven, did, socket);
   const unlisten = registry.remote?.listen(did);
+  const notices = followStored(registry, socket);
   session.leave = () => {
     leave();
     unlisten?.();
+    notices?.end();
     session.leave = () => undefined;
   };
   const inFlight = [...(registry.deliveries.get(did) ?? [])];
-  if (registry.remote !== null) inFlight.push(registry.remote.join(session.target));
+  if (notices !== null) inFlight.push(notices.ready);
+  if (registry.remote !== null) {
+    session.joinCount = registry.remote.nextJoinCount();
+    inFlight.push(registry.remote.join(session.target, session.joinCount));
+  }
   if (inFlight.length === 0) {
     goLive(socket);
     return;
