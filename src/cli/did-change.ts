@@ -14,7 +14,7 @@ import { heldSeed, type Identity, rootSignerId, signingSeed } from "../client/ke
 import { parseAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
-import { parsePublicKey, renderPublicKey } from "../core/codec/ed25519.ts";
+import { parsePublicKey, renderPublicKey } from "../core/codec/public-key.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intents.ts";
 import { collectUrls, parseCount } from "./arguments.ts";

@@ -6,7 +6,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { decodeHex, encodeBase64 } from "../core/codec/bytes.ts";
-import { renderPublicKey } from "../core/codec/ed25519.ts";
+import { renderPublicKey } from "../core/codec/public-key.ts";
 import { createDurably, readText } from "./files/files.ts";
 import { createReport } from "./report.ts";
 

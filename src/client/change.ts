@@ -7,19 +7,14 @@
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase58, encodeBase64, encodeHex0x } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
-import { renderPublicKey } from "../core/codec/ed25519.ts";
+import { renderPublicKey } from "../core/codec/public-key.ts";
 import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
 import { actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
-import {
-  authorizationMessage,
-  encodeAuthorization,
-  type ProofBinding,
-  registrationMessage,
-  renderProofTimestamp,
-} from "../core/ledger/authorization.ts";
+import { authorizationMessage, encodeAuthorization } from "../core/ledger/authorization.ts";
 import { type DidDocument, renderDocument } from "../core/ledger/document.ts";
+import { encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
-import { encodeDidDocument } from "../core/ledger/structures.ts";
+import { type ProofBinding, registrationMessage, renderProofTimestamp } from "../core/ledger/record-proof.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import type { Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";

@@ -6,10 +6,10 @@
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { decodeHex } from "../core/codec/bytes.ts";
-import { renderPublicKey } from "../core/codec/ed25519.ts";
-import type { ProofBinding } from "../core/ledger/authorization.ts";
+import { renderPublicKey } from "../core/codec/public-key.ts";
 import type { DidDocument, Service } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intents.ts";
+import type { ProofBinding } from "../core/ledger/record-proof.ts";
 import type { Accepted, Registered, Resolved } from "./answers.ts";
 import {
   nonceDomainOf,

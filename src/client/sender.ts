@@ -5,7 +5,8 @@
  */
 import { decodeBase64 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
-import { signatureBytes, verifyEd25519 } from "../core/codec/ed25519.ts";
+import { verifyEd25519 } from "../core/codec/ed25519.ts";
+import { signatureBytes } from "../core/codec/public-key.ts";
 import { minuteMs, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, keyFor } from "../core/ledger/document.ts";
 import { encodeSenderText } from "../core/message/envelope-signature.ts";

@@ -3,7 +3,7 @@
  * Source: docs/ledger.md 3.1 ("Confirmation after 202").
  */
 import { equalBytes } from "../core/codec/bytes.ts";
-import { parsePublicKey } from "../core/codec/ed25519.ts";
+import { parsePublicKey } from "../core/codec/public-key.ts";
 import { actionRows } from "../core/ledger/actions.ts";
 import { type Intent, renderItems } from "../core/ledger/intents.ts";
 import type { Resolved } from "./answers.ts";

@@ -13,12 +13,13 @@ import { ClientError } from "../../src/client/http.ts";
 import { openPayload } from "../../src/client/seal.ts";
 import { parseSource } from "../../src/config/source.ts";
 import { decodeHex, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
-import { isAdmissibleKey, parsePublicKey } from "../../src/core/codec/ed25519.ts";
+import { isAdmissibleKey } from "../../src/core/codec/ed25519.ts";
 import { parseJson } from "../../src/core/codec/json.ts";
+import { parsePublicKey } from "../../src/core/codec/public-key.ts";
 import { parseDuration, parseTimestamp, renderTimestamp } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { decodePayload } from "../../src/core/ledger/authorization.ts";
-import { decodeDidDocument, encodeDidDocument } from "../../src/core/ledger/structures.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { decodeEnvelope } from "../../src/core/message/envelope.ts";
 import { limitsDefault } from "../support/settings.ts";
 

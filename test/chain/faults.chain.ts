@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
+import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import {
   type Ledger,
   type Store,

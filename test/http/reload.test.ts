@@ -8,7 +8,7 @@ import { checkConfig } from "../../src/config/config.ts";
 import { reloadable } from "../../src/config/reload.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

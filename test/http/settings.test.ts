@@ -11,7 +11,7 @@ import { renderDurationSetting } from "../../src/config/forms.ts";
 import { listSettings } from "../../src/config/reference.ts";
 import { type Config, sectionNames } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { renderDuration } from "../../src/core/codec/time.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { freePort } from "../support/executable.ts";

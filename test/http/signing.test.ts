@@ -4,7 +4,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { decodeBase64, decodeHex, utf8 } from "../../src/core/codec/bytes.ts";
-import { parsePublicKey, verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { parsePublicKey } from "../../src/core/codec/public-key.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { exampleDid, exampleDocument, exampleTime } from "../../src/core/ledger/example.ts";
 import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";

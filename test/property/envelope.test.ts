@@ -2,7 +2,8 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { decodeBase64, decodeHex, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey, verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
 import { limitsDefault } from "../support/settings.ts";

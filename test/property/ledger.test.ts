@@ -9,9 +9,9 @@ import { actions } from "../../src/core/ledger/actions.ts";
 import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { DidDocument, KeyAgreement, Service } from "../../src/core/ledger/document.ts";
+import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
-import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
 import { alice, aliceWorld, cache, did, k1, k2, signed, x1 } from "../support/alice.ts";
 import {
   authorizedCall,

@@ -10,6 +10,7 @@ import { type AliasAction, actionsOf, type DocumentAction } from "../../src/core
 import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import * as documents from "../../src/core/ledger/document-codec.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,
@@ -172,22 +173,22 @@ const cases = [
     name: "verification methods",
     runs: 500,
     values: method,
-    ...coded(scale.verificationMethodCodec),
+    ...coded(documents.verificationMethodCodec),
     judged: judge.method,
   }),
   row({
     name: "services",
     runs: 1_000,
     values: service,
-    ...coded(scale.serviceCodec),
+    ...coded(documents.serviceCodec),
     judged: judge.service,
   }),
   row({
     name: "documents",
     runs: 1_000,
     values: document,
-    encode: scale.encodeDidDocument,
-    decode: scale.decodeDidDocument,
+    encode: documents.encodeDidDocument,
+    decode: documents.decodeDidDocument,
     judged: judge.document,
   }),
   row({

@@ -6,12 +6,13 @@
 
 import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
-import { documentMessage, encodeAuthorization, registrationMessage } from "../../src/core/ledger/authorization.ts";
+import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
+import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
-import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
+import { documentMessage, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/document.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";

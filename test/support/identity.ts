@@ -5,19 +5,15 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
 import { encodeBase58 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../src/core/codec/ed25519.ts";
 import { sha256 } from "../../src/core/codec/hash.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
-import {
-  authorizationMessage,
-  documentMessage,
-  encodeAuthorization,
-  registrationMessage,
-} from "../../src/core/ledger/authorization.ts";
+import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/ledger/document.ts";
+import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
-import { encodeDidDocument } from "../../src/core/ledger/structures.ts";
+import { documentMessage, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
 

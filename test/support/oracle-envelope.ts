@@ -7,7 +7,7 @@
  */
 import { decodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../../src/core/codec/did.ts";
-import { signatureBytes } from "../../src/core/codec/ed25519.ts";
+import { signatureBytes } from "../../src/core/codec/public-key.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../../src/core/fault.ts";
 import type { DeliveryHint, Envelope, EnvelopeLimits, EnvelopeSender } from "../../src/core/message/envelope.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";

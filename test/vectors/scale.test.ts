@@ -10,6 +10,7 @@ import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/co
 import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import { blake2b256 } from "../../src/core/codec/hash.ts";
 import type { DidDocument } from "../../src/core/ledger/document.ts";
+import * as documents from "../../src/core/ledger/document-codec.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type Judged, judge, judgeEncode, judgeReencode, storageMapKey } from "../support/scale-judge.ts";
 
@@ -48,18 +49,18 @@ type Kind = {
 
 const structures: Readonly<Record<string, Kind>> = {
   verification_method: {
-    ...coded(scale.verificationMethodCodec),
+    ...coded(documents.verificationMethodCodec),
     judged: judge.method,
     judgedType: "Method",
   },
   service: {
-    ...coded(scale.serviceCodec),
+    ...coded(documents.serviceCodec),
     judged: judge.service,
     judgedType: "Service",
   },
   document: {
-    encode: scale.encodeDidDocument,
-    decode: scale.decodeDidDocument,
+    encode: documents.encodeDidDocument,
+    decode: documents.decodeDidDocument,
     judged: judge.document,
     judgedType: "Document",
   },
@@ -96,7 +97,7 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
   set_document_message: (v: { document: DidDocument; timestamp: string }) =>
     concatBytes(
       utf8(`svc:set_document:v1|${v.document.id}|`),
-      blake2b256(scale.encodeDidDocument(v.document)),
+      blake2b256(documents.encodeDidDocument(v.document)),
       utf8(`|${v.timestamp}`),
     ),
   // Written out field by field, so that the program's own structures are not their own judge.
@@ -109,7 +110,7 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
       Uint8Array.of(1),
       compactText(v.alias),
       Uint8Array.fromHex(`80${v.pubkey}`),
-      blake2b256(scale.encodeDidDocument(v.document)),
+      blake2b256(documents.encodeDidDocument(v.document)),
       u64Bytes("0"),
       u64Bytes(v.expiry),
       Uint8Array.fromHex(v.genesis),
@@ -119,7 +120,7 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
     concatBytes(
       utf8("svc:set_document:v3|"),
       compactText(v.document.id),
-      blake2b256(scale.encodeDidDocument(v.document)),
+      blake2b256(documents.encodeDidDocument(v.document)),
       u64Bytes(v.counter),
       u64Bytes(v.expiry),
       Uint8Array.fromHex(v.genesis),

@@ -1,22 +1,12 @@
 /**
  * THE table of signed actions: what a key of a DID can authorize. One row says everything that is known about an
  * action before its rule: its bytes, its call on the ledger, its event, and its route. Payloads, calls, requests,
- * the client, OpenAPI and the documents are made of it. A new action is one row here, its rule in `action-rules.ts`, and
- * its test.
+ * the client, OpenAPI and the documents are made of it. A new action is one row here, what the documents say of its
+ * route in `core/schema/actions.ts`, its rule in `action-rules.ts`, and its test.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, rules section 4.
  */
-import { parsePublicKey } from "../codec/ed25519.ts";
-import type { FaultCode } from "../fault.ts";
 import type { CounterName } from "./account.ts";
 import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
-import {
-  exampleAgreement,
-  exampleDid,
-  exampleMethod,
-  exampleNewKey,
-  exampleSecondMethod,
-  exampleService,
-} from "./example.ts";
 import type { DeliveryPolicyLinks } from "./policy.ts";
 import type { LedgerError } from "./refusals.ts";
 
@@ -64,11 +54,6 @@ type ActionRow = {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
     /** A value behind the DID is the subject of the first item. */
     readonly path: string;
-    readonly summary: string;
-    /** Codes of the action's own rules. */
-    readonly codes: readonly FaultCode[];
-    /** Its items for an example that is taken where `exampleStanding` stands. */
-    readonly example: Partial<Items>;
   } | null;
 };
 
@@ -91,9 +76,6 @@ export const actions = {
     route: {
       method: "POST",
       path: methodPath,
-      summary: "Add a verification method",
-      codes: ["component_exists", "document_invalid"],
-      example: { verificationMethod: { ...exampleMethod, id: `${exampleDid}#k3` } },
     },
   },
   UpdateVerificationMethod: {
@@ -107,9 +89,6 @@ export const actions = {
     route: {
       method: "PUT",
       path: `${methodPath}/:methodId`,
-      summary: "Replace a verification method",
-      codes: ["component_not_found", "document_invalid"],
-      example: { verificationMethod: { ...exampleSecondMethod, publicKeyMultibase: exampleNewKey } },
     },
   },
   RemoveVerificationMethod: {
@@ -123,9 +102,6 @@ export const actions = {
     route: {
       method: "DELETE",
       path: `${methodPath}/:methodId`,
-      summary: "Remove a verification method",
-      codes: ["component_not_found", "component_in_use"],
-      example: { id: exampleSecondMethod.id },
     },
   },
   AddAuthentication: {
@@ -139,9 +115,6 @@ export const actions = {
     route: {
       method: "POST",
       path: `${documentPath}/authentication`,
-      summary: "List a verification method in authentication",
-      codes: ["component_not_found", "component_exists", "document_invalid"],
-      example: { id: exampleSecondMethod.id },
     },
   },
   RemoveAuthentication: {
@@ -155,9 +128,6 @@ export const actions = {
     route: {
       method: "DELETE",
       path: `${documentPath}/authentication/:methodId`,
-      summary: "Take a verification method out of authentication",
-      codes: ["component_not_found"],
-      example: { id: exampleMethod.id },
     },
   },
   AddKeyAgreement: {
@@ -171,9 +141,6 @@ export const actions = {
     route: {
       method: "POST",
       path: agreementPath,
-      summary: "Add a key agreement",
-      codes: ["component_exists", "document_invalid"],
-      example: { keyAgreement: { ...exampleAgreement, id: `${exampleDid}#x25519-2` } },
     },
   },
   UpdateKeyAgreement: {
@@ -187,9 +154,6 @@ export const actions = {
     route: {
       method: "PUT",
       path: `${agreementPath}/:keyAgreementId`,
-      summary: "Replace a key agreement",
-      codes: ["component_not_found", "document_invalid"],
-      example: { keyAgreement: { ...exampleAgreement, type: "Multikey" } },
     },
   },
   RemoveKeyAgreement: {
@@ -203,9 +167,6 @@ export const actions = {
     route: {
       method: "DELETE",
       path: `${agreementPath}/:keyAgreementId`,
-      summary: "Remove a key agreement",
-      codes: ["component_not_found"],
-      example: { id: exampleAgreement.id },
     },
   },
   AddService: {
@@ -219,17 +180,6 @@ export const actions = {
     route: {
       method: "POST",
       path: servicePath,
-      summary: "Add a service",
-      codes: ["component_exists", "document_invalid"],
-      example: {
-        service: {
-          id: `${exampleDid}#inbox`,
-          type: "SvcInboxService",
-          serviceEndpoint: ["https://inbox.example"],
-          authorization: null,
-          priority: 1,
-        },
-      },
     },
   },
   UpdateService: {
@@ -243,9 +193,6 @@ export const actions = {
     route: {
       method: "PUT",
       path: `${servicePath}/:serviceId`,
-      summary: "Replace a service",
-      codes: ["component_not_found", "document_invalid"],
-      example: { service: { ...exampleService, serviceEndpoint: ["https://cache2.example"] } },
     },
   },
   RemoveService: {
@@ -259,9 +206,6 @@ export const actions = {
     route: {
       method: "DELETE",
       path: `${servicePath}/:serviceId`,
-      summary: "Remove a service",
-      codes: ["component_not_found"],
-      example: { id: exampleService.id },
     },
   },
   UpdateRootPubkey: {
@@ -274,9 +218,6 @@ export const actions = {
     route: {
       method: "PUT",
       path: "/dids/:did/root-pubkey",
-      summary: "Rotate the root key; the signed structure is (did, new root key, nonce, valid_until, signer_key_id)",
-      codes: ["document_invalid"],
-      example: { newRootPubkey: parsePublicKey(exampleNewKey) as Uint8Array },
     },
   },
   add_alias: {
@@ -290,9 +231,6 @@ export const actions = {
     route: {
       method: "POST",
       path: "/dids/:did/aliases",
-      summary: "Add an alias",
-      codes: ["alias_taken", "alias_exists", "document_invalid"],
-      example: { alias: "team.two" },
     },
   },
   update_alias: {
@@ -306,9 +244,6 @@ export const actions = {
     route: {
       method: "PATCH",
       path: "/dids/:did/aliases/:alias",
-      summary: "Rename an alias in its place",
-      codes: ["alias_taken", "alias_exists", "alias_not_found"],
-      example: { oldAlias: "team.one", newAlias: "team.three" },
     },
   },
   remove_alias: {
@@ -322,9 +257,6 @@ export const actions = {
     route: {
       method: "DELETE",
       path: "/dids/:did/aliases/:alias",
-      summary: "Remove an alias",
-      codes: ["alias_not_found"],
-      example: { alias: "team.one" },
     },
   },
   add_device: { ...control, discriminant: 0, items: ["deviceId"], event: "DeviceAdded", route: null },
@@ -345,9 +277,6 @@ export const actions = {
     route: {
       method: "POST",
       path: "/dids/:did/deactivate",
-      summary: "Deactivate a DID for good; its record stays",
-      codes: [],
-      example: {},
     },
   },
   set_delivery_policy_links: {
@@ -372,9 +301,6 @@ export const actions = {
     route: {
       method: "DELETE",
       path: "/dids/:did",
-      summary: "Delete a DID, its aliases and its policies; its counters stay",
-      codes: [],
-      example: {},
     },
   },
 } as const satisfies Readonly<Record<string, ActionRow>>;

@@ -22,12 +22,14 @@ import {
 import { type Fault, fault } from "../fault.ts";
 import type { CounterName } from "./account.ts";
 import { type ActionName, actionRows, actions, type ControlName, type ItemName } from "./actions.ts";
-import { decodePayload, parseProofTimestamp } from "./authorization.ts";
+import { decodePayload } from "./authorization.ts";
 import { longerThan, scaleBounds } from "./bounds.ts";
+import { serviceCodec, verificationMethodCodec } from "./document-codec.ts";
 import { type Intent, type IntentOf, itemsOf } from "./intents.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "./policy.ts";
+import { parseProofTimestamp } from "./record-proof.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
-import { deliveryPolicyCodec, personaPolicyCodec, serviceCodec, verificationMethodCodec } from "./structures.ts";
+import { deliveryPolicyCodec, personaPolicyCodec } from "./structures.ts";
 
 // ------------------------------------------------------------------------------------------------- values
 

@@ -6,7 +6,8 @@
  */
 
 import { type Did, parseDidUrl } from "../codec/did.ts";
-import { isAdmissibleKey, parseMultibaseKey } from "../codec/ed25519.ts";
+import { isAdmissibleKey } from "../codec/ed25519.ts";
+import { parseMultibaseKey } from "../codec/public-key.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
 import { type LedgerBounds, longerThan } from "./bounds.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";

@@ -4,7 +4,7 @@
  * Source: interface "Signed DID-document updates", docs/ledger.md 3.1.
  */
 import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
-import { parsePublicKey, renderPublicKey } from "../codec/ed25519.ts";
+import { parsePublicKey, renderPublicKey } from "../codec/public-key.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
 import { jsonPointer } from "../std/json-pointer.ts";
 import {

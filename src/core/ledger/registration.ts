@@ -6,9 +6,15 @@
 
 import { equalBytes } from "../codec/bytes.ts";
 import { isDid } from "../codec/did.ts";
-import { isAdmissibleKey, publicKeyBytes, signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import { isAdmissibleKey, verifyEd25519 } from "../codec/ed25519.ts";
+import { publicKeyBytes, signatureBytes } from "../codec/public-key.ts";
 import type { Account, DidRecord } from "./account.ts";
 import { registrationAlias } from "./action-rules.ts";
+import { longerThan } from "./bounds.ts";
+import type { DocumentCall, RegistrationCall } from "./calls.ts";
+import { checkDocument, type DidDocument } from "./document.ts";
+import { decodeDidDocument } from "./document-codec.ts";
+import { type Applied, applyChange, type LedgerInput } from "./effects.ts";
 import {
   documentMessage,
   type ProofTimestamp,
@@ -16,13 +22,8 @@ import {
   proofAheadMsMax,
   proofLifeMsMax,
   registrationMessage,
-} from "./authorization.ts";
-import { longerThan } from "./bounds.ts";
-import type { DocumentCall, RegistrationCall } from "./calls.ts";
-import { checkDocument, type DidDocument } from "./document.ts";
-import { type Applied, applyChange, type LedgerInput } from "./effects.ts";
+} from "./record-proof.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
-import { decodeDidDocument } from "./structures.ts";
 
 /**
  * A new record, owned by the operator. The counters of an earlier record under the same DID stand. An alias

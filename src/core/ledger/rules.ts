@@ -6,7 +6,8 @@
  */
 
 import { equalBytes } from "../codec/bytes.ts";
-import { publicKeyBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import { verifyEd25519 } from "../codec/ed25519.ts";
+import { publicKeyBytes } from "../codec/public-key.ts";
 import type { AccountId, CounterName, DidRecord } from "./account.ts";
 import { decideChange, setLinks, setPrimaryAlias } from "./action-rules.ts";
 import { actions, counters } from "./actions.ts";

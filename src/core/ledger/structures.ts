@@ -1,5 +1,5 @@
 /**
- * Our structures in SCALE: documents, authorization payloads, policies and records. Field order here is the order on
+ * Our structures in SCALE besides documents: authorization payloads, policies and records. Field order here is the order on
  * the wire. What is decoded has kept every bound; decoding answers `null` for anything else. Ledger calls are in
  * `calls.ts`.
  * Source: docs/ledger.md 1.1 to 1.6 and 1.9, rules sections 4 and 10.
@@ -8,8 +8,6 @@
 import {
   boolean,
   type Codec,
-  decodeWith,
-  encodeWith,
   enumeration,
   exactByteVector,
   fixedBytes,
@@ -37,7 +35,8 @@ import {
   type Items,
 } from "./actions.ts";
 import { scaleBounds } from "./bounds.ts";
-import type { DidDocument, KeyAgreement, Service, VerificationMethod } from "./document.ts";
+import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
+import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
 import type { IntentOf, Terms } from "./intents.ts";
 import {
   type DeliveryPolicy,
@@ -47,45 +46,8 @@ import {
   type PersonaPolicy,
 } from "./policy.ts";
 
-const did = text(scaleBounds.didBytes);
-const id = text(scaleBounds.idBytes);
-const alias = text(scaleBounds.aliasBytes);
 const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);
-
-// ------------------------------------------------------------------------------------------- documents
-
-/** Key agreements have the same layout. */
-export const verificationMethodCodec = structure<VerificationMethod>({
-  id,
-  type: text(scaleBounds.typeBytes),
-  controller: id,
-  publicKeyMultibase: text(scaleBounds.keyMultibaseBytes),
-});
-
-export const serviceCodec = structure<Service>({
-  id,
-  type: text(scaleBounds.typeBytes),
-  serviceEndpoint: vector(text(scaleBounds.serviceEndpointBytes), scaleBounds.serviceEndpoints),
-  authorization: option(vector(id, scaleBounds.serviceAuthorizations)),
-  priority: option(u32),
-});
-
-/** `authentication` and `service` are options of lists on the wire: an empty list is none. */
-const documentCodec = structure<DidDocument>({
-  id: did,
-  verificationMethod: vector(verificationMethodCodec, scaleBounds.verificationMethods),
-  authentication: optionalList(vector(id, scaleBounds.authentications)),
-  keyAgreement: vector(verificationMethodCodec, scaleBounds.keyAgreements),
-  service: optionalList(vector(serviceCodec, scaleBounds.services)),
-});
-
-export const encodeDidDocument = (document: DidDocument): Uint8Array => encodeWith(documentCodec, document);
-
-/** `null` also for a blob above the bound of a document. */
-export function decodeDidDocument(bytes: Uint8Array): DidDocument | null {
-  return bytes.length > scaleBounds.documentBytes ? null : decodeWith(documentCodec, bytes);
-}
 
 // ---------------------------------------------------------------------------------------------- policies
 
@@ -206,46 +168,6 @@ function itemsCodec(action: ActionName): Codec<object> {
 export type ControlPayload = Terms & { readonly did: string; readonly action: ControlAction };
 
 export const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...terms });
-
-/** What a version 2 registration proof covers behind its prefix. */
-type RegistrationTail = {
-  readonly did: string;
-  readonly alias: string | null;
-  readonly rootPubkey: Uint8Array;
-  readonly documentHash: Uint8Array;
-  readonly nonce: bigint;
-  readonly expiryMs: bigint;
-};
-
-export const registrationTailCodec = structure<RegistrationTail>({
-  did,
-  alias: option(alias),
-  rootPubkey: exactByteVector(32),
-  documentHash: fixedBytes(32),
-  nonce: u64,
-  expiryMs: u64,
-});
-
-/** What version 3 of a registration proof covers behind the tail of version 2. */
-export const registrationBindingCodec = structure<{
-  readonly genesisHash: Uint8Array;
-  readonly submitter: Uint8Array | null;
-}>({ genesisHash: fixedBytes(32), submitter: option(fixedBytes(32)) });
-
-/** What a full-document proof of version 2 covers behind its prefix; version 3 adds the genesis hash. */
-type SetDocumentTail = {
-  readonly did: string;
-  readonly documentHash: Uint8Array;
-  readonly nonce: bigint;
-  readonly expiryMs: bigint;
-};
-
-export const setDocumentTailCodec = structure<SetDocumentTail>({
-  did,
-  documentHash: fixedBytes(32),
-  nonce: u64,
-  expiryMs: u64,
-});
 
 // ----------------------------------------------------------------------------------------------- records
 

@@ -6,8 +6,9 @@
  */
 import { decodeBase64, measureBase64, utf8 } from "../codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
-import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import { verifyEd25519 } from "../codec/ed25519.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
+import { signatureBytes } from "../codec/public-key.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
 import { type DidDocument, keyFor } from "../ledger/document.ts";

@@ -9,7 +9,8 @@
 import { sha256 } from "#crypto";
 import { decodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
-import { signatureBytes, verifyEd25519 } from "../codec/ed25519.ts";
+import { verifyEd25519 } from "../codec/ed25519.ts";
+import { signatureBytes } from "../codec/public-key.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
 import { type DidDocument, keyFor } from "../ledger/document.ts";

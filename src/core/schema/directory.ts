@@ -7,8 +7,8 @@
  */
 import { type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
-import { documentMessage, registrationMessage } from "../ledger/authorization.ts";
 import { rootKeyId } from "../ledger/document.ts";
+import { encodeDidDocument } from "../ledger/document-codec.ts";
 import {
   exampleAgreement,
   exampleDid,
@@ -19,7 +19,8 @@ import {
   exampleValidUntil,
 } from "../ledger/example.ts";
 import { type Intent, itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
-import { encodeDidDocument } from "../ledger/structures.ts";
+import { documentMessage, registrationMessage } from "../ledger/record-proof.ts";
+import { actionTexts } from "./actions.ts";
 import {
   documentInShape,
   documentShape,
@@ -237,7 +238,7 @@ function itemMembers(action: RoutedAction): Record<never, TSchema> {
 }
 
 export function exampleIntent(action: RoutedAction): Intent {
-  return { action, did: exampleDid, ...actions[action].route.example } as Intent;
+  return { action, did: exampleDid, ...actionTexts[action].example } as Intent;
 }
 
 const authorizationMembers = {

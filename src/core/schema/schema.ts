@@ -11,8 +11,8 @@ import { decodeBase64 } from "../codec/bytes.ts";
 import { parseTimestamp } from "../codec/time.ts";
 import { parseU64, parseU128 } from "../codec/u64.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import { parseProofTimestamp } from "../ledger/authorization.ts";
 import { exampleDid } from "../ledger/example.ts";
+import { parseProofTimestamp } from "../ledger/record-proof.ts";
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
 export const inputErrorsMax = 32;

@@ -3,7 +3,7 @@
  * table of its routes and the limits it applies; each idea has a file of its own beside it.
  * Source: interface "Directory", rules section 4.
  */
-import { proofLifeMsMax } from "../../core/ledger/authorization.ts";
+import { proofLifeMsMax } from "../../core/ledger/record-proof.ts";
 import type { Route } from "../http/route.ts";
 import { documentRoute } from "./document.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";

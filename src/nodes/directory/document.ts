@@ -7,12 +7,12 @@
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, decodePayloadText } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { parsePublicKey } from "../../core/codec/ed25519.ts";
+import { parsePublicKey } from "../../core/codec/public-key.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
-import { documentMessage, parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/authorization.ts";
 import type { DocumentCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument } from "../../core/ledger/document.ts";
-import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/structures.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/document-codec.ts";
+import { documentMessage, parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/record-proof.ts";
 import { replaceDocumentAnswer, replaceDocumentBody, signedDocument } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";

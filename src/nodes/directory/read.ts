@@ -6,7 +6,7 @@
  */
 
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
-import { renderPublicKey } from "../../core/codec/ed25519.ts";
+import { renderPublicKey } from "../../core/codec/public-key.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { fault, isFault } from "../../core/fault.ts";
 import type { CounterName, Counters, DidRecord } from "../../core/ledger/account.ts";

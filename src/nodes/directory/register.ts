@@ -10,16 +10,11 @@
 import type { Static } from "@sinclair/typebox";
 import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
-import { isAdmissibleKey, parsePublicKey, verifyEd25519 } from "../../core/codec/ed25519.ts";
+import { isAdmissibleKey, verifyEd25519 } from "../../core/codec/ed25519.ts";
 import { blake2b256 } from "../../core/codec/hash.ts";
+import { parsePublicKey } from "../../core/codec/public-key.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
-import {
-  type ProofVersion,
-  parseProofTimestamp,
-  proofLifeMsMax,
-  registrationMessage,
-} from "../../core/ledger/authorization.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
 import {
@@ -29,9 +24,15 @@ import {
   normalizeDocument,
   renderDocument,
 } from "../../core/ledger/document.ts";
+import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
+import {
+  type ProofVersion,
+  parseProofTimestamp,
+  proofLifeMsMax,
+  registrationMessage,
+} from "../../core/ledger/record-proof.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
-import { encodeDidDocument } from "../../core/ledger/structures.ts";
 import {
   type prepareRegistrationBody,
   registerBody,

@@ -18,6 +18,7 @@ import { decodePayload, encodeAuthorization, firstDifference } from "../../core/
 import { callOfIntent, type ProofCall } from "../../core/ledger/calls.ts";
 import { rootKeyId } from "../../core/ledger/document.ts";
 import { type Intent, parseIntent, subjectOf, subjectParameter, type Terms } from "../../core/ledger/intents.ts";
+import { actionTexts } from "../../core/schema/actions.ts";
 import {
   aliasUpdateAnswer,
   type authorizationShape,
@@ -58,7 +59,8 @@ export function updateRoutes(parts: DirectoryParts): Route[] {
 }
 
 function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
-  const { method, path, summary, codes } = routeOf(action);
+  const { method, path } = routeOf(action);
+  const { summary, codes } = actionTexts[action];
   const request = updateBody(action);
   const parseShape = compileShape(request) as (value: unknown) => UpdateBody | Fault;
   const schema = isAliasAction(action) ? aliasUpdateAnswer : updateAnswer;

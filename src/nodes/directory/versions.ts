@@ -6,7 +6,7 @@
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { badInput, type Fault, isFault } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
-import type { ProofBinding, ProofVersion } from "../../core/ledger/authorization.ts";
+import type { ProofBinding, ProofVersion } from "../../core/ledger/record-proof.ts";
 import type { Ledger } from "../../storage/contract.ts";
 import type { DirectorySettings } from "./parts.ts";
 

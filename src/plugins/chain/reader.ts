@@ -10,15 +10,11 @@ import type { Fault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import { longerThan } from "../../core/ledger/bounds.ts";
 import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
+import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
 import { applyCall } from "../../core/ledger/rules.ts";
-import {
-  deliveryPolicyCodec,
-  encodeDidDocument,
-  personaPolicyCodec,
-  recordCodec,
-} from "../../core/ledger/structures.ts";
+import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import type { MapName } from "./layouts.ts";

@@ -3,9 +3,9 @@
  */
 import { expect } from "bun:test";
 import { utf8 } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import { emptyDocument } from "../../../src/core/ledger/document.ts";
-import { encodeDidDocument } from "../../../src/core/ledger/structures.ts";
+import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
 import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";
 import { outages } from "./outages.ts";

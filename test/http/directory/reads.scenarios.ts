@@ -4,7 +4,7 @@
  */
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
 import type { Json } from "../../support/directory.ts";
 import { outages } from "./outages.ts";

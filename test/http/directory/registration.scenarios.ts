@@ -3,7 +3,7 @@
  */
 import { expect } from "bun:test";
 import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import type { FaultCode } from "../../../src/core/fault.ts";
 import { type Json, type Reply, registerBodyOf, simpleDocument } from "../../support/directory.ts";
 import { type Identity, identityOf, keyOf } from "../../support/identity.ts";

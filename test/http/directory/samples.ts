@@ -4,7 +4,7 @@
  */
 import { expect } from "bun:test";
 import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import type { ActionName } from "../../../src/core/ledger/actions.ts";
 import type { Json, Reply, Terms, Update } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";

@@ -6,7 +6,7 @@
 
 import { expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import { type FaultCode, fault, isFault } from "../../../src/core/fault.ts";
 import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
 import { compileShape, problemShape } from "../../../src/core/schema/schema.ts";

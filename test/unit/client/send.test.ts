@@ -15,7 +15,7 @@ import { postEnvelope, retryingDefault } from "../../../src/client/relay.ts";
 import { openPayload } from "../../../src/client/seal.ts";
 import { buildEnvelope, chunkCount, groupIdOf, type SendPlan, sendPlan } from "../../../src/client/send.ts";
 import type { Did } from "../../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import { isFault } from "../../../src/core/fault.ts";
 import type { DidDocument } from "../../../src/core/ledger/document.ts";
 import { decodeEnvelope, verifySender } from "../../../src/core/message/envelope.ts";

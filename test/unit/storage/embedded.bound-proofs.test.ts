@@ -4,10 +4,11 @@
  */
 import { describe, expect, test } from "bun:test";
 import type { CounterName } from "../../../src/core/ledger/account.ts";
-import { authorizationMessage, documentMessage, registrationMessage } from "../../../src/core/ledger/authorization.ts";
+import { authorizationMessage } from "../../../src/core/ledger/authorization.ts";
 import { emptyDocument } from "../../../src/core/ledger/document.ts";
+import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
 import type { Intent } from "../../../src/core/ledger/intents.ts";
-import { encodeDidDocument } from "../../../src/core/ledger/structures.ts";
+import { documentMessage, registrationMessage } from "../../../src/core/ledger/record-proof.ts";
 import { openMemoryTable } from "../../../src/plugins/memory/table.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { authorizedCall, identityOf, registrationOf, setDocumentOf } from "../../support/identity.ts";

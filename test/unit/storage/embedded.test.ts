@@ -2,8 +2,8 @@
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../src/core/fault.ts";
 import type { LedgerCall } from "../../../src/core/ledger/calls.ts";
+import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
 import type { Intent } from "../../../src/core/ledger/intents.ts";
-import { encodeDidDocument } from "../../../src/core/ledger/structures.ts";
 import {
   addAlias,
   alice,

@@ -2,7 +2,8 @@
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { concatBytes, encodeBase58, encodeHex, encodeHex0x, utf8 } from "../../../../src/core/codec/bytes.ts";
-import { isAdmissibleKey, parsePublicKey, renderPublicKey, verifyEd25519 } from "../../../../src/core/codec/ed25519.ts";
+import { isAdmissibleKey, verifyEd25519 } from "../../../../src/core/codec/ed25519.ts";
+import { parsePublicKey, renderPublicKey } from "../../../../src/core/codec/public-key.ts";
 import { keyOfMethod } from "../../../../src/core/ledger/document.ts";
 
 const seed = new Uint8Array(32).fill(7);

@@ -8,16 +8,15 @@ import { decodeBase64, decodeHex, encodeHex, utf8 } from "../../../../src/core/c
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { verifyEd25519 } from "../../../../src/core/codec/ed25519.ts";
 import { type ActionName, actions } from "../../../../src/core/ledger/actions.ts";
+import { decodePayload, encodeAuthorization } from "../../../../src/core/ledger/authorization.ts";
+import { callOfIntent, intentOfCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
+import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import {
-  decodePayload,
   documentMessage,
-  encodeAuthorization,
   parseProofTimestamp,
   registrationMessage,
   renderProofTimestamp,
-} from "../../../../src/core/ledger/authorization.ts";
-import { callOfIntent, intentOfCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
-import type { Intent } from "../../../../src/core/ledger/intents.ts";
+} from "../../../../src/core/ledger/record-proof.ts";
 import { isRefusal } from "../../../../src/core/ledger/refusals.ts";
 import { cache, k1, x1 } from "../../../support/alice.ts";
 import { keyPair } from "../../../support/identity.ts";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeHex, decodeUtf8, equalBytes, utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../../../src/core/codec/ed25519.ts";
+import { renderPublicKey } from "../../../../src/core/codec/public-key.ts";
 import { hourMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { DidDocument } from "../../../../src/core/ledger/document.ts";
