@@ -23,6 +23,7 @@ import { statusRoutes } from "../nodes/http/status.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
 import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
+import { type CertificateWatch, type LoadedCertificate, loadCertificate, watchCertificate } from "./certificates.ts";
 import { checksOf, factsOf, startHistory } from "./dashboard.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
@@ -53,6 +54,7 @@ export type RunningNodes = {
 
 export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
   const now = options.now ?? Date.now;
+  const certificate = certificateOf(config, now());
   const metrics = createMetrics();
   const history = startHistory(metrics, now);
   const log = history.watch(options.log);
@@ -68,12 +70,14 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const proofKey = config.cache.enabled ? await eventProofKey(config.cache.signing_key_file) : null;
     const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventProofKey: proofKey });
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
-    const listeners = bindListeners(config, { nodes, ...apps, now });
+    const listeners = bindListeners(config, { nodes, ...apps, now, certificate });
+    const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
     const sweepers = startSweepers(stores, { now, log });
     let ended: Promise<void> | null = null;
     const end = async (): Promise<void> => {
       const drained = [...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout));
       nodes.endLasting();
+      watch?.close();
       await Promise.all(drained);
       nodes.close();
       history.close();
@@ -90,6 +94,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
         const plan = decideReload(config, next);
         applyReload(config, next, plan);
         for (const app of [apps.main, apps.admin]) app?.readSettings();
+        watch?.renew();
         return plan;
       },
       stop: () => {
@@ -104,6 +109,31 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     throw error;
   }
+}
+
+function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
+  const loaded = loadCertificate(config, nowMs);
+  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
+  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
+}
+
+type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
+type WatchParts = Pick<AppParts, "now" | "log" | "metrics"> & { readonly listeners: Listeners };
+
+function watchListeners(config: Config, first: LoadedCertificate, parts: WatchParts): CertificateWatch {
+  const { listeners, now, log, metrics } = parts;
+  const watch = watchCertificate({
+    config,
+    first,
+    apply: (certificate) => {
+      for (const listener of listeners.main) listener.renew(certificate);
+    },
+    now,
+    log,
+  });
+  const help = "End of the certificate in use, as Unix time.";
+  metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, watch.notAfterSeconds);
+  return watch;
 }
 
 type AppParts = {
@@ -198,11 +228,13 @@ type ListenParts = {
   readonly main: App;
   readonly admin: App | null;
   readonly now: () => number;
+  readonly certificate: LoadedCertificate | null;
 };
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
 function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
   const { main, admin, nodes, now } = parts;
+  const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
   const bound = { main: [] as Listener[], admin: [] as Listener[] };
   const bind = (address: string, open: () => Listener): Listener => {
     try {
@@ -215,7 +247,7 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
   for (const address of config.server.listen) {
     const sharePort = config.server.share_port;
-    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade })));
+    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     bound.admin.push(bind(address, () => listen({ app: admin ?? main, address, now })));

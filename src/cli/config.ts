@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { Command } from "commander";
+import { loadCertificate } from "../app/certificates.ts";
 import { failed } from "../app/failure.ts";
 import { checkStores } from "../app/stores.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
@@ -27,7 +28,7 @@ export function registerConfigCommand(program: Command): void {
     .description("report every problem and every warning of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      const read = await readConfig(options.config);
+      const read = await readConfig(options.config, { toServe: true });
       for (const { setting, message } of await warningsOf(read)) console.error(`warning: ${setting}: ${message}`);
       console.log(`${options.config}: no problems`);
     });
@@ -52,19 +53,28 @@ export function registerConfigCommand(program: Command): void {
     });
 }
 
-/** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
-export async function readConfig(file: string): Promise<Config> {
+/**
+ * Reads a file and the overrides of the environment; throws a failure that lists every problem. `toServe` looks at
+ * the certificate as well, which only a process that listens needs.
+ */
+export async function readConfig(file: string, { toServe = false }: { toServe?: boolean } = {}): Promise<Config> {
   const surroundings = { env: process.env, readFile: (path: string) => readFileSync(path, "utf8") };
   const result = parseConfig(await readConfigFile(file), surroundings);
   const reported = result.ok ? [] : result.problems;
   const config = result.ok ? result.config : result.rest;
   const ofStores = config === null ? [] : await checkStores(config);
-  const further = ofStores
+  const ofCertificate = config === null || !toServe ? [] : certificateProblems(config);
+  const further = [...ofStores, ...ofCertificate]
     .filter(({ setting }) => !isReported(setting, reported))
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
   const problems = [...reported, ...further];
   if (config === null || problems.length > 0) throw problemReport(file, problems);
   return config;
+}
+
+function certificateProblems(config: Config): InputProblem[] {
+  const loaded = loadCertificate(config, Date.now());
+  return loaded === null || loaded.ok ? [] : [loaded.problem];
 }
 
 async function readConfigFile(file: string): Promise<string> {
@@ -83,9 +93,11 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Warnings of the settings, and of quotas that the disk can't hold. */
+/** Warnings of the settings, of the certificate, and of quotas that the disk can't hold. */
 export async function warningsOf(config: Config): Promise<InputProblem[]> {
-  return [...configWarnings(config), ...(await diskWarnings(config))];
+  const loaded = loadCertificate(config, Date.now());
+  const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
+  return [...configWarnings(config), ...ofCertificate, ...(await diskWarnings(config))];
 }
 
 async function diskWarnings({ cache, stores }: Config): Promise<InputProblem[]> {

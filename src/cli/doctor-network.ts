@@ -19,12 +19,13 @@ export type RunningNode = { readonly url: string; readonly unix: string | undefi
 
 /** The first public listener where a node with this configuration answers; `null` when none runs. */
 export async function runningNode(config: Config): Promise<RunningNode | null> {
+  const scheme = config.server.tls_cert_file === null ? "http" : "https";
   for (const address of config.server.listen) {
     const place = parseListenAddress(address);
     if (place === null) continue;
     const unix = "unix" in place ? place.unix : undefined;
-    const url = "unix" in place ? "http://localhost" : `http://${hostOf(place.hostname)}:${place.port}`;
-    const reply = await askJson(url, "/node", unix);
+    const url = "unix" in place ? "http://localhost" : `${scheme}://${hostOf(place.hostname)}:${place.port}`;
+    const reply = await askJson(url, "/node", { unix, isOwn: true });
     if (typeof reply !== "string" && isNodeOf(config, reply.json)) return { url, unix };
   }
   return null;
@@ -52,7 +53,7 @@ function hostOf(hostname: string): string {
 
 /** Readiness of the running node, which holds the addresses and the stores. */
 export async function findingsOfNode({ url, unix }: RunningNode): Promise<Finding[]> {
-  const ready = await askJson(url, "/readyz", unix);
+  const ready = await askJson(url, "/readyz", { unix, isOwn: true });
   const name = "running node";
   if (typeof ready === "string") return [{ name, ok: false, detail: `${unix ?? url}: ${ready}` }];
   if (ready.status === 200) return [{ name, ok: true, detail: `${unix ?? url} is ready; its stores were not opened` }];

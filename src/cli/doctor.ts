@@ -7,6 +7,7 @@ import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync }
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
+import { loadCertificate } from "../app/certificates.ts";
 import { failedInResult } from "../app/failure.ts";
 import { exposedText, isExposed, readSigner } from "../app/signing-key.ts";
 import { storesOf } from "../app/stores.ts";
@@ -27,6 +28,8 @@ export type Finding = {
   readonly name: string;
   readonly ok: boolean;
   readonly warning?: true;
+  /** What is wrong, for programs. */
+  readonly code?: string;
   readonly detail: string;
 };
 
@@ -53,6 +56,7 @@ export function registerDoctorCommand(program: Command): void {
         ...(running === null
           ? [...(await addresses(config)), ...(await stores(config))]
           : await findingsOfNode(running)),
+        ...certificate(config),
         ...(await signingKey(config)),
         ...(await operatorKeys(config)),
         ...(await directories(config)),
@@ -167,6 +171,15 @@ function canListen(address: string): Promise<string | null> {
     server.once("error", (error) => resolve(error.message));
     server.listen(place.port, place.hostname, () => server.close(() => resolve(null)));
   });
+}
+
+function certificate(config: Config): Finding[] {
+  const loaded = loadCertificate(config, Date.now());
+  if (loaded === null) return [];
+  const name = "certificate";
+  if (!loaded.ok) return [{ name, ok: false, code: loaded.problem.code, detail: loaded.problem.message }];
+  const detail = `${config.server.tls_cert_file} is valid until ${new Date(loaded.certificate.notAfterMs).toISOString()}`;
+  return [{ name, ok: true, detail }];
 }
 
 async function signingKey({ cache }: Config): Promise<Finding[]> {

@@ -16,13 +16,22 @@ export type JsonReply = {
   readonly dateMs: number | null;
 };
 
+type AskOptions = {
+  /** Path of the socket, when the node listens on one. */
+  readonly unix?: string | undefined;
+  /** The address is that of a listener here, which no certificate names. */
+  readonly isOwn?: boolean;
+};
+
 /** GET of a JSON object, or the reason why there is none. */
-export async function askJson(url: string, path: string, unix?: string): Promise<JsonReply | string> {
+export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
+  const { unix, isOwn = false } = options;
   try {
     const response = await fetch(`${url.replace(/\/+$/, "")}${path}`, {
       signal: AbortSignal.timeout(askTimeoutMs),
       redirect: "error",
       ...(unix === undefined ? { proxy: false } : { unix }),
+      ...(isOwn ? { tls: { rejectUnauthorized: false } } : {}),
     });
     const json: unknown = JSON.parse((await response.text()).slice(0, answerCharactersMax));
     if (typeof json !== "object" || json === null) return "answers without a JSON object";

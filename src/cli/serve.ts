@@ -22,14 +22,14 @@ export function registerServeCommand(program: Command): void {
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      const config = await readConfig(options.config);
+      const config = await readConfig(options.config, { toServe: true });
       refuseWeakEnvironment(config);
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
       for (const warning of await warningsOf(config))
         sink.log("warn", "a setting is probably not meant", { setting: warning.setting, reason: warning.message });
       let stopReloading = (): void => undefined;
       await runUntilSignal(config, sink, (running) => {
-        stopReloading = reloadOnHangup(running, () => readConfig(options.config), sink);
+        stopReloading = reloadOnHangup(running, () => readConfig(options.config, { toServe: true }), sink);
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });

@@ -33,6 +33,11 @@ function serverProblems({ server, directory, cache }: Config): Broken[] {
       '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
     ),
     ...unless(
+      (server.tls_cert_file === null) === (server.tls_key_file === null),
+      ["server.tls_cert_file", "server.tls_key_file"],
+      "stands with its key, and the key with it",
+    ),
+    ...unless(
       !server.share_port || process.platform === "linux",
       ["server.share_port"],
       "only Linux spreads the connections of a port over processes",

@@ -18,7 +18,7 @@ const admissionLists = [
 
 /** `test/http/reload.test.ts` changes every one of them on a running node. */
 export const reloadable: ReloadableSettings = {
-  server: ["log_level", "trusted_proxies"],
+  server: ["log_level", "trusted_proxies", "tls_cert_file", "tls_key_file"],
   relay: admissionLists,
   cache: admissionLists,
 };
@@ -39,7 +39,9 @@ export function decideReload(current: Config, next: Config): ReloadPlan {
     const [before, after] = [current[section], next[section]] as Readonly<Record<string, unknown>>[];
     for (const name of Object.keys(after ?? {})) {
       if (JSON.stringify(before?.[name]) === JSON.stringify(after?.[name])) continue;
-      (names.includes(name) ? changed : needsRestart).push(`${section}.${name}`);
+      const isTaken =
+        names.includes(name) && !(name.startsWith("tls_") && [before?.[name], after?.[name]].includes(null));
+      (isTaken ? changed : needsRestart).push(`${section}.${name}`);
     }
   }
   if (JSON.stringify(current.stores) !== JSON.stringify(next.stores)) needsRestart.push("stores");

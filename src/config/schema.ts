@@ -50,6 +50,7 @@ const count = (value: number, range: Range = {}) =>
 const flag = (value: boolean) => z.boolean().prefault(value);
 const name = z.string().regex(/^[a-z][a-z0-9_-]{0,31}$/, "must be a name of a-z, 0-9, _ and -");
 const text = z.string().min(1).max(2_048);
+const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
 const listOf = (entry: typeof text) => z.array(entry).max(1_000).prefault([]);
 const texts = listOf(text);
 
@@ -96,6 +97,12 @@ const serverSchema = z.strictObject({
       "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only, and only for Relays.",
     ),
   ),
+  tls_cert_file: filePath.meta(
+    doc(
+      "File with the certificate of `listen`, and the chain behind it, in PEM; TLS without a proxy. Read again when it changes.",
+    ),
+  ),
+  tls_key_file: filePath.meta(doc("File with the key of that certificate, in PEM, without a passphrase.")),
   trusted_proxies: textsOf(isProxyNetwork, 'no network, address or "unix"').meta(
     doc("Networks (`10.0.0.0/8`), addresses or `unix` whose `X-Forwarded-For` names the client."),
   ),
@@ -144,7 +151,6 @@ const storeSchema = z.looseObject({
 });
 
 const secretText = z.string().min(1).max(1_024).nullable().prefault(null);
-const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
 
 const busSchema = z.strictObject({
   plugin: z

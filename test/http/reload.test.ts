@@ -140,10 +140,10 @@ describe("the server", () => {
   });
 });
 
-test("every reloadable setting is tried above", () => {
+test("every reloadable setting is tried above, and those of TLS in tls.test.ts", () => {
   const lists = ["require_sender_signature", "allow_recipients", "deny_recipients", "allow_senders", "deny_senders"];
   const expected: Record<string, readonly string[]> = {
-    server: ["log_level", "trusted_proxies"],
+    server: ["log_level", "trusted_proxies", "tls_cert_file", "tls_key_file"],
     relay: lists,
     cache: lists,
   };

@@ -34,7 +34,7 @@ const fixed = {
   cache: {
     enabled: true,
     rate_limit_loopback: true,
-    stranger_share: 51,
+    stranger_share: 97,
     network_share: 27,
     public_endpoints: [url],
     wake_url: url,

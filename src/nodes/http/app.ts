@@ -129,6 +129,11 @@ function createRouter(http: Http, plans: readonly Plan[]): App["respond"] {
   app.all("/*", ({ request }) => refuse(http, request, unknown), { parse: "none" });
   return async (request, connection) => {
     connections.set(request, connection);
+    // Elysia looks for the path from the eighth character on, where an https URL still has a slash of its scheme.
+    if (request.url.startsWith("https:")) {
+      const url = `http${request.url.slice("https".length)}`;
+      Object.defineProperty(request, "url", { value: url });
+    }
     return app.fetch(request);
   };
 }

@@ -40,12 +40,19 @@ export type ListenOptions<Session> = {
   readonly now: () => number;
   /** Whether other processes may listen on the same port. */
   readonly sharePort?: boolean;
+  /** Speaks TLS with it; not on Unix sockets. */
+  readonly certificate?: Certificate;
   readonly upgrade?: Upgrade<Session>;
 };
+
+/** A certificate with the chain behind it, and its key, in PEM. */
+export type Certificate = { readonly cert: string; readonly key: string };
 
 export type Listener = {
   /** Base URL without a trailing slash, or the socket path with `unix:`. */
   readonly url: string;
+  /** New connections get this certificate; those that are open keep theirs. Nothing on a listener without TLS. */
+  readonly renew: (certificate: Certificate) => void;
   /** Takes no new connection and resolves when what is in flight is answered, or time is up. */
   readonly drain: (timeoutMs: number) => Promise<void>;
 };
@@ -73,21 +80,72 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
   };
   const place = parseListenAddress(options.address);
   if (place === null) throw new Error(`${options.address} is no address to listen on`);
-  const server =
-    "unix" in place
-      ? Bun.serve<Session, string>({ ...shared, unix: place.unix })
-      : Bun.serve<Session, string>({
-          ...shared,
-          // Said because outside development the server would share its port with a second process.
-          reusePort: options.sharePort ?? false,
-          idleTimeout: idleTimeoutSeconds,
-          hostname: place.hostname,
-          port: place.port,
-        });
+  if ("unix" in place) {
+    const server = Bun.serve<Session, string>({ ...shared, unix: place.unix });
+    return { url: options.address, renew: () => undefined, drain: (timeoutMs) => drain(app, [server], timeoutMs) };
+  }
+  const serveAt = ({ port, reusePort, tls }: Binding): Server<Session> =>
+    Bun.serve<Session, string>({
+      ...shared,
+      reusePort,
+      idleTimeout: idleTimeoutSeconds,
+      hostname: place.hostname,
+      port,
+      ...(tls === undefined ? {} : { tls }),
+    });
+  const tls = options.certificate;
+  const first = bindFirst(serveAt, { port: place.port, tls, shares: options.sharePort ?? false });
+  const port = first.port ?? place.port;
+  const servers = [first];
   return {
-    url: "unix" in place ? options.address : baseUrl(place.hostname, server.port ?? place.port),
-    drain: (timeoutMs) => drain(app, server, timeoutMs),
+    url: baseUrl(tls === undefined ? "http" : "https", place.hostname, port),
+    renew: (certificate) => {
+      if (tls !== undefined) servers.push(replaceServer(serveAt, servers, { port, tls: certificate }));
+    },
+    drain: (timeoutMs) => drain(app, servers, timeoutMs),
   };
+}
+
+type Binding = { readonly port: number; readonly reusePort: boolean; readonly tls: Certificate | undefined };
+type Bind<Session> = (binding: Binding) => Server<Session>;
+
+/** Only Linux spreads the connections of a port over the sockets that share it. */
+const canShare = process.platform === "linux";
+
+/**
+ * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. Such
+ * a socket must be shareable from the start; that the address is free is found out before, by a socket that is not.
+ */
+function bindFirst<Session>(
+  serveAt: Bind<Session>,
+  { port, tls, shares }: { readonly port: number; readonly tls: Certificate | undefined; readonly shares: boolean },
+): Server<Session> {
+  if (shares || tls === undefined || !canShare) return serveAt({ port, tls, reusePort: shares });
+  const alone = serveAt({ port, tls, reusePort: false });
+  const given = alone.port ?? port;
+  void alone.stop(true);
+  return serveAt({ port: given, tls, reusePort: true });
+}
+
+/** Listens anew, then closes the former socket; its open connections go on. */
+function replaceServer<Session>(
+  serveAt: Bind<Session>,
+  servers: Server<Session>[],
+  { port, tls }: { readonly port: number; readonly tls: Certificate },
+): Server<Session> {
+  const retire = (): void => {
+    for (const server of servers) void server.stop(false);
+  };
+  if (!canShare) retire();
+  const next = serveAt({ port, tls, reusePort: canShare });
+  retire();
+  // What has ended by itself needs no drain.
+  for (const server of servers.filter(isIdle)) servers.splice(servers.indexOf(server), 1);
+  return next;
+}
+
+function isIdle<Session>({ pendingRequests, pendingWebSockets }: Server<Session>): boolean {
+  return pendingRequests + pendingWebSockets === 0;
 }
 
 type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
@@ -166,21 +224,21 @@ export async function removeStaleSocket(address: string): Promise<void> {
   if (refused) rmSync(path, { force: true });
 }
 
-function baseUrl(hostname: string, port: number): string {
-  return `http://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
+function baseUrl(scheme: "http" | "https", hostname: string, port: number): string {
+  return `${scheme}://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
 
 const drainPollMs = 20;
 
-async function drain<Session>(app: App, server: Server<Session>, timeoutMs: number): Promise<void> {
+async function drain<Session>(app: App, servers: readonly Server<Session>[], timeoutMs: number): Promise<void> {
   app.startDraining();
-  const stopped = server.stop(false);
+  const stopped = Promise.all(servers.map((server) => server.stop(false)));
   const endsAt = performance.now() + timeoutMs;
   const busy = (): boolean => {
     const { requests, reading } = app.inFlight();
-    return requests + reading + server.pendingRequests > 0;
+    return requests + reading + servers.reduce((sum, { pendingRequests }) => sum + pendingRequests, 0) > 0;
   };
   while (busy() && performance.now() < endsAt) await Bun.sleep(drainPollMs);
-  await server.stop(true);
+  await Promise.all(servers.map((server) => server.stop(true)));
   await Promise.race([stopped, Bun.sleep(drainPollMs)]);
 }

@@ -1,0 +1,184 @@
+/**
+ * The certificate of the public listeners: two files in PEM, checked before anything listens with them, and read
+ * again when they change. Files that are wrong while a node runs change nothing: it keeps what it has.
+ */
+import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import { readFileSync, statSync } from "node:fs";
+import { isIP } from "node:net";
+import type { Config } from "../config/schema.ts";
+import { dayMs } from "../core/codec/time.ts";
+import { errorText } from "../core/std/error-text.ts";
+import type { Log } from "../nodes/http/log.ts";
+import type { Certificate } from "../nodes/http/server.ts";
+import type { InputProblem } from "../storage/contract.ts";
+
+/** `code` is for programs: it names what is wrong with the files. */
+export type CertificateProblem = InputProblem & {
+  readonly code:
+    | "certificate_missing"
+    | "certificate_unreadable"
+    | "certificate_expired"
+    | "certificate_not_yet_valid"
+    | "key_missing"
+    | "key_unreadable"
+    | "key_mismatch";
+};
+
+export type LoadedCertificate = Certificate & {
+  readonly notAfterMs: number;
+  /** What is valid and probably not meant. */
+  readonly warnings: readonly InputProblem[];
+};
+
+type Files = { readonly cert: string; readonly key: string };
+type Loaded = { readonly ok: true; readonly certificate: LoadedCertificate };
+type NotLoaded = { readonly ok: false; readonly problem: CertificateProblem };
+
+const certSetting = "server.tls_cert_file";
+const keySetting = "server.tls_key_file";
+/** Authorities renew a third of a life before the end; for 90 days that is 30 days. */
+const expiresSoonMs = 14 * dayMs;
+
+/** `null` when no certificate is configured. */
+export function loadCertificate(config: Config, nowMs: number): Loaded | NotLoaded | null {
+  const files = filesOf(config);
+  return files === null ? null : load(files, publicHosts(config), nowMs);
+}
+
+function filesOf({ server }: Config): Files | null {
+  const { tls_cert_file: cert, tls_key_file: key } = server;
+  return cert === null || key === null ? null : { cert, key };
+}
+
+function load(files: Files, hosts: readonly string[], nowMs: number): Loaded | NotLoaded {
+  const cert = readPem(files.cert);
+  if ("error" in cert) return problem("certificate_missing", certSetting, `${files.cert} can't be read: ${cert.error}`);
+  const key = readPem(files.key);
+  if ("error" in key) return problem("key_missing", keySetting, `${files.key} can't be read: ${key.error}`);
+  const leaf = parseLeaf(cert.text);
+  if (leaf === null)
+    return problem("certificate_unreadable", certSetting, `${files.cert} does not begin with a certificate in PEM`);
+  const secret = parseKey(key.text);
+  if (secret === null) {
+    const hint = key.text.includes("ENCRYPTED") ? "; it has a passphrase: remove it" : "";
+    return problem("key_unreadable", keySetting, `${files.key} holds no private key in PEM${hint}`);
+  }
+  if (!leaf.checkPrivateKey(secret)) {
+    const message = `${files.key} is not the key of the first certificate in ${files.cert}: put the node's own certificate first, then its chain`;
+    return problem("key_mismatch", keySetting, message);
+  }
+  const [notBeforeMs, notAfterMs] = [Date.parse(leaf.validFrom), Date.parse(leaf.validTo)];
+  if (notAfterMs <= nowMs)
+    return problem("certificate_expired", certSetting, `${files.cert} expired at ${isoOf(notAfterMs)}: renew it`);
+  if (notBeforeMs > nowMs) {
+    const message = `${files.cert} is valid from ${isoOf(notBeforeMs)} on; is the clock of this machine right?`;
+    return problem("certificate_not_yet_valid", certSetting, message);
+  }
+  const warnings = [...expiryWarnings(files, notAfterMs, nowMs), ...nameWarnings(files, leaf, hosts)];
+  return { ok: true, certificate: { cert: cert.text, key: key.text, notAfterMs, warnings } };
+}
+
+function problem(code: CertificateProblem["code"], setting: string, message: string): NotLoaded {
+  return { ok: false, problem: { code, setting, message } };
+}
+
+const isoOf = (ms: number): string => new Date(ms).toISOString();
+
+/** Far more than any chain of certificates. */
+const pemBytesMax = 1 << 20;
+
+function readPem(path: string): { readonly text: string } | { readonly error: string } {
+  try {
+    if (statSync(path).size > pemBytesMax) return { error: "it is larger than 1 MiB" };
+    return { text: readFileSync(path, "utf8") };
+  } catch (error) {
+    return { error: errorText(error) };
+  }
+}
+
+function parseLeaf(text: string): X509Certificate | null {
+  try {
+    return new X509Certificate(text);
+  } catch {
+    return null;
+  }
+}
+
+function parseKey(text: string): KeyObject | null {
+  try {
+    return createPrivateKey(text);
+  } catch {
+    return null;
+  }
+}
+
+function expiryWarnings({ cert }: Files, notAfterMs: number, nowMs: number): InputProblem[] {
+  if (notAfterMs - nowMs > expiresSoonMs) return [];
+  return [{ setting: certSetting, message: `${cert} expires at ${isoOf(notAfterMs)}` }];
+}
+
+/** Hosts of the https endpoints that others reach this process by. */
+function publicHosts({ relay, cache }: Config): string[] {
+  const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));
+  const hosts = endpoints.filter((one) => one.startsWith("https:")).map((one) => new URL(one).hostname);
+  return [...new Set(hosts.map((host) => host.replace(/^\[|\]$/g, "")))];
+}
+
+function nameWarnings({ cert }: Files, leaf: X509Certificate, hosts: readonly string[]): InputProblem[] {
+  const uncovered = hosts.filter(
+    (host) => (isIP(host) === 0 ? leaf.checkHost(host) : leaf.checkIP(host)) === undefined,
+  );
+  return uncovered.map((host) => ({
+    setting: certSetting,
+    message: `${cert} does not name ${host} of public_endpoints: clients will refuse it`,
+  }));
+}
+
+// ------------------------------------------------------------------------------------------------ changes
+
+export type CertificateWatch = {
+  /** Looks at the files now. A problem leaves the certificate in use as it is. */
+  readonly renew: () => "renewed" | "unchanged" | CertificateProblem;
+  /** Seconds since 1970 of the end of the certificate in use. */
+  readonly notAfterSeconds: () => number;
+  readonly close: () => void;
+};
+
+const lookEveryMs = 10_000;
+
+type WatchParts = {
+  readonly config: Config;
+  readonly first: LoadedCertificate;
+  readonly apply: (certificate: Certificate) => void;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+/** Looks at the content every ten seconds: two files of some KiB, so nothing depends on their times. */
+export function watchCertificate({ config, first, apply, now, log }: WatchParts): CertificateWatch {
+  let current = first;
+  const renew: CertificateWatch["renew"] = () => {
+    const loaded = loadCertificate(config, now());
+    if (loaded === null) return "unchanged";
+    if (!loaded.ok) return loaded.problem;
+    const { certificate } = loaded;
+    if (certificate.cert === current.cert && certificate.key === current.key) return "unchanged";
+    apply(certificate);
+    current = certificate;
+    log("warn", "the certificate was renewed", { not_after: isoOf(certificate.notAfterMs) });
+    return "renewed";
+  };
+  // Who renews writes two files: a look between the two finds a pair that does not fit, the next one does not.
+  let [seen, reported] = ["", ""];
+  const timer = setInterval(() => {
+    const outcome = renew();
+    const message = typeof outcome === "string" ? "" : outcome.message;
+    if (message !== "" && message === seen && message !== reported) {
+      log("error", "the certificate was not taken over", { reason: message });
+      reported = message;
+    }
+    seen = message;
+  }, lookEveryMs);
+  timer.unref();
+  return { renew, notAfterSeconds: () => current.notAfterMs / 1_000, close: () => clearInterval(timer) };
+}
