@@ -224,6 +224,13 @@ describe("where tests stand", () => {
       path.replace(/^test\/unit\//, "src/").replace(/(\.[\w-]+)?\.test\.ts$/, ".ts");
     expect(units.filter((path) => !path.endsWith(".test.ts") || !files.has(sourceOf(path)))).toEqual([]);
   });
+
+  test("a unit test opens no socket, no process and no store on disk", () => {
+    const banned =
+      /\bBun\.(serve|listen|connect|spawn|spawnSync)\b|\bnew Worker\(|\bfetch\(|\b(openLmdb|startTestNodes)\(/;
+    const wrong = units.filter((path) => banned.test(withoutComments(files.get(path) ?? "")));
+    expect(wrong).toEqual([]);
+  });
 });
 
 /**

@@ -71,3 +71,26 @@ export function listenForTest(app: App): { url: string; stop: () => Promise<void
   const listener = listen({ app, address: "127.0.0.1:0", now: () => Date.now() });
   return { url: listener.url, stop: () => listener.drain(1_000) };
 }
+
+/** Answers its path values. */
+export const echo: Route = testRoute({ path: "/things/:id", handle: (call) => ({ status: 200, json: call.params }) });
+
+/** Takes a body of up to 100 bytes and answers its size. */
+export const take: Route = testRoute({
+  method: "POST",
+  path: "/things",
+  bodyBytesMax: 100,
+  handle: (call) => ({ status: 200, json: { bytes: call.body.length, requestId: call.requestId } }),
+});
+
+export const jsonType = { "content-type": "application/json" };
+
+export const post = (body: BodyInit, headers: Record<string, string> = jsonType): RequestInit => ({
+  method: "POST",
+  body,
+  headers,
+});
+
+export async function codeOf(response: Response): Promise<string> {
+  return ((await response.json()) as { code: string }).code;
+}

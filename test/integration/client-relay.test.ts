@@ -1,0 +1,86 @@
+/** The SDK hands envelopes to a Relay on a socket: repeats with the same bytes and the agreed pauses, and chunk sets that go on. */
+import { describe, expect, test } from "bun:test";
+import { ClientError, endpoint } from "../../src/client/http.ts";
+import { postEnvelope, retryingDefault } from "../../src/client/relay.ts";
+import { sendPlan } from "../../src/client/send.ts";
+import { plan, source, to } from "../support/send-plan.ts";
+
+/** A Relay that answers as told, and keeps what it was sent. */
+function scriptedRelay(answers: readonly { status: number; success?: boolean; code?: string }[]) {
+  const bodies: Uint8Array[] = [];
+  const paths: string[] = [];
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: async (request) => {
+      const answer = answers[Math.min(bodies.length, answers.length - 1)] ?? { status: 500 };
+      bodies.push(new Uint8Array(await request.arrayBuffer()));
+      paths.push(new URL(request.url).pathname);
+      const { status, success = status < 300, code = success ? "cached" : "x" } = answer;
+      return Response.json({ success, code, delivery_mode: "cache", message: "" }, { status });
+    },
+  });
+  return { bodies, paths, at: endpoint(`http://127.0.0.1:${server.port}`, 5_000), stop: () => server.stop(true) };
+}
+
+describe("handing over to the Relay", () => {
+  const body = new TextEncoder().encode("{}");
+  const envelope = { recipient: to, body };
+  const quick = { retries: 0, delaysMs: [1] };
+
+  test("pauses are 1, 2, 4 and then 8 seconds, three times by default", () => {
+    expect(retryingDefault).toEqual({ retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] });
+  });
+
+  test("a passing failure is repeated with the same bytes", async () => {
+    const relay = scriptedRelay([429, 502, 503, 507, 202].map((status) => ({ status })));
+    const delays: number[] = [];
+    const onRetry = (_: number, __: string, delayMs: number) => delays.push(delayMs);
+    const report = await postEnvelope(relay.at, envelope, { retries: 5, delaysMs: [1, 2, 3], onRetry });
+    relay.stop();
+    expect(report.code).toBe("cached");
+    expect(delays).toEqual([1, 2, 3, 3]);
+    expect(relay.bodies).toEqual(Array.from({ length: 5 }, () => body));
+    expect(relay.paths[0]).toBe(`/relay/${encodeURIComponent(to)}`);
+  });
+
+  const final: [name: string, answer: { status: number; success?: boolean; code?: string }][] = [
+    ["a refusal", { status: 403, code: "policy_denied" }],
+    ["an internal error", { status: 500, code: "internal_error" }],
+    ["a time-out behind the Relay", { status: 504, code: "upstream_timeout" }],
+    ["a 2xx that reports no success", { status: 200, success: false, code: "not_deliverable" }],
+  ];
+  for (const [name, answer] of final) {
+    test(`${name} is not repeated`, async () => {
+      const relay = scriptedRelay([answer]);
+      const error = await postEnvelope(relay.at, envelope, { ...quick, retries: 3 }).catch((cause: unknown) => cause);
+      relay.stop();
+      expect(relay.bodies.length).toBe(1);
+      expect(error instanceof ClientError ? [error.code, error.status] : error).toEqual([answer.code, answer.status]);
+    });
+  }
+
+  test("without retries left the last failure is told", async () => {
+    const relay = scriptedRelay([{ status: 503, code: "service_unavailable" }]);
+    const error = await postEnvelope(relay.at, envelope, quick).catch((cause: unknown) => cause);
+    relay.stop();
+    expect(error instanceof ClientError && error.code).toBe("service_unavailable");
+    const gone = await postEnvelope(relay.at, envelope, quick).catch((cause: unknown) => cause);
+    expect(gone instanceof ClientError && gone.kind).toBe("unreachable");
+  });
+
+  test("an interrupted set goes on where it stopped, with the bytes it would have had", async () => {
+    const relay = scriptedRelay([{ status: 202 }, { status: 403, code: "policy_denied" }, { status: 202 }]);
+    const options = { relay: relay.at, retrying: quick };
+    let delivered = 0;
+    const onDelivered = () => {
+      delivered++;
+    };
+    await sendPlan(plan, source, { ...options, from: 0, onDelivered }).catch(() => undefined);
+    expect(delivered).toBe(1);
+    const sent = await sendPlan(plan, source, { ...options, from: delivered, onDelivered });
+    relay.stop();
+    expect([sent.chunks, sent.messageIds.length, delivered]).toEqual([3, 2, 3]);
+    expect(relay.bodies[2]).toEqual(relay.bodies[1] as Uint8Array);
+  });
+});

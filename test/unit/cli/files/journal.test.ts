@@ -1,0 +1,78 @@
+/** The journal of what was received: what survives a crash at every place, and who holds it. */
+import { describe, expect, test } from "bun:test";
+import { linkSync, mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { writeDurably } from "../../../../src/cli/files/files.ts";
+import { openJournal } from "../../../../src/cli/files/journal.ts";
+import { ClientError } from "../../../../src/client/http.ts";
+import { scratchPaths } from "../../../support/scratch.ts";
+
+const freshFolder = scratchPaths("client");
+
+async function codeOf(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+    return "nothing was refused";
+  } catch (error) {
+    return error instanceof ClientError ? error.code : String(error);
+  }
+}
+
+describe("the journal of what was received", () => {
+  const untilMs = Date.now() + 60_000;
+  const entryOf = (folder: string, id: string) => ({
+    messageIds: [id],
+    untilMs,
+    temporary: join(folder, `${id}.part`),
+    folder,
+    name: "note.txt",
+  });
+
+  test("remembers across runs, until the message has expired", async () => {
+    const [state, out] = [freshFolder(), freshFolder()];
+    const journal = await openJournal(state, Date.now());
+    await writeDurably(join(out, "a.part"), "a");
+    expect(journal.has("a")).toBe(false);
+    expect(await journal.place(entryOf(out, "a"))).toBe(join(out, "note.txt"));
+    await journal.close();
+    const again = await openJournal(state, Date.now());
+    expect(again.has("a")).toBe(true);
+    await again.close();
+    const later = await openJournal(state, untilMs + 1);
+    expect(later.has("a")).toBe(false);
+    await later.close();
+  });
+
+  test("finishes a file that a crash kept from getting its name", async () => {
+    const [state, out] = [freshFolder(), freshFolder()];
+    await writeDurably(join(out, "a.part"), "content");
+    await writeDurably(join(state, "received.jsonl"), `${JSON.stringify(entryOf(out, "a"))}\n`);
+    await (await openJournal(state, Date.now())).close();
+    expect(readdirSync(out)).toEqual(["note.txt"]);
+  });
+
+  test("does not give a file a second name when the crash came after the first", async () => {
+    const [state, out] = [freshFolder(), freshFolder()];
+    await writeDurably(join(out, "a.part"), "content");
+    linkSync(join(out, "a.part"), join(out, "note.txt"));
+    await writeDurably(join(state, "received.jsonl"), `${JSON.stringify(entryOf(out, "a"))}\n{"cut off`);
+    const journal = await openJournal(state, Date.now());
+    expect(journal.has("a")).toBe(true);
+    await journal.close();
+    expect(readdirSync(out)).toEqual(["note.txt"]);
+  });
+
+  test("is held by one run at a time", async () => {
+    const state = freshFolder();
+    const first = await openJournal(state, Date.now());
+    expect(await codeOf(openJournal(state, Date.now()))).toBe("busy");
+    await first.close();
+    await (await openJournal(state, Date.now())).close();
+  });
+
+  test("in a folder that can't be used says so", async () => {
+    const state = freshFolder();
+    mkdirSync(join(state, "receiver.lock"), { recursive: true });
+    expect(await codeOf(openJournal(state, Date.now()))).toBe("unusable");
+  });
+});

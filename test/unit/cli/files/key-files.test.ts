@@ -1,0 +1,75 @@
+/** Identities on disk: mode 0600, never overwritten, found again. */
+import { describe, expect, test } from "bun:test";
+import { chmodSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { writeDurably } from "../../../../src/cli/files/files.ts";
+import {
+  identityPath,
+  listIdentities,
+  loadIdentity,
+  saveIdentity,
+  saveNewIdentity,
+} from "../../../../src/cli/files/key-files.ts";
+import { ClientError } from "../../../../src/client/http.ts";
+import { createIdentity, heldSeed, signingSeed } from "../../../../src/client/keys.ts";
+import { isDid } from "../../../../src/core/codec/did.ts";
+import { scratchPaths } from "../../../support/scratch.ts";
+
+const freshFolder = scratchPaths("client");
+
+async function codeOf(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+    return "nothing was refused";
+  } catch (error) {
+    return error instanceof ClientError ? error.code : String(error);
+  }
+}
+
+describe("identities", () => {
+  test("are written with mode 0600 and read back the same", async () => {
+    const folder = freshFolder();
+    const identity = createIdentity("alice");
+    expect(isDid(identity.did)).toBe(true);
+    await saveNewIdentity(folder, identity);
+    expect(statSync(identityPath(folder, "alice")).mode & 0o777).toBe(0o600);
+    expect(await loadIdentity(folder, "alice")).toEqual(identity);
+    expect(await listIdentities(folder)).toEqual(["alice"]);
+  });
+  test("are not overwritten by a new one of the same name", async () => {
+    const folder = freshFolder();
+    const first = createIdentity("alice");
+    await saveNewIdentity(folder, first);
+    expect(await codeOf(saveNewIdentity(folder, createIdentity("alice")))).toBe("name_taken");
+    expect(await loadIdentity(folder, "alice")).toEqual(first);
+  });
+  test("keep a root key that is not in force yet", async () => {
+    const folder = freshFolder();
+    const identity = { ...createIdentity("a"), nextRootSeed: new Uint8Array(32).fill(1) };
+    await saveIdentity(folder, identity);
+    expect((await loadIdentity(folder, "a")).nextRootSeed).toEqual(identity.nextRootSeed);
+  });
+  test("that others can read are refused", async () => {
+    const folder = freshFolder();
+    await saveNewIdentity(folder, createIdentity("a"));
+    chmodSync(identityPath(folder, "a"), 0o644);
+    expect(await codeOf(loadIdentity(folder, "a"))).toBe("keys_exposed");
+  });
+  test("that are missing, broken or oddly named are told apart", async () => {
+    const folder = freshFolder();
+    await writeDurably(join(folder, "bad.json"), "{");
+    await writeDurably(join(folder, "half.json"), JSON.stringify({ version: 1, did: "did:svc:x", root_seed: "00" }));
+    expect(await codeOf(loadIdentity(folder, "nobody"))).toBe("no_identity");
+    expect(await codeOf(loadIdentity(folder, "bad"))).toBe("keys_unreadable");
+    expect(await codeOf(loadIdentity(folder, "half"))).toBe("keys_unreadable");
+    expect(await codeOf(Promise.resolve().then(() => identityPath(folder, "../x")))).toBe("invalid_name");
+    expect(await codeOf(Promise.resolve().then(() => createIdentity(".x")))).toBe("invalid_name");
+  });
+  test("find the seed of a key by the key itself, and only their own", () => {
+    const [mine, other] = [createIdentity("a"), createIdentity("b")];
+    expect(signingSeed(mine, "root")).toEqual(mine.rootSeed);
+    expect(signingSeed(mine, `${mine.did}#root`)).toEqual(mine.rootSeed);
+    expect(heldSeed(mine, new Uint8Array(32))).toBeNull();
+    expect(() => signingSeed(mine, `${other.did}#root`)).toThrow(ClientError);
+  });
+});

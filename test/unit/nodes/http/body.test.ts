@@ -1,0 +1,54 @@
+/** Bodies: under their cap, as they arrive, of the right type, before their deadline. */
+import { describe, expect, test } from "bun:test";
+import { codeOf, echo, jsonType, post, take, testApp, testLimits, testRoute } from "../../../support/app.ts";
+
+describe("bodies", () => {
+  const { ask } = testApp([take, echo]);
+
+  test.each([
+    ["too many bytes", "x".repeat(101), jsonType, "too_large"],
+    ["no content type", "{}", {}, "unsupported_media_type"],
+    ["another content type", "{}", { "content-type": "text/plain" }, "unsupported_media_type"],
+    ["another charset", "{}", { "content-type": "application/json; charset=latin1" }, "unsupported_media_type"],
+    ["a content encoding", "{}", { ...jsonType, "content-encoding": "gzip" }, "unsupported_media_type"],
+  ])("a body with %s is refused and ends the connection", async (_name, body, headers, code) => {
+    const response = await ask("/things", post(body, headers));
+    expect(await codeOf(response)).toBe(code);
+    expect(response.headers.get("connection")).toBe("close");
+  });
+
+  test("a streamed body counts as it arrives", async () => {
+    const pieces = (count: number): ReadableStream =>
+      new ReadableStream({
+        start(controller) {
+          for (let i = 0; i < count; i++) controller.enqueue(new Uint8Array(50));
+          controller.close();
+        },
+      });
+    expect(await (await ask("/things", post(pieces(2)))).json()).toMatchObject({ bytes: 100 });
+    expect(await codeOf(await ask("/things", post(pieces(3))))).toBe("too_large");
+  });
+
+  test("a body that stalls is refused at the deadline", async () => {
+    const slow = testApp([take], { limits: { ...testLimits, bodyDeadlineMs: 20 } });
+    const response = await slow.ask("/things", post(new ReadableStream({ start: () => undefined })));
+    expect(await codeOf(response)).toBe("invalid_request");
+  });
+
+  test("parameters of the content type are taken when they say UTF-8", async () => {
+    for (const type of ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8", "application/json;"]) {
+      expect((await ask("/things", post("{}", { "content-type": type }))).status).toBe(200);
+    }
+  });
+
+  test("no body at all needs no content type", async () => {
+    expect((await ask("/things", { method: "POST" })).status).toBe(200);
+  });
+
+  test("a body on a route without one is refused", async () => {
+    const route = testApp([testRoute({ method: "DELETE", path: "/x", handle: () => ({ status: 204 }) })]);
+    expect(await codeOf(await route.ask("/x", { method: "DELETE", body: "{}", headers: jsonType }))).toBe(
+      "invalid_request",
+    );
+  });
+});
