@@ -29,7 +29,7 @@ const limits: EnvelopeLimits = {
   header_bytes_max: 4_096,
   ttl_max: 172_800_000,
   ttl_default: 86_400_000,
-  clock_ahead: 300_000,
+  clock_skew: 300_000,
 };
 
 function envelopeBytes(payloadBytes: number): Uint8Array {

@@ -74,7 +74,6 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
       allow_private: ["127.0.0.0/8"],
       rate_limit_loopback: false,
       recipient_rate: wide,
-      recipient_burst: wide,
     },
     cache: {
       enabled: true,

@@ -107,12 +107,16 @@ function composeAnnouncer({ stores, bus, log }: ComposeParts): Announcer {
   return announceChanges(stores.capability("directory.ledger", "ledger"), bus, log);
 }
 
-function composeDirectory({ directory }: Config, { stores, ledger }: ComposeParts & { ledger: Ledger }): Directory {
+function composeDirectory(
+  { directory, limits }: Config,
+  { stores, ledger }: ComposeParts & { ledger: Ledger },
+): Directory {
   return createDirectory({
     ledger,
     receipts: stores.capability("directory.store", "receipts"),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
+    limits,
   });
 }
 
@@ -140,10 +144,10 @@ async function composeCache(config: Config, { stores, bus, recipients, now, log,
   return { ...node, close };
 }
 
-function composeSessions({ relay }: Config, { recipients, stores, bus, now, log }: NodeParts): LiveSessions {
+function composeSessions({ relay, limits }: Config, { recipients, stores, bus, now, log }: NodeParts): LiveSessions {
   const replay = stores.capability("relay.store", "replay");
   const stored = createStoredSignal(bus);
-  return createSessions({ recipients: recipients("relay"), replay, settings: relay, bus, stored, now, log });
+  return createSessions({ recipients: recipients("relay"), replay, settings: relay, limits, bus, stored, now, log });
 }
 
 type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };

@@ -28,8 +28,9 @@ export function registerConfigCommand(program: Command): void {
     .description("report every problem and every warning of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      const read = await readConfig(options.config, { toServe: true });
-      for (const { setting, message } of await warningsOf(read)) console.error(`warning: ${setting}: ${message}`);
+      const { config, retired } = await readConfigFile(options.config, { toServe: true });
+      const warnings = await warningsOf(config, retired);
+      for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
       console.log(`${options.config}: no problems`);
     });
   config
@@ -53,13 +54,23 @@ export function registerConfigCommand(program: Command): void {
     });
 }
 
-/**
- * Reads a file and the overrides of the environment; throws a failure that lists every problem. `toServe` looks at
- * the certificate as well, which only a process that listens needs.
- */
-export async function readConfig(file: string, { toServe = false }: { toServe?: boolean } = {}): Promise<Config> {
+/** What else a reader wants: `toServe` looks at the certificate, which only a process that listens needs. */
+type ReadOptions = { readonly toServe?: boolean };
+
+export async function readConfig(file: string, options: ReadOptions = {}): Promise<Config> {
+  return (await readConfigFile(file, options)).config;
+}
+
+export type ReadConfig = {
+  readonly config: Config;
+  /** Settings of earlier versions, with what counts in their place. */
+  readonly retired: readonly InputProblem[];
+};
+
+/** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
+export async function readConfigFile(file: string, { toServe = false }: ReadOptions = {}): Promise<ReadConfig> {
   const surroundings = { env: process.env, readFile: (path: string) => readFileSync(path, "utf8") };
-  const result = parseConfig(await readConfigFile(file), surroundings);
+  const result = parseConfig(await readTextOf(file), surroundings);
   const reported = result.ok ? [] : result.problems;
   const config = result.ok ? result.config : result.rest;
   const ofStores = config === null ? [] : await checkStores(config);
@@ -69,7 +80,7 @@ export async function readConfig(file: string, { toServe = false }: { toServe?: 
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
   const problems = [...reported, ...further];
   if (config === null || problems.length > 0) throw problemReport(file, problems);
-  return config;
+  return { config, retired: result.ok ? result.retired : [] };
 }
 
 function certificateProblems(config: Config): InputProblem[] {
@@ -77,7 +88,7 @@ function certificateProblems(config: Config): InputProblem[] {
   return loaded === null || loaded.ok ? [] : [loaded.problem];
 }
 
-async function readConfigFile(file: string): Promise<string> {
+async function readTextOf(file: string): Promise<string> {
   const text = await readText(file).catch((error: unknown) => {
     throw failed(`${file} can't be read: ${errorText(error)}`);
   });
@@ -93,11 +104,11 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Warnings of the settings, of the certificate, and of quotas that the disk can't hold. */
-export async function warningsOf(config: Config): Promise<InputProblem[]> {
+/** Warnings of settings that are retired or probably not meant, of the certificate, and of quotas above the disk. */
+export async function warningsOf(config: Config, retired: readonly InputProblem[]): Promise<InputProblem[]> {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
-  return [...configWarnings(config), ...ofCertificate, ...(await diskWarnings(config))];
+  return [...retired, ...configWarnings(config), ...ofCertificate, ...(await diskWarnings(config))];
 }
 
 async function diskWarnings({ cache, stores }: Config): Promise<InputProblem[]> {

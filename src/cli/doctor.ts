@@ -16,9 +16,9 @@ import { minuteMs } from "../core/codec/time.ts";
 import { parseListenAddress } from "../core/message/client-address.ts";
 import { errorText } from "../core/std/error-text.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import { type Store, StoreError } from "../storage/contract.ts";
+import { type InputProblem, type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { defaultConfigFile, readConfig, warningsOf } from "./config.ts";
+import { defaultConfigFile, readConfigFile, warningsOf } from "./config.ts";
 import { directories, findingsOfNode, operatorKeys, publicEndpoints, runningNode } from "./doctor-network.ts";
 import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
@@ -42,13 +42,13 @@ export function registerDoctorCommand(program: Command): void {
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print the findings as JSON")
     .action(async (options: { config: string; json?: boolean }) => {
-      const config = await readConfig(options.config);
+      const { config, retired } = await readConfigFile(options.config);
       const running = await runningNode(config);
       const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
       const findings: Finding[] = [
         { name: "program", ok: true, detail: program },
         { name: "configuration", ok: true, detail: options.config },
-        ...(await settingWarnings(config)),
+        ...(await settingWarnings(config, retired)),
         clock(),
         openFiles(config),
         environment(config),
@@ -73,8 +73,8 @@ function gradeOf({ ok, warning }: Finding): string {
   return warning === true ? "warn" : "ok  ";
 }
 
-async function settingWarnings(config: Config): Promise<Finding[]> {
-  const warnings = await warningsOf(config);
+async function settingWarnings(config: Config, retired: readonly InputProblem[]): Promise<Finding[]> {
+  const warnings = await warningsOf(config, retired);
   return warnings.map(({ setting, message }) => ({
     name: `setting ${setting}`,
     ok: true,

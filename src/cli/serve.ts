@@ -14,7 +14,7 @@ import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { defaultConfigFile, readConfig, warningsOf } from "./config.ts";
+import { defaultConfigFile, readConfig, readConfigFile, warningsOf } from "./config.ts";
 
 export function registerServeCommand(program: Command): void {
   program
@@ -22,11 +22,11 @@ export function registerServeCommand(program: Command): void {
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      const config = await readConfig(options.config, { toServe: true });
+      const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
-      for (const warning of await warningsOf(config))
-        sink.log("warn", "a setting is probably not meant", { setting: warning.setting, reason: warning.message });
+      for (const warning of await warningsOf(config, retired))
+        sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       let stopReloading = (): void => undefined;
       await runUntilSignal(config, sink, (running) => {
         stopReloading = reloadOnHangup(running, () => readConfig(options.config, { toServe: true }), sink);

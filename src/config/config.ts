@@ -8,6 +8,7 @@ import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
 import { listSettings } from "./reference.ts";
 import { isReported, relationProblems } from "./relations.ts";
+import { takeRetired } from "./retired.ts";
 import { type Config, configSchema } from "./schema.ts";
 import { isTable, overrideFromEnvironment, type Place, parseSource, readSecretFiles } from "./source.ts";
 
@@ -17,7 +18,13 @@ export type ConfigProblem = InputProblem & {
 };
 
 export type ConfigResult =
-  | { readonly ok: true; readonly config: Config; readonly placeOf: (setting: string) => Place | null }
+  | {
+      readonly ok: true;
+      readonly config: Config;
+      /** Settings of earlier versions, with what counts in their place. */
+      readonly retired: readonly InputProblem[];
+      readonly placeOf: (setting: string) => Place | null;
+    }
   | {
       readonly ok: false;
       readonly problems: readonly ConfigProblem[];
@@ -68,12 +75,16 @@ const wording = { error: describeFinding };
 
 /** Checks a value of the shape of the file, including the relations between settings. */
 export function checkConfig(input: unknown): ConfigResult {
-  const parsed = configSchema.safeParse(input, wording);
+  const retired = takeRetired(input);
+  const parsed = configSchema.safeParse(retired.input, wording);
   const problems = parsed.success ? [] : parsed.error.issues.flatMap(problemsOfIssue).map(withNearestName);
-  const valid = parsed.success ? parsed : configSchema.safeParse(withoutInvalid(input, parsed.error.issues), wording);
+  const valid = parsed.success
+    ? parsed
+    : configSchema.safeParse(withoutInvalid(retired.input, parsed.error.issues), wording);
   const rest = valid.success ? valid.data : null;
   const all = rest === null ? problems : [...problems, ...relationProblems(rest, problems)];
-  if (rest !== null && all.length === 0) return { ok: true, config: rest, placeOf: nowhere };
+  if (rest !== null && all.length === 0)
+    return { ok: true, config: rest, retired: retired.warnings(rest), placeOf: nowhere };
   return { ok: false, problems: all.map((problem) => ({ ...problem, place: null })), rest, placeOf: nowhere };
 }
 

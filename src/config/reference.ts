@@ -5,10 +5,10 @@
 import { z } from "zod";
 
 import { renderDurationSetting, renderSizeSetting } from "./forms.ts";
-import { type Config, configSchema, sectionNames } from "./schema.ts";
+import { type Config, configSchema, type SectionName, sectionNames } from "./schema.ts";
 
 export type Setting = {
-  readonly section: string;
+  readonly section: SectionName;
   readonly name: string;
   readonly doc: string;
   readonly form: "duration" | "size" | "plain";
@@ -21,16 +21,19 @@ type Described = {
   readonly meta: () => { readonly description?: string; readonly form?: string } | undefined;
   readonly _zod: { readonly def: { readonly type: string; readonly defaultValue?: unknown } };
 };
-type Section = Described & { readonly unwrap: () => { readonly shape: Readonly<Record<string, Described>> } };
+type Shape = { readonly shape: Readonly<Record<string, Described>> };
+/** A section, or one whose figures are put beside its settings. */
+type Section = Described & { readonly unwrap: () => Shape | { readonly in: Shape } };
 
 export function listSettings(): Setting[] {
   return sectionNames.flatMap((section) => {
-    const { shape } = (configSchema.shape[section] as Section).unwrap();
+    const inner = (configSchema.shape[section] as Section).unwrap();
+    const { shape } = "in" in inner ? inner.in : inner;
     return Object.entries(shape).map(([name, schema]) => describeSetting(section, name, schema));
   });
 }
 
-function describeSetting(section: string, name: string, schema: Described): Setting {
+function describeSetting(section: SectionName, name: string, schema: Described): Setting {
   const { description = "", form } = schema.meta() ?? {};
   const value = schema._zod.def.type === "prefault" ? schema._zod.def.defaultValue : undefined;
   return {

@@ -83,7 +83,6 @@ function limitProblems({ limits, server }: Config): Broken[] {
       ["limits.header_bytes_max", "limits.body_bytes_max"],
       "is above body_bytes_max",
     ),
-    ...unless(limits.ttl_default <= limits.ttl_max, ["limits.ttl_default", "limits.ttl_max"], "is above ttl_max"),
     ...unless(
       2 * limits.body_bytes_max <= server.body_bytes_in_flight,
       ["server.body_bytes_in_flight", "limits.body_bytes_max"],
@@ -91,12 +90,6 @@ function limitProblems({ limits, server }: Config): Broken[] {
     ),
   ];
 }
-
-/**
- * A connection may be silent for 30 s. Before a delivery begins, sessions that are joining may hold it up
- * for three times 3 s.
- */
-const deliveryMsMax = 20_000;
 
 function nodeProblems(config: Config): Broken[] {
   const { directory, relay, cache } = config;
@@ -113,11 +106,6 @@ function nodeProblems(config: Config): Broken[] {
       "no node is enabled: set enabled = true under [directory], [relay] or [cache]",
     ),
     ...needsSource("relay"),
-    ...unless(
-      relay.delivery_budget + relay.live_ack_timeout <= deliveryMsMax,
-      ["relay.delivery_budget", "relay.live_ack_timeout"],
-      "is more than 20s together with live_ack_timeout: the connection of the sender would be cut before the answer",
-    ),
     ...needsSource("cache"),
     ...unless(
       !cache.enabled || cache.public_endpoints.length > 0,

@@ -3,10 +3,11 @@
  * configuration and read a setting where they use it; so taking over a setting is writing it into the
  * section that everybody holds. All other settings shape listeners, stores or tables that are made once.
  */
-import { type Config, sectionNames } from "./schema.ts";
+import { figures } from "./figures.ts";
+import { listSettings } from "./reference.ts";
+import type { Config, SectionName } from "./schema.ts";
 
-type Section = (typeof sectionNames)[number];
-type ReloadableSettings = { readonly [Name in Section]?: readonly (keyof Config[Name] & string)[] };
+type ReloadableSettings = { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] };
 
 const admissionLists = [
   "require_sender_signature",
@@ -34,24 +35,23 @@ export type ReloadPlan = {
 export function decideReload(current: Config, next: Config): ReloadPlan {
   const changed: string[] = [];
   const needsRestart: string[] = [];
-  for (const section of sectionNames) {
+  for (const { section, name } of listSettings()) {
     const names: readonly string[] = reloadable[section] ?? [];
-    const [before, after] = [current[section], next[section]] as Readonly<Record<string, unknown>>[];
-    for (const name of Object.keys(after ?? {})) {
-      if (JSON.stringify(before?.[name]) === JSON.stringify(after?.[name])) continue;
-      const isTaken =
-        names.includes(name) && !(name.startsWith("tls_") && [before?.[name], after?.[name]].includes(null));
-      (isTaken ? changed : needsRestart).push(`${section}.${name}`);
-    }
+    const [before, after] = [current, next].map((config): unknown => Reflect.get(config[section], name));
+    if (JSON.stringify(before) === JSON.stringify(after)) continue;
+    const isTaken = names.includes(name) && !(name.startsWith("tls_") && [before, after].includes(null));
+    (isTaken ? changed : needsRestart).push(`${section}.${name}`);
   }
   if (JSON.stringify(current.stores) !== JSON.stringify(next.stores)) needsRestart.push("stores");
   return { changed, needsRestart };
 }
 
-/** Writes the settings of `plan.changed` into the sections that the nodes hold. */
+/** Writes the settings of `plan.changed`, and the figures that follow from them, into the sections that nodes hold. */
 export function applyReload(current: Config, next: Config, plan: ReloadPlan): void {
   for (const setting of plan.changed) {
-    const [section, name] = setting.split(".") as [Section, string];
+    const [section, name] = setting.split(".") as [SectionName, string];
     Reflect.set(current[section], name, Reflect.get(next[section], name));
+    for (const figure of Object.keys(Reflect.get(figures, section) ?? {}))
+      Reflect.set(current[section], figure, Reflect.get(next[section], figure));
   }
 }

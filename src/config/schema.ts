@@ -7,6 +7,7 @@ import { z } from "zod";
 import { parseNetwork } from "../core/message/address.ts";
 import { isProxyNetwork, parseListenAddress } from "../core/message/client-address.ts";
 import { workBitsMax } from "../core/message/work.ts";
+import { deliveryMsMax, figures, liveAckMsMin, withFigures } from "./figures.ts";
 import { parseDurationSetting, parseSizeSetting, renderDurationSetting, renderSizeSetting } from "./forms.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
@@ -130,9 +131,6 @@ const serverSchema = z.strictObject({
       "Sum of request bodies in memory at once; the same again for long answers that clients have not taken yet. One client gets at most half.",
     ),
   ),
-  body_deadline: duration("60s", { min: 1_000, max: 3_600_000 }).meta(
-    doc("Time for a request's body to arrive, and for a long answer to be taken."),
-  ),
   drain_timeout: duration("30s", { min: 0, max: 3_600_000 }).meta(
     doc("After SIGTERM: how long requests in work may take to end."),
   ),
@@ -190,10 +188,11 @@ const limitsSchema = z.strictObject({
   unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).meta(doc("Largest payload of an envelope that is no chunk.")),
   chunk_bytes_max: size("2MiB", { max: 1 << 30 }).meta(doc("Largest payload of a chunk.")),
   header_bytes_max: size("4KiB", { max: 1 << 20 }).meta(doc("Largest encrypted header, decoded.")),
-  ttl_max: duration("48h", { min: 1_000, max: 30 * 86_400_000 }).meta(doc("Longest life of an envelope.")),
-  ttl_default: duration("24h", { min: 1_000, max: 30 * 86_400_000 }).meta(doc("Life of an envelope that names none.")),
-  clock_ahead: duration("5m", { min: 0, max: 86_400_000 }).meta(
-    doc("How far ahead of this node's clock an envelope's timestamp may lie."),
+  ttl_max: duration("48h", { min: 1_000, max: 30 * 86_400_000 }).meta(
+    doc("Longest life of an envelope. One that names none lives for 24 hours, or this when it is shorter."),
+  ),
+  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
+    doc("How far timestamps may lie from this node's clock: of proofs either way, of envelopes ahead of it."),
   ),
 });
 
@@ -222,15 +221,8 @@ const directorySchema = z.strictObject({
   authorization_max_ahead: duration("1h", { min: 1_000, max: 30 * 86_400_000 }).meta(
     doc("Longest time an authorization may still be valid for."),
   ),
-  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
-    doc("How far timestamps of proofs may lie from this node's clock."),
-  ),
-  prepared_life: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
-    doc("Life of what a preparation route prepares, unless the caller names another end."),
-  ),
-  registration_rate: count(10, { max: 1_000_000 }).meta(doc("Registrations a second from one client network.")),
-  registration_burst: count(1_000, { max: 1_000_000 }).meta(
-    doc("Registrations of one client network that are accepted at once before its rate applies."),
+  registration_rate: count(10, { max: 1_000_000 }).meta(
+    doc("Registrations a second from one client network; before it applies, 100 times as many at once."),
   ),
   registration_work_bits: count(18, { min: 0, max: workBitsMax }).meta(
     doc(
@@ -286,30 +278,16 @@ const relaySchema = z.strictObject({
     ),
   ),
   attempts: count(3, { max: 10 }).meta(doc("Attempts for each destination.")),
-  retry_delay: duration("200ms", { max: 60_000 }).meta(
-    doc("Wait before the first retry; doubled for each further one."),
-  ),
-  delivery_budget: duration("10s", { min: 100, max: 20_000 }).meta(
+  delivery_budget: duration("10s", { min: 100, max: deliveryMsMax - liveAckMsMin }).meta(
     doc("Longest time for all attempts of one envelope."),
   ),
-  live_ack_timeout: duration("5s", { min: 100, max: 10_000 }).meta(
-    doc("Time of a live client to acknowledge an envelope, beyond that budget."),
-  ),
-  connect_timeout: duration("5s", { min: 100, max: 20_000 }).meta(doc("Longest time to connect to a destination.")),
-  request_timeout: duration("10s", { min: 100, max: 20_000 }).meta(doc("Longest time for one outbound request.")),
   destination_requests_max: count(4, { max: 1_000 }).meta(doc("Requests at once to one destination.")),
   sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions in all.")),
-  recipient_sessions_max: count(16, { max: 1_000 }).meta(doc("Live sessions of one recipient.")),
-  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
-    doc("How far timestamps of proofs may lie from this node's clock."),
+  client_rate: count(50, { max: 1_000_000 }).meta(
+    doc("Envelopes a second from one client network; before it applies, 4 times as many at once."),
   ),
-  client_rate: count(50, { max: 1_000_000 }).meta(doc("Envelopes a second from one client address.")),
-  client_burst: count(200, { max: 1_000_000 }).meta(
-    doc("Envelopes of one client address that are accepted at once before its rate applies."),
-  ),
-  recipient_rate: count(20, { max: 1_000_000 }).meta(doc("Envelopes a second to one recipient.")),
-  recipient_burst: count(200, { max: 1_000_000 }).meta(
-    doc("Envelopes to one recipient that are accepted at once before its rate applies."),
+  recipient_rate: count(20, { max: 1_000_000 }).meta(
+    doc("Envelopes a second to one recipient; before it applies, 10 times as many at once."),
   ),
   rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
   ...admissionSettings,
@@ -330,18 +308,14 @@ const cacheSchema = z.strictObject({
     .nullable()
     .prefault(null)
     .meta(doc("File with the 32-byte seed, in hex, of the key that signs event proofs.")),
-  clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
-    doc("How far timestamps of proofs may lie from this node's clock."),
-  ),
   recipient_entries_max: count(10_000).meta(doc("Entries held for one recipient.")),
   recipient_bytes_max: size("256MiB").meta(doc("Bytes held for one recipient.")),
   stranger_share: count(50, { max: 100 }).meta(
     doc("Percent of a recipient's quota for unsigned and first-time senders together."),
   ),
   network_share: count(25, { max: 100 }).meta(doc("Percent of a recipient's quota for one client network.")),
-  client_rate: count(500, { max: 1_000_000 }).meta(doc("Stores a second from one client network.")),
-  client_burst: count(2_000, { max: 1_000_000 }).meta(
-    doc("Stores of one client network that are accepted at once before its rate applies."),
+  client_rate: count(500, { max: 1_000_000 }).meta(
+    doc("Stores a second from one client network; before it applies, 4 times as many at once."),
   ),
   rate_limit_loopback: flag(false).meta(
     doc(
@@ -350,43 +324,35 @@ const cacheSchema = z.strictObject({
   ),
   store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
   store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
-  retrieve_entries_max: count(1_000, { max: 10_000 }).meta(
-    doc("Entries in one answer to a retrieval without `limit` and `cursor`."),
-  ),
   retrieve_bytes_max: size("64MiB", { min: 1_024 }).meta(
     doc("Bytes of envelopes in such an answer, which goes out as the client takes it."),
   ),
-  page_entries_max: count(100, { max: 1_000 }).meta(doc("Entries in one page that names no `limit`.")),
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
     doc("Bytes of envelopes in one page, past the first."),
   ),
   streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
-  recipient_streams_max: count(8, { max: 1_000 }).meta(doc("Open streams of one recipient.")),
-  stream_heartbeat: duration("15s", { min: 1_000, max: 60_000 }).meta(doc("Longest silence of a stream.")),
-  stream_life: duration("15m", { min: 1_000, max: 86_400_000 }).meta(doc("Life of a stream; the client comes again.")),
   wake_url: endpoint
     .nullable()
     .prefault(null)
     .meta(doc("URL that receives `{recipient_digest, count}` for new entries of recipients without an open stream.")),
-  wake_interval: duration("1m", { min: 1_000, max: 86_400_000 }).meta(
-    doc("Shortest time between two such calls for one recipient."),
-  ),
   ...admissionSettings,
 });
 
 export const configSchema = z.strictObject({
-  server: serverSchema.prefault({}),
+  server: serverSchema.transform((server) => withFigures(server, figures.server)).prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
   bus: busSchema.prefault({}),
-  limits: limitsSchema.prefault({}),
-  directory: directorySchema.prefault({}),
-  relay: relaySchema.prefault({}),
-  cache: cacheSchema.prefault({}),
+  limits: limitsSchema.transform((limits) => withFigures(limits, figures.limits)).prefault({}),
+  directory: directorySchema.transform((directory) => withFigures(directory, figures.directory)).prefault({}),
+  relay: relaySchema.transform((relay) => withFigures(relay, figures.relay)).prefault({}),
+  cache: cacheSchema.transform((cache) => withFigures(cache, figures.cache)).prefault({}),
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */
 export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache"] as const;
+export type SectionName = (typeof sectionNames)[number];
 
+/** The settings of every section, and its figures beside them. */
 export type Config = z.output<typeof configSchema>;
 /** A configuration as a file would say it, before defaults. */
 export type ConfigInput = z.input<typeof configSchema>;

@@ -133,10 +133,13 @@ describe("nodes of a configuration with cache.wake_url", () => {
   test("report what waits, each recipient by its digest", async () => {
     const { url, heard, atLeast } = listener(() => new Response(null, { status: 204 }));
     const address = `127.0.0.1:${freePort()}`;
-    const nodes = await startTestNodes({
-      server: { listen: [address], drain_timeout: "2s" },
-      cache: { enabled: true, public_endpoints: [`http://${address}`], wake_url: url, wake_interval: "1s" },
-    });
+    const nodes = await startTestNodes(
+      {
+        server: { listen: [address], drain_timeout: "2s" },
+        cache: { enabled: true, public_endpoints: [`http://${address}`], wake_url: url },
+      },
+      { cache: { wake_interval: 1_000 } },
+    );
     open.push({ stop: nodes.stop });
     const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
     const identity = createIdentity("sleeper");

@@ -76,6 +76,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     receipts,
     replay,
     settings: directorySettings,
+    limits: limitsDefault,
   });
   const resolution = resolutionRoute({
     recipients: ledgerRecipients(ledger),

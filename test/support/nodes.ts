@@ -4,13 +4,17 @@
  */
 import { type RunningNodes, startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
+import type { figures } from "../../src/config/figures.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort } from "./executable.ts";
 
 export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
 
+/** Figures that no file sets, for a test that can't wait for the real ones. */
+type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number>> };
+
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
-export async function startTestNodes(input: ConfigInput = {}): Promise<TestNodes> {
+export async function startTestNodes(input: ConfigInput = {}, others: OtherFigures = {}): Promise<TestNodes> {
   const url = `http://127.0.0.1:${freePort()}`;
   const checked = checkConfig({
     server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
@@ -28,6 +32,8 @@ export async function startTestNodes(input: ConfigInput = {}): Promise<TestNodes
     ...input,
   } satisfies ConfigInput);
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
+  for (const [section, values] of Object.entries(others))
+    Object.assign(checked.config[section as keyof OtherFigures], values);
   const lines: TestNodes["lines"] = [];
   const running = await startNodes(checked.config, {
     log: (level, message, fields) => lines.push({ level, message, fields }),

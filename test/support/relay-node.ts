@@ -87,6 +87,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     resolve: async () => [],
   });
   const sessions = createSessions({
+    limits: limitsDefault,
     recipients,
     replay,
     settings,

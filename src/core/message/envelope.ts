@@ -50,8 +50,8 @@ export type EnvelopeLimits = {
   readonly header_bytes_max: number;
   readonly ttl_max: number;
   readonly ttl_default: number;
-  /** How far ahead of the node's clock a timestamp may lie. */
-  readonly clock_ahead: number;
+  /** How far timestamps may lie from the node's clock. */
+  readonly clock_skew: number;
 };
 
 export const chunksMax = 65_535;
@@ -105,7 +105,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
 
 /** A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422 `message_expired`. */
 export function checkEnvelopeTime(envelope: Envelope, nowMs: number, limits: EnvelopeLimits): Fault | null {
-  if (envelope.timestampMs > nowMs + limits.clock_ahead)
+  if (envelope.timestampMs > nowMs + limits.clock_skew)
     return badInput("envelope_invalid", "/timestamp", "lies too far in the future");
   return checkExpiry(envelope, appliedTtlMs(envelope, limits, null), nowMs);
 }
@@ -138,7 +138,7 @@ export function verifySender(sender: EnvelopeSender, document: DidDocument | nul
 }
 
 /** The members of `GET /limits` that every node which takes envelopes answers (rules section 10). */
-export function renderEnvelopeLimits(limits: EnvelopeLimits, clockSkewMs: number): Record<string, number | string> {
+export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, number | string> {
   return {
     max_http_body_bytes: limits.body_bytes_max,
     max_unchunked_bytes: limits.unchunked_bytes_max,
@@ -146,7 +146,7 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits, clockSkewMs: number
     max_header_bytes: limits.header_bytes_max,
     default_ttl: renderDuration(Math.min(limits.ttl_default, limits.ttl_max)),
     max_ttl: renderDuration(limits.ttl_max),
-    max_clock_skew_seconds: Math.floor(clockSkewMs / 1_000),
+    max_clock_skew_seconds: Math.floor(limits.clock_skew / 1_000),
   };
 }
 

@@ -127,7 +127,7 @@ export function createCache(parts: CacheParts): Cache {
 
 function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): Record<string, number | string> {
   return {
-    ...renderEnvelopeLimits(limits, settings.clock_skew),
+    ...renderEnvelopeLimits(limits),
     store_rate_per_second: settings.client_rate,
     store_burst: settings.client_burst,
     max_mailbox_entries: settings.recipient_entries_max,

@@ -149,7 +149,7 @@ export function openStream(parts: RetrieveParts, call: Call): Reply {
 
 /** Removes the named entries and answers the ids that it removed. */
 export async function acknowledge(parts: RetrieveParts, call: Call): Reply {
-  const request = decodeAck(call, parts.settings);
+  const request = decodeAck(call, proofTerms(parts));
   if (isFault(request)) return request;
   return whenProven(parts, request, call.nowMs, async (mailbox) => {
     const removed = await parts.mailbox.remove(mailbox, request.messageIds, call.nowMs);
@@ -201,7 +201,7 @@ async function provenRead(
   action: Pick<RetrievalRule, "operation" | "subject">,
   read: (proven: Proven & { readonly mailbox: MailboxKey }) => Reply,
 ): Reply {
-  const proven = decodeRead(call, action, parts.settings);
+  const proven = decodeRead(call, action, proofTerms(parts));
   return isFault(proven) ? proven : whenProven(parts, proven, call.nowMs, (mailbox) => read({ ...proven, mailbox }));
 }
 
@@ -225,19 +225,21 @@ async function whenProven(
 function decodeRead(
   call: Call,
   action: Pick<RetrievalRule, "operation" | "subject">,
-  settings: Config["cache"],
+  terms: ProofTerms,
 ): Proven | Fault {
   const did = parseDid(call.params["did"] ?? "");
   if (isFault(did)) return did;
   const deviceId = action.operation === "pull" ? "" : headerText(call.headers.get("x-device-id") ?? "");
-  const rule = { ...action, ...proofTerms(settings), did, deviceId, names: retrievalHeaders };
+  const rule = { ...action, ...terms, did, deviceId, names: retrievalHeaders };
   const proof = decodeRetrievalProof(presentedHeaders(call.headers), rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof };
 }
 
+type ProofTerms = Pick<RetrievalRule, "serviceType" | "endpoints" | "skewMs">;
+
 /** What all proofs to one Cache have in common. */
-function proofTerms(settings: Config["cache"]): Pick<RetrievalRule, "serviceType" | "endpoints" | "skewMs"> {
-  return { serviceType: "SvcCacheService", endpoints: settings.public_endpoints, skewMs: settings.clock_skew };
+function proofTerms({ settings, limits }: RetrieveParts): ProofTerms {
+  return { serviceType: "SvcCacheService", endpoints: settings.public_endpoints, skewMs: limits.clock_skew };
 }
 
 /** Headers arrive as Latin-1; a name that was sent as UTF-8, as it is signed, is read as UTF-8. */
@@ -265,7 +267,7 @@ function parsePathUuid(call: Call, name: string): Uuid | Fault {
 const checkAckBody = compileShape(ackRequestShape);
 
 /** Refuses with `invalid_json`, `invalid_request`, `invalid_did`, or as `decodeRetrievalProof`. */
-function decodeAck(call: Call, settings: Config["cache"]): (Proven & { messageIds: readonly Uuid[] }) | Fault {
+function decodeAck(call: Call, terms: ProofTerms): (Proven & { messageIds: readonly Uuid[] }) | Fault {
   const members = parseJsonObject(call.body);
   if (isFault(members)) return members;
   const body = checkAckBody(members);
@@ -288,7 +290,7 @@ function decodeAck(call: Call, settings: Config["cache"]): (Proven & { messageId
     deviceId: body.device_id ?? "",
     subject: ackSubject(body.message_ids),
     names: ackMembers,
-    ...proofTerms(settings),
+    ...terms,
   };
   const proof = decodeRetrievalProof(presented, rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof, messageIds };

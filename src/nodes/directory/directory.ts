@@ -36,12 +36,12 @@ export function createDirectory(parts: DirectoryParts): Directory {
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
-async function directoryLimits({ ledger, settings }: DirectoryParts): Promise<Record<string, unknown>> {
+async function directoryLimits({ ledger, settings, limits }: DirectoryParts): Promise<Record<string, unknown>> {
   const [{ blockTimeMs }, binding] = await Promise.all([ledger.head(), readBinding(ledger)]);
   return {
     block_time_ms: blockTimeMs,
     max_directory_body_bytes: directoryBodyBytesMax,
-    max_clock_skew_seconds: settings.clock_skew / 1_000,
+    max_clock_skew_seconds: limits.clock_skew / 1_000,
     max_authorization_ahead_seconds: settings.authorization_max_ahead / 1_000,
     max_proof_life_seconds: proofLifeMsMax / 1_000,
     ...renderProofs(settings, binding),

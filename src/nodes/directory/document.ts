@@ -21,7 +21,6 @@ import {
   checkEnd,
   checkFreshness,
   type DirectoryParts,
-  type DirectorySettings,
   decodeBody,
   directoryRoute,
   mutationCodes,
@@ -53,7 +52,7 @@ export function documentRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const replacement = decodeReplacement(call, decodeBody(call, parseShape));
       if (isFault(replacement)) return replacement;
-      const early = checkProofTime(replacement, call.nowMs, parts.settings);
+      const early = checkProofTime(replacement, call.nowMs, parts.limits.clock_skew);
       if (early !== null) return early;
       const submission = await parts.ledger.submit(replacement, "replace_document");
       if (isFault(submission)) {
@@ -104,9 +103,9 @@ export function parseDocumentMember(
     : badInput("invalid_request", "/doc_blob", "holds ids that are not of this DID");
 }
 
-function checkProofTime(call: DocumentCall, nowMs: number, settings: DirectorySettings): Fault | null {
+function checkProofTime(call: DocumentCall, nowMs: number, skewMs: number): Fault | null {
   const time = parseProofTimestamp(call.timestamp);
   if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
-  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
+  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, skewMs);
   return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }

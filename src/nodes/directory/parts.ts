@@ -20,6 +20,7 @@ export type DirectoryParts = {
   readonly receipts: Receipts;
   readonly replay: Replay;
   readonly settings: DirectorySettings;
+  readonly limits: Pick<Config["limits"], "clock_skew">;
 };
 
 /** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */

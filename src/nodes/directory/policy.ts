@@ -45,7 +45,6 @@ import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
   type DirectoryParts,
-  type DirectorySettings,
   decodeBody,
   directoryRoute,
   mutationCodes,
@@ -183,7 +182,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     handle: async (call) => {
       const owned = decodeOwned(call, update);
       if (isFault(owned)) return owned;
-      const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.call.did }, parts.settings);
+      const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.call.did }, parts);
       if (isFault(proof)) return proof;
       const [account, bounds] = await Promise.all([parts.ledger.account(owned.call.did), parts.ledger.bounds()]);
       const claim = decideOwned(owned, proof, { account, bounds });
@@ -242,7 +241,7 @@ const updateProofCodes = [
 function decodeHeaderProof(
   call: Call,
   update: { readonly operation: string; readonly did: Did },
-  settings: DirectorySettings,
+  { settings, limits }: DirectoryParts,
 ): UpdateProof | null | Fault {
   const presented = {
     keyId: call.headers.get(updateHeaders.keyId),
@@ -251,7 +250,7 @@ function decodeHeaderProof(
     signature: call.headers.get(updateHeaders.signature),
   };
   if (Object.values(presented).some((value) => value !== null)) {
-    const rule = { ...update, body: call.body, skewMs: settings.clock_skew };
+    const rule = { ...update, body: call.body, skewMs: limits.clock_skew };
     return decodeUpdateProof(presented, rule, call.nowMs);
   }
   if (settings.unsigned_updates === "allow") return null;

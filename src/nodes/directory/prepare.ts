@@ -138,7 +138,7 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const facts = await gatherFacts(parts.ledger, subject);
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
-      const at = { version, endMs, nowMs: call.nowMs, skewMs: parts.settings.clock_skew };
+      const at = { version, endMs, nowMs: call.nowMs, skewMs: parts.limits.clock_skew };
       const stamp = decideStamp(body, facts.account, at);
       if (isFault(stamp)) return stamp;
       return { status: 200, json: renderPrepared(prepareRegistration(body, subject, { ...stamp, binding }), binding) };
@@ -318,7 +318,8 @@ function decodePreparation(
   if (isFault(did)) return did;
   const signerKeyId = parseSigner(members.signer_key_id);
   if (isFault(signerKeyId)) return signerKeyId;
-  const { prepared_life: defaultMs, authorization_max_ahead: aheadMsMax, clock_skew: skewMs } = parts.settings;
+  const { prepared_life: defaultMs, authorization_max_ahead: aheadMsMax } = parts.settings;
+  const { clock_skew: skewMs } = parts.limits;
   const endMs = decidePreparedEnd(members.valid_until, call.nowMs, { defaultMs, aheadMsMax });
   if (isFault(endMs)) return endMs;
   const plan = request.plan({ did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });

@@ -48,7 +48,6 @@ import {
   checkEnd,
   checkFreshness,
   type DirectoryParts,
-  type DirectorySettings,
   decodeBody,
   directoryRoute,
   pathCodes,
@@ -98,7 +97,8 @@ function registerRoute(parts: DirectoryParts): Route {
     signed: signedRegistration,
     handle: async (call) => {
       const binding = await readBinding(parts.ledger);
-      const taken = { ...parts.settings, registration_proofs: versionsTaken(parts.settings, binding.proofs) };
+      const { clock_skew } = parts.limits;
+      const taken = { clock_skew, registration_proofs: versionsTaken(parts.settings, binding.proofs) };
       const registration = decodeRegistration(call, taken, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
       const tooFast = checkPace(call);
@@ -224,12 +224,12 @@ function oneAtATime(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-/** The settings with the versions that the ledger takes as well. */
-type TakenSettings = Pick<DirectorySettings, "clock_skew"> & { readonly registration_proofs: readonly ProofVersion[] };
+/** What the time of a proof is held against: the versions are those that the ledger takes as well. */
+type TimeRule = { readonly clock_skew: number; readonly registration_proofs: readonly ProofVersion[] };
 
 function decodeRegistration(
   call: Call,
-  settings: TakenSettings,
+  settings: TimeRule,
   body: Static<typeof registerBody> | Fault,
 ): Registration | Fault {
   if (isFault(body)) return body;
@@ -286,7 +286,7 @@ export function firstMethodUnfit(): Fault {
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
-function checkProofTime(text: string, nowMs: number, settings: TakenSettings): Fault | null {
+function checkProofTime(text: string, nowMs: number, settings: TimeRule): Fault | null {
   const time = parseProofTimestamp(text);
   if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
   if (!settings.registration_proofs.includes(time.version)) {

@@ -33,7 +33,6 @@ import {
   checkEnd,
   checkFreshness,
   type DirectoryParts,
-  type DirectorySettings,
   decodeBody,
   directoryRoute,
   mutationCodes,
@@ -77,7 +76,7 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
     handle: async (call) => {
       const update = decodeUpdate(call, action, decodeBody(call, parseShape));
       if (isFault(update)) return update;
-      const untimely = checkTimes(update, call.nowMs, parts.settings);
+      const untimely = checkTimes(update, call.nowMs, parts);
       if (untimely !== null) return untimely;
       const submission = await parts.ledger.submit(update.call, action);
       if (isFault(submission)) return withSignedText(submission, update.call.signedPayload);
@@ -190,10 +189,10 @@ function payloadMismatch(pointer: string): Fault {
 }
 
 /** Expiry comes before everything that is read from the ledger: now < valid_until <= now + the window. */
-function checkTimes(update: SignedUpdate, nowMs: number, settings: DirectorySettings): Fault | null {
+function checkTimes(update: SignedUpdate, nowMs: number, { settings, limits }: DirectoryParts): Fault | null {
   const { validUntilMs } = update.terms;
   return (
     checkEnd(validUntilMs, nowMs, { aheadMsMax: settings.authorization_max_ahead, pointer: "/valid_until" }) ??
-    (update.timestampMs === null ? null : checkFreshness(update.timestampMs, nowMs, settings.clock_skew))
+    (update.timestampMs === null ? null : checkFreshness(update.timestampMs, nowMs, limits.clock_skew))
   );
 }

@@ -107,7 +107,7 @@ export function createRelay(parts: RelayParts): Relay {
 
 function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): Record<string, number | string> {
   return {
-    ...renderEnvelopeLimits(limits, settings.clock_skew),
+    ...renderEnvelopeLimits(limits),
     max_hops: hopsMax,
     max_delivery_time: renderDuration(settings.delivery_budget + settings.live_ack_timeout),
     attempts_per_destination: settings.attempts,

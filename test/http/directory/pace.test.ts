@@ -89,14 +89,10 @@ describe("a network that registers many", () => {
 });
 
 test("the client does the work by itself", async () => {
-  nodes = await startTestNodes({
-    directory: {
-      enabled: true,
-      unsigned_updates: "allow",
-      registration_burst: 1,
-      registration_work_bits: 10,
-    },
-  });
+  nodes = await startTestNodes(
+    { directory: { enabled: true, unsigned_updates: "allow", registration_work_bits: 10 } },
+    { directory: { registration_burst: 1 } },
+  );
   const client = directoryClient(endpoint(nodes.url, 10_000));
   for (const name of ["one", "two", "three"]) {
     const registered = await client.register(registerBodyOf(identityOf(name), Date.now()));

@@ -6,6 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
 import { parseDurationSetting, parseSizeSetting } from "../../../src/config/forms.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
+import { settingsWithoutEffect } from "../../../src/config/retired.ts";
 import { configWarnings } from "../../../src/config/warnings.ts";
 
 const allInOne = `
@@ -44,7 +45,7 @@ test("every problem is reported at once with the name of its setting", () => {
   const text = `colour = 1
 [server]
 listn = 1
-body_deadline = "soon"
+drain_timeout = "soon"
 requests_max = 0
 [stores.Main]
 plugin = "lmdb"
@@ -62,7 +63,7 @@ page_bytes_max = "1 MB"
     "cache.public_endpoints.0",
     "colour",
     "directory.unsigned_updates",
-    "server.body_deadline",
+    "server.drain_timeout",
     "server.listn",
     "server.requests_max",
     "stores.Main",
@@ -96,8 +97,7 @@ allow_private = ["10.0.0.0/8", "home"]
 });
 
 test("what settings lack between each other is told beside those that are wrong by themselves", () => {
-  const text = `${allInOne}colour = 1\n[limits]\nchunk_bytes_max = "17MiB"\nttl_max = "soon"\nttl_default = "72h"\n`;
-  // The default life is not held against a longest life that nobody knows.
+  const text = `${allInOne}colour = 1\n[limits]\nchunk_bytes_max = "17MiB"\nttl_max = "soon"\n`;
   expect(problemsOf(text).sort()).toEqual(["cache.colour", "limits.chunk_bytes_max", "limits.ttl_max"]);
 });
 
@@ -135,7 +135,6 @@ describe("relations", () => {
   test("a chunk may not be larger than an unchunked payload, nor that than a body", () => {
     expect(with_(`[limits]\nchunk_bytes_max = "17MiB"`)).toEqual(["limits.chunk_bytes_max"]);
     expect(with_(`[limits]\nunchunked_bytes_max = "26MiB"`)).toEqual(["limits.unchunked_bytes_max"]);
-    expect(with_(`[limits]\nttl_default = "72h"`)).toEqual(["limits.ttl_default"]);
     expect(with_(`[server]\nbody_bytes_in_flight = "49MiB"`)).toEqual(["server.body_bytes_in_flight"]);
     expect(with_(`[server]\nbody_bytes_in_flight = "50MiB"`)).toEqual([]);
   });
@@ -172,10 +171,16 @@ describe("relations", () => {
   });
 
   test("a delivery ends before the sender's connection is cut", () => {
-    const times = (budget: string, ack: string): string[] =>
-      problemsOf(allInOne.replace("[relay]", `[relay]\ndelivery_budget = "${budget}"\nlive_ack_timeout = "${ack}"`));
-    expect(times("12s", "8s")).toEqual([]);
-    expect(times("12s", "9s")).toEqual(["relay.delivery_budget"]);
+    const withBudget = (budget: string) =>
+      parseConfig(allInOne.replace("[relay]", `[relay]\ndelivery_budget = "${budget}"`));
+    const liveAckMs = (budget: string) => {
+      const result = withBudget(budget);
+      return result.ok ? result.config.relay.live_ack_timeout : null;
+    };
+    expect([liveAckMs("10s"), liveAckMs("15s"), liveAckMs("18s"), liveAckMs("19900ms")]).toEqual([
+      5_000, 5_000, 2_000, 100,
+    ]);
+    expect(withBudget("20s")).toMatchObject({ ok: false, problems: [{ setting: "relay.delivery_budget" }] });
   });
 });
 
@@ -215,6 +220,59 @@ describe("the environment", () => {
     expect(result).toMatchObject({ problems: [{ setting: "server.listn", place: null }] });
     const [problem] = result.ok ? [] : result.problems;
     expect(problem?.message).toEndWith("(set by WAYPOST_SERVER__LISTN)");
+  });
+});
+
+describe("settings of earlier versions", () => {
+  const read = (sections: Readonly<Record<string, Readonly<Record<string, unknown>>>>) => {
+    const result = checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true }, ...sections });
+    if (!result.ok) throw new Error(JSON.stringify(result.problems));
+    return result;
+  };
+
+  test.each(settingsWithoutEffect())("%s is accepted, has no effect, and its warning says what counts", (setting) => {
+    const [section = "", name = ""] = setting.split(".");
+    for (const value of ["7s", 7, "nonsense", ["a"]]) {
+      const enabled = section === "directory" ? { enabled: true } : {};
+      const { config, retired } = read({ [section]: { ...enabled, [name]: value } });
+      expect(config).toEqual(read({}).config);
+      expect(retired).toEqual([
+        { setting, message: expect.stringMatching(/^is no longer a setting and has no effect: .{8,}$/) },
+      ]);
+    }
+  });
+
+  test("the warning names the value with its unit", () => {
+    const { retired } = read({
+      cache: { stream_life: "1h", page_entries_max: 5 },
+      relay: { client_burst: 9, client_rate: 3 },
+    });
+    expect(retired.map(({ setting, message }) => [setting, message.split(": ")[1]])).toEqual([
+      ["relay.client_burst", "12 counts"],
+      ["cache.page_entries_max", "100 counts"],
+      ["cache.stream_life", "15m counts"],
+    ]);
+  });
+
+  test("the clock skews of all nodes are one; of several the shortest counts", () => {
+    const skewed = (sections: Parameters<typeof read>[0]) => {
+      const { config, retired } = read(sections);
+      return [config.limits.clock_skew, retired.map(({ setting }) => setting)];
+    };
+    expect(skewed({})).toEqual([300_000, []]);
+    expect(skewed({ relay: { clock_skew: "7m" } })).toEqual([420_000, ["relay.clock_skew"]]);
+    const several = { relay: { clock_skew: "7m" }, cache: { clock_skew: "6m" }, limits: { clock_ahead: "0ms" } };
+    expect(skewed(several)).toEqual([1_000, ["relay.clock_skew", "cache.clock_skew", "limits.clock_ahead"]]);
+    expect(skewed({ limits: { clock_skew: "9m" }, cache: { clock_skew: "6m" } })).toEqual([
+      540_000,
+      ["cache.clock_skew"],
+    ]);
+    expect(read({ cache: { clock_skew: "6m" } }).retired[0]?.message).toContain('limits.clock_skew = "6m" counts');
+  });
+
+  test("a variable may name one as well", () => {
+    const env = { WAYPOST_CACHE__STREAM_LIFE: "1h" };
+    expect(parseConfig(allInOne, { env })).toMatchObject({ ok: true, retired: [{ setting: "cache.stream_life" }] });
   });
 });
 
@@ -313,7 +371,8 @@ describe("what is said about settings", () => {
     const first = parseConfig(allInOne);
     if (!first.ok) throw new Error("the file is good");
     const text = renderEffective(first.config);
-    expect(text).toContain('body_deadline = "1m"');
+    expect(text).toContain('drain_timeout = "30s"');
+    expect(text).not.toContain("body_deadline");
     expect(parseConfig(text)).toMatchObject({ ok: true, config: first.config });
   });
 

@@ -61,6 +61,7 @@ export type SessionParts = {
   readonly recipients: RecipientSource;
   readonly replay: Replay;
   readonly settings: Config["relay"];
+  readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: SessionBounds;
   /** Reaches the sessions of other processes. */
   readonly bus?: Bus;

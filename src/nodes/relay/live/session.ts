@@ -189,8 +189,8 @@ function checkPace(registry: SessionRegistry, { client, nowMs }: UpgradeContext)
   });
 }
 
-function connectTerms({ settings }: SessionRegistry): ConnectTerms {
-  return { endpoints: settings.public_endpoints, skewMs: settings.clock_skew };
+function connectTerms({ settings, limits }: SessionRegistry): ConnectTerms {
+  return { endpoints: settings.public_endpoints, skewMs: limits.clock_skew };
 }
 
 async function proveHeaders(

@@ -251,7 +251,7 @@ describe("the sender signature", () => {
 });
 
 test("limits are answered by their names", () => {
-  expect(renderEnvelopeLimits(limitsDefault, 5 * minuteMs)).toEqual({
+  expect(renderEnvelopeLimits(limitsDefault)).toEqual({
     max_http_body_bytes: 26_214_400,
     max_unchunked_bytes: 16_777_216,
     max_chunk_bytes: 2_097_152,
