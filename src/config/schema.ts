@@ -222,7 +222,7 @@ const directorySchema = z.strictObject({
     doc("Longest time an authorization may still be valid for."),
   ),
   registration_rate: count(10, { max: 1_000_000 }).meta(
-    doc("Registrations a second from one client network; before it applies, 100 times as many at once."),
+    doc("Registrations a second from one client network; before it applies, 300 times as many at once."),
   ),
   registration_work_bits: count(18, { min: 0, max: workBitsMax }).meta(
     doc(
@@ -313,13 +313,15 @@ const cacheSchema = z.strictObject({
   stranger_share: count(50, { max: 100 }).meta(
     doc("Percent of a recipient's quota for unsigned and first-time senders together."),
   ),
-  network_share: count(25, { max: 100 }).meta(doc("Percent of a recipient's quota for one client network.")),
+  network_share: count(25, { max: 100 }).meta(
+    doc("Percent of a recipient's quota for unsigned and first-time senders of one client network."),
+  ),
   client_rate: count(500, { max: 1_000_000 }).meta(
     doc("Stores a second from one client network; before it applies, 4 times as many at once."),
   ),
   rate_limit_loopback: flag(false).meta(
     doc(
-      "Whether clients of this machine, such as a Relay beside this Cache, have that rate and the share of a network.",
+      "Whether clients of this machine, such as a Relay beside this Cache, have that rate. Else a loopback address has no rate, and half as much again of a network's share.",
     ),
   ),
   store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),

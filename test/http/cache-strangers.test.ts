@@ -86,6 +86,27 @@ describe("shares of a mailbox", () => {
     expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe("202 ok");
   });
 
+  test("senders that sign have the last fifth of a network's share, and known ones count for themselves", async () => {
+    const node = await cacheFor({ recipient_entries_max: 800 });
+    await befriend(node, alice);
+    expect(await fillFrom(node, network(1))).toBe(160);
+    expect(await storeFrom(node, network(1), signedBy(carol, envelopeTo(bob, 9_001)))).toBe("202 ok");
+    expect(await storeFrom(node, network(1), signedBy(alice, envelopeTo(bob, 9_002)))).toBe("202 ok");
+    expect(await storeFrom(node, network(2), envelopeTo(bob, 9_003))).toBe("202 ok");
+    expect(await fillFrom(node, network(1), carol)).toBe(39);
+    expect(await fillFrom(node, network(1), alice)).toBe(399);
+    expect(await storeFrom(node, network(2), envelopeTo(bob, 9_004))).toBe("202 ok");
+    const metrics = await node.cacheMetrics.render();
+    expect(metrics).toContain('cache_share_refusals_total{scope="sender"} 1');
+  });
+
+  test("count for a loopback address as well: half as much again, but no mailbox", async () => {
+    const node = await cacheFor({ recipient_entries_max: 800, rate_limit_loopback: false });
+    expect(await fillFrom(node, "127.0.0.1")).toBe(240);
+    expect(await storeFrom(node, "127.0.0.1", signedBy(carol, envelopeTo(bob, 9_001)))).toBe("202 ok");
+    expect(await storeFrom(node, "127.0.0.2", envelopeTo(bob, 9_002))).toBe("202 ok");
+  });
+
   test("a repeat of what is held is no new entry", async () => {
     const node = await cacheFor({ recipient_entries_max: 100 });
     for (const i of times(100)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
@@ -151,6 +172,19 @@ async function befriend(node: TestCache, sender: typeof alice): Promise<void> {
   expect(await storeFrom(node, network(200), signedBy(sender, envelopeTo(bob, 77)))).toBe("202 ok");
   expect((await node.ack(ackBody(bob, [uuidOf(77)]))).status).toBe(200);
 }
+
+/** Stores until it is refused, and says how many were taken. */
+async function fillFrom(node: TestCache, client: string, sender?: typeof alice): Promise<number> {
+  for (let count = 0; ; count++) {
+    const envelope = envelopeTo(bob, ++filled);
+    const outcome = await storeFrom(node, client, sender === undefined ? envelope : signedBy(sender, envelope));
+    if (outcome !== "202 ok") {
+      expect(outcome).toBe("507 mailbox_full");
+      return count;
+    }
+  }
+}
+let filled = 10_000;
 
 async function held(node: TestCache): Promise<number> {
   const response = await node.read(`/cache/summary/${bob.did}`, proofHeaders(bob, { operation: "summary" }));

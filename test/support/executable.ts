@@ -74,6 +74,7 @@ export async function run(args: readonly string[], options: RunOptions): Promise
 
 export type RunningNode = {
   readonly url: string;
+  readonly pid: number;
   /** Everything that it printed, once it has ended. */
   readonly output: () => Promise<string>;
   /** What it printed on standard output up to now. */
@@ -103,6 +104,7 @@ export async function startNode(args: readonly string[], options: RunOptions & {
   await untilServing(options.url, child, output);
   return {
     url: options.url,
+    pid: child.pid,
     output,
     printed: () => printed,
     hangUp: () => child.kill("SIGHUP"),

@@ -1,6 +1,6 @@
 /**
- * Shares of a mailbox: what unsigned and first-time senders together, and one client network alone, may
- * take of a recipient's quota. Refusals are counted, and logged with the recipient's digest and the
+ * Shares of a mailbox: what unsigned and first-time senders together, those of one client network alone, and
+ * one known sender may take of a recipient's quota. Refusals are counted, and logged with the recipient's digest and the
  * client's network, so that an operator sees who fills whose mailbox.
  * Source: D156.
  */
@@ -20,35 +20,57 @@ import type { Metrics } from "../http/metrics.ts";
 export type Origin = { readonly client: string; readonly network: string };
 
 /** Entries of unsigned and first-time senders. */
-export const strangerLabel = "new";
+const strangerLabel = "new";
 const networkPrefix = "net:";
 
-/** The label of a client's network; `null` for clients of this machine where they are not limited. */
-export function networkLabel({ client, network }: Origin, settings: Config["cache"]): string | null {
-  if (!settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
-  return `${networkPrefix}${sha256(utf8(`waypost network ${network}`))
+/** `signed`: by the sender that `label` names. `known`: the recipient has acknowledged something of it. */
+export type Sending = { readonly label: string; readonly known: boolean } | "unsigned";
+
+/** The labels of an entry. A known sender counts for itself: a stranger behind the same address must not shut it out. */
+export function labelsOf(sending: Sending, { network }: Origin): readonly string[] {
+  if (sending === "unsigned") return strangerLabels(network);
+  return sending.known ? [sending.label] : [sending.label, ...strangerLabels(network)];
+}
+
+/** By network: entries share the array, which stays in memory as long as they do. */
+const labelsByNetwork = new BoundedMap<string, readonly string[]>(10_000);
+
+function strangerLabels(network: string): readonly string[] {
+  const known = labelsByNetwork.get(network);
+  if (known !== undefined) return known;
+  const digest = sha256(utf8(`waypost network ${network}`))
     .toHex()
-    .slice(0, 32)}`;
+    .slice(0, 16);
+  const labels = Object.freeze([strangerLabel, `${networkPrefix}${digest}`]);
+  labelsByNetwork.set(network, labels);
+  return labels;
 }
 
 /** However small a quota is, a share holds this much: shares protect large mailboxes, not small ones. */
 const shareEntriesMin = 100;
 const shareBytesMin = 1024 ** 2;
+/** Unsigned entries leave the last fifth of a network's share to senders that sign. */
+const unsignedPart = 0.8;
+/** Percent of the quota for one known sender: nobody alone closes a mailbox. */
+const senderPercent = 50;
+/** One loopback address may stand for many senders: a Relay or a proxy of this machine. Still no half of a mailbox. */
+const loopbackFactor = 1.5;
 
-export function sharesOf(labels: readonly string[], settings: Config["cache"]): MailboxShare[] {
-  const { recipient_entries_max: entries, recipient_bytes_max: bytes } = settings;
+export function sharesOf(sending: Sending, origin: Origin, settings: Config["cache"]): MailboxShare[] {
+  const { recipient_entries_max: entries, recipient_bytes_max: bytes, stranger_share, network_share } = settings;
   const share = (label: string, percent: number): MailboxShare => ({
     label,
     entriesMax: Math.max(shareEntriesMin, Math.floor((entries * percent) / 100)),
     bytesMax: Math.max(shareBytesMin, Math.floor((bytes * percent) / 100)),
   });
-  return labels.flatMap((label) => {
-    if (label === strangerLabel) return [share(label, settings.stranger_share)];
-    return label.startsWith(networkPrefix) ? [share(label, settings.network_share)] : [];
-  });
+  if (sending !== "unsigned" && sending.known) return [share(sending.label, senderPercent)];
+  const [stranger, network] = strangerLabels(origin.network) as readonly [string, string];
+  const isSpared = !settings.rate_limit_loopback && isLoopbackAddress(origin.client);
+  const percent = network_share * (isSpared ? loopbackFactor : 1) * (sending === "unsigned" ? unsignedPart : 1);
+  return [share(stranger, stranger_share), share(network, percent)];
 }
 
-type Scope = "strangers" | "network";
+type Scope = "strangers" | "network" | "sender";
 
 export type ShareReports = { readonly refuse: (label: string, recipient: Did, origin: Origin) => Fault };
 
@@ -74,7 +96,7 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
   );
   return {
     refuse: (label, recipient, { client }) => {
-      const scope: Scope = label === strangerLabel ? "strangers" : "network";
+      const scope = scopeOf(label);
       const digest = sha256(utf8(recipient)).toHex().slice(0, 16);
       const network = maskAddress(client);
       const key = `${scope} ${digest} ${network}`;
@@ -89,7 +111,13 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
   };
 }
 
+function scopeOf(label: string): Scope {
+  if (label === strangerLabel) return "strangers";
+  return label.startsWith(networkPrefix) ? "network" : "sender";
+}
+
 const details: Record<Scope, string> = {
   strangers: "unsigned and first-time senders have used up their share of this mailbox",
   network: "this client network has used up its share of this mailbox",
+  sender: "this sender has used up its share of this mailbox",
 };

@@ -14,7 +14,7 @@ import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../st
 import { type Admission, decideAdmission, type FactsSource } from "../admission.ts";
 import type { Subject } from "../recipients.ts";
 import { isKnown, type KnownSenders, senderLabel } from "./known.ts";
-import { networkLabel, type Origin, type ShareReports, sharesOf, strangerLabel } from "./shares.ts";
+import { labelsOf, type Origin, type Sending, type ShareReports, sharesOf } from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -45,9 +45,9 @@ export async function storeEnvelope(
   const admission = decideStore(envelope, facts, { settings, limits, nowMs });
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
-  const labels = await labelsOf(parts, envelope, { client, network, nowMs, mailbox });
-  const entry = entryOf(envelope, admission, { mailbox, labels, nowMs });
-  const outcome = await parts.mailbox.store(entry, quotaOf(settings, labels));
+  const sending = await sendingOf(parts, envelope, { mailbox, nowMs });
+  const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), nowMs });
+  const outcome = await parts.mailbox.store(entry, quotaOf(settings, sharesOf(sending, arrival, settings)));
   const refused = checkOutcome(parts, outcome, { recipient: envelope.to, client, network });
   if (refused !== null) return refused;
   if (outcome.kind === "stored") parts.onStored(envelope.to, mailbox);
@@ -60,16 +60,14 @@ export async function storeEnvelope(
   return renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: parts.signer });
 }
 
-/** Whom an entry is counted under: its sender, strangers, and the client's network. */
-async function labelsOf(
-  { known, settings }: StoreParts,
+/** Whether the mailbox knows who signed. */
+async function sendingOf(
+  { known }: StoreParts,
   { sender }: Envelope,
-  at: Arrival & { readonly mailbox: MailboxKey },
-): Promise<string[]> {
-  const from = sender === null ? null : senderLabel(sender.from);
-  const isStranger = sender === null || !(await isKnown(known, at.mailbox, sender.from, at.nowMs));
-  const network = networkLabel(at, settings);
-  return [from, isStranger ? strangerLabel : null, network].filter((label) => label !== null);
+  { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
+): Promise<Sending> {
+  if (sender === null) return "unsigned";
+  return { label: senderLabel(sender.from), known: await isKnown(known, mailbox, sender.from, nowMs) };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -129,11 +127,11 @@ function entryOf(
   };
 }
 
-export function quotaOf(settings: Config["cache"], labels: readonly string[]): MailboxQuota {
+export function quotaOf(settings: Config["cache"], shares: MailboxQuota["shares"]): MailboxQuota {
   return {
     recipientEntriesMax: settings.recipient_entries_max,
     recipientBytesMax: settings.recipient_bytes_max,
-    shares: sharesOf(labels, settings),
+    shares,
     storeEntriesMax: settings.store_entries_max,
     storeBytesMax: settings.store_bytes_max,
   };

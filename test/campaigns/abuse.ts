@@ -1,0 +1,385 @@
+/**
+ * Strangers against the compiled executable, with an honest person measured beside them. Everything comes
+ * over sockets from loopback addresses; each attacker is a process of its own (`abuse-attacker.ts`).
+ *
+ * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender, a first-time
+ *   sender that signs at the same address, and an unsigned one at another address keep getting 202; log and
+ *   metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
+ * - `register`: 5,000 registrations from one address. Beyond the pace each costs a proof of work.
+ * - `relay`: three clients send 40 envelopes a second each to inboxes of their own that answer after 5 s. An
+ *   honest delivery to a healthy inbox stays below 500 ms at the 99th percentile. `relay-beside` is the same
+ *   with the honest person at the address of one of them.
+ * - `slow`: slow heads, slow bodies, and readers of groups of 25 MiB who take a KiB a second. Memory is
+ *   bounded, and an honest person is served.
+ * - `refusal`: whoever sends megabytes and is refused early gets the answer.
+ * - `tester`: what an honest tester does from one address in a short time is never answered with 429.
+ *
+ * `bun test/campaigns/abuse.ts --seconds 10` prints the figures; `--only relay` runs one of them.
+ */
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { prove } from "../../src/client/cache.ts";
+import { retrievalHeaders } from "../../src/core/message/proof.ts";
+import { searchWork } from "../../src/core/message/work.ts";
+import { freePort } from "../support/executable.ts";
+import type { Plan } from "./abuse-attacker.ts";
+import {
+  type Answered,
+  clientFrom,
+  envelopeTo,
+  Findings,
+  openStage,
+  percentile,
+  personAt,
+  registerAll,
+  registrationOf,
+  residentMib,
+  type Stage,
+  type StageClient,
+  type StageOptions,
+  type StagePerson,
+  signedBy,
+  tally,
+} from "./stage.ts";
+
+const { values } = parseArgs({
+  options: { seconds: { type: "string", default: "10" }, only: { type: "string" } },
+});
+const seconds = Number(values.seconds);
+const findings = new Findings();
+
+/** Starts an attack; the answer ends it and gives its figures. */
+function launch(plan: Plan): () => Promise<unknown> {
+  const script = join(import.meta.dir, "abuse-attacker.ts");
+  const child = Bun.spawn([process.execPath, script, JSON.stringify(plan)], { stdin: "pipe", stdout: "pipe" });
+  return async () => {
+    child.stdin.end();
+    const text = await new Response(child.stdout).text();
+    await child.exited;
+    return JSON.parse(text);
+  };
+}
+
+type Measured = { readonly statuses: Record<string, number>; readonly p50: number; readonly p99: number };
+
+/** Asks again and again for so long, and says what came back and in which time. */
+async function measure(ask: () => Promise<Answered>, forSeconds: number, everyMs: number): Promise<Measured> {
+  const answers: Answered[] = [];
+  const endsAtMs = performance.now() + forSeconds * 1_000;
+  while (performance.now() < endsAtMs) {
+    answers.push(await ask());
+    await Bun.sleep(everyMs);
+  }
+  const times = answers.map(({ ms }) => ms);
+  return {
+    statuses: tally(answers.map(({ status }) => status)),
+    p50: percentile(times, 50),
+    p99: percentile(times, 99),
+  };
+}
+
+function expectOnly(measured: Measured, status: number, who: string): void {
+  findings.expect(
+    Object.keys(measured.statuses).join() === String(status),
+    `${who}: ${JSON.stringify(measured.statuses)}`,
+  );
+}
+
+const storeFrom = (client: StageClient, make: () => unknown) => () => client.post("/cache/store", make());
+
+// ------------------------------------------------------------------------------------------------- mailbox
+
+/** Bob has acknowledged something that Alice signed, so that his mailbox knows her. */
+async function befriend(client: StageClient, bob: StagePerson, alice: StagePerson): Promise<void> {
+  const envelope = signedBy(alice, envelopeTo(bob));
+  const id = String(envelope["message_id"]);
+  const stored = await client.post("/cache/store", envelope);
+  const { timestamp, nonce, signature } = prove(bob.reader, "ack", id);
+  const { did, serviceId, at, signer } = bob.reader;
+  const proof = { service_id: serviceId, cache_endpoint: at.url, key_id: signer.keyId, timestamp, nonce };
+  const acked = await client.post("/cache/ack", { did, message_ids: [id], ...proof, signature_b64: signature });
+  if (stored.status !== 202 || acked.status !== 200) throw new Error(`${stored.body} ${acked.body}`);
+}
+
+/** Waits until the attacker has what it gets. */
+async function untilRefused(client: StageClient): Promise<void> {
+  for (let tries = 0; tries < 240; tries++) {
+    const metrics = (await client.ask({ path: "/metrics" })).body;
+    if (/cache_share_refusals_total\{[^}]*\} [1-9]/.test(metrics)) return;
+    await Bun.sleep(250);
+  }
+  findings.expect(false, "the attacker was not refused within a minute");
+}
+
+async function attackMailbox(stage: Stage): Promise<void> {
+  const near = clientFrom("127.0.0.1", stage.url);
+  const far = clientFrom("127.0.0.2", stage.url);
+  const [bob, alice, carol] = [personAt(stage.url), personAt(stage.url), personAt(stage.url)];
+  await registerAll(near, [bob, alice, carol]);
+  await befriend(near, bob, alice);
+  const end = launch({ kind: "flood", url: stage.url, from: "127.0.0.1", to: bob.did });
+  await untilRefused(near);
+  const [known, signed, unsigned] = await Promise.all([
+    measure(
+      storeFrom(near, () => signedBy(alice, envelopeTo(bob))),
+      seconds,
+      50,
+    ),
+    measure(
+      storeFrom(near, () => signedBy(carol, envelopeTo(bob))),
+      seconds,
+      50,
+    ),
+    measure(
+      storeFrom(far, () => envelopeTo(bob)),
+      seconds,
+      50,
+    ),
+  ]);
+  console.log("  attacker", JSON.stringify(await end()));
+  console.log("  known sender, same address", JSON.stringify(known));
+  console.log("  first-time sender that signs, same address", JSON.stringify(signed));
+  console.log("  unsigned, another address", JSON.stringify(unsigned));
+  expectOnly(known, 202, "a known sender");
+  expectOnly(signed, 202, "a first-time sender that signs");
+  expectOnly(unsigned, 202, "an unsigned sender at another address");
+  const metrics = (await near.ask({ path: "/metrics" })).body;
+  const series = /^\w*cache_share_refusals_latest\{.*recipient="[0-9a-f]{16}".*network="127\.0\.0\.0.*$/m.exec(metrics);
+  findings.expect(series !== null, "no metric says who fills the mailbox");
+  await stage.node().kill("SIGTERM");
+  const line = (await stage.node().output()).split("\n").find((text) => text.includes("a share of a mailbox"));
+  findings.expect(line !== undefined, "no line says who fills the mailbox");
+  console.log(`  ${series?.[0]}\n  ${line}`);
+}
+
+// ----------------------------------------------------------------------------------------------- registering
+
+const registrations = 5_000;
+const registrationBits = 18;
+/** What a network may do at once and each second, of the defaults. */
+const pace = { burst: 3_000, perSecond: 10 };
+
+async function attackDirectory(stage: Stage): Promise<void> {
+  const client = clientFrom("127.0.0.1", stage.url);
+  const bodies = Array.from({ length: registrations }, () => registrationOf(personAt(stage.url)));
+  const startMs = performance.now();
+  const answers: Answered[] = [];
+  const queue = [...bodies.entries()];
+  const one = async (): Promise<void> => {
+    for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
+      answers[next[0]] = await client.post("/register-did", next[1]);
+    }
+  };
+  await Promise.all(Array.from({ length: 32 }, one));
+  const tookSeconds = (performance.now() - startMs) / 1_000;
+  const statuses = tally(answers.map(({ status }) => status));
+  console.log(`  ${registrations} in ${tookSeconds.toFixed(1)} s: ${JSON.stringify(statuses)}`);
+  findings.expect((statuses[202] ?? 0) <= pace.burst + pace.perSecond * (tookSeconds + 1), "more than the pace");
+  const refused = answers.findIndex(({ status }) => status === 429);
+  if (refused < 0) return findings.expect(false, "nothing was refused");
+  const asked = answers[refused]?.headers["svc-work"];
+  findings.expect(asked === `sha256; bits=${registrationBits}`, `no work is asked for: ${asked}`);
+  const body = bodies[refused] as Uint8Array;
+  const workMs = performance.now();
+  const work = searchWork(body, registrationBits, { first: 0, count: 2 ** 24 });
+  const tookMs = Math.round(performance.now() - workMs);
+  const headers = { "content-type": "application/json", "svc-work": work ?? "" };
+  const paid = await client.ask({ method: "POST", path: "/register-did", headers, body });
+  findings.expect(paid.status === 202, `work is not taken: ${paid.status} ${paid.body}`);
+  const other = await clientFrom("127.0.0.2", stage.url).post("/register-did", registrationOf(personAt(stage.url)));
+  findings.expect(other.status === 202, `another network gets ${other.status}`);
+  console.log(`  with work of ${tookMs} ms: ${paid.status}; another network: ${other.status}`);
+}
+
+// --------------------------------------------------------------------------------------------------- relay
+
+const attackers = 3;
+const inboxesEach = 30;
+const slowInboxMs = 5_000;
+
+async function attackRelay(stage: Stage, honestAddress: string): Promise<void> {
+  const client = clientFrom("127.0.0.9", stage.url);
+  const [slowPort, fastPort] = [freePort(), freePort()];
+  const ends = [
+    launch({ kind: "inbox", port: slowPort, answerAfterMs: slowInboxMs }),
+    launch({ kind: "inbox", port: fastPort, answerAfterMs: 0 }),
+  ];
+  const victims = Array.from({ length: attackers * inboxesEach }, (_, i) =>
+    personAt(stage.url, `http://127.0.1.${i + 1}:${slowPort}/in`),
+  );
+  const friend = personAt(stage.url, `http://127.0.0.1:${fastPort}/in`);
+  await registerAll(client, [...victims, friend]);
+  for (let attacker = 0; attacker < attackers; attacker++) {
+    const to = victims.slice(attacker * inboxesEach, (attacker + 1) * inboxesEach).map(({ did }) => did);
+    const from = `127.0.0.${11 + attacker}`;
+    ends.unshift(launch({ kind: "relay", url: stage.url, from, to, perSecond: 40 }));
+  }
+  await Bun.sleep(5_000);
+  const honest = clientFrom(honestAddress, stage.url);
+  const measured = await measure(() => honest.post("/relay", envelopeTo(friend)), seconds, 60);
+  for (const end of ends) console.log("  ", JSON.stringify(await end()));
+  console.log(`  honest from ${honestAddress}`, JSON.stringify(measured));
+  expectOnly(measured, 200, "an honest delivery");
+  findings.expect(measured.p99 < 500, `an honest delivery takes ${measured.p99} ms at the 99th percentile`);
+}
+
+// ------------------------------------------------------------------------------------------------ slow ones
+
+const groupChunks = 25;
+const readers = 100;
+/** Above what the node has at rest: bodies, answers and the sockets of 700 slow connections. */
+const growthMibMax = 768;
+
+async function attackSlowly(stage: Stage): Promise<void> {
+  const client = clientFrom("127.0.0.1", stage.url);
+  const [bob, carol] = [personAt(stage.url), personAt(stage.url)];
+  await registerAll(client, [bob, carol]);
+  const group = Bun.randomUUIDv7();
+  const payload = { ciphertext_b64: "A".repeat(1_000_000) };
+  for (let sequence = 0; sequence < groupChunks; sequence++) {
+    const place = { message_group_id: group, sequence_number: sequence, total_chunks: groupChunks };
+    const chunk = envelopeTo(bob, { payload, ...place, delivery_hint: "chunked" });
+    const { status, body } = await client.post("/cache/store", chunk);
+    if (status !== 202) throw new Error(`a chunk was answered with ${status} ${body}`);
+  }
+  const before = residentMib(stage.node().pid);
+  const heads = Array.from({ length: readers }, () => headOfChunks(bob, group));
+  const ends = [
+    launch({ kind: "headers", url: stage.url, from: "127.0.0.21", connections: 300 }),
+    launch({ kind: "bodies", url: stage.url, from: "127.0.0.22", connections: 300 }),
+    launch({ kind: "readers", url: stage.url, from: "127.0.0.23", heads: heads.slice(readers / 2) }),
+    launch({ kind: "readers", url: stage.url, from: "127.0.0.24", heads: heads.slice(0, readers / 2) }),
+  ];
+  let most = before;
+  const watch = setInterval(() => {
+    most = Math.max(most, residentMib(stage.node().pid));
+  }, 100);
+  await Bun.sleep(3_000);
+  const honest = await measure(
+    storeFrom(client, () => envelopeTo(carol)),
+    seconds,
+    20,
+  );
+  const mine = await client.ask({ path: `/cache/chunks/${bob.did}/${group}`, headers: chunkHeaders(bob, group) });
+  clearInterval(watch);
+  for (const end of ends) console.log("  ", JSON.stringify(await end()));
+  console.log("  honest stores", JSON.stringify(honest));
+  console.log(
+    `  the same group for an honest reader: ${mine.status}, ${mine.body.length} B in ${Math.round(mine.ms)} ms`,
+  );
+  console.log(`  memory: ${before} MiB before, at most ${most} MiB`);
+  expectOnly(honest, 202, "an honest store");
+  findings.expect(mine.status === 200, `an honest reader gets ${mine.status}`);
+  findings.expect(honest.p99 < 500, `an honest store takes ${honest.p99} ms at the 99th percentile`);
+  findings.expect(most - before <= growthMibMax, `memory grew by ${most - before} MiB`);
+}
+
+function chunkHeaders({ reader }: StagePerson, group: string): Record<string, string> {
+  const { timestamp, nonce, signature } = prove(reader, "chunks", group);
+  return {
+    [retrievalHeaders.serviceId]: reader.serviceId,
+    [retrievalHeaders.endpoint]: reader.at.url,
+    [retrievalHeaders.keyId]: reader.signer.keyId,
+    [retrievalHeaders.timestamp]: timestamp,
+    [retrievalHeaders.nonce]: nonce,
+    [retrievalHeaders.signature]: signature,
+  };
+}
+
+function headOfChunks(person: StagePerson, group: string): string {
+  const lines = Object.entries(chunkHeaders(person, group)).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `GET /cache/chunks/${person.did}/${group} HTTP/1.1\r\nHost: a.example\r\n${lines.join("")}\r\n`;
+}
+
+// ------------------------------------------------------------------------------------------------ refusals
+
+async function refuseMegabytes(stage: Stage): Promise<void> {
+  const client = clientFrom("127.0.0.31", stage.url, 8);
+  const text = (mib: number) => `{"payload":"${"a".repeat(mib * 1_048_576)}"}`;
+  const cases: [string, string, string, number, number][] = [
+    ["a body above the limit", "POST", "/cache/ack", 4, 413],
+    ["an unknown route", "POST", "/nowhere", 8, 404],
+    ["a wrong method", "PUT", "/cache/store", 8, 405],
+    ["a registration above the limit", "POST", "/register-did", 16, 413],
+  ];
+  for (const [name, method, path, mib, expected] of cases) {
+    const body = text(mib);
+    const asks = Array.from({ length: 20 }, () =>
+      client.ask({ method, path, headers: { "content-type": "application/json" }, body }),
+    );
+    const statuses = tally((await Promise.all(asks)).map(({ status }) => status));
+    console.log(`  ${name}, ${mib} MiB: ${JSON.stringify(statuses)}`);
+    findings.expect(statuses[expected] === 20, `${name} gets ${JSON.stringify(statuses)}`);
+  }
+  const limited = await openStage({
+    lines: { cache: ["client_rate = 1", "rate_limit_loopback = true"] },
+  });
+  const eager = clientFrom("127.0.0.32", limited.url, 8);
+  const asks = Array.from({ length: 20 }, () => eager.post("/cache/store", text(1)));
+  const statuses = tally((await Promise.all(asks)).map(({ status }) => status));
+  console.log(`  beyond the rate, 1 MiB: ${JSON.stringify(statuses)}`);
+  findings.expect((statuses[0] ?? 0) === 0, `beyond the rate: ${JSON.stringify(statuses)}`);
+  await limited.close();
+}
+
+// -------------------------------------------------------------------------------------------------- tester
+
+const testerRegistrations = 2_500;
+const testerStores = 20_000;
+const recipients = 20;
+
+/** Registers, stores over 256 connections to several recipients, and asks for much that is refused. */
+async function beTester(stage: Stage): Promise<void> {
+  const client = clientFrom("127.0.0.1", stage.url, 256);
+  const people = Array.from({ length: recipients }, () => personAt(stage.url));
+  await registerAll(client, people);
+  const all: (() => Promise<Answered>)[] = [
+    ...Array.from({ length: testerRegistrations }, () => {
+      const body = registrationOf(personAt(stage.url));
+      return () => client.post("/register-did", body);
+    }),
+    ...Array.from({ length: testerStores }, (_, i) => {
+      const to = people[i % recipients] as StagePerson;
+      return () => client.post("/cache/store", envelopeTo(to));
+    }),
+    ...Array.from({ length: 2_500 }, () => () => client.post("/cache/store", { not: "an envelope" })),
+    ...Array.from({ length: 2_500 }, () => () => client.ask({ path: "/resolve/did:svc:nobody" })),
+  ];
+  const statuses: number[] = [];
+  const startMs = performance.now();
+  const one = async (): Promise<void> => {
+    for (let next = all.pop(); next !== undefined; next = all.pop()) statuses.push((await next()).status);
+  };
+  await Promise.all(Array.from({ length: 256 }, one));
+  const counts = tally(statuses);
+  console.log(
+    `  ${statuses.length} requests in ${((performance.now() - startMs) / 1_000).toFixed(1)} s: ${JSON.stringify(counts)}`,
+  );
+  for (const status of [429, 503, 507, 500, 0])
+    findings.expect(counts[status] === undefined, `${counts[status]} × ${status}`);
+}
+
+// ---------------------------------------------------------------------------------------------------- main
+
+const campaigns: Record<string, { readonly options?: StageOptions; readonly run: (stage: Stage) => Promise<void> }> = {
+  mailbox: { run: attackMailbox },
+  "mailbox-dev": { options: { mode: "dev" }, run: attackMailbox },
+  register: { run: attackDirectory },
+  relay: { run: (stage) => attackRelay(stage, "127.0.0.1") },
+  "relay-beside": { run: (stage) => attackRelay(stage, "127.0.0.11") },
+  slow: { run: attackSlowly },
+  refusal: { run: refuseMegabytes },
+  tester: { run: beTester },
+};
+
+for (const [name, { options, run }] of Object.entries(campaigns)) {
+  if (values.only !== undefined && values.only !== name) continue;
+  console.log(name);
+  const stage = await openStage(options);
+  try {
+    await run(stage);
+  } finally {
+    await stage.close();
+  }
+}
+findings.exit();

@@ -1,0 +1,262 @@
+/**
+ * The stage of the campaigns that attack the compiled executable: a node in a folder of its own with the
+ * settings of a served file or of `dev`, people who are registered at it, and clients that speak from a
+ * loopback address of their choice. Everything happens over sockets; nothing is imported from the nodes.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { Agent, request } from "node:http";
+import { join } from "node:path";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { type Reader, readersOf } from "../../src/client/cache.ts";
+import { signRegistration } from "../../src/client/change.ts";
+import { firstDocument } from "../../src/client/changes.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import type { DidDocument, Service } from "../../src/core/ledger/document.ts";
+import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { freePort, type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
+
+// ------------------------------------------------------------------------------------------------ the node
+
+export type StageOptions = {
+  /** `serve` with the defaults of a file, or `dev`. */
+  readonly mode?: "serve" | "dev";
+  /** Lines for the sections of the file. */
+  readonly lines?: Readonly<Partial<Record<"server" | "directory" | "relay" | "cache", readonly string[]>>>;
+  readonly env?: Readonly<Record<string, string>>;
+};
+
+export type Stage = {
+  readonly url: string;
+  readonly port: number;
+  readonly folder: string;
+  /** Of the process that runs now. */
+  readonly node: () => RunningNode;
+  /** Starts it, again after its end; `env` adds to that of the stage. */
+  readonly start: (env?: Readonly<Record<string, string>>) => Promise<void>;
+  readonly close: () => Promise<void>;
+};
+
+export async function openStage(options: StageOptions = {}): Promise<Stage> {
+  const { mode = "serve", lines = {}, env = {} } = options;
+  const scratch = scratchFolder();
+  const port = freePort();
+  const url = `http://127.0.0.1:${port}`;
+  writeFileSync(join(scratch.path, "waypost.toml"), fileText(url, port, lines));
+  const args = mode === "serve" ? ["serve"] : ["dev", "--port", String(port), "--data", join(scratch.path, "data")];
+  let node: RunningNode | null = null;
+  const start = async (more: Readonly<Record<string, string>> = {}): Promise<void> => {
+    node = await startNode(args, { cwd: scratch.path, url, env: { ...env, ...more } });
+  };
+  await start();
+  return {
+    url,
+    port,
+    folder: scratch.path,
+    node: () => node as RunningNode,
+    start,
+    close: async () => {
+      await node?.kill("SIGKILL");
+      scratch.remove();
+    },
+  };
+}
+
+function fileText(url: string, port: number, lines: NonNullable<StageOptions["lines"]>): string {
+  const sections: Record<string, readonly string[]> = {
+    server: [`listen = ["127.0.0.1:${port}"]`, 'log_level = "warn"', ...(lines.server ?? [])],
+    "stores.main": ['plugin = "lmdb"', 'path = "data"', "block_time_ms = 100", "reserve_bytes = 16777216"],
+    directory: ["enabled = true", ...(lines.directory ?? [])],
+    relay: [
+      ...["enabled = true", 'public_id = "campaign"', `public_endpoints = ["${url}"]`],
+      ...["allow_http = true", 'allow_private = ["127.0.0.0/8"]', ...(lines.relay ?? [])],
+    ],
+    cache: ["enabled = true", `public_endpoints = ["${url}"]`, ...(lines.cache ?? [])],
+  };
+  return Object.entries(sections)
+    .map(([name, own]) => `[${name}]\n${own.join("\n")}\n`)
+    .join("\n");
+}
+
+/** Resident memory of a process in MiB; 0 when it is gone. Linux only. */
+export function residentMib(pid: number): number {
+  try {
+    const kib = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+    return Math.round(Number(kib ?? 0) / 1_024);
+  } catch {
+    return 0;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------- clients
+
+export type Answered = {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: string;
+  readonly ms: number;
+};
+
+export type Ask = {
+  readonly method?: string;
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Uint8Array;
+};
+
+export type StageClient = {
+  /** Status 0: no answer came, or not in time. */
+  readonly ask: (ask: Ask) => Promise<Answered>;
+  readonly post: (path: string, body: unknown) => Promise<Answered>;
+  readonly close: () => void;
+};
+
+const answerWithinMs = 30_000;
+
+/** A client of the node that speaks from this loopback address over connections of its own. */
+export function clientFrom(address: string, url: string, connections = 64): StageClient {
+  const agent = new Agent({ keepAlive: true, maxSockets: connections });
+  const { hostname, port } = new URL(url);
+  const ask = ({ method = "GET", path, headers, body }: Ask): Promise<Answered> =>
+    new Promise((resolve) => {
+      const startMs = performance.now();
+      let status = 0;
+      const end = (text: string, answered: Answered["headers"] = {}): void =>
+        resolve({ status, headers: answered, body: text, ms: performance.now() - startMs });
+      const asked = request(
+        { agent, hostname, port, localAddress: address, method, path, headers: { ...headers } },
+        (response) => {
+          const parts: Buffer[] = [];
+          response.on("data", (part: Buffer) => parts.push(part));
+          response.on("end", () => {
+            status = response.statusCode ?? 0;
+            end(Buffer.concat(parts).toString(), response.headers);
+          });
+          response.on("error", () => end("broken off"));
+        },
+      );
+      asked.setTimeout(answerWithinMs, () => asked.destroy());
+      asked.on("error", (error) => end(String(error)));
+      asked.end(body);
+    });
+  return {
+    ask,
+    post: (path, body) =>
+      ask({
+        method: "POST",
+        path,
+        headers: { "content-type": "application/json" },
+        body: typeof body === "string" || body instanceof Uint8Array ? body : JSON.stringify(body),
+      }),
+    close: () => agent.destroy(),
+  };
+}
+
+// -------------------------------------------------------------------------------------------------- people
+
+export type StagePerson = {
+  readonly identity: Identity;
+  readonly did: Identity["did"];
+  readonly document: DidDocument;
+  /** Reads and acknowledges at the Cache. */
+  readonly reader: Reader;
+  /** Proves live sessions at the Relay. */
+  readonly live: Reader;
+};
+
+/** A person with Relay and Cache at the stage, or with an inbox alone. Not registered yet. */
+export function personAt(url: string, inbox?: string): StagePerson {
+  const identity = createIdentity("campaign");
+  const { did, methods } = identity;
+  const served = firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  const service: Service[] =
+    inbox === undefined
+      ? [...served.service]
+      : [
+          {
+            id: `${did}#inbox`,
+            type: "SvcInboxService",
+            serviceEndpoint: [inbox],
+            authorization: null,
+            priority: null,
+          },
+        ];
+  const seedOf = (id: string) => methods.find((key) => key.id === id)?.secret ?? null;
+  const reader = (serviceType: "SvcCacheService" | "SvcRelayService") =>
+    readersOf(did, served, { serviceType, seedOf, deviceId: "", timeoutMs: answerWithinMs })[0] as Reader;
+  return {
+    identity,
+    did,
+    document: { ...served, service },
+    reader: reader("SvcCacheService"),
+    live: reader("SvcRelayService"),
+  };
+}
+
+export function registrationOf(person: StagePerson, nowMs = Date.now()): Uint8Array {
+  const { identity, document } = person;
+  const input = { document, alias: null, rootSeed: identity.rootSeed, nowMs };
+  return new TextEncoder().encode(JSON.stringify(signRegistration(input)));
+}
+
+/** Registers people and waits until all of them can be resolved. */
+export async function registerAll(client: StageClient, people: readonly StagePerson[]): Promise<void> {
+  for (const person of people) {
+    const { status, body } = await client.post("/register-did", registrationOf(person));
+    if (status !== 202) throw new Error(`a registration was answered with ${status} ${body}`);
+  }
+  for (const { did } of people) {
+    for (let tries = 0; (await client.ask({ path: `/resolve/${did}` })).status !== 200; tries++) {
+      if (tries > 400) throw new Error(`${did} was not registered in time`);
+      await Bun.sleep(25);
+    }
+  }
+}
+
+export function envelopeTo(person: { readonly did: string }, change: JsonObject = {}): JsonObject {
+  return {
+    message_id: Bun.randomUUIDv7(),
+    to: person.did,
+    timestamp: new Date().toISOString(),
+    payload: { ciphertext_b64: "aGVsbG8=" },
+    ...change,
+  };
+}
+
+export function signedBy(sender: StagePerson, envelope: JsonObject): JsonObject {
+  const method = sender.identity.methods[0] as Identity["methods"][number];
+  const named: JsonObject = { ...envelope, from: sender.did, sender_key_id: method.id };
+  return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), method.secret)) };
+}
+
+// ------------------------------------------------------------------------------------------------- figures
+
+/** The time within which so many of a hundred were answered. */
+export function percentile(times: readonly number[], percent: number): number {
+  const sorted = [...times].sort((a, b) => a - b);
+  return Math.round((sorted[Math.max(0, Math.ceil((sorted.length * percent) / 100) - 1)] ?? 0) * 10) / 10;
+}
+
+/** How often each value occurred. */
+export function tally(values: readonly (string | number)[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const value of values) counts[value] = (counts[value] ?? 0) + 1;
+  return counts;
+}
+
+/** Findings are printed as they are met; the process ends with 1 when there was one. */
+export class Findings {
+  readonly list: string[] = [];
+
+  expect(holds: boolean, finding: string): void {
+    if (holds) return;
+    this.list.push(finding);
+    console.log(`FINDING ${finding}`);
+  }
+
+  exit(): never {
+    console.log(this.list.length === 0 ? "no finding" : `${this.list.length} findings`);
+    process.exit(this.list.length === 0 ? 0 : 1);
+  }
+}
