@@ -95,6 +95,7 @@ describe("import walls", () => {
     { package: /^elysia(\/|$)/, owner: /^src\/nodes\/http\/app\.ts$/ },
     { package: /^lmdb(\/|$)/, owner: /^src\/plugins\/lmdb/ },
     { package: /^@polkadot\//, owner: /^src\/plugins\/chain/ },
+    { package: /^smoldot$/, owner: /^src\/plugins\/chain\/light/ },
     { package: /^zod(\/|$)/, owner: /^src\/(config|plugins)\// },
     { package: /^toml-eslint-parser$/, owner: /^src\/config\/source\.ts$/ },
     { package: /^fastest-levenshtein$/, owner: /^src\/config\/config\.ts$/ },

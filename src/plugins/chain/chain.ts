@@ -8,14 +8,16 @@ import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { loadNative, storeAbsence } from "../lmdb/folder.ts";
 import { parseWith } from "../options.ts";
+import { isLight, lightScheme } from "./rpc.ts";
 
 const mebibyte = 1024 * 1024;
 
+const isNodeUrl = (text: string): boolean => /^wss?:\/\/[^\s@#]+$/.test(text) && URL.canParse(text);
 const endpoint = z
   .string()
   .refine(
-    (text) => /^wss?:\/\/[^\s@#]+$/.test(text) && URL.canParse(text),
-    "must be a ws:// or wss:// URL without credentials and fragment",
+    (text) => (isLight(text) ? text.length > lightScheme.length : isNodeUrl(text)),
+    "must be a ws:// or wss:// URL without credentials and fragment, or light:<file of a chain specification>",
   );
 const pallet = z.string().regex(/^[A-Z][A-Za-z0-9]{0,63}$/, "must be the name of a pallet, such as DidRegistry");
 const milliseconds = (min: number, max: number) => z.int().min(min).max(max);
@@ -29,7 +31,9 @@ export const chainOptions = z.strictObject({
     .array(endpoint)
     .min(1)
     .max(16)
-    .describe("Nodes of the chain, ws:// or wss://, in turn; with two or more, two must agree before a call ends"),
+    .describe(
+      "Nodes of the chain, ws:// or wss://, or light:<specification>, in turn; two nodes must agree before a call ends",
+    ),
   finality: z
     .enum(["finalized", "best"])
     .default("finalized")

@@ -19,6 +19,7 @@ import { openTable } from "../lmdb/table.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import type { OperatorKey } from "./extrinsic.ts";
+import { type LightClients, withLightClients } from "./light.ts";
 import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
 import { Reader } from "./reader.ts";
@@ -43,17 +44,23 @@ export async function openChain(
     host: environment,
   });
   let open: OpenLedger | null = null;
+  let light: LightClients | null = null;
   try {
+    light = withLightClients(systemHost(environment.now), options, environment.log);
     const tables = { table: openTable(files, () => "record"), lastRoom: openTable(files, () => "removal") };
-    open = openLedger(options, { environment, key, takesCanary, ...tables, host: systemHost(environment.now) });
+    open = openLedger(options, { environment, key, takesCanary, ...tables, host: light.host });
     await firstContact(open, options.start_wait_ms);
   } catch (error) {
     await open?.close();
+    await light?.close();
     await files.close();
     throw error;
   }
   const { endpoints, ledger } = open;
-  const close = open.close;
+  const close = async () => {
+    await open.close();
+    await light.close();
+  };
   let closed: Promise<void> | null = null;
   return {
     plugin: "chain",

@@ -12,7 +12,7 @@
  */
 import { errorText } from "../../core/std/error-text.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { nameOf } from "./rpc.ts";
+import { isLight, nameOf } from "./rpc.ts";
 import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
 
 export type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
@@ -271,8 +271,10 @@ export class Endpoints {
     }
   }
 
+  /** Whether nothing is compared: a light client proves what it says. */
   private isAlone(): boolean {
-    return this.options.endpoints.length < 2 || this.options.finality === "best";
+    const { endpoints, finality } = this.options;
+    return endpoints.length < 2 || finality === "best" || isLight(this.currentEndpoint);
   }
 
   private aloneFor(): number {

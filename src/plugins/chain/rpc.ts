@@ -56,8 +56,12 @@ export class NodeRefusal extends Error {
   }
 }
 
+/** What an endpoint begins with that is a light client; the file of a specification follows. */
+export const lightScheme = "light:";
+export const isLight = (endpoint: string): boolean => endpoint.startsWith(lightScheme);
+
 /** What logs and answers may say of an endpoint. */
-export const nameOf = (endpoint: string): string => new URL(endpoint).origin;
+export const nameOf = (endpoint: string): string => (isLight(endpoint) ? endpoint : new URL(endpoint).origin);
 
 /** The largest block is far below: 5 MiB of extrinsics in hex, and their events. */
 const frameCharsMax = 64 * 1024 * 1024;
@@ -236,6 +240,7 @@ function parseFrame(text: unknown): Frame | null {
 
 /** Takes out of a text whatever an endpoint has behind its host, as a whole and in its parts, and shortens it. */
 export function withoutSecrets(endpoint: string): (text: string) => string {
+  if (isLight(endpoint)) return shortened;
   const { href, origin, pathname, search } = new URL(endpoint);
   const values = [...new URLSearchParams(search)].flat();
   const raw = `${pathname}/${search.slice(1)}`.split(/[/&=]/);
@@ -245,9 +250,11 @@ export function withoutSecrets(endpoint: string): (text: string) => string {
   return (text) => {
     let clean = text.replaceAll(endpoint, origin).replaceAll(href, origin);
     for (const secret of secrets) clean = clean.replaceAll(secret, "…");
-    return clean.length > textCharsMax ? `${clean.slice(0, textCharsMax)}…` : clean;
+    return shortened(clean);
   };
 }
+
+const shortened = (text: string): string => (text.length > textCharsMax ? `${text.slice(0, textCharsMax)}…` : text);
 
 function percentDecoded(part: string): string {
   try {

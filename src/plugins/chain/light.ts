@@ -1,0 +1,345 @@
+/**
+ * A light client of the chain (smoldot) behind the form of a connection, so that the rest of the driver asks it as it
+ * asks a node. It checks finality from the specification's first block on, and every value that it hands out against
+ * the state root of its block; so an operator trusts no node, only the file. It lives as long as the ledger does:
+ * connections come and go over one client, which need not catch up again.
+ *
+ * What it can't answer is put together here: `state_queryStorageAt` from single proven values, and the hash of a
+ * number from the parents of the finalized head. Its word about an extrinsic is only that it was passed on; whether a
+ * block takes it, the blocks tell.
+ *
+ * Law: what no peer answers now is asked again and then left unanswered, which ends the connection. Only what peers
+ * may have let go of (older than `statesKept` blocks) is refused as gone.
+ */
+import { readFileSync, statSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Chain, Client, ClientOptions } from "smoldot";
+import { BoundedMap } from "../../core/std/bounded-map.ts";
+import { errorText } from "../../core/std/error-text.ts";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import type { ChainOptions } from "./chain.ts";
+import { type Host, isLight, lightScheme, parseHash, parseHeader, type Socket, type SocketEvents } from "./rpc.ts";
+
+const specificationBytesMax = 64 * 1024 * 1024;
+/** How far back a full node keeps states and bodies unless it is told otherwise. */
+const statesKept = 256n;
+/** Headers that one question may fetch; what was fetched is remembered for the next one. */
+const walkMax = 20_000n;
+const attemptsMax = 8;
+const attemptPauseMs = 1_000;
+/** Of the light client's own levels: errors. Its warnings are about any want of peers. */
+const logLevel = 1;
+const methodNotFound = -32_601;
+
+/** What the light client answered instead of a result. */
+class LightRefusal extends Error {
+  constructor(
+    readonly code: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+type Answer = {
+  readonly id?: unknown;
+  readonly method?: string;
+  readonly params?: { readonly subscription?: unknown };
+  readonly result?: unknown;
+  readonly error?: { readonly code: number; readonly message: string };
+};
+type Waiting = {
+  readonly resolve: (result: unknown) => void;
+  readonly reject: (error: Error) => void;
+  /** Of a subscription: gets every notification as it came. */
+  readonly notify: ((text: string) => void) | null;
+};
+type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
+
+/** `takesNull`: that there is nothing is an answer. */
+type Question = {
+  readonly method: string;
+  readonly params: readonly unknown[];
+  readonly block: string;
+  readonly takesNull?: true;
+};
+
+type StartLight = (options: ClientOptions) => Client;
+
+export type LightClients = { readonly host: Host; readonly close: () => Promise<void> };
+
+/**
+ * A host whose connections to `light:` endpoints are to light clients. Throws `unavailable` when the file of one is
+ * no specification that a light client can start from, or when best blocks are to count.
+ */
+export function withLightClients(
+  host: Host,
+  { endpoints, finality }: Pick<ChainOptions, "endpoints" | "finality">,
+  log: StoreEnvironment["log"],
+  /** Loaded when it is first used: the package is 3 MB of code, and hardly any configuration names it. */
+  load: () => Promise<StartLight> = async () => (await import("smoldot")).start,
+): LightClients {
+  const light = endpoints.filter(isLight);
+  if (light.length > 0 && finality === "best")
+    throw new StoreError("unavailable", "a light client follows final blocks: finality must be finalized");
+  const clients = new Map(
+    light.map((endpoint) => [endpoint, new LightClient(readSpecification(endpoint), { host, log, load })]),
+  );
+  return {
+    host: {
+      ...host,
+      connect: (endpoint, events) => clients.get(endpoint)?.connect(events) ?? host.connect(endpoint, events),
+    },
+    async close() {
+      await Promise.all([...clients.values()].map((client) => client.close()));
+    },
+  };
+}
+
+/** The text of a raw specification that names peers. */
+export function readSpecification(endpoint: string): string {
+  const path = resolve(endpoint.slice(lightScheme.length));
+  const unusable = (why: string, cause?: unknown) =>
+    new StoreError("unavailable", `the chain specification ${path} ${why}`, { cause });
+  let text: string;
+  try {
+    if (statSync(path).size > specificationBytesMax) throw new Error("the file is larger than 64 MiB");
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    throw unusable(`can't be read: ${errorText(error)}`, error);
+  }
+  const specification = parseObject(text);
+  if (specification === null) throw unusable("is not a JSON object");
+  const { genesis, bootNodes } = specification;
+  if (typeof genesis !== "object" || genesis === null || !("raw" in genesis))
+    throw unusable("is not a raw one: genesis.raw is missing");
+  if (!Array.isArray(bootNodes) || bootNodes.length === 0)
+    throw unusable("names no bootNodes: a light client would find no peer");
+  return text;
+}
+
+function parseObject(text: string): Readonly<Record<string, unknown>> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : null;
+  } catch {
+    return null;
+  }
+}
+
+class LightClient {
+  private started: Promise<{ client: Client; chain: Chain }> | null = null;
+  private readonly waiting = new Map<number, Waiting>();
+  private readonly subscriptions = new Map<string, (text: string) => void>();
+  private readonly connections = new Set<SocketEvents>();
+  /** Hashes of finalized blocks by their number, and numbers of blocks by their hash. */
+  private readonly hashes = new BoundedMap<bigint, string>(2 * Number(walkMax));
+  private readonly numbers = new BoundedMap<string, bigint>(2 * Number(walkMax));
+  private nextId = 1;
+  private closed = false;
+
+  constructor(
+    private readonly specification: string,
+    private readonly parts: {
+      readonly host: Host;
+      readonly log: StoreEnvironment["log"];
+      readonly load: () => Promise<StartLight>;
+    },
+  ) {}
+
+  connect(events: SocketEvents): Socket {
+    const connection = { isOpen: true, events, subscriptions: new Set<string>() };
+    this.connections.add(events);
+    this.start().then(
+      () => connection.isOpen && events.onOpen(),
+      (error: unknown) => events.onClose(errorText(error)),
+    );
+    return {
+      send: (text) => void this.serve(JSON.parse(text) as Request, connection),
+      close: () => {
+        connection.isOpen = false;
+        this.connections.delete(events);
+        for (const name of connection.subscriptions) this.subscriptions.delete(name);
+      },
+    };
+  }
+
+  private start(): Promise<{ client: Client; chain: Chain }> {
+    this.started ??= this.load();
+    return this.started;
+  }
+
+  private async load(): Promise<{ client: Client; chain: Chain }> {
+    const { log, load } = this.parts;
+    const start = await load();
+    const client = start({
+      maxLogLevel: logLevel,
+      logCallback: (_, target, message) => log("warn", "the light client reports", { target, message }),
+    });
+    try {
+      const chain = await client.addChain({ chainSpec: this.specification });
+      void this.read(chain);
+      return { client, chain };
+    } catch (error) {
+      await client.terminate();
+      throw error;
+    }
+  }
+
+  private async read(chain: Chain): Promise<void> {
+    try {
+      for (;;) this.receive(await chain.nextJsonRpcResponse());
+    } catch (error) {
+      // It has crashed or was closed: the next connection starts another one.
+      this.started = null;
+      const gone = new Error("the light client has ended");
+      for (const { reject } of this.waiting.values()) reject(gone);
+      this.waiting.clear();
+      this.subscriptions.clear();
+      for (const { onClose } of this.connections) onClose(gone.message);
+      this.connections.clear();
+      if (!this.closed) this.parts.log("error", "the light client has ended", { reason: errorText(error) });
+    }
+  }
+
+  private receive(text: string): void {
+    const { id, params, result, error } = JSON.parse(text) as Answer;
+    if (params !== undefined) {
+      this.subscriptions.get(String(params.subscription))?.(text);
+      return;
+    }
+    const waiting = this.waiting.get(id as number);
+    this.waiting.delete(id as number);
+    if (waiting === undefined) return;
+    if (error !== undefined) {
+      waiting.reject(new LightRefusal(error.code, error.message));
+      return;
+    }
+    if (waiting.notify !== null) this.subscriptions.set(String(result), waiting.notify);
+    waiting.resolve(result);
+  }
+
+  private async ask(method: string, params: readonly unknown[], notify: Waiting["notify"] = null): Promise<unknown> {
+    const { chain } = await this.start();
+    const id = this.nextId++;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    this.waiting.set(id, { resolve, reject, notify });
+    chain.sendJsonRpc(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
+    return promise;
+  }
+
+  // ------------------------------------------------------------------------------------------------- answers
+
+  private async serve(
+    { id, method, params }: Request,
+    connection: { readonly isOpen: boolean; readonly events: SocketEvents; readonly subscriptions: Set<string> },
+  ): Promise<void> {
+    const reply = (answer: { result: unknown } | { error: unknown }) => {
+      if (connection.isOpen) connection.events.onMessage(JSON.stringify({ jsonrpc: "2.0", id, ...answer }));
+    };
+    try {
+      if (method.startsWith("chain_subscribe")) {
+        const result = await this.ask(method, params, (text) => connection.events.onMessage(text));
+        connection.subscriptions.add(String(result));
+        return reply({ result });
+      }
+      reply({ result: await this.answer(method, params, () => connection.isOpen) });
+    } catch (error) {
+      if (error instanceof LightRefusal) reply({ error: { code: error.code, message: error.message } });
+      else this.parts.log("warn", "the light client did not answer", { method, reason: errorText(error) });
+    }
+  }
+
+  private answer(method: string, params: readonly unknown[], isWanted: () => boolean): Promise<unknown> {
+    const [first, second] = params;
+    switch (method) {
+      case "chain_getBlockHash":
+        return typeof first === "number" && first > 0 ? this.hashAt(BigInt(first)) : this.ask(method, params);
+      case "state_queryStorageAt":
+        return this.storageAt(first as readonly string[], String(second), isWanted);
+      case "chain_getBlock":
+      case "chain_getHeader":
+      case "state_getRuntimeVersion":
+        return this.insist({ method, params, block: String(first) }, isWanted);
+      case "state_call":
+        return this.insist({ method, params, block: String(params[2]) }, isWanted);
+      default:
+        return this.ask(method, params);
+    }
+  }
+
+  private async storageAt(keys: readonly string[], block: string, isWanted: () => boolean): Promise<unknown> {
+    const values = await Promise.all(
+      keys.map((key) =>
+        this.insist({ method: "state_getStorage", params: [key, block], block, takesNull: true }, isWanted),
+      ),
+    );
+    return [{ block, changes: keys.map((key, n) => [key, values[n] ?? null]) }];
+  }
+
+  /** Asks about a block until there is an answer; no answer about an old block is a refusal. */
+  private async insist({ method, params, block, takesNull }: Question, isWanted: () => boolean): Promise<unknown> {
+    let reason = "no peer has it";
+    for (let attempts = 0; attempts < attemptsMax && isWanted(); attempts++) {
+      if (attempts > 0) await this.pause(attemptPauseMs);
+      try {
+        const result = await this.ask(method, params);
+        if (takesNull || result !== null) return result;
+      } catch (error) {
+        if (!(error instanceof LightRefusal) || error.code === methodNotFound) throw error;
+        reason = error.message;
+      }
+      if (await this.isOld(block)) throw new LightRefusal(4_003, `peers may have let go of it: ${reason}`);
+    }
+    throw new Error(reason);
+  }
+
+  private async isOld(block: string): Promise<boolean> {
+    const number = this.numbers.get(block);
+    return number !== undefined && number + statesKept < (await this.finalized()).number;
+  }
+
+  private pause(ms: number): Promise<void> {
+    return new Promise((done) => void this.parts.host.after(ms, done));
+  }
+
+  // ------------------------------------------------------------------------------------------------- headers
+
+  private async finalized(): Promise<{ readonly number: bigint; readonly hash: string }> {
+    const hash = parseHash(await this.ask("chain_getFinalizedHead", []));
+    return { number: await this.learn(hash), hash };
+  }
+
+  /** Remembers a finalized block and its parent; answers its number. */
+  private async learn(hash: string): Promise<bigint> {
+    const known = this.numbers.get(hash);
+    if (known !== undefined && this.hashes.has(known - 1n)) return known;
+    const { number, parentHash, hash: own } = parseHeader(await this.ask("chain_getHeader", [hash]));
+    if (own !== hash) throw new Error("a header is not the one that was asked for");
+    for (const [at, name] of [
+      [number, hash],
+      [number - 1n, parentHash],
+    ] as const) {
+      this.hashes.set(at, name);
+      this.numbers.set(name, at);
+    }
+    return number;
+  }
+
+  /** The finalized block at a number, by way of the parents of one that is known; `null` when there is none yet. */
+  private async hashAt(number: bigint): Promise<string | null> {
+    const head = await this.finalized();
+    if (number > head.number) return null;
+    let at = number;
+    while (!this.hashes.has(at) && at - number <= walkMax) at++;
+    if (at - number > walkMax) throw new LightRefusal(4_003, `block ${number} is too far behind ${head.number}`);
+    for (; at > number; at--) await this.learn(this.hashes.get(at) as string);
+    return this.hashes.get(number) ?? null;
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    const running = await this.started?.catch(() => null);
+    await running?.client.terminate();
+  }
+}
