@@ -1,5 +1,5 @@
 /** Slots for outbound requests: bounds per destination and over all, order, circuits, a bounded table. */
-import { describe, expect, test } from "bun:test";
+import { afterEach, describe, expect, jest, test } from "bun:test";
 import fc from "fast-check";
 import {
   createHostLimiter,
@@ -112,6 +112,8 @@ test("of those who come when an open circuit may be tried, one goes", async () =
 });
 
 describe("shares", () => {
+  afterEach(() => void jest.useRealTimers());
+
   const shared: HostLimits = { ...limits, concurrentPerDestination: 100, concurrentTotal: 8, queuedTotal: 100 };
   const acquire = async (limiter: HostLimiter, client: string, preempt?: () => void) => {
     const destination = `host ${Math.random()}`;
@@ -119,6 +121,7 @@ describe("shares", () => {
   };
 
   test("a client alone takes half of the slots, and its share beyond that", async () => {
+    jest.useFakeTimers();
     const limiter = createHostLimiter(shared, () => 0);
     for (let i = 0; i < 4; i++) expect(isSlot(await acquire(limiter, "a"))).toBe(true);
     const waiting = acquire(limiter, "a");
@@ -127,6 +130,7 @@ describe("shares", () => {
     expect(isSlot(await acquire(limiter, "b"))).toBe(true);
     void acquire(limiter, "b");
     expect(limiter.stats()).toMatchObject({ active: 6, waiting: 2 });
+    jest.advanceTimersByTime(1_000);
     expect(await waiting).toBe("late");
   });
 
@@ -149,6 +153,7 @@ describe("shares", () => {
   });
 
   test("a slow request gives way when all slots are in use, the oldest of the client with the most", async () => {
+    jest.useFakeTimers();
     let nowMs = 0;
     const limiter = createHostLimiter({ ...shared, concurrentTotal: 4, concurrentPerClient: 3 }, () => nowMs);
     const ended: number[] = [];
@@ -165,7 +170,9 @@ describe("shares", () => {
     void acquire(limiter, "c");
     expect([ended, limiter.stats().waiting]).toEqual([[], 1]);
     nowMs = 1_000;
-    expect(isSlot(await acquire(limiter, "d"))).toBe(false);
+    const waiting = acquire(limiter, "d");
+    jest.advanceTimersByTime(1_000);
+    expect(isSlot(await waiting)).toBe(false);
     expect(ended).toEqual([1]);
   });
 

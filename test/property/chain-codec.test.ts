@@ -1,0 +1,185 @@
+/** What the chain driver reads and writes against the chain's own library: metadata of the reference runtime, storage keys, extrinsics, headers. */
+import { describe, expect, test } from "bun:test";
+import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import {
+  callFingerprint,
+  encodeCompact,
+  extrinsicHash,
+  type Frame,
+  fingerprintsOf,
+  generalExtrinsic,
+  signedExtrinsic,
+} from "../../src/plugins/chain/extrinsic.ts";
+import { lackingProtections } from "../../src/plugins/chain/layouts.ts";
+import { type RuntimeMetadata, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
+import { parseHeader } from "../../src/plugins/chain/rpc.ts";
+import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
+import { storageMapKey } from "../support/scale-judge.ts";
+
+const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
+const kept = (await Bun.file(metadataFile).text()).trim();
+/** The kept form may be any version of the metadata that the runtime tells. */
+const metadataHex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
+const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
+const genesis = new Uint8Array(32).fill(0x45);
+
+function runtimeOf(given = names): RuntimeMetadata | string[] {
+  return readMetadata(metadataHex, { version, genesis, names: given });
+}
+
+function runtime(): RuntimeMetadata {
+  const read = runtimeOf();
+  if (Array.isArray(read)) throw new Error(read.join("\n"));
+  return read;
+}
+
+const alice = identityOf("alice");
+const registration = registrationOf(alice, { timestamp: "1800000000000" });
+const removal: LedgerCall = {
+  name: "remove_service",
+  did: alice.did,
+  id: `${alice.did}#s`,
+  signedPayload: new Uint8Array(3),
+  signature: new Uint8Array(64),
+  signerKeyId: "root",
+};
+
+describe("the metadata of the reference runtime", () => {
+  test("has every layout, and the bounds of the embedded ledger", () => {
+    const bounds = runtime().bounds;
+    expect(bounds).toEqual(
+      Object.fromEntries(Object.keys(bounds).map((name) => [name, embeddedBounds[name as never]])) as never,
+    );
+    expect(runtime().blockTimeMs).toBe(6_000);
+  });
+
+  test("keys its maps as the specification says", () => {
+    const { entry } = storageKeys(runtime());
+    for (const map of ["Dids", "AliasIndex", "DocumentNonces", "ControlNonces"] as const) {
+      expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DidRegistry", map, alice.did).toHex());
+    }
+    for (const map of ["RecipientPolicies", "TagPolicies", "PersonaPolicies"] as const) {
+      expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DeliveryPolicy", map, alice.did).toHex());
+    }
+  });
+
+  test("numbers its calls as the specification says", () => {
+    for (const call of [registration, removal]) {
+      expect(runtime().encodeCall(call).toHex()).toBe(encodeLedgerCall(call).toHex());
+    }
+  });
+
+  test("names the protections that a chain of the family lacks", () => {
+    const none = { pallets: new Set<string>(), calls: new Set<string>(), constants: new Set<string>() };
+    const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
+    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(5);
+    const whole = { ...none, constants: new Set(["RecordDeposit"]), storage: new Set(["PlainProofs", "Lives"]) };
+    expect(lackingProtections(whole)).toEqual([]);
+    expect(lackingProtections({ ...whole, pallets: new Set(["Sudo"]) })).toEqual([
+      "no key that rules the chain (Sudo)",
+    ]);
+  });
+
+  test("is refused under other names, and every difference is told", () => {
+    expect(runtimeOf({ ...names, did_registry: "Registry" })).toEqual(["there is no pallet Registry"]);
+    const swapped = runtimeOf({ did_registry: "DeliveryPolicy", delivery_policy: "DidRegistry" });
+    expect(swapped).toContain("storage DeliveryPolicy.Dids is missing");
+    expect(swapped).toContain("call DeliveryPolicy.add_alias is missing");
+    expect(swapped).toContain("constant DeliveryPolicy.MaxIdLen is missing or no u32");
+    expect(swapped).toContain("storage DidRegistry.TagPolicies is missing");
+  });
+});
+
+describe("extrinsics", () => {
+  const { publicKey, sign } = keyOf("operator");
+  const key = { publicKey, sign, scheme: 0 as const };
+  const era = { birth: 1_234n, birthHash: new Uint8Array(32).fill(9), periodBlocks: 64 };
+  const frame: Frame = runtime().frame;
+  const registry = new TypeRegistry();
+  registry.setMetadata(new Metadata(registry, metadataHex));
+
+  test("of the operator are what the chain library reads and would sign", () => {
+    const call = runtime().encodeCall(registration);
+    const bytes = signedExtrinsic(call, { era, nonce: 70_000, tip: 5n }, { frame, key });
+    const read = registry.createTypeUnsafe<GenericExtrinsic>("Extrinsic", [bytes]);
+    expect([read.isSigned, read.nonce.toNumber(), read.tip.toNumber()]).toEqual([true, 70_000, 5]);
+    expect<string>(read.method.toHex()).toBe(encodeHex0x(call));
+    expect(read.signer.toString()).toBe(registry.createType("AccountId", publicKey).toString());
+    expect([read.era.asMortalEra.birth(1_234), read.era.asMortalEra.death(1_234)]).toEqual([1_234, 1_298]);
+    expect<string>(read.hash.toHex()).toBe(extrinsicHash(bytes));
+    const payload = registry.createTypeUnsafe<GenericExtrinsicPayload>("ExtrinsicPayload", [
+      {
+        method: read.method.toHex(),
+        era: read.era.toHex(),
+        nonce: 70_000,
+        tip: 5,
+        mode: 0,
+        specVersion: 1,
+        transactionVersion: 1,
+        genesisHash: genesis,
+        blockHash: era.birthHash,
+      },
+      { version: 4 },
+    ]);
+    // The library signs what is longer than 256 bytes by its hash, and asks the key to name its kind.
+    const signed: Uint8Array[] = [];
+    const signing = (message: Uint8Array) => {
+      signed.push(message);
+      return Uint8Array.of(0, ...sign(message));
+    };
+    payload.sign({ sign: signing } as never);
+    expect(bytes.toHex()).toContain(sign(signed[0]!).toHex());
+  });
+
+  test("that carry a proof are found by their call, whoever framed them", () => {
+    const call = runtime().encodeCall(removal);
+    const one = generalExtrinsic(call, era, frame);
+    const other = generalExtrinsic(call, { ...era, birth: 99n }, frame);
+    expect(extrinsicHash(one)).not.toBe(extrinsicHash(other));
+    expect(fingerprintsOf(one, frame)).toEqual([extrinsicHash(one), callFingerprint(call)]);
+    expect(fingerprintsOf(other, frame)).toContain(callFingerprint(call));
+    expect(fingerprintsOf(signedExtrinsic(call, { era, nonce: 1, tip: 0n }, { frame, key }), frame)).toHaveLength(1);
+  });
+
+  test("have compact numbers as the chain library has", () => {
+    for (const value of [
+      0,
+      63,
+      64,
+      16_383,
+      16_384,
+      2 ** 30 - 1,
+      2 ** 30,
+      2 ** 32 - 1,
+      2n ** 32n,
+      2n ** 64n - 1n,
+      2n ** 128n - 1n,
+    ]) {
+      expect(encodeCompact(value).toHex()).toBe(
+        Buffer.from(registry.createType("Compact<u128>", value).toU8a()).toString("hex"),
+      );
+    }
+  });
+});
+
+describe("headers", () => {
+  test("of headers have the hash that the chain library gives them", () => {
+    const registry = new TypeRegistry();
+    const zeros = `0x${"00".repeat(32)}`;
+    const json = {
+      parentHash: `0x${"ab".repeat(32)}`,
+      number: "0x12345",
+      stateRoot: zeros,
+      extrinsicsRoot: `0x${"cd".repeat(32)}`,
+      digest: { logs: ["0x066175726120b1c2d30000000000", "0x056175726108aabb"] },
+    };
+    const header = parseHeader(json);
+    expect(header.number).toBe(0x12345n);
+    expect<string>(header.hash).toBe(registry.createType("Header", json).hash.toHex());
+    expect(() => parseHeader({ ...json, number: "0x100000000" })).toThrow("u32");
+  });
+});

@@ -1,0 +1,97 @@
+/** The outbox of the chain driver: calls on their way and their ends, over restarts. */
+import { describe, expect, test } from "bun:test";
+import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
+import { Outbox, type Pending } from "../../../../src/plugins/chain/outbox.ts";
+import { openMemoryTable } from "../../../../src/plugins/memory/table.ts";
+import { identityOf, registrationOf } from "../../../support/identity.ts";
+
+const alice = identityOf("alice");
+const registration = registrationOf(alice, { timestamp: "1800000000000" });
+const removal: LedgerCall = {
+  name: "remove_service",
+  did: alice.did,
+  id: `${alice.did}#s`,
+  signedPayload: new Uint8Array(3),
+  signature: new Uint8Array(64),
+  signerKeyId: "root",
+};
+
+describe("the outbox", () => {
+  const pending = (n: number): Pending => ({
+    sequence: BigInt(n),
+    call: n % 2 === 0 ? registration : removal,
+    submission: {
+      txHash: `0x${n.toString(16).padStart(64, "0")}`,
+      did: alice.did,
+      call: n % 2 === 0 ? registration.name : removal.name,
+      label: "test",
+      state: "pending",
+      reason: null,
+      block: null,
+      submittedAtMs: n,
+    },
+    signed: [
+      {
+        extrinsic: Uint8Array.of(n),
+        fingerprint: `fingerprint ${n}`,
+        nonce: n % 2 === 0 ? n : null,
+        birth: 7n,
+        death: 71n,
+        specVersion: 1,
+        out: true,
+      },
+    ],
+    renewals: 0,
+  });
+  const ended = (n: number) => ({
+    ...pending(n),
+    submission: { ...pending(n).submission, state: "finalized" as const },
+  });
+  const open = (table = openMemoryTable({ bytesMax: 1 << 24 }), retention = { retainedMs: 1_000, retainedMax: 3 }) => ({
+    table,
+    outbox: new Outbox(table, table, retention),
+  });
+
+  test("gives back what it was given, in order, until it has ended", async () => {
+    const { table, outbox } = open();
+    for (const n of [0, 1, 2]) await outbox.keep(pending(n));
+    await outbox.replace({ ...pending(2), renewals: 1 });
+    await outbox.finish([ended(1)], { nowMs: 0, anchor: null });
+    const again = open(table).outbox;
+    expect(again.pending()).toEqual([pending(0), { ...pending(2), renewals: 1 }]);
+    expect(again.submission(pending(1).submission.txHash)).toEqual(ended(1).submission);
+    expect(again.submission(pending(9).submission.txHash)).toBeNull();
+  });
+
+  test("keeps ends for their time and up to their number, also over a restart", async () => {
+    const { table, outbox } = open();
+    for (let n = 0; n < 4; n++) {
+      await outbox.keep(pending(n));
+      await outbox.finish([ended(n)], { nowMs: 10, anchor: null });
+    }
+    const known = (box: Outbox) => [0, 1, 2, 3, 4].filter((n) => box.submission(pending(n).submission.txHash) !== null);
+    expect(known(outbox)).toEqual([1, 2, 3]);
+    const again = open(table).outbox;
+    await again.keep(pending(4));
+    await again.finish([ended(4)], { nowMs: 2_000, anchor: null });
+    expect(known(again)).toEqual([4]);
+  });
+
+  test("remembers the last finalized block, also when only ends are written", async () => {
+    const { table, outbox } = open();
+    const anchor = (number: bigint) => ({ number, hash: `0x${"ab".repeat(32)}`, seenAtMs: 5 });
+    expect(outbox.anchor()).toBeNull();
+    await outbox.keepAnchor(anchor(7n));
+    expect(open(table).outbox.anchor()).toEqual(anchor(7n));
+    await outbox.keep(pending(0));
+    await outbox.finish([ended(0)], { nowMs: 0, anchor: anchor(9n) });
+    expect(open(table).outbox.anchor()).toEqual(anchor(9n));
+  });
+
+  test("remembers the chain it belongs to", async () => {
+    const { table, outbox } = open();
+    expect(outbox.genesis()).toBeNull();
+    await outbox.keepGenesis("0xab");
+    expect(open(table).outbox.genesis()).toBe("0xab");
+  });
+});
