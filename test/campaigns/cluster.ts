@@ -1,0 +1,262 @@
+/**
+ * Several nodes on one PostgreSQL and one nats-server, under load, while processes are killed at random: a node
+ * or the bus by SIGKILL, the database by an immediate stop. A model outside knows what was answered.
+ *
+ * - lost: stored with an answer, never acknowledged by anybody, and not held at the end;
+ * - doubled: acknowledged with an answer, and held again afterwards;
+ * - phantom: held, and never sent.
+ *
+ * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures. Needs Debian's postgresql and
+ * nats-server. Nodes run from the sources, or from the executable that `--executable` names.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import type { CacheClient, Reader } from "../../src/client/cache.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
+import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { ClientError } from "../../src/client/http.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { listenLive } from "../../src/client/live.ts";
+import { freePort } from "../support/executable.ts";
+import { natsAbsence, startNats } from "../support/nats.ts";
+import { postgresAbsence, startPostgres } from "../support/postgres.ts";
+
+const { values: flags } = parseArgs({
+  options: {
+    kills: { type: "string", default: "300" },
+    nodes: { type: "string", default: "3" },
+    recipients: { type: "string", default: "8" },
+    senders: { type: "string", default: "8" },
+    executable: { type: "string" },
+  },
+});
+const absence = postgresAbsence() ?? natsAbsence();
+if (absence !== null) throw new Error(absence);
+const kills = Number(flags.kills);
+const folder = mkdtempSync(join(tmpdir(), "waypost-cluster-"));
+const repository = join(import.meta.dir, "..", "..");
+const command =
+  flags.executable === undefined ? [process.execPath, join(repository, "src/main.ts")] : [flags.executable];
+
+const pick = <T>(list: readonly T[]): T => list[Math.floor(Math.random() * list.length)]!;
+const between = (least: number, most: number): number => least + Math.random() * (most - least);
+
+const findings: string[] = [];
+let stopped = false;
+
+// ------------------------------------------------------------------------------------------------- processes
+
+const database = await startPostgres(["fsync=on", "max_connections=80"]);
+const bus = await startNats();
+const urls = Array.from({ length: Number(flags.nodes) }, () => `http://127.0.0.1:${freePort()}`);
+const environment = {
+  PATH: process.env["PATH"] ?? "",
+  HOME: folder,
+  WAYPOST_STORES__MAIN__PLUGIN: "postgres",
+  WAYPOST_STORES__MAIN__URLS: JSON.stringify([database.url]),
+  WAYPOST_STORES__MAIN__BLOCK_TIME_MS: "500",
+  WAYPOST_BUS__PLUGIN: "nats",
+  WAYPOST_BUS__SERVERS: JSON.stringify([bus.url]),
+  WAYPOST_RELAY__PUBLIC_ENDPOINTS: JSON.stringify(urls),
+  WAYPOST_CACHE__PUBLIC_ENDPOINTS: JSON.stringify(urls),
+  WAYPOST_RELAY__ALLOW_HTTP: "true",
+  WAYPOST_RELAY__ALLOW_PRIVATE: '["127.0.0.0/8"]',
+};
+const configFile = join(folder, "waypost.toml");
+writeFileSync(
+  configFile,
+  '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
+);
+
+/** Starts a node, and again whenever it ends, as a supervisor does: one that finds no database ends and says so. */
+async function supervise(url: string): Promise<void> {
+  while (!ending) {
+    const child = Bun.spawn([...command, "serve", "--config", configFile], {
+      cwd: folder,
+      env: { ...environment, WAYPOST_SERVER__LISTEN: JSON.stringify([url.slice("http://".length)]) },
+      stdout: "ignore",
+      stderr: Bun.file(join(folder, `node-${new URL(url).port}.log`)),
+    });
+    nodes.set(url, child);
+    await child.exited;
+    if (child.signalCode === "SIGKILL") continue;
+    ended++;
+    if (child.signalCode !== null) findings.push(`a node ended by ${child.signalCode}`);
+    await Bun.sleep(500);
+  }
+}
+
+async function ready(url: string): Promise<void> {
+  for (const endMs = performance.now() + 120_000; performance.now() < endMs; await Bun.sleep(50)) {
+    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(2_000) }).catch(() => null);
+    if (answer?.ok === true) return;
+  }
+  throw new Error(`${url} does not become ready`);
+}
+
+const nodes = new Map<string, Bun.Subprocess>();
+let ended = 0;
+let ending = false;
+
+const migrated = Bun.spawnSync([...command, "storage", "migrate", "--config", configFile], { env: environment });
+if (migrated.exitCode !== 0) throw new Error(`${migrated.stdout}${migrated.stderr}`);
+for (const url of urls) void supervise(url);
+await Promise.all(urls.map(ready));
+
+// ------------------------------------------------------------------------------------------------- the model
+
+/** An acknowledgement that was tried without an answer may have been carried out. */
+type Sent = { answered: boolean; tried: boolean; acknowledged: boolean; live: boolean };
+const sent = new Map<string, Sent>();
+const counts = { unclear: 0, live: 0 };
+
+const people: Identity[] = [];
+const readers = new Map<Identity, CacheClient[]>();
+for (let n = 0; n < Number(flags.recipients); n++) {
+  const identity = createIdentity(`recipient-${n}`);
+  const client = connect({ directoryUrl: urls[0]!, relayUrl: urls[0]! });
+  const first = firstDocument(identity, { relayUrl: urls[0]!, cacheUrl: urls[0]! });
+  const document = { ...first, service: first.service.map((service) => ({ ...service, serviceEndpoint: urls })) };
+  await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
+  people.push(identity);
+  readers.set(identity, await cachesOf(client, identity, "phone"));
+  // Every other recipient also listens, at a node that changes with each connection.
+  if (n % 2 === 0) void listen(await liveEndpoints(client, identity, "phone"));
+}
+
+async function listen(reachable: readonly Reader[]): Promise<void> {
+  while (!stopped) {
+    const stop = new AbortController();
+    const lasting = setTimeout(() => stop.abort(), between(1_000, 10_000));
+    const events = {
+      onReady: () => {},
+      onEnvelope: async ({ envelope }: { readonly envelope: Readonly<Record<string, unknown>> }) => {
+        const known = sent.get(String(envelope["message_id"]));
+        if (known === undefined) findings.push(`phantom ${String(envelope["message_id"])}`);
+        else known.live = true;
+        counts.live++;
+        return true;
+      },
+    };
+    await listenLive(pick(reachable), events, stop.signal).catch(() => {});
+    clearTimeout(lasting);
+    await Bun.sleep(100);
+  }
+}
+
+/** Sends the same bytes until a node answers: by the Relay or straight to a Cache. */
+async function sendOne(): Promise<void> {
+  const messageId = crypto.randomUUID();
+  const state: Sent = { answered: false, tried: false, acknowledged: false, live: false };
+  sent.set(messageId, state);
+  const body = JSON.stringify({
+    message_id: messageId,
+    to: pick(people).did,
+    timestamp: new Date().toISOString(),
+    ttl: "6h",
+    payload: { ciphertext_b64: Buffer.from(messageId.repeat(20)).toString("base64") },
+  });
+  const path = Math.random() < 0.5 ? "/relay" : "/cache/store";
+  while (!state.answered) {
+    const headers = { "content-type": "application/json" };
+    const request = { method: "POST", headers, body, signal: AbortSignal.timeout(20_000) };
+    const answer = await fetch(`${pick(urls)}${path}`, request).catch(() => null);
+    const text = (await answer?.text().catch(() => null)) ?? null;
+    if (answer !== null && text !== null && answer.ok) state.answered = true;
+    else if (answer !== null && answer.status < 500 && answer.status !== 429) {
+      findings.push(`refused with ${answer.status}: ${text}`);
+      return;
+    } else {
+      counts.unclear++;
+      if (stopped) return;
+      await Bun.sleep(between(20, 200));
+    }
+  }
+}
+
+/** Pulls at any node and acknowledges most of it; answers how many were held. */
+async function pullOnce(identity: Identity, all: boolean): Promise<number> {
+  const { messages } = await pick(readers.get(identity)!).messages(undefined, 100);
+  const ids = messages.map((one) => one.message_id);
+  for (const messageId of ids) {
+    const state = sent.get(messageId);
+    if (state === undefined) findings.push(`phantom ${messageId}`);
+    else if (state.acknowledged) findings.push(`doubled ${messageId}`);
+  }
+  const chosen = all ? ids : ids.filter(() => Math.random() < 0.8);
+  if (chosen.length > 0) {
+    for (const messageId of chosen) sent.get(messageId)!.tried = true;
+    await pick(readers.get(identity)!).ack(chosen);
+    for (const messageId of chosen) sent.get(messageId)!.acknowledged = true;
+  }
+  return ids.length;
+}
+
+async function pullForEver(identity: Identity): Promise<void> {
+  while (!stopped) {
+    await pullOnce(identity, false).catch((error: unknown) => {
+      if (!(error instanceof ClientError)) throw error;
+    });
+    await Bun.sleep(between(100, 500));
+  }
+}
+
+// -------------------------------------------------------------------------------------------------- the run
+
+const work = [
+  ...Array.from({ length: Number(flags.senders) }, async () => {
+    while (!stopped) await sendOne();
+  }),
+  ...people.map(pullForEver),
+];
+const killed = { node: 0, bus: 0, database: 0 };
+try {
+  for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
+    await Bun.sleep(between(100, 1_500));
+    const chance = Math.random();
+    if (chance < 0.7) {
+      const url = pick(urls);
+      nodes.get(url)!.kill("SIGKILL");
+      // Now and then the next one is killed before this one is back.
+      if (Math.random() < 0.7) await ready(url);
+      killed.node++;
+    } else if (chance < 0.85) {
+      await bus.stop();
+      await Bun.sleep(between(0, 1_000));
+      await bus.start();
+      killed.bus++;
+    } else {
+      await database.stop("immediate");
+      await Bun.sleep(between(0, 1_000));
+      await database.start();
+      killed.database++;
+    }
+    if (kill % 20 === 0) console.log(`${kill} kills, ${sent.size} sent, ${findings.length} findings`);
+  }
+  await Promise.all(urls.map(ready));
+  stopped = true;
+  await Promise.all(work);
+  for (const identity of people) while ((await pullOnce(identity, true)) > 0);
+  for (const [messageId, state] of sent) {
+    if (state.answered && !state.tried && !state.live) findings.push(`lost ${messageId}`);
+  }
+  const answered = [...sent.values()].filter((state) => state.answered).length;
+  const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
+  console.log(
+    `${killed.node} nodes, ${killed.bus} times the bus and ${killed.database} times the database killed, ${ended} nodes ended without a database; ` +
+      `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unclear} tries without an answer; ` +
+      `lost, doubled, phantom or refused: ${findings.length}`,
+  );
+  for (const finding of findings.slice(0, 20)) console.log(`  ${finding}`);
+} finally {
+  ending = true;
+  for (const child of nodes.values()) child.kill("SIGKILL");
+  await bus.end();
+  await database.end();
+  if (findings.length === 0) rmSync(folder, { recursive: true, force: true });
+  else console.log(`logs of the nodes: ${folder}`);
+}
+process.exit(findings.length === 0 ? 0 : 1);
