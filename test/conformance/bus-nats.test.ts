@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Socket } from "bun";
 import { checkConfig } from "../../src/config/config.ts";
 import { type NatsBusOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
 import type { Bus } from "../../src/storage/bus.ts";
@@ -35,6 +36,39 @@ async function until(holds: () => boolean | Promise<boolean>, msMax = 15_000): P
   for (const endMs = performance.now() + msMax; !(await holds()); await Bun.sleep(30)) {
     if (performance.now() > endMs) throw new Error("it did not come to that in time");
   }
+}
+
+/** Passes everything on until it is cut: then connections stay open and nothing gets through. */
+function openLine(port: number) {
+  type End = { peer: Socket<End> | null; readonly early: Uint8Array[] };
+  let isCut = false;
+  const pass = (from: Socket<End>, message: Uint8Array) => {
+    if (isCut) return;
+    if (from.data.peer === null) from.data.early.push(new Uint8Array(message));
+    else from.data.peer.write(message);
+  };
+  const close = (end: Socket<End>) => void end.data.peer?.end();
+  const listener = Bun.listen<End>({
+    hostname: "127.0.0.1",
+    port: 0,
+    socket: {
+      async open(client) {
+        client.data = { peer: null, early: [] };
+        const data: End = { peer: client, early: [] };
+        client.data.peer = await Bun.connect<End>({ hostname: "127.0.0.1", port, data, socket: { data: pass, close } });
+        for (const message of client.data.early) client.data.peer.write(message);
+      },
+      data: pass,
+      close,
+    },
+  });
+  return {
+    url: `nats://127.0.0.1:${listener.port}`,
+    cut: (cut: boolean) => {
+      isCut = cut;
+    },
+    close: () => listener.stop(true),
+  };
 }
 
 if (absence !== null) {
@@ -103,6 +137,33 @@ if (absence !== null) {
       }
       await until(async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes");
     }, 40_000);
+
+    test("is cut off from one process is nobody for that one alone, and what it missed is announced", async () => {
+      const line = openLine(server.port);
+      const subject_prefix = `fault${prefixes++}`;
+      const apart = await openNatsBus(optionsFor(line.url, { subject_prefix }), environment);
+      const [near, other] = await openPair(optionsFor(server.url, { subject_prefix }));
+      opened.push(apart, near, other);
+      let missed = 0;
+      const changes: string[] = [];
+      const note = (message: Uint8Array): undefined => void changes.push(String(answerTo(message)));
+      await apart.subscribe("changed", note, { missed: () => missed++ }).ready;
+      await other.subscribe("s", () => bytes("yes")).ready;
+      await until(async () => answerTo(await apart.request("s", bytes("?"), 1_000)) === "yes");
+      line.cut(true);
+      const alsoMissed = missed;
+      expect(await apart.request("s", bytes("?"), 300)).toBe("nobody");
+      expect(answerTo(await near.request("s", bytes("?"), 1_000))).toBe("yes");
+      near.publish("changed", bytes("while it was cut off"));
+      await until(() => !apart.stats().connected, 40_000);
+      line.cut(false);
+      await until(() => missed > alsoMissed);
+      near.publish("changed", bytes("afterwards"));
+      await until(() => changes.includes("afterwards"));
+      expect(changes).toEqual(["afterwards"]);
+      await apart.close();
+      line.close();
+    }, 80_000);
 
     test("is not there yet opens at once and works when it comes", async () => {
       await server.stop();
