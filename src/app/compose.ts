@@ -20,6 +20,7 @@ import type { CorsOrigins } from "../nodes/http/render.ts";
 import type { Route } from "../nodes/http/route.ts";
 import { type Listener, listen, removeStaleSocket } from "../nodes/http/server.ts";
 import { statusRoutes } from "../nodes/http/status.ts";
+import { operationRoutes } from "../nodes/operations/operations.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
 import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
@@ -36,6 +37,10 @@ import { startSweepers } from "./sweep.ts";
 export type StartOptions = NodeOverrides & {
   readonly log: Log;
   readonly now?: () => number;
+  /** Reads the configuration again; throws a `CommandFailure` that says what is wrong with it. */
+  readonly readConfig?: () => Promise<Config>;
+  /** After a reload: what is held outside of the nodes follows. */
+  readonly onReload?: (next: Config) => void;
   /** The process must end: a store can no longer keep its promises. */
   readonly onFatal: (reason: string) => void;
 };
@@ -48,6 +53,8 @@ export type RunningNodes = {
   readonly stores: OpenStores;
   /** Takes over what can change while running; names the rest. */
   readonly reload: (next: Config) => ReloadPlan;
+  /** Reads the configuration again and takes it over; a text says why not. */
+  readonly reloadFile: () => Promise<ReloadPlan | string>;
   /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
   readonly stop: () => Promise<void>;
 };
@@ -68,7 +75,17 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
     const proofKey = config.cache.enabled ? await eventProofKey(config.cache.signing_key_file) : null;
-    const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventProofKey: proofKey });
+    const readAgain = (): Promise<ReloadPlan | string> => reloadFile(options, log, reload);
+    const operations = operationRoutes({ ...nodes.operated, reload: readAgain, now, log });
+    const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventProofKey: proofKey, operations });
+    const allApps = [apps.main, apps.admin, apps.operator].filter((app) => app !== null);
+    const reload = (next: Config): ReloadPlan => {
+      const plan = decideReload(config, next);
+      applyReload(config, next, plan);
+      for (const app of allApps) app.readSettings();
+      watch?.renew();
+      return plan;
+    };
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
     const listeners = bindListeners(config, { nodes, ...apps, now, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
@@ -90,13 +107,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       urls: listeners.main.map((one) => one.url),
       adminUrls: listeners.admin.map((one) => one.url),
       stores,
-      reload: (next) => {
-        const plan = decideReload(config, next);
-        applyReload(config, next, plan);
-        for (const app of [apps.main, apps.admin]) app?.readSettings();
-        watch?.renew();
-        return plan;
-      },
+      reload,
+      reloadFile: readAgain,
       stop: () => {
         ended ??= end();
         return ended;
@@ -108,6 +120,26 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await bus.close();
     await stores.close();
     throw error;
+  }
+}
+
+/** The same for SIGHUP and for `waypost reload`, whose answer it is; the log has it in either case. */
+async function reloadFile(
+  { readConfig, onReload }: StartOptions,
+  log: Log,
+  reload: (next: Config) => ReloadPlan,
+): Promise<ReloadPlan | string> {
+  if (readConfig === undefined) return "this process was started without a configuration file";
+  try {
+    const next = await readConfig();
+    const plan = reload(next);
+    log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
+    onReload?.(next);
+    return plan;
+  } catch (error) {
+    const reason = errorText(error);
+    log("error", "the configuration was not taken over", { reason });
+    return reason;
   }
 }
 
@@ -144,10 +176,18 @@ type AppParts = {
   readonly log: Log;
   readonly history: History;
   readonly eventProofKey: string | null;
+  readonly operations: readonly Route[];
 };
 
-/** The app of the public listeners and, when they are apart, of the admin listeners. */
-function createApps(config: Config, parts: AppParts): { main: App; admin: App | null } {
+type Apps = {
+  readonly main: App;
+  /** Of the admin listeners, when there are any. */
+  readonly admin: App | null;
+  /** The same with what changes the node: of those admin listeners that are Unix sockets. */
+  readonly operator: App | null;
+};
+
+function createApps(config: Config, parts: AppParts): Apps {
   const { server } = config;
   const measured = httpMetrics(parts.metrics);
   const apart = server.admin_listen.length > 0;
@@ -186,11 +226,20 @@ function createApps(config: Config, parts: AppParts): { main: App; admin: App | 
     [...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })],
     corsOrigins(config),
   );
-  const admin = apart
-    ? build([...dashboard, ...statusRoutes({ ...common, routes: [], notes: [], withMetrics: true })], "loopback")
-    : null;
+  const buildApart = (operations: readonly Route[]): App => {
+    const own = [...dashboard, ...operations];
+    return build(
+      [...own, ...statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true })],
+      "loopback",
+    );
+  };
   registerHttpGauges(parts.metrics, main);
-  return { main, admin };
+  const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
+  return { main, admin: apart ? buildApart([]) : null, operator };
+}
+
+function isSocket(address: string): boolean {
+  return address.startsWith("unix:");
 }
 
 function rolesOf(config: Config): About["roles"] {
@@ -227,13 +276,14 @@ type ListenParts = {
   readonly nodes: ComposedNodes;
   readonly main: App;
   readonly admin: App | null;
+  readonly operator: App | null;
   readonly now: () => number;
   readonly certificate: LoadedCertificate | null;
 };
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
 function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
-  const { main, admin, nodes, now } = parts;
+  const { main, admin, operator, nodes, now } = parts;
   const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
   const bound = { main: [] as Listener[], admin: [] as Listener[] };
   const bind = (address: string, open: () => Listener): Listener => {
@@ -250,7 +300,8 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
     bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
-    bound.admin.push(bind(address, () => listen({ app: admin ?? main, address, now })));
+    const app = (isSocket(address) ? operator : admin) ?? main;
+    bound.admin.push(bind(address, () => listen({ app, address, now })));
   }
   return bound;
 }

@@ -13,6 +13,7 @@ import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
 import type { Upgrade } from "../nodes/http/server.ts";
+import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
@@ -22,7 +23,7 @@ import { resolutionRoute } from "../nodes/resolution.ts";
 import { createStoredSignal } from "../nodes/stored-signal.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { Ledger } from "../storage/contract.ts";
+import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";
 import { exposedText, isExposed, readSigner } from "./signing-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
@@ -42,14 +43,21 @@ export type ComposeParts = NodeOverrides & {
   readonly metrics: Metrics;
 };
 
+/** What operations on a running node reach. */
+export type OperatedNodes = {
+  readonly blocks: Blocks;
+  readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
+};
+
 type Consumer = "relay" | "cache";
-type NodeParts = ComposeParts & { readonly recipients: (node: Consumer) => RecipientSource };
+type NodeParts = ComposeParts & { readonly recipients: (node: Consumer) => RecipientSource; readonly blocks: Blocks };
 
 export type ComposedNodes = {
   readonly routes: readonly Route[];
   /** What `/limits` answers. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly upgrade?: Upgrade<SessionSocket>;
+  readonly operated: OperatedNodes;
   /** What `/readyz` asks besides the stores. */
   readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
   /** Ends streams and live sessions, which would hold the drain up. */
@@ -59,7 +67,8 @@ export type ComposedNodes = {
 };
 
 export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
-  const parts = { ...overrides, recipients: sharedRecipients(config, overrides) };
+  const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
+  const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks };
   const announcer = config.directory.enabled ? composeAnnouncer(parts) : null;
   const directory = announcer === null ? null : composeDirectory(config, { ...parts, ledger: announcer.ledger });
   const cache = config.cache.enabled ? await composeCache(config, parts) : null;
@@ -74,6 +83,12 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     ],
     limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
+    operated: {
+      blocks,
+      cache: config.cache.enabled
+        ? { mailbox: mailboxOf(overrides.stores), recipients: parts.recipients("cache") }
+        : null,
+    },
     probes: recipientProbes(config, parts.recipients),
     endLasting: () => {
       sessions?.close();
@@ -82,8 +97,19 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     close: () => {
       relay?.close();
       announcer?.close();
+      blocks.close();
     },
   };
+}
+
+/** Where the process keeps what its operator decides: the store of the first node that it runs. */
+function receiptsOf({ cache, relay }: Config, stores: OpenStores): Receipts {
+  const node = cache.enabled ? "cache" : relay.enabled ? "relay" : "directory";
+  return stores.capability(`${node}.store`, "receipts");
+}
+
+function mailboxOf(stores: OpenStores): Mailbox {
+  return stores.capability("cache.store", "mailbox");
 }
 
 /** The node asks where it learns about recipients; a Directory, its own ledger. */
@@ -120,7 +146,10 @@ function composeDirectory(
   });
 }
 
-async function composeCache(config: Config, { stores, bus, recipients, now, log, metrics }: NodeParts): Promise<Cache> {
+async function composeCache(
+  config: Config,
+  { stores, bus, recipients, blocks, now, log, metrics }: NodeParts,
+): Promise<Cache> {
   const { cache: settings, limits } = config;
   const wake = settings.wake_url === null ? null : createWakeHook({ url: settings.wake_url, settings }, log);
   const node = createCache({
@@ -135,6 +164,7 @@ async function composeCache(config: Config, { stores, bus, recipients, now, log,
     log,
     metrics,
     signal: createStoredSignal(bus),
+    blocks,
     ...(wake === null ? {} : { onStored: wake.stored }),
   });
   const close = () => {
@@ -153,7 +183,7 @@ function composeSessions({ relay, limits }: Config, { recipients, stores, bus, n
 type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };
 
 function composeRelay(config: Config, parts: NodeParts & RelayNeighbors): Relay {
-  const { cache, sessions, now, log, metrics } = parts;
+  const { cache, sessions, blocks, now, log, metrics } = parts;
   const { relay: settings, limits } = config;
   return createRelay({
     recipients: parts.recipients("relay"),
@@ -163,6 +193,7 @@ function composeRelay(config: Config, parts: NodeParts & RelayNeighbors): Relay 
     sessions,
     settings,
     limits,
+    blocks,
     now,
     sleep: (ms) => Bun.sleep(ms),
     random: Math.random,

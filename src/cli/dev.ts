@@ -53,7 +53,7 @@ export function registerDevCommand(program: Command): void {
       const folder = resolve(options.data);
       const config = devConfig({ port: options.port, folder });
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStderr });
-      await runUntilSignal(config, sink, ({ url }) => console.log(welcome(url, folder)));
+      await runUntilSignal(config, sink, {}, ({ url }) => console.log(welcome(url, folder)));
       console.log("Stopped. Everything is kept; starting again finds it.");
       process.exit(0);
     });

@@ -14,6 +14,7 @@ import { registerHealthCommand } from "./health.ts";
 import { registerInitCommand } from "./init.ts";
 import { registerKeyCommand } from "./key.ts";
 import { registerListenCommand } from "./listen.ts";
+import { registerBlockCommand, registerReloadCommand } from "./operations.ts";
 import { asksForJson, endingOf } from "./outcome.ts";
 import { registerPurgeCommand } from "./purge.ts";
 import { registerQueryCommand } from "./query.ts";
@@ -21,6 +22,7 @@ import { registerReceiveCommand } from "./receive.ts";
 import { registerSendCommand } from "./send.ts";
 import { registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
+import { registerTopCommand } from "./top.ts";
 
 /** Options that can't be left out say so. */
 function describeOption(option: Option): string {
@@ -51,6 +53,9 @@ function createProgram(json: boolean): Command {
   registerConfigCommand(program);
   registerDoctorCommand(program);
   registerHealthCommand(program);
+  registerTopCommand(program);
+  registerReloadCommand(program);
+  registerBlockCommand(program);
   registerStorageCommand(program);
   registerBenchCommand(program);
   return program;

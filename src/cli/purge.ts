@@ -1,12 +1,14 @@
 /**
  * `waypost purge`: removes waiting messages without reading them. It is an acknowledgement of what was
- * never stored, so it asks first.
+ * never stored, so it asks first. With `--recipient` it is the operator's: the running node removes what waits for
+ * that DID, without a proof of the recipient.
  * Source: docs/ledger.md 3.3 ("Replication").
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { cachesOf } from "../client/client.ts";
 import { acknowledge, listPending, type PendingMessage } from "../client/retrieve.ts";
+import { defaultConfigFile } from "./config.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
@@ -16,7 +18,8 @@ import {
   type Session,
 } from "./connection.ts";
 import { confirmed } from "./did-change.ts";
-import { countOf, printable } from "./report.ts";
+import { askNode } from "./operations.ts";
+import { countOf, createReport, printable, renderBytes } from "./report.ts";
 
 type PurgeFlags = ConnectionFlags & {
   readonly as?: string;
@@ -24,6 +27,8 @@ type PurgeFlags = ConnectionFlags & {
   readonly id?: string[];
   readonly all?: boolean;
   readonly yes?: boolean;
+  readonly recipient?: string;
+  readonly config: string;
 };
 
 export function registerPurgeCommand(program: Command): void {
@@ -33,10 +38,24 @@ export function registerPurgeCommand(program: Command): void {
     .option("--id <id...>", "message ids or group ids")
     .option("--all", "everything that waits")
     .option("--device <id>", "the device to read as", "")
-    .option("--yes", "do it without asking");
+    .option("--yes", "do it without asking")
+    .option("--recipient <did>", "for operators: everything that waits for this DID on the running node of --config")
+    .option("-c, --config <file>", "configuration file of that node", defaultConfigFile);
   addIdentityFlag(addConnectionFlags(command)).action((flags: PurgeFlags) =>
-    runSession(flags, (session) => purge(session, flags)),
+    flags.recipient === undefined
+      ? runSession(flags, (session) => purge(session, flags))
+      : purgeRecipient(flags.recipient, flags),
   );
+}
+
+async function purgeRecipient(recipient: string, flags: PurgeFlags): Promise<void> {
+  if (flags.all !== undefined || flags.id !== undefined || flags.as !== undefined)
+    throw failed("--recipient stands without --id, --all and --as");
+  confirmed(`Remove everything that waits for ${printable(recipient)}?`, flags);
+  const answer = await askNode(flags.config, "/operations/purge", { recipient });
+  const { entries, bytes } = answer;
+  const text = `${countOf(Number(entries), "message")} removed, ${renderBytes(Number(bytes))}.`;
+  createReport(flags.json === true).result({ ok: true, recipient, entries, bytes }, text);
 }
 
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {

@@ -5,11 +5,10 @@
  * Source: rules section 9.
  */
 import type { Command } from "commander";
-import { type RunningNodes, startNodes } from "../app/compose.ts";
+import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
 import { failed } from "../app/failure.ts";
 import { endAtOnce, logLibraryOutput, logUncaught } from "../app/uncaught.ts";
 import type { Config } from "../config/schema.ts";
-import { errorText } from "../core/std/error-text.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
@@ -28,8 +27,9 @@ export function registerServeCommand(program: Command): void {
       for (const warning of await warningsOf(config, retired))
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       let stopReloading = (): void => undefined;
-      await runUntilSignal(config, sink, (running) => {
-        stopReloading = reloadOnHangup(running, () => readConfig(options.config, { toServe: true }), sink);
+      const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });
+      await runUntilSignal(config, sink, { readConfig: readAgain }, (running) => {
+        stopReloading = reloadOnHangup(running);
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });
@@ -43,6 +43,7 @@ export function registerServeCommand(program: Command): void {
 export async function runUntilSignal(
   config: Config,
   sink: LogSink,
+  options: Pick<StartOptions, "readConfig">,
   onReady: (running: RunningNodes) => void,
 ): Promise<void> {
   const signals = catchSignals();
@@ -50,7 +51,9 @@ export async function runUntilSignal(
   const giveConsoleBack = logLibraryOutput(sink);
   try {
     const starting = startNodes(config, {
+      ...options,
       log: sink.log,
+      onReload: (next) => sink.setLevel(next.server.log_level),
       onFatal: (reason) => {
         sink.log("error", "the node must stop", { reason });
         endAtOnce(sink);
@@ -76,19 +79,9 @@ export async function runUntilSignal(
   }
 }
 
-/** On SIGHUP: takes over what can change while running, and logs what needs a restart or is wrong. */
-function reloadOnHangup(running: RunningNodes, read: () => Promise<Config>, sink: LogSink): () => void {
-  const onHangup = async (): Promise<void> => {
-    try {
-      const next = await read();
-      const { changed, needsRestart } = running.reload(next);
-      sink.log("warn", "the configuration was read again", { changed, needs_restart: needsRestart });
-      sink.setLevel(next.server.log_level);
-    } catch (error) {
-      sink.log("error", "the configuration was not taken over", { reason: errorText(error) });
-    }
-  };
-  const listener = (): void => void onHangup();
+/** On SIGHUP the file is read again; the log says what changed. */
+function reloadOnHangup(running: RunningNodes): () => void {
+  const listener = (): void => void running.reloadFile();
   process.on("SIGHUP", listener);
   return () => void process.off("SIGHUP", listener);
 }

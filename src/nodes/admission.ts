@@ -26,6 +26,7 @@ import {
   type PolicyFacts,
 } from "../core/message/policy.ts";
 import { BoundedMap } from "../core/std/bounded-map.ts";
+import type { Blocks } from "./operations/blocks.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
 
 export type AdmissionFacts = {
@@ -112,6 +113,8 @@ export type OperatorRules = Pick<
 /** What differs between the Relay and the Cache. */
 export type AdmissionRules = {
   readonly operator: OperatorRules;
+  /** Whom the operator has shut out while running. */
+  readonly blocks?: Pick<Blocks, "checkParties"> | undefined;
   readonly limits: EnvelopeLimits;
   /** What the node needs of the recipient's document. */
   readonly checkRecipient?: (recipient: Subject) => Fault | null;
@@ -141,7 +144,11 @@ export function decideAdmission(
   const { recipient } = facts;
   if (recipient === null) return fault("recipient_not_found", "the recipient does not exist");
   if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the recipient is deactivated");
-  const refused = rules.checkRecipient?.(recipient) ?? checkParties(envelope, facts.sender, rules.operator);
+  const refused =
+    rules.checkRecipient?.(recipient) ??
+    checkParties(envelope, facts.sender, rules.operator) ??
+    rules.blocks?.checkParties(envelope) ??
+    null;
   if (refused !== null) return refused;
   const policy = decidePolicy(facts.policy);
   if (isFault(policy)) return policy;

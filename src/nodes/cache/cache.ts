@@ -34,6 +34,7 @@ import { createFactsSource } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../stored-signal.ts";
@@ -75,6 +76,8 @@ export type CacheParts = {
   readonly limits: EnvelopeLimits;
   readonly log: Log;
   readonly metrics: Metrics;
+  /** Whom the operator has shut out while running. */
+  readonly blocks?: Blocks;
   /** Called for every new entry, with whether a stream of its recipient is open. */
   readonly onStored?: (recipient: Did, streamed: boolean) => void;
   /** Tells the other processes of this installation what was stored, and hears of theirs. */
@@ -303,7 +306,8 @@ function storeRoute(node: CacheNode): Route {
     hot: true,
     faults: "problem",
     unavailable: "service_unavailable",
-    rateLimit: (request) => checkClientRate(node.clientRate, request, settings),
+    rateLimit: (request) =>
+      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, settings),
     handle: (call) => store(node, call),
   };
 }

@@ -12,6 +12,7 @@ import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../cor
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
 import { type Admission, decideAdmission, type FactsSource } from "../admission.ts";
+import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import { isKnown, type KnownSenders, senderLabel } from "./known.ts";
 import { labelsOf, type Origin, type Sending, type ShareReports, sharesOf } from "./shares.ts";
@@ -24,6 +25,8 @@ export type StoreParts = {
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
   readonly reports: ShareReports;
+  /** Whom the operator has shut out while running. */
+  readonly blocks?: Blocks;
   /** Called for every new entry. */
   readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
@@ -42,7 +45,7 @@ export async function storeEnvelope(
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
   const facts = await parts.facts(envelope);
-  const admission = decideStore(envelope, facts, { settings, limits, nowMs });
+  const admission = decideStore(envelope, facts, { settings, limits, blocks: parts.blocks, nowMs });
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const sending = await sendingOf(parts, envelope, { mailbox, nowMs });
@@ -72,16 +75,22 @@ async function sendingOf(
 
 // ------------------------------------------------------------------------------------------------ decide
 
-type StoreRules = { readonly settings: Config["cache"]; readonly limits: EnvelopeLimits; readonly nowMs: number };
+type StoreRules = {
+  readonly settings: Config["cache"];
+  readonly limits: EnvelopeLimits;
+  readonly blocks?: Blocks | undefined;
+  readonly nowMs: number;
+};
 
 /** Besides `decideAdmission`: 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache. */
 export function decideStore(
   envelope: Envelope,
   facts: Parameters<typeof decideAdmission>[1],
-  { settings, limits, nowMs }: StoreRules,
+  { settings, limits, blocks, nowMs }: StoreRules,
 ): Admission | Fault {
   const rules = {
     operator: settings,
+    blocks,
     limits,
     checkRecipient: (recipient: Subject) => checkService(recipient, settings.public_endpoints),
     checkPolicy: (policy: Admission["policy"]) =>

@@ -29,6 +29,7 @@ import {
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, checkRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { createDedup, type Dedup, deliverOnce } from "./dedup.ts";
@@ -46,6 +47,8 @@ export type RelayParts = {
   readonly sessions: LiveSessions | null;
   readonly settings: Config["relay"];
   readonly limits: EnvelopeLimits;
+  /** Whom the operator has shut out while running. */
+  readonly blocks?: Blocks;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;
   readonly random: () => number;
@@ -91,7 +94,12 @@ export function createRelay(parts: RelayParts): Relay {
     clientRate: rate(settings.client_rate, settings.client_burst),
     recipientRate: rate(settings.recipient_rate, settings.recipient_burst),
     facts: createFactsSource(parts.recipients),
-    rules: { operator: settings, limits, checkPolicy: (policy) => checkRelay(policy, settings.public_id) },
+    rules: {
+      operator: settings,
+      blocks: parts.blocks,
+      limits,
+      checkPolicy: (policy) => checkRelay(policy, settings.public_id),
+    },
     id: crypto.getRandomValues(new Uint8Array(8)).toHex(),
   };
   return {
@@ -266,7 +274,8 @@ function relayRoutes(node: RelayNode): Route[] {
     hot: true,
     faults: "delivery",
     unavailable: "service_unavailable",
-    rateLimit: (request) => checkClientRate(node.clientRate, request, node.settings),
+    rateLimit: (request) =>
+      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
     handle: (call) => relay(node, call),
   });
   return [

@@ -1,0 +1,115 @@
+/**
+ * `waypost reload` and `waypost block`: what an operator changes on a running node. They speak to a Unix socket of
+ * `server.admin_listen`, so whoever may open that socket may use them.
+ */
+import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
+import { errorText } from "../core/std/error-text.ts";
+import { parseBetween } from "./arguments.ts";
+import { defaultConfigFile, readConfig } from "./config.ts";
+import { createReport, printable } from "./report.ts";
+
+const askTimeoutMs = 60_000;
+
+export type Answered = Readonly<Record<string, unknown>>;
+
+/** Asks the running node of a configuration. */
+export async function askNode(file: string, path: string, body?: unknown): Promise<Answered> {
+  const { server } = await readConfig(file);
+  const address = server.admin_listen.find((one) => one.startsWith("unix:"));
+  if (address === undefined) {
+    const example = 'admin_listen = ["unix:/var/lib/waypost/admin.sock"]';
+    throw failed(`server.admin_listen names no Unix socket, which this command needs; set ${example} and restart`);
+  }
+  const json = { "content-type": "application/json" };
+  const sent = body === undefined ? {} : { method: "POST", headers: json, body: JSON.stringify(body) };
+  try {
+    const response = await fetch(`http://localhost${path}`, {
+      unix: address.slice("unix:".length),
+      signal: AbortSignal.timeout(askTimeoutMs),
+      ...sent,
+    });
+    const answer = (await response.json()) as Answered;
+    if (response.ok) return answer;
+    throw failed(printable(`the node refused: ${String(answer["detail"] ?? response.status)}`));
+  } catch (error) {
+    if (error instanceof Error && error.name === "CommandFailure") throw error;
+    throw failed(`no node answers at ${address}: ${errorText(error)}`);
+  }
+}
+
+type Flags = { readonly config: string; readonly json?: boolean };
+
+export function registerReloadCommand(program: Command): void {
+  program
+    .command("reload")
+    .description("let the running node take over what changed in its configuration file")
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .option("--pid <n>", "send SIGHUP to this process instead; its log has the answer", parseBetween(2, 2 ** 31 - 1))
+    .option("--json", "print the result as JSON")
+    .action(async (flags: Flags & { readonly pid?: number }) => {
+      // A file with a problem is reported here, with its place, and never reaches the node.
+      await readConfig(flags.config, { toServe: true });
+      const report = createReport(flags.json === true);
+      if (flags.pid !== undefined) {
+        process.kill(flags.pid, "SIGHUP");
+        report.result({ ok: true, pid: flags.pid }, `sent SIGHUP to ${flags.pid}; its log says what changed`);
+        return;
+      }
+      const answer = await askNode(flags.config, "/operations/reload", {});
+      if (answer["ok"] !== true) throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
+      report.result(answer, renderReload(answer));
+    });
+}
+
+function renderReload(answer: Answered): string {
+  const names = (member: string): string => {
+    const list = answer[member];
+    return Array.isArray(list) && list.length > 0 ? list.join(", ") : "nothing";
+  };
+  return `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`;
+}
+
+// -------------------------------------------------------------------------------------------------- block
+
+export function registerBlockCommand(program: Command): void {
+  const block = program.command("block").description("shut out DIDs, senders and networks on the running node");
+  const withFlags = (command: Command): Command =>
+    command
+      .option("-c, --config <file>", "configuration file", defaultConfigFile)
+      .option("--json", "print the result as JSON");
+  withFlags(
+    block
+      .command("add <subject...>")
+      .description("shut out DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
+      .option("--sender", "shut the DIDs out as senders alone: they still receive")
+      .option("--reason <text>", "why, for the list"),
+  ).action(async (subjects: string[], flags: Flags & { readonly sender?: true; readonly reason?: string }) => {
+    const add = subjects.map((subject) => ({
+      subject,
+      sender_only: flags.sender === true,
+      reason: flags.reason ?? null,
+    }));
+    await change(flags, { add, remove: [] });
+  });
+  withFlags(block.command("remove <subject...>").description("let them in again")).action(
+    async (subjects: string[], flags: Flags) => {
+      await change(flags, { add: [], remove: subjects });
+    },
+  );
+  withFlags(block.command("list").description("who is shut out")).action(async (flags: Flags) => {
+    const answer = await askNode(flags.config, "/operations/blocks");
+    const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
+    const lines = blocks.map(({ since, kind, subject, reason }) =>
+      printable(`${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`),
+    );
+    createReport(flags.json === true).result(answer, lines.length === 0 ? "Nobody is shut out." : lines.join("\n"));
+  });
+}
+
+async function change(flags: Flags, body: unknown): Promise<void> {
+  const answer = await askNode(flags.config, "/operations/blocks", body);
+  const { added, removed, entries } = answer;
+  const text = `added ${added}, removed ${removed}; the list has ${entries} now`;
+  createReport(flags.json === true).result({ ok: true, ...answer }, text);
+}

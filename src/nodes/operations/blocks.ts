@@ -1,0 +1,202 @@
+/**
+ * Whom the operator has shut out: DIDs, senders and client networks, by `waypost block`. The list is kept in a store
+ * of the node, so it outlives a restart and holds for every process on that store; within this process it is a set
+ * in memory, and a check costs a look-up. Who changes it says so over the bus; a process that did not hear it reads
+ * the list again within ten seconds.
+ */
+import { utf8 } from "../../core/codec/bytes.ts";
+import { isDid } from "../../core/codec/did.ts";
+import { dayMs, secondMs } from "../../core/codec/time.ts";
+import { type Fault, fault } from "../../core/fault.ts";
+import {
+  type Address,
+  type Network,
+  networkHolds,
+  parseAddress,
+  parseNetwork,
+  unmapAddress,
+} from "../../core/message/address.ts";
+import type { Envelope } from "../../core/message/envelope.ts";
+import { errorText } from "../../core/std/error-text.ts";
+import type { Bus } from "../../storage/bus.ts";
+import type { Receipts } from "../../storage/contract.ts";
+import type { Log } from "../http/log.ts";
+
+/** `did` is shut out as sender and as recipient, `sender` as sender alone. */
+export type BlockKind = "did" | "sender" | "network";
+
+export type Block = {
+  /** A DID, or a network such as `203.0.113.0/24`. */
+  readonly subject: string;
+  readonly kind: BlockKind;
+  readonly sinceMs: number;
+  readonly reason: string | null;
+};
+
+export type BlockChange = {
+  readonly add: readonly Omit<Block, "sinceMs">[];
+  /** Subjects. */
+  readonly remove: readonly string[];
+};
+
+export type Blocks = {
+  readonly list: () => readonly Block[];
+  /** The number of entries that were added or replaced, and removed; durable when it resolves. */
+  readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
+  /** 403 `policy_denied` when sender or recipient is shut out. The sender's signature has been verified. */
+  readonly checkParties: (envelope: Pick<Envelope, "to" | "sender">) => Fault | null;
+  /** 403 `policy_denied` for a client of a network that is shut out. */
+  readonly checkClient: (client: string) => Fault | null;
+  readonly close: () => void;
+};
+
+export const blocksMax = 10_000;
+export const blockReasonMax = 200;
+
+const subject = "blocks.changed";
+const readEveryMs = 10 * secondMs;
+/** A receipt has an end; this one is meant to have none. */
+const keptMs = 36_500 * dayMs;
+/** A receipt holds 64 KiB; an entry has at most 160 bytes of subject and 800 of reason. */
+const pageEntries = 60;
+
+type BlocksParts = {
+  readonly receipts: Receipts;
+  readonly bus: Bus;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
+  const { receipts, bus, now, log } = parts;
+  let sets = setsOf(await readList(receipts, now()));
+  const refresh = async (): Promise<void> => {
+    sets = setsOf(await readList(receipts, now()));
+  };
+  const refreshLater = (): void => {
+    refresh().catch((error: unknown) => log("warn", "the block list could not be read", { error: errorText(error) }));
+  };
+  const heard = bus.subscribe(
+    subject,
+    () => {
+      refreshLater();
+      return undefined;
+    },
+    { missed: refreshLater },
+  );
+  const timer = setInterval(refreshLater, readEveryMs);
+  timer.unref();
+  let last: Promise<unknown> = Promise.resolve();
+  const change = async (wanted: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
+    const list = await readList(receipts, now());
+    const planned = decideBlocks(list.blocks, wanted, now());
+    if (planned.blocks.length > blocksMax) return fault("invalid_request", `at most ${blocksMax} entries are kept`);
+    sets = setsOf(await writeList(receipts, { ...planned, revision: list.revision + 1, before: list }, now()));
+    bus.publish(subject, utf8(String(list.revision + 1)));
+    return { added: planned.added, removed: planned.removed };
+  };
+  return {
+    list: () => sets.blocks,
+    change: (wanted) => {
+      const next = last.then(() => change(wanted));
+      last = next.catch(() => undefined);
+      return next;
+    },
+    checkParties: ({ to, sender }) => checkParties(sets, to, sender?.from ?? null),
+    checkClient: (client) => checkClient(sets, client),
+    close: () => {
+      clearInterval(timer);
+      heard.unsubscribe();
+    },
+  };
+}
+
+// ------------------------------------------------------------------------------------------------ decide
+
+/** Later entries of a subject replace earlier ones. */
+export function decideBlocks(
+  blocks: readonly Block[],
+  { add, remove }: BlockChange,
+  nowMs: number,
+): { readonly blocks: readonly Block[]; readonly added: number; readonly removed: number } {
+  const bySubject = new Map(blocks.map((block) => [block.subject, block]));
+  let removed = 0;
+  for (const one of remove) if (bySubject.delete(one)) removed += 1;
+  for (const one of add) bySubject.set(one.subject, { ...one, sinceMs: nowMs });
+  return { blocks: [...bySubject.values()], added: add.length, removed };
+}
+
+/** What a subject can be: a network in its shortest form, a DID, or 400 `invalid_request`. */
+export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {
+  if (isDid(text)) return { subject: text, isNetwork: false };
+  if (parseNetwork(text) !== null) return { subject: text.toLowerCase(), isNetwork: true };
+  return fault("invalid_request", "a subject is a DID, an address, or a network without bits behind its prefix");
+}
+
+type Sets = {
+  readonly blocks: readonly Block[];
+  readonly recipients: ReadonlySet<string>;
+  readonly senders: ReadonlySet<string>;
+  readonly networks: readonly Network[];
+};
+
+function setsOf({ blocks }: { readonly blocks: readonly Block[] }): Sets {
+  const subjects = (...kinds: BlockKind[]): string[] =>
+    blocks.filter(({ kind }) => kinds.includes(kind)).map((block) => block.subject);
+  return {
+    blocks,
+    recipients: new Set(subjects("did")),
+    senders: new Set(subjects("did", "sender")),
+    networks: subjects("network")
+      .map(parseNetwork)
+      .filter((network) => network !== null),
+  };
+}
+
+function checkParties({ recipients, senders }: Sets, to: string, from: string | null): Fault | null {
+  if (recipients.has(to)) return fault("policy_denied", "this node does not serve the recipient");
+  if (from !== null && senders.has(from)) return fault("policy_denied", "this node does not serve the sender");
+  return null;
+}
+
+/** Cost: nothing while no network is listed; else a look at each of them, about 20 ns. */
+function checkClient({ networks }: Sets, client: string): Fault | null {
+  if (networks.length === 0) return null;
+  const address: Address | null = unmapAddress(parseAddress(client));
+  if (address === null || !networks.some((network) => networkHolds(network, address))) return null;
+  return fault("policy_denied", "this node does not serve the client's network");
+}
+
+// ------------------------------------------------------------------------------------------------ storage
+
+type List = { readonly revision: number; readonly pages: number; readonly blocks: readonly Block[] };
+
+const headKey = "operator-blocks";
+const pageKey = (revision: number, page: number): string => `${headKey}:${revision}:${page}`;
+
+async function readList(receipts: Receipts, nowMs: number): Promise<List> {
+  const head = await readJson<{ revision: number; pages: number }>(receipts, headKey, nowMs);
+  if (head === null) return { revision: 0, pages: 0, blocks: [] };
+  const pages = Array.from({ length: head.pages }, (_, page) => pageKey(head.revision, page));
+  const read = await Promise.all(pages.map((key) => readJson<Block[]>(receipts, key, nowMs)));
+  return { ...head, blocks: read.flatMap((page) => page ?? []) };
+}
+
+async function readJson<T>(receipts: Receipts, key: string, nowMs: number): Promise<T | null> {
+  const value = await receipts.get(key, nowMs);
+  return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as T);
+}
+
+type Written = { readonly blocks: readonly Block[]; readonly revision: number; readonly before: List };
+
+/** The pages first and the head last: who is stopped in between has the former list. */
+async function writeList(receipts: Receipts, { blocks, revision, before }: Written, nowMs: number): Promise<List> {
+  const pages = Math.ceil(blocks.length / pageEntries);
+  const put = (key: string, value: unknown): Promise<void> =>
+    receipts.put(key, utf8(JSON.stringify(value)), nowMs + keptMs);
+  for (let page = 0; page < pages; page++)
+    await put(pageKey(revision, page), blocks.slice(page * pageEntries, (page + 1) * pageEntries));
+  await put(headKey, { revision, pages });
+  for (let page = 0; page < before.pages; page++) await receipts.remove(pageKey(before.revision, page));
+  return { revision, pages, blocks };
+}

@@ -1,0 +1,203 @@
+/**
+ * What an operator changes on a running node, by the commands `waypost reload`, `block` and `purge --recipient`.
+ * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system says who may ask.
+ */
+import { type TSchema, Type } from "@sinclair/typebox";
+import { parseDid } from "../../core/codec/did.ts";
+import { parseJson } from "../../core/codec/json.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import type { Mailbox } from "../../storage/contract.ts";
+import type { Log } from "../http/log.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
+import type { RecipientSource } from "../recipients.ts";
+import { type BlockChange, type Blocks, blockReasonMax, blocksMax, parseBlockSubject } from "./blocks.ts";
+import { purgeRecipient } from "./purge.ts";
+
+export type ReloadOutcome = {
+  /** Settings that changed now, as `section.name`. */
+  readonly changed: readonly string[];
+  /** Settings that differ and need a restart. */
+  readonly needsRestart: readonly string[];
+};
+
+export type OperationsParts = {
+  /** Reads the configuration again; a text says why it was not taken over. */
+  readonly reload: () => Promise<ReloadOutcome | string>;
+  readonly blocks: Blocks;
+  /** `null` without a Cache. */
+  readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+export function operationRoutes(parts: OperationsParts): Route[] {
+  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts)];
+}
+
+const bodyBytesMax = 4 << 20;
+
+type Piece = {
+  readonly method: "GET" | "POST";
+  readonly path: string;
+  readonly id: string;
+  readonly summary: string;
+  readonly answer: string;
+  readonly request?: TSchema;
+  readonly handle: Route["handle"];
+};
+
+function operation({ method, path, id, summary, answer, request, handle }: Piece): Route {
+  return {
+    method,
+    path,
+    operation: {
+      id,
+      summary,
+      tag: "Node",
+      ...(request === undefined ? {} : { request }),
+      responses: { 200: { description: answer } },
+      codes: ["invalid_request", "service_unavailable"],
+    },
+    bodyBytesMax: request === undefined ? null : bodyBytesMax,
+    capacity: "reserved",
+    faults: "problem",
+    unavailable: "service_unavailable",
+    handle,
+  };
+}
+
+function bodyOf<T>(call: Call, check: (value: unknown) => T | Fault): T | Fault {
+  const json = parseJson(call.body);
+  return isFault(json) ? json : check(json);
+}
+
+// ------------------------------------------------------------------------------------------------- reload
+
+function reloadRoute({ reload }: OperationsParts): Route {
+  return operation({
+    method: "POST",
+    path: "/operations/reload",
+    id: "reload",
+    summary: "Read the configuration again",
+    answer: "What changed, and what needs a restart; or why nothing changed.",
+    request: Type.Object({}),
+    handle: async (): Promise<Answer> => {
+      const outcome = await reload();
+      if (typeof outcome === "string") return { status: 200, json: { ok: false, reason: outcome } };
+      return { status: 200, json: { ok: true, changed: outcome.changed, needs_restart: outcome.needsRestart } };
+    },
+  });
+}
+
+// ------------------------------------------------------------------------------------------------- blocks
+
+const BlockRequest = Type.Object(
+  {
+    add: Type.Array(
+      Type.Object(
+        {
+          subject: Type.String({ maxLength: 160 }),
+          sender_only: Type.Boolean(),
+          reason: Type.Union([Type.String({ maxLength: blockReasonMax }), Type.Null()]),
+        },
+        { additionalProperties: false },
+      ),
+      { maxItems: blocksMax },
+    ),
+    remove: Type.Array(Type.String({ maxLength: 160 }), { maxItems: blocksMax }),
+  },
+  {
+    additionalProperties: false,
+    examples: [{ add: [{ subject: "203.0.113.0/24", sender_only: false, reason: "floods mailboxes" }], remove: [] }],
+  },
+);
+const checkBlockRequest = compileShape(BlockRequest);
+
+function blockRoutes({ blocks, log }: OperationsParts): Route[] {
+  const path = "/operations/blocks";
+  return [
+    operation({
+      method: "GET",
+      path,
+      id: "blocks",
+      summary: "Who is shut out",
+      answer: "The entries, oldest first.",
+      handle: () => ({ status: 200, json: { blocks: renderBlocks(blocks) } }),
+    }),
+    operation({
+      method: "POST",
+      path,
+      id: "changeBlocks",
+      summary: "Shut out DIDs, senders and networks, or let them in again",
+      answer: "How many entries were added and removed.",
+      request: BlockRequest,
+      handle: async (call) => {
+        const change = decodeChange(call);
+        if (isFault(change)) return change;
+        const changed = await blocks.change(change);
+        if (isFault(changed)) return changed;
+        log("warn", "the block list was changed", { ...change });
+        return { status: 200, json: { ...changed, entries: blocks.list().length } };
+      },
+    }),
+  ];
+}
+
+function renderBlocks(blocks: Blocks): unknown[] {
+  return blocks.list().map(({ subject, kind, sinceMs, reason }) => ({
+    subject,
+    kind,
+    since: new Date(sinceMs).toISOString(),
+    reason,
+  }));
+}
+
+function decodeChange(call: Call): BlockChange | Fault {
+  const body = bodyOf(call, checkBlockRequest);
+  if (isFault(body)) return body;
+  const add: BlockChange["add"][number][] = [];
+  for (const { subject: text, sender_only, reason } of body.add) {
+    const parsed = parseBlockSubject(text);
+    if (isFault(parsed)) return parsed;
+    const kind = parsed.isNetwork ? "network" : sender_only ? "sender" : "did";
+    add.push({ subject: parsed.subject, kind, reason });
+  }
+  return {
+    add,
+    remove: body.remove.map((one) => (one.includes(":") && !one.startsWith("did:") ? one.toLowerCase() : one)),
+  };
+}
+
+// -------------------------------------------------------------------------------------------------- purge
+
+const PurgeRequest = Type.Object(
+  { recipient: Type.String({ maxLength: 128 }) },
+  { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111" }] },
+);
+const checkPurgeRequest = compileShape(PurgeRequest);
+/** Lives of a deleted DID that nobody can be asked about any more. */
+const pastLivesMax = 16;
+
+function purgeRoute({ cache, now, log }: OperationsParts): Route {
+  return operation({
+    method: "POST",
+    path: "/operations/purge",
+    id: "purge",
+    summary: "Remove everything that waits for a recipient",
+    answer: "How many entries and bytes were removed.",
+    request: PurgeRequest,
+    handle: async (call) => {
+      const body = bodyOf(call, checkPurgeRequest);
+      if (isFault(body)) return body;
+      const did = parseDid(body.recipient);
+      if (isFault(did)) return did;
+      if (cache === null) return { status: 200, json: { entries: 0, bytes: 0 } };
+      const life = (await cache.recipients.subject(did))?.life ?? pastLivesMax;
+      const purged = await purgeRecipient(cache.mailbox, { did, life }, now);
+      if (isFault(purged)) return purged;
+      log("warn", "the operator removed what waited for a recipient", { recipient: did, ...purged });
+      return { status: 200, json: purged };
+    },
+  });
+}
