@@ -199,7 +199,7 @@ function createApps(config: Config, parts: AppParts): Apps {
     probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  const build = (routes: readonly Route[], origins: CorsOrigins): App =>
+  const build = (routes: readonly Route[], origins: () => CorsOrigins): App =>
     createApp({
       routes,
       settings: server,
@@ -222,15 +222,14 @@ function createApps(config: Config, parts: AppParts): Apps {
   const routes = [...parts.nodes.routes, aboutRoute(aboutOf(config, parts.eventProofKey))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
-  main = build(
-    [...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })],
+  main = build([...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })], () =>
     corsOrigins(config),
   );
   const buildApart = (operations: readonly Route[]): App => {
     const own = [...dashboard, ...operations];
     return build(
       [...own, ...statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true })],
-      "loopback",
+      () => "loopback",
     );
   };
   registerHttpGauges(parts.metrics, main);

@@ -81,7 +81,12 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...(cache?.routes ?? []),
       ...resolutionRoutes(config, parts),
     ],
-    limits: async () => ({ ...bodyLimit(config), ...(await directory?.limits()), ...relay?.limits, ...cache?.limits }),
+    limits: async () => ({
+      ...bodyLimit(config),
+      ...(await directory?.limits()),
+      ...relay?.limits(),
+      ...cache?.limits(),
+    }),
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
     operated: {
       blocks,

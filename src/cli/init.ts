@@ -158,7 +158,14 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
   const endpoints = [`public_endpoints = [${quoted(url)}]`];
   const name = new URL(url).hostname;
   const sections: [name: string, lines: readonly string[]][] = [
-    ["server", [`listen = [${quoted(listen)}]`, ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : [])]],
+    [
+      "server",
+      [
+        `listen = [${quoted(listen)}]`,
+        `admin_listen = [${quoted(`unix:${data}/admin.sock`)}]`,
+        ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : []),
+      ],
+    ],
     ["stores.main", ['plugin = "lmdb"', `path = ${quoted(`${data}/store`)}`]],
   ];
   if (runs("directory")) sections.push(["directory", ["enabled = true"]]);

@@ -7,22 +7,30 @@ import { figures } from "./figures.ts";
 import { listSettings } from "./reference.ts";
 import type { Config, SectionName } from "./schema.ts";
 
-type ReloadableSettings = { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] };
-
-const admissionLists = [
-  "require_sender_signature",
-  "allow_recipients",
-  "deny_recipients",
-  "allow_senders",
-  "deny_senders",
-] as const;
-
-/** `test/http/reload.test.ts` changes every one of them on a running node. */
-export const reloadable: ReloadableSettings = {
-  server: ["log_level", "trusted_proxies", "tls_cert_file", "tls_key_file"],
-  relay: admissionLists,
-  cache: admissionLists,
+/** What is made once at the start: listeners, stores, the bus, who the nodes are and where they learn and send. */
+const fixed: { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] } = {
+  server: ["listen", "admin_listen", "share_port"],
+  // A page of a stranger could change policies in the moment between the two.
+  directory: ["enabled", "store", "ledger", "unsigned_updates"],
+  relay: [
+    "enabled",
+    "store",
+    "recipients",
+    "public_id",
+    "public_endpoints",
+    "allow_http",
+    "allow_private",
+    "ignore_proxy_variables",
+    "destination_requests_max",
+  ],
+  cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file", "wake_url"],
 };
+
+/** `test/http/settings.test.ts` sees that a running node reads every one of them again. */
+export function isReloadable(section: SectionName, name: string): boolean {
+  const names: readonly string[] = fixed[section] ?? [];
+  return section !== "bus" && !names.includes(name);
+}
 
 export type ReloadPlan = {
   /** Settings that change now, as `section.name`. */
@@ -36,10 +44,9 @@ export function decideReload(current: Config, next: Config): ReloadPlan {
   const changed: string[] = [];
   const needsRestart: string[] = [];
   for (const { section, name } of listSettings()) {
-    const names: readonly string[] = reloadable[section] ?? [];
     const [before, after] = [current, next].map((config): unknown => Reflect.get(config[section], name));
     if (JSON.stringify(before) === JSON.stringify(after)) continue;
-    const isTaken = names.includes(name) && !(name.startsWith("tls_") && [before, after].includes(null));
+    const isTaken = isReloadable(section, name) && !(name.startsWith("tls_") && [before, after].includes(null));
     (isTaken ? changed : needsRestart).push(`${section}.${name}`);
   }
   if (JSON.stringify(current.stores) !== JSON.stringify(next.stores)) needsRestart.push("stores");

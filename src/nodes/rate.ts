@@ -9,6 +9,7 @@ import { type Fault, fault } from "../core/fault.ts";
 import { isLoopbackAddress } from "../core/message/address.ts";
 import { BoundedMap } from "../core/std/bounded-map.ts";
 
+/** Read at every claim, so that a setting behind it may change. */
 export type RateLimit = {
   readonly perSecond: number;
   readonly burst: number;

@@ -461,7 +461,7 @@ describe("the body", () => {
 
 test("limits of the node are the interface's and its own", async () => {
   const { cache } = await createTestCache();
-  expect(cache.limits).toEqual({
+  expect(cache.limits()).toEqual({
     max_http_body_bytes: 26_214_400,
     max_unchunked_bytes: 16_777_216,
     max_chunk_bytes: 2_097_152,

@@ -301,7 +301,7 @@ test("results and attempts are counted, by fixed names only", async () => {
 
 test("the limits of the Relay are published", async () => {
   const relay = await relayFor();
-  expect(relay.relay.limits).toMatchObject({
+  expect(relay.relay.limits()).toMatchObject({
     max_http_body_bytes: 26_214_400,
     max_ttl: "PT48H",
     max_hops: 3,

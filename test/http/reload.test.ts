@@ -5,7 +5,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { checkConfig } from "../../src/config/config.ts";
-import { reloadable } from "../../src/config/reload.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { renderPublicKey } from "../../src/core/codec/public-key.ts";
@@ -23,12 +22,16 @@ const input = {
   cache: { enabled: true, public_endpoints: [url] },
 } satisfies ConfigInput;
 
-type Changes = { readonly [Section in "server" | "relay" | "cache"]?: Partial<ConfigInput[Section]> };
+type Changes = {
+  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<ConfigInput[Section]>;
+};
 
 function configWith(changes: Changes): Config {
   const checked = checkConfig({
     ...input,
     server: { ...input.server, ...changes.server },
+    limits: { ...changes.limits },
+    directory: { ...input.directory, ...changes.directory },
     relay: { ...input.relay, ...changes.relay },
     cache: { ...input.cache, ...changes.cache },
   });
@@ -69,11 +72,21 @@ async function registered(): Promise<string> {
 
 const json = { "content-type": "application/json" };
 
-type Sent = { readonly signed?: true; readonly headers?: Record<string, string> };
+type Sent = {
+  readonly signed?: true;
+  readonly headers?: Record<string, string>;
+  /** Characters of payload. */
+  readonly padding?: number;
+};
 
 /** The status of an envelope from the recipient to itself, stored or relayed. */
-async function statusAt(path: "/cache/store" | "/relay", { signed, headers }: Sent = {}): Promise<number> {
-  const plain = { message_id: crypto.randomUUID(), to: did, timestamp: new Date().toISOString(), payload: {} };
+async function statusAt(path: "/cache/store" | "/relay", { signed, headers, padding = 0 }: Sent = {}): Promise<number> {
+  const plain = {
+    message_id: crypto.randomUUID(),
+    to: did,
+    timestamp: new Date().toISOString(),
+    payload: { padding: "x".repeat(padding) },
+  };
   const named = { ...plain, from: did, sender_key_id: `${did}#root` };
   const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
   const body = JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });
@@ -134,18 +147,61 @@ describe("the server", () => {
   });
 
   test("names what needs a restart and keeps it", async () => {
-    const plan = nodes.reload(configWith({ server: { requests_max: 7 } }));
-    expect(plan).toEqual({ changed: [], needsRestart: ["server.requests_max"] });
+    const plan = nodes.reload(configWith({ relay: { destination_requests_max: 7 } }));
+    expect(plan).toEqual({ changed: [], needsRestart: ["relay.destination_requests_max"] });
     nodes.reload(configWith({}));
   });
 });
 
-test("every reloadable setting is tried above, and those of TLS in tls.test.ts", () => {
-  const lists = ["require_sender_signature", "allow_recipients", "deny_recipients", "allow_senders", "deny_senders"];
-  const expected: Record<string, readonly string[]> = {
-    server: ["log_level", "trusted_proxies", "tls_cert_file", "tls_key_file"],
-    relay: lists,
-    cache: lists,
-  };
-  expect({ ...reloadable } as Record<string, readonly string[]>).toEqual(expected);
+describe("figures", () => {
+  test("of every node act on the next request, and /limits shows them", async () => {
+    const limitsOf = async () => (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;
+    const before = await limitsOf();
+    const plan = nodes.reload(
+      configWith({
+        relay: { client_rate: 7 },
+        cache: { recipient_entries_max: 9 },
+        limits: { body_bytes_max: "20MiB" },
+      }),
+    );
+    expect(plan).toEqual({
+      changed: ["limits.body_bytes_max", "relay.client_rate", "cache.recipient_entries_max"],
+      needsRestart: [],
+    });
+    expect(await limitsOf()).toMatchObject({
+      client_rate_per_second: 7,
+      client_burst: 28,
+      max_mailbox_entries: 9,
+      max_http_body_bytes: 20 << 20,
+    });
+    nodes.reload(configWith({}));
+    expect(await limitsOf()).toEqual(before);
+  });
+
+  test("a lower rate refuses who was welcome before", async () => {
+    expect(await statusAt("/relay", { headers: {} })).toBe(202);
+    nodes.reload(configWith({ relay: { client_rate: 1, rate_limit_loopback: true } }));
+    const statuses = await Promise.all(Array.from({ length: 12 }, () => statusAt("/relay")));
+    expect(statuses.filter((status) => status === 429).length).toBeGreaterThan(5);
+    nodes.reload(configWith({}));
+    expect(await statusAt("/relay")).toBe(202);
+  });
+
+  test("a smaller body is the limit of the next request", async () => {
+    const large = (): Promise<number> => statusAt("/cache/store", { padding: 3_000 });
+    expect(await large()).toBe(202);
+    nodes.reload(
+      configWith({
+        limits: {
+          body_bytes_max: "2KiB",
+          unchunked_bytes_max: "2KiB",
+          chunk_bytes_max: "1KiB",
+          header_bytes_max: "1KiB",
+        },
+      }),
+    );
+    expect(await large()).toBe(413);
+    nodes.reload(configWith({}));
+    expect(await large()).toBe(202);
+  });
 });

@@ -9,6 +9,7 @@ import { startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import { renderDurationSetting } from "../../src/config/forms.ts";
 import { listSettings } from "../../src/config/reference.ts";
+import { isReloadable } from "../../src/config/reload.ts";
 import { type Config, sectionNames } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { renderPublicKey } from "../../src/core/codec/public-key.ts";
@@ -81,6 +82,8 @@ function oddConfig(): Config {
 
 const config = oddConfig();
 const reads = new Set<string>();
+/** Those since the start: what is read once and kept would not change with a reload. */
+let readsWhileRunning = new Set<string>();
 
 /** A section that notes which settings are read one by one. Copying a section reads none of them. */
 function watched<T extends object>(section: string, values: T): T {
@@ -113,9 +116,13 @@ beforeAll(async () => {
     },
   );
   stop = nodes.stop;
+  const readAtStart = new Set(reads);
+  reads.clear();
   limits = (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;
   await useEverything();
+  readsWhileRunning = new Set(reads);
   await nodes.stop();
+  for (const setting of readAtStart) reads.add(setting);
 });
 afterAll(() => stop());
 
@@ -234,6 +241,18 @@ test("every setting is read where it acts", () => {
   const all = listSettings().map(({ section, name }) => `${section}.${name}`);
   const unread = all.filter((setting) => !reads.has(setting) && readElsewhere[setting] === undefined);
   expect(unread).toEqual([]);
+});
+
+test("every setting that a reload changes is read again by a running node", () => {
+  const all = listSettings().filter(({ section, name }) => isReloadable(section, name));
+  const kept = all
+    .map(({ section, name }) => `${section}.${name}`)
+    .filter((setting) => !readsWhileRunning.has(setting));
+  // The app takes these over at a reload (`readSettings`); the files of TLS are read by the watch of the certificate.
+  const atReload = ["cors_origins", "trusted_proxies", "log_level", "requests_max", "body_bytes_in_flight"];
+  const ofTls = ["tls_cert_file", "tls_key_file"];
+  const expected = [...atReload, ...ofTls, "drain_timeout"].map((name) => `server.${name}`);
+  expect(kept.filter((setting) => !expected.includes(setting))).toEqual([]);
 });
 
 describe("/limits shows the own value of", () => {

@@ -89,7 +89,7 @@ export type Cache = {
   /** For a Relay in the same process: the same checks in the same order as the route. */
   readonly store: (envelope: Envelope, arrival: Arrival) => Promise<StoreReceipt | Fault>;
   /** What this node adds to `/limits`. */
-  readonly limits: Readonly<Record<string, number | string>>;
+  readonly limits: () => Readonly<Record<string, number | string>>;
   /** Ends all streams. */
   readonly close: () => void;
 };
@@ -108,8 +108,12 @@ export function createCache(parts: CacheParts): Cache {
     known: { receipts, log },
     reports: createShareReports(log, metrics, now),
     clientRate: createRateLimiter({
-      perSecond: settings.client_rate,
-      burst: settings.client_burst,
+      get perSecond() {
+        return settings.client_rate;
+      },
+      get burst() {
+        return settings.client_burst;
+      },
       keysMax: rateKeysMax,
     }),
     signer: { sign: parts.sign, endpoint },
@@ -123,7 +127,7 @@ export function createCache(parts: CacheParts): Cache {
   return {
     routes: cacheRoutes(node),
     store: (envelope, arrival) => storeEnvelope(node, envelope, arrival),
-    limits: renderCacheLimits(settings, parts.limits),
+    limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
 }
@@ -301,7 +305,9 @@ function storeRoute(node: CacheNode): Route {
       },
       codes: storeCodes,
     },
-    bodyBytesMax: node.limits.body_bytes_max,
+    get bodyBytesMax() {
+      return node.limits.body_bytes_max;
+    },
     capacity: "normal",
     hot: true,
     faults: "problem",

@@ -17,10 +17,18 @@ export const workHeader = "Svc-Work";
 type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
 
 export function createPace(settings: DirectorySettings): CheckPace {
-  const { registration_rate: perSecond, registration_burst: burst, registration_work_bits: bits } = settings;
-  const limiter = createRateLimiter({ perSecond, burst, keysMax: rateKeysMax });
+  const limiter = createRateLimiter({
+    get perSecond() {
+      return settings.registration_rate;
+    },
+    get burst() {
+      return settings.registration_burst;
+    },
+    keysMax: rateKeysMax,
+  });
   return (call) => {
     if (!settings.rate_limit_loopback && isLoopbackAddress(call.client)) return null;
+    const bits = settings.registration_work_bits;
     // Work is checked first: it must not cost the tokens of others of the same network.
     const nonce = call.headers.get(workHeader);
     if (nonce !== null && bits > 0 && verifyWork(call.body, nonce, bits)) return null;

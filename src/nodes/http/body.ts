@@ -209,6 +209,12 @@ export function createResponseStreams(bytesMax: number, deadlineMs: number): Res
   return { budget: createFairShare(bytesMax, { allowOversizeWhenIdle: true }), deadlineMs };
 }
 
+/** Another bound from now on; answers above it go out all the same. */
+export function changeStreams({ budget }: ResponseStreams, bytesMax: number): void {
+  const { max, clientMax } = createFairShare(bytesMax);
+  Object.assign(budget, { max, clientMax });
+}
+
 /** The content as a stream; `null` when clients keep too much waiting already. */
 export function streamContent(
   { budget, deadlineMs }: ResponseStreams,

@@ -45,8 +45,8 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
  * the room of everybody. The table has an entry only for clients that hold something.
  */
 export type FairShare = {
-  readonly max: number;
-  readonly clientMax: number;
+  max: number;
+  clientMax: number;
   /** One amount larger than the whole is admitted when nothing else is held. */
   readonly allowOversizeWhenIdle: boolean;
   readonly held: Map<string, number>;
@@ -85,7 +85,7 @@ export type Room = {
 };
 
 export type Capacity = {
-  readonly limits: CapacityLimits;
+  limits: CapacityLimits;
   readonly normal: Room;
   readonly reserved: Room;
   delayedRefusals: number;
@@ -103,6 +103,17 @@ export function createCapacity(limits: CapacityLimits): Capacity {
     reserved: room(limits.reservedRequestsMax, limits.bodyBytesMax / 4),
     delayedRefusals: 0,
   };
+}
+
+/** Takes other limits from now on; what is held above them drains by itself. */
+export function changeCapacity(capacity: Capacity, limits: CapacityLimits): void {
+  const next = createCapacity(limits);
+  capacity.limits = limits;
+  for (const room of ["normal", "reserved"] as const)
+    for (const share of ["work", "reading", "bodyBytes"] as const) {
+      const { max, clientMax } = next[room][share];
+      Object.assign(capacity[room][share], { max, clientMax });
+    }
 }
 
 /** Whether a request of the client could be in work now; asked before its body is read. */

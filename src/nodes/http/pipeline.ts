@@ -13,6 +13,7 @@ import { errorStack } from "../../core/std/error-text.ts";
 import { StoreError } from "../../storage/contract.ts";
 import {
   bodyHeadOf,
+  changeStreams,
   checkBodyHead,
   createResponseStreams,
   drainBody,
@@ -29,6 +30,7 @@ import {
   type Capacity,
   type CapacityLimits,
   capacityLimits,
+  changeCapacity,
   createCapacity,
   delayRefusal,
   giveShare,
@@ -54,7 +56,7 @@ export type AppOptions = {
   readonly settings: Config["server"];
   /** Tests narrow what operators don't set. */
   readonly limits?: Partial<CapacityLimits>;
-  readonly corsOrigins: CorsOrigins;
+  readonly corsOrigins: () => CorsOrigins;
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: HttpMetrics;
@@ -94,11 +96,11 @@ export function httpMetrics(metrics: Metrics): HttpMetrics {
 export type Http = AppOptions & {
   readonly capacity: Capacity;
   readonly streams: ResponseStreams;
-  readonly cors: Cors;
   /** Derived from the settings; `readSettings` derives them again. */
   addressOf: ClientAddress;
   readsForwarded: boolean;
-  readonly readsOrigin: boolean;
+  cors: Cors;
+  readsOrigin: boolean;
   logsRequests: boolean;
   /** Facts of clients seen lately, by address: parsing one costs more than the rest of the head. */
   readonly clients: BoundedMap<string, Client>;
@@ -117,9 +119,7 @@ export function createHttp(options: AppOptions): Http {
     ...options,
     capacity: createCapacity(limits),
     streams: createResponseStreams(limits.bodyBytesMax, limits.bodyDeadlineMs),
-    cors: createCors(options.corsOrigins),
-    ...derivedFrom(options.settings),
-    readsOrigin: options.corsOrigins === "loopback" || !options.corsOrigins.includes("*"),
+    ...derivedFrom(options),
     clients: new BoundedMap(clientsMax),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
@@ -127,8 +127,12 @@ export function createHttp(options: AppOptions): Http {
   };
 }
 
-function derivedFrom({ trusted_proxies, log_level }: AppOptions["settings"]) {
+function derivedFrom({ settings, corsOrigins }: AppOptions) {
+  const { trusted_proxies, log_level } = settings;
+  const origins = corsOrigins();
   return {
+    cors: createCors(origins),
+    readsOrigin: origins === "loopback" || !origins.includes("*"),
     addressOf: clientAddress(trusted_proxies),
     readsForwarded: trusted_proxies.length > 0,
     logsRequests: log_level === "info" || log_level === "debug",
@@ -137,7 +141,10 @@ function derivedFrom({ trusted_proxies, log_level }: AppOptions["settings"]) {
 
 /** Takes over settings that a reload changed. */
 export function readSettings(http: Http): void {
-  Object.assign(http, derivedFrom(http.settings));
+  Object.assign(http, derivedFrom(http));
+  const limits = { ...capacityLimits(http.settings), ...http.limits };
+  changeCapacity(http.capacity, limits);
+  changeStreams(http.streams, limits.bodyBytesMax);
   http.clients.clear();
 }
 

@@ -17,6 +17,7 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
+import { blocksMax } from "../../core/schema/operations.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Receipts } from "../../storage/contract.ts";
@@ -49,9 +50,6 @@ export type Blocks = {
   readonly checkClient: (client: string) => Fault | null;
   readonly close: () => void;
 };
-
-export const blocksMax = 10_000;
-export const blockReasonMax = 200;
 
 const subject = "blocks.changed";
 const readEveryMs = 10 * secondMs;

@@ -2,16 +2,16 @@
  * What an operator changes on a running node, by the commands `waypost reload`, `block` and `purge --recipient`.
  * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system says who may ask.
  */
-import { type TSchema, Type } from "@sinclair/typebox";
 import { parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
-import { type Fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { BlockRequest, PurgeRequest, ReloadRequest } from "../../core/schema/operations.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { type BlockChange, type Blocks, blockReasonMax, blocksMax, parseBlockSubject } from "./blocks.ts";
+import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
 import { purgeRecipient } from "./purge.ts";
 
 export type ReloadOutcome = {
@@ -43,7 +43,7 @@ type Piece = {
   readonly id: string;
   readonly summary: string;
   readonly answer: string;
-  readonly request?: TSchema;
+  readonly request?: Route["operation"]["request"];
   readonly handle: Route["handle"];
 };
 
@@ -57,14 +57,20 @@ function operation({ method, path, id, summary, answer, request, handle }: Piece
       tag: "Node",
       ...(request === undefined ? {} : { request }),
       responses: { 200: { description: answer } },
-      codes: ["invalid_request", "service_unavailable"],
+      codes: ["invalid_request", "policy_denied", "service_unavailable"],
     },
     bodyBytesMax: request === undefined ? null : bodyBytesMax,
     capacity: "reserved",
     faults: "problem",
     unavailable: "service_unavailable",
-    handle,
+    handle: (call) => checkHost(call) ?? handle(call),
   };
+}
+
+/** The socket may be forwarded to the machine of a person, whose browser a page could use under a name of its own. */
+function checkHost({ headers }: Call): Fault | null {
+  const isHere = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/.test(headers.get("host") ?? "");
+  return isHere ? null : fault("policy_denied", "operations are asked for by the name localhost");
 }
 
 function bodyOf<T>(call: Call, check: (value: unknown) => T | Fault): T | Fault {
@@ -81,7 +87,7 @@ function reloadRoute({ reload }: OperationsParts): Route {
     id: "reload",
     summary: "Read the configuration again",
     answer: "What changed, and what needs a restart; or why nothing changed.",
-    request: Type.Object({}),
+    request: ReloadRequest,
     handle: async (): Promise<Answer> => {
       const outcome = await reload();
       if (typeof outcome === "string") return { status: 200, json: { ok: false, reason: outcome } };
@@ -92,26 +98,6 @@ function reloadRoute({ reload }: OperationsParts): Route {
 
 // ------------------------------------------------------------------------------------------------- blocks
 
-const BlockRequest = Type.Object(
-  {
-    add: Type.Array(
-      Type.Object(
-        {
-          subject: Type.String({ maxLength: 160 }),
-          sender_only: Type.Boolean(),
-          reason: Type.Union([Type.String({ maxLength: blockReasonMax }), Type.Null()]),
-        },
-        { additionalProperties: false },
-      ),
-      { maxItems: blocksMax },
-    ),
-    remove: Type.Array(Type.String({ maxLength: 160 }), { maxItems: blocksMax }),
-  },
-  {
-    additionalProperties: false,
-    examples: [{ add: [{ subject: "203.0.113.0/24", sender_only: false, reason: "floods mailboxes" }], remove: [] }],
-  },
-);
 const checkBlockRequest = compileShape(BlockRequest);
 
 function blockRoutes({ blocks, log }: OperationsParts): Route[] {
@@ -171,10 +157,6 @@ function decodeChange(call: Call): BlockChange | Fault {
 
 // -------------------------------------------------------------------------------------------------- purge
 
-const PurgeRequest = Type.Object(
-  { recipient: Type.String({ maxLength: 128 }) },
-  { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111" }] },
-);
 const checkPurgeRequest = compileShape(PurgeRequest);
 /** Lives of a deleted DID that nobody can be asked about any more. */
 const pastLivesMax = 16;

@@ -59,7 +59,7 @@ export type RelayParts = {
 export type Relay = {
   readonly routes: readonly Route[];
   /** What this node adds to `/limits`. */
-  readonly limits: Readonly<Record<string, number | string>>;
+  readonly limits: () => Readonly<Record<string, number | string>>;
   readonly stats: () => { readonly inFlight: number };
   /** Ends live sessions and outbound requests. */
   readonly close: () => void;
@@ -85,14 +85,23 @@ export function createRelay(parts: RelayParts): Relay {
     outbound: () => parts.egress.stats(),
     sessions: () => parts.sessions?.stats().sockets ?? 0,
   });
-  const rate = (perSecond: number, burst: number) => createRateLimiter({ perSecond, burst, keysMax: rateKeysMax });
+  const rateOf = (whose: "client" | "recipient"): RateLimiter =>
+    createRateLimiter({
+      get perSecond() {
+        return settings[`${whose}_rate`];
+      },
+      get burst() {
+        return settings[`${whose}_burst`];
+      },
+      keysMax: rateKeysMax,
+    });
   const node: RelayNode = {
     ...parts,
     delivery: { ...parts, onAttempt: counts.attempt },
     dedup,
     counts,
-    clientRate: rate(settings.client_rate, settings.client_burst),
-    recipientRate: rate(settings.recipient_rate, settings.recipient_burst),
+    clientRate: rateOf("client"),
+    recipientRate: rateOf("recipient"),
     facts: createFactsSource(parts.recipients),
     rules: {
       operator: settings,
@@ -104,7 +113,7 @@ export function createRelay(parts: RelayParts): Relay {
   };
   return {
     routes: relayRoutes(node),
-    limits: renderRelayLimits(settings, limits),
+    limits: () => renderRelayLimits(settings, limits),
     stats: () => ({ inFlight: dedup.inFlight.size }),
     close: () => {
       parts.sessions?.close();
@@ -269,7 +278,9 @@ function relayRoutes(node: RelayNode): Route[] {
       responses,
       ...more,
     },
-    bodyBytesMax: node.limits.body_bytes_max,
+    get bodyBytesMax() {
+      return node.limits.body_bytes_max;
+    },
     capacity: "normal",
     hot: true,
     faults: "delivery",

@@ -1,0 +1,201 @@
+/**
+ * What an operator changes on a running node: shutting out, letting in, purging and reloading, over the Unix socket
+ * of the admin listener and nowhere else; and that a list of blocks outlives a restart.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import type { ConfigInput } from "../../src/config/schema.ts";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { openBlocks } from "../../src/nodes/operations/blocks.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import { freePort, scratchFolder } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const folder = scratchFolder();
+afterAll(folder.remove);
+const [port, adminPort] = [freePort(), freePort()];
+const url = `http://127.0.0.1:${port}`;
+const socket = join(folder.path, "admin.sock");
+const input = {
+  server: {
+    listen: [`127.0.0.1:${port}`],
+    admin_listen: [`127.0.0.1:${adminPort}`, `unix:${socket}`],
+    drain_timeout: "2s",
+    trusted_proxies: ["127.0.0.1"],
+  },
+  stores: { main: { plugin: "lmdb", path: join(folder.path, "store"), block_time_ms: 20 } },
+  directory: { enabled: true },
+  relay: { enabled: true, public_endpoints: [url], allow_http: true, rate_limit_loopback: false },
+  cache: { enabled: true, public_endpoints: [url] },
+} satisfies ConfigInput;
+
+let nodes: TestNodes;
+let did: string;
+const seed = ed25519.utils.randomSecretKey();
+beforeAll(async () => {
+  nodes = await startTestNodes(input);
+  did = await registered();
+});
+afterAll(() => nodes.stop());
+
+const json = { "content-type": "application/json" };
+type Answered = { readonly status: number; readonly body: Record<string, unknown> };
+
+async function operate(path: string, body?: unknown): Promise<Answered> {
+  const sent = body === undefined ? {} : { method: "POST", headers: json, body: JSON.stringify(body) };
+  const reply = await fetch(`http://localhost/operations/${path}`, { unix: socket, ...sent });
+  return { status: reply.status, body: (await reply.json()) as Record<string, unknown> };
+}
+
+const block = (subject: string, more: { sender_only?: boolean; reason?: string } = {}) => ({
+  subject,
+  sender_only: more.sender_only ?? false,
+  reason: more.reason ?? null,
+});
+
+async function registered(): Promise<string> {
+  const key = renderPublicKey(ed25519.getPublicKey(seed));
+  const own = "did:svc:bLockTestbLockTest2222";
+  const timestamp = new Date().toISOString();
+  const document = {
+    id: own,
+    verificationMethod: [{ id: `${own}#root`, type: "Multikey", controller: own, publicKeyMultibase: key }],
+    authentication: [`${own}#root`],
+    service: [{ id: `${own}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [`${own}#root`] }],
+  };
+  const signature = encodeBase64(ed25519.sign(utf8(`${own}|${timestamp}`), seed));
+  const body = JSON.stringify({ did: own, timestamp, signature, did_document: document });
+  expect((await fetch(`${url}/register-did`, { method: "POST", headers: json, body })).status).toBe(202);
+  for (;;) {
+    const status = (await (await fetch(`${url}/registration-status/${own}`)).json()) as { registered: boolean };
+    if (status.registered) return own;
+    await Bun.sleep(20);
+  }
+}
+
+type Sent = { readonly signed?: true; readonly client?: string };
+
+async function statusAt(
+  path: "/cache/store" | "/relay",
+  { signed, client = "198.51.100.7" }: Sent = {},
+): Promise<number> {
+  const plain = { message_id: crypto.randomUUID(), to: did, timestamp: new Date().toISOString(), payload: {} };
+  const named = { ...plain, from: did, sender_key_id: `${did}#root` };
+  const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
+  const body = JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });
+  const headers = { ...json, "x-forwarded-for": client };
+  return (await fetch(url + path, { method: "POST", headers, body })).status;
+}
+
+describe("blocks", () => {
+  const both = async (sent: Sent = {}): Promise<number[]> => [
+    await statusAt("/cache/store", sent),
+    await statusAt("/relay", sent),
+  ];
+
+  test("of a DID act on the next envelope to it, and end with their removal", async () => {
+    expect(await both()).toEqual([202, 202]);
+    const reply = await operate("blocks", { add: [block(did, { reason: "spam" })], remove: [] });
+    expect(reply).toEqual({ status: 200, body: { added: 1, removed: 0, entries: 1 } });
+    expect(await both()).toEqual([403, 403]);
+    const { body } = await operate("blocks");
+    expect(body).toMatchObject({ blocks: [{ subject: did, kind: "did", reason: "spam" }] });
+    expect((await operate("blocks", { add: [], remove: [did] })).body).toEqual({ added: 0, removed: 1, entries: 0 });
+    expect(await both()).toEqual([202, 202]);
+  });
+
+  test("of a sender refuse what it signed, and nothing else to it", async () => {
+    await operate("blocks", { add: [block(did, { sender_only: true })], remove: [] });
+    expect([...(await both({ signed: true })), ...(await both())]).toEqual([403, 403, 202, 202]);
+    await operate("blocks", { add: [], remove: [did] });
+    expect(await both({ signed: true })).toEqual([202, 202]);
+  });
+
+  test("of a network refuse its clients behind a trusted proxy, and no neighbors", async () => {
+    const add = [block("203.0.113.0/24"), block("2001:DB8::/32")];
+    await operate("blocks", { add, remove: [] });
+    expect(await both({ client: "203.0.113.200" })).toEqual([403, 403]);
+    expect(await both({ client: "2001:db8:7::1" })).toEqual([403, 403]);
+    expect(await both({ client: "203.0.114.1" })).toEqual([202, 202]);
+    const removed = await operate("blocks", { add: [], remove: ["203.0.113.0/24", "2001:DB8::/32"] });
+    expect(removed.body).toMatchObject({ removed: 2 });
+    expect(await both({ client: "203.0.113.200" })).toEqual([202, 202]);
+  });
+
+  test("refuse what is no DID and no network, and change nothing then", async () => {
+    for (const subject of ["somebody", "203.0.113.1/24", "did:web:x", ""]) {
+      const reply = await operate("blocks", { add: [block("203.0.113.0/24"), block(subject)], remove: [] });
+      expect([reply.status, reply.body["code"]]).toEqual([400, "invalid_request"]);
+    }
+    expect((await operate("blocks")).body).toEqual({ blocks: [] });
+  });
+
+  test("outlive a restart, however many there are", async () => {
+    const add = Array.from({ length: 500 }, (_, i) => block(`203.0.${i >> 8}.${i & 255}`, { reason: "x".repeat(200) }));
+    expect((await operate("blocks", { add, remove: [] })).body).toMatchObject({ entries: 500 });
+    await nodes.stop();
+    nodes = await startTestNodes(input);
+    expect((await operate("blocks")).body["blocks"]).toHaveLength(500);
+    expect(await both({ client: "203.0.1.200" })).toEqual([403, 403]);
+    expect((await operate("blocks", { add: [], remove: add.map(({ subject }) => subject) })).body).toMatchObject({
+      removed: 500,
+      entries: 0,
+    });
+  });
+
+  test("of one process hold in another one on the same store at once", async () => {
+    const receipts = nodes.stores.capability("cache.store", "receipts");
+    const bus = openLocalBus({ log: () => undefined });
+    const parts = { receipts, bus, now: Date.now, log: () => undefined };
+    const [one, other] = [await openBlocks(parts), await openBlocks(parts)];
+    await one.change({ add: [{ subject: "203.0.113.7", kind: "network", reason: null }], remove: [] });
+    for (let i = 0; i < 50 && other.list().length === 0; i++) await Bun.sleep(10);
+    expect(other.checkClient("::ffff:203.0.113.7")).toMatchObject({ code: "policy_denied" });
+    expect(other.checkClient("203.0.113.8")).toBeNull();
+    await other.change({ add: [], remove: ["203.0.113.7"] });
+    one.close();
+    other.close();
+    await bus.close();
+  });
+});
+
+describe("a purge", () => {
+  test("removes what waits for one recipient, counts it, and says so in the log", async () => {
+    await operate("purge", { recipient: did });
+    expect([await statusAt("/cache/store"), await statusAt("/cache/store")]).toEqual([202, 202]);
+    const { body } = await operate("purge", { recipient: did });
+    expect(body["entries"]).toBe(2);
+    expect(body["bytes"]).toBeGreaterThan(100);
+    expect(nodes.lines.findLast(({ message }) => message.includes("removed what waited"))?.fields).toMatchObject({
+      recipient: did,
+      entries: 2,
+    });
+    expect((await operate("purge", { recipient: did })).body).toEqual({ entries: 0, bytes: 0 });
+    const stats = await nodes.stores.capability("cache.store", "mailbox").stats(Date.now());
+    expect(stats.entries).toBe(0);
+  });
+
+  test("refuses what is no DID", async () => {
+    expect((await operate("purge", { recipient: "somebody" })).body).toMatchObject({ code: "invalid_did" });
+  });
+});
+
+test("a page that names the socket by another host changes nothing", async () => {
+  const sent = { method: "POST", headers: { ...json, host: "page.example" }, body: JSON.stringify({ recipient: did }) };
+  expect((await fetch("http://localhost/operations/purge", { unix: socket, ...sent })).status).toBe(403);
+});
+
+test("a reload without a file says so", async () => {
+  expect((await operate("reload", {})).body).toMatchObject({ ok: false });
+});
+
+test("no TCP listener offers operations, the admin listener's among them", async () => {
+  for (const base of [url, `http://127.0.0.1:${adminPort}`])
+    for (const path of ["/operations/blocks", "/operations/reload", "/operations/purge"]) {
+      const body = JSON.stringify({ recipient: did });
+      expect((await fetch(base + path, { method: "POST", headers: json, body })).status).toBe(404);
+    }
+});
