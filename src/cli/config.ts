@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { Command } from "commander";
+import { checkBus } from "../app/bus.ts";
 import { loadCertificate } from "../app/certificates.ts";
 import { failed } from "../app/failure.ts";
 import { checkStores } from "../app/stores.ts";
@@ -74,8 +75,9 @@ export async function readConfigFile(file: string, { toServe = false }: ReadOpti
   const reported = result.ok ? [] : result.problems;
   const config = result.ok ? result.config : result.rest;
   const ofStores = config === null ? [] : await checkStores(config);
+  const ofBus = config === null ? [] : checkBus(config);
   const ofCertificate = config === null || !toServe ? [] : certificateProblems(config);
-  const further = [...ofStores, ...ofCertificate]
+  const further = [...ofStores, ...ofBus, ...ofCertificate]
     .filter(({ setting }) => !isReported(setting, reported))
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
   const problems = [...reported, ...further];

@@ -7,14 +7,17 @@ import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
 
 type Values = Readonly<Record<string, unknown>>;
 
-export type Figure<Section = never> = {
-  readonly form: "duration" | "count";
+type Value = number | boolean;
+export type Figure<Section = never, V extends Value = Value> = {
+  readonly form: "duration" | "count" | "flag";
   /** What it is, or how it follows from the settings of the same section. */
-  readonly of: (section: Section) => number;
+  readonly of: (section: Section) => V;
 };
 
-const duration = <Section = Values>(of: (section: Section) => number): Figure<Section> => ({ form: "duration", of });
-const count = <Section = Values>(of: (section: Section) => number): Figure<Section> => ({ form: "count", of });
+type Of<Section, V> = (section: Section) => V;
+const duration = <S = Values>(of: Of<S, number>): Figure<S, number> => ({ form: "duration", of });
+const count = <S = Values>(of: Of<S, number>): Figure<S, number> => ({ form: "count", of });
+const flag = <S = Values>(of: Of<S, boolean>): Figure<S, boolean> => ({ form: "flag", of });
 
 /**
  * A delivery must end before the sender's connection, which may be silent for 30 s, is cut. Before it begins,
@@ -28,6 +31,8 @@ export const figures = {
   server: {
     // 25 MiB, the usual largest body, arrive in it at 3.5 Mbit/s.
     body_deadline: duration(() => minuteMs),
+    // `waypost dev` alone shows strangers which bytes were verified (D146).
+    show_signed_text: flag(() => false),
   },
   limits: {
     // The interface names the life of an envelope that asks for none.
@@ -40,6 +45,8 @@ export const figures = {
     registration_burst: count(
       ({ registration_rate }: { readonly registration_rate: number }) => 300 * registration_rate,
     ),
+    // As long as an extrinsic lives on a chain. What is under way is pending in any case.
+    pending_blocks: count(() => 64),
   },
   relay: {
     // Doubled for each further attempt; `attempts` and `delivery_budget` bound the whole.
@@ -80,7 +87,7 @@ type Figures<Section> = Readonly<Record<string, Figure<Section>>>;
 export function withFigures<Section extends object, Own extends Figures<Section>>(
   section: Section,
   own: Own,
-): Section & { [Name in keyof Own]: number } {
+): Section & { [Name in keyof Own]: ReturnType<Own[Name]["of"]> } {
   const values = Object.entries(own).map(([name, { of }]) => [name, of(section)]);
-  return { ...section, ...(Object.fromEntries(values) as { [Name in keyof Own]: number }) };
+  return { ...section, ...(Object.fromEntries(values) as { [Name in keyof Own]: ReturnType<Own[Name]["of"]> }) };
 }

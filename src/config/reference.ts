@@ -68,13 +68,18 @@ export function renderEffective(config: Config): string {
     const lines = settings
       .filter((setting) => setting.section === section)
       .map((setting) => renderLine(setting, values[setting.name]));
-    return [`[${section}]`, ...lines, ""].join("\n");
+    const ofDriver = section === "bus" ? optionLines(config.bus, ["plugin"]) : [];
+    return [`[${section}]`, ...lines, ...ofDriver, ""].join("\n");
   });
   const stores = Object.entries(config.stores).map(([name, options]) => {
-    const lines = Object.entries(options).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
-    return [`[stores.${name}]`, ...lines, ""].join("\n");
+    return [`[stores.${name}]`, ...optionLines(options, []), ""].join("\n");
   });
   return [...sections, ...stores].join("\n");
+}
+
+function optionLines(options: Readonly<Record<string, unknown>>, except: readonly string[]): string[] {
+  const own = Object.entries(options).filter(([key]) => !except.includes(key));
+  return own.map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
 }
 
 function renderLine(setting: Setting, value: unknown): string {

@@ -11,7 +11,7 @@ import type { Config } from "./schema.ts";
  * `reported`: settings already found invalid. They hold defaults here, so relations between them are not checked.
  */
 export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
-  const broken = [...serverProblems(config), ...busProblems(config), ...limitProblems(config), ...nodeProblems(config)];
+  const broken = [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
   return broken
     .filter(({ settings }) => !settings.some((setting) => isReported(setting, reported)))
     .map(({ settings: [setting], message }) => ({ setting, message }));
@@ -46,21 +46,6 @@ function serverProblems({ server, directory, cache }: Config): Broken[] {
       !server.share_port || (!directory.enabled && !cache.enabled),
       ["server.share_port", "directory.enabled", "cache.enabled"],
       "is for Relays alone: the stores of a Directory or a Cache belong to one process, which every request must reach",
-    ),
-  ];
-}
-
-function busProblems({ bus }: Config): Broken[] {
-  return [
-    ...unless(
-      bus.plugin !== "nats" || bus.servers.length > 0,
-      ["bus.servers", "bus.plugin"],
-      "names at least one server",
-    ),
-    ...unless(
-      (bus.tls_cert_file === null) === (bus.tls_key_file === null),
-      ["bus.tls_cert_file", "bus.tls_key_file"],
-      "stands with its key, and the key with it",
     ),
   ];
 }

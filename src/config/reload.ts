@@ -49,7 +49,8 @@ export function decideReload(current: Config, next: Config): ReloadPlan {
     const isTaken = isReloadable(section, name) && !(name.startsWith("tls_") && [before, after].includes(null));
     (isTaken ? changed : needsRestart).push(`${section}.${name}`);
   }
-  if (JSON.stringify(current.stores) !== JSON.stringify(next.stores)) needsRestart.push("stores");
+  for (const section of ["stores", "bus"] as const)
+    if (JSON.stringify(current[section]) !== JSON.stringify(next[section])) needsRestart.push(section);
   return { changed, needsRestart };
 }
 

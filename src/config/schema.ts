@@ -120,9 +120,6 @@ const serverSchema = z.strictObject({
         'Origins whose pages may call this node from a browser; `"*"` is all. With `directory.unsigned_updates = "allow"` only pages served by this machine may.',
       ),
     ),
-  show_signed_text: flag(false).meta(
-    doc("Whether refusals of signatures carry `signed_text`, the bytes that were verified. For development."),
-  ),
   requests_max: count(1_024, { max: 65_536 }).meta(
     doc("Requests in work at once; beyond them a delayed 503. One client network gets at most half."),
   ),
@@ -148,40 +145,16 @@ const storeSchema = z.looseObject({
     ),
 });
 
-const secretText = z.string().min(1).max(1_024).nullable().prefault(null);
-
-const busSchema = z.strictObject({
+const busSchema = z.looseObject({
   plugin: z
     .enum(["local", "nats"])
     .prefault("local")
-    .meta(doc("How processes reach each other with live messages: `local` is for one process, `nats` for several.")),
-  servers: textsOf(isNatsServer, "no nats://host:port or tls://host:port").meta(
-    doc("Addresses of nats-server: `nats://host:4222`, or `tls://host:4222` for an encrypted connection."),
-  ),
-  user: secretText.meta(doc("User name, when the server asks for one.")),
-  password: secretText.meta(doc("Password; better `password_file`.")),
-  token: secretText.meta(doc("Token in place of user and password; better `token_file`.")),
-  credentials_file: filePath.meta(doc("File with NATS credentials (`.creds`).")),
-  tls_ca_file: filePath.meta(doc("Certificates that the server's must come from.")),
-  tls_cert_file: filePath.meta(doc("Own certificate, when the server asks for one.")),
-  tls_key_file: filePath.meta(doc("Key of that certificate.")),
-  subject_prefix: z
-    .string()
-    .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
-    .prefault("waypost")
-    .meta(doc("First part of all subjects: installations that share a server have different ones.")),
+    .meta(
+      doc(
+        "How processes reach each other with live messages: `local` is for one process, `nats` for several. Its options stand beside it.",
+      ),
+    ),
 });
-
-function isNatsServer(text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const { protocol, hostname, username, password, pathname, search } = new URL(text);
-  return (
-    (protocol === "nats:" || protocol === "tls:") &&
-    hostname !== "" &&
-    username + password + search === "" &&
-    pathname.length <= 1
-  );
-}
 
 const limitsSchema = z.strictObject({
   body_bytes_max: size("25MiB", { min: 1_024, max: 1 << 30 }).meta(doc("Largest HTTP body.")),
@@ -230,7 +203,6 @@ const directorySchema = z.strictObject({
     ),
   ),
   rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
-  pending_blocks: count(64, { max: 1_000_000 }).meta(doc("Blocks after which a registration is no longer pending.")),
 });
 
 const recipientsSetting = z

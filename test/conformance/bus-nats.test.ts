@@ -7,8 +7,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Socket } from "bun";
-import { checkConfig } from "../../src/config/config.ts";
-import { type NatsBusOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
+import { type NatsBusOptions, natsOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import { type NatsServer, natsAbsence, startNats } from "../support/nats.ts";
 import { runBusConformance } from "./bus.ts";
@@ -19,14 +18,7 @@ const bytes = (text: string) => new TextEncoder().encode(text);
 const answerTo = (answer: unknown) => (answer instanceof Uint8Array ? new TextDecoder().decode(answer) : answer);
 
 function optionsFor(server: string, changes: Partial<NatsBusOptions> = {}): NatsBusOptions {
-  const checked = checkConfig({
-    relay: { enabled: true },
-    directory: { enabled: true },
-    stores: { main: { plugin: "memory" } },
-    bus: { plugin: "nats", servers: [server] },
-  });
-  if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
-  return { ...checked.config.bus, ...changes };
+  return natsOptions.parse({ servers: [server], ...changes });
 }
 
 const openPair = (options: NatsBusOptions) =>

@@ -11,7 +11,7 @@ import { freePort } from "./executable.ts";
 export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
 
 /** Figures that no file sets, for a test that can't wait for the real ones. */
-type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number>> };
+type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number | boolean>> };
 
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
 export async function startTestNodes(input: ConfigInput = {}, others: OtherFigures = {}): Promise<TestNodes> {
@@ -28,7 +28,7 @@ export async function startTestNodes(input: ConfigInput = {}, others: OtherFigur
       allow_private: ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,
     },
-    cache: { enabled: true, public_endpoints: [url], rate_limit_loopback: false },
+    cache: { enabled: true, public_endpoints: [url] },
     ...input,
   } satisfies ConfigInput);
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));

@@ -13,6 +13,7 @@ import {
   type NatsConnection,
   type Subscription as NatsSubscription,
 } from "@nats-io/transport-node";
+import { z } from "zod";
 import { withDeadline } from "../../core/std/deadline.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import {
@@ -26,17 +27,40 @@ import {
 } from "../../storage/bus.ts";
 import { Inbox, type InboxLimits, inboxLimits } from "./inbox.ts";
 
-export type NatsBusOptions = {
-  readonly servers: readonly string[];
-  readonly user: string | null;
-  readonly password: string | null;
-  readonly token: string | null;
-  readonly credentials_file: string | null;
-  readonly tls_ca_file: string | null;
-  readonly tls_cert_file: string | null;
-  readonly tls_key_file: string | null;
-  readonly subject_prefix: string;
-};
+const secret = z.string().min(1).max(1_024).nullable().default(null);
+const file = z.string().min(1).max(4_096).nullable().default(null);
+const server = z.string().max(2_048).refine(isServer, "is no nats://host:port or tls://host:port");
+
+function isServer(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, hostname, username, password, pathname, search } = new URL(text);
+  const known = protocol === "nats:" || protocol === "tls:";
+  return known && hostname !== "" && username + password + search === "" && pathname.length <= 1;
+}
+
+/** What stands beside `plugin = "nats"`. */
+export const natsOptions = z
+  .strictObject({
+    servers: z.array(server).min(1).max(1_000).describe("Servers of one installation, or of its cluster"),
+    user: secret.describe("User name"),
+    password: secret.describe("Password; `password_file` names a file with it"),
+    token: secret.describe("Token in place of user and password; `token_file` names a file with it"),
+    credentials_file: file.describe("File with NATS credentials (`.creds`)"),
+    tls_ca_file: file.describe("Certificates that the server's must come from"),
+    tls_cert_file: file.describe("Own certificate, when the server asks for one"),
+    tls_key_file: file.describe("Key of that certificate"),
+    subject_prefix: z
+      .string()
+      .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
+      .default("waypost")
+      .describe("First part of all subjects; installations that share a server need different ones"),
+  })
+  .refine(({ tls_cert_file, tls_key_file }) => (tls_cert_file === null) === (tls_key_file === null), {
+    path: ["tls_cert_file"],
+    error: "must stand together with tls_key_file",
+  });
+
+export type NatsBusOptions = z.output<typeof natsOptions>;
 
 /** Until the server says more. */
 const messageBytesMaxAtFirst = 64 * 1024;
