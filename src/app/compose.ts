@@ -29,7 +29,7 @@ import { checksOf, factsOf, startHistory } from "./dashboard.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
-import { eventProofKey } from "./signing-key.ts";
+import { type EventKey, openEventKey } from "./signing-key.ts";
 import { openConfiguredStores } from "./stores.ts";
 import { startSweepers } from "./sweep.ts";
 
@@ -65,19 +65,19 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const metrics = createMetrics();
   const history = startHistory(metrics, now);
   const log = history.watch(options.log);
+  const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
   const bus = await openConfiguredBus(config, { log });
   let composed: ComposedNodes | null = null;
   try {
-    composed = await composeNodes(config, { ...options, log, stores, bus, now, metrics });
+    composed = await composeNodes(config, { ...options, log, stores, bus, now, metrics, eventKey });
     const nodes = composed;
     registerProcessMetrics(metrics, { startedAtMs: now(), loopLagSeconds: history.loopLagSeconds });
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
-    const proofKey = config.cache.enabled ? await eventProofKey(config.cache.signing_key_file) : null;
-    const readAgain = (): Promise<ReloadPlan | string> => reloadFile(options, log, reload);
+    const readAgain = (): Promise<ReloadPlan | string> => reloadFile(options, { log, reload, eventKey });
     const operations = operationRoutes({ ...nodes.operated, reload: readAgain, now, log });
-    const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventProofKey: proofKey, operations });
+    const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventKey, operations });
     const allApps = [apps.main, apps.admin, apps.operator].filter((app) => app !== null);
     const reload = (next: Config): ReloadPlan => {
       const plan = decideReload(config, next);
@@ -123,16 +123,23 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   }
 }
 
+type Reloading = {
+  readonly log: Log;
+  readonly reload: (next: Config) => ReloadPlan;
+  readonly eventKey: EventKey;
+};
+
 /** The same for SIGHUP and for `waypost reload`, whose answer it is; the log has it in either case. */
 async function reloadFile(
   { readConfig, onReload }: StartOptions,
-  log: Log,
-  reload: (next: Config) => ReloadPlan,
+  { log, reload, eventKey }: Reloading,
 ): Promise<ReloadPlan | string> {
   if (readConfig === undefined) return "this process was started without a configuration file";
   try {
     const next = await readConfig();
-    const plan = reload(next);
+    const hasNewKey = await eventKey.read();
+    const taken = reload(next);
+    const plan = hasNewKey ? { ...taken, changed: [...taken.changed, "cache.signing_key_file"] } : taken;
     log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
     onReload?.(next);
     return plan;
@@ -175,7 +182,7 @@ type AppParts = {
   readonly now: () => number;
   readonly log: Log;
   readonly history: History;
-  readonly eventProofKey: string | null;
+  readonly eventKey: EventKey;
   readonly operations: readonly Route[];
 };
 
@@ -219,7 +226,7 @@ function createApps(config: Config, parts: AppParts): Apps {
   });
   // The page is the operator's: on a listener of its own, or where only this machine can ask.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [...parts.nodes.routes, aboutRoute(aboutOf(config, parts.eventProofKey))];
+  const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts.eventKey, parts.now()))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   main = build([...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })], () =>
@@ -245,7 +252,7 @@ function rolesOf(config: Config): About["roles"] {
   return (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
 }
 
-function aboutOf(config: Config, eventProofKey: string | null): About {
+function aboutOf(config: Config, eventKey: EventKey, nowMs: number): About {
   const { relay, cache } = config;
   return {
     roles: rolesOf(config),
@@ -253,7 +260,10 @@ function aboutOf(config: Config, eventProofKey: string | null): About {
     relay_endpoints: relay.enabled ? relay.public_endpoints : [],
     relay_public_id: relay.enabled ? relay.public_id : null,
     cache_endpoints: cache.enabled ? cache.public_endpoints : [],
-    event_proof_key: eventProofKey,
+    event_proof_key: eventKey.publicKey(),
+    previous_event_proof_keys: eventKey
+      .previous(nowMs)
+      .map(({ publicKey, untilMs }) => ({ key: publicKey, valid_until: new Date(untilMs).toISOString() })),
   };
 }
 

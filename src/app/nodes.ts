@@ -4,7 +4,7 @@
  */
 
 import type { Config } from "../config/schema.ts";
-import { type Cache, type CacheParts, createCache } from "../nodes/cache/cache.ts";
+import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import { createWakeHook } from "../nodes/cache/wake.ts";
 import { type Announcer, announceChanges } from "../nodes/changes.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
@@ -24,7 +24,7 @@ import { createStoredSignal } from "../nodes/stored-signal.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";
-import { exposedText, isExposed, readSigner } from "./signing-key.ts";
+import type { EventKey } from "./signing-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
 /** What differs between running for real and running in a test. */
@@ -41,6 +41,7 @@ export type ComposeParts = NodeOverrides & {
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: Metrics;
+  readonly eventKey: EventKey;
 };
 
 /** What operations on a running node reach. */
@@ -71,7 +72,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks };
   const announcer = config.directory.enabled ? composeAnnouncer(parts) : null;
   const directory = announcer === null ? null : composeDirectory(config, { ...parts, ledger: announcer.ledger });
-  const cache = config.cache.enabled ? await composeCache(config, parts) : null;
+  const cache = config.cache.enabled ? composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
   return {
@@ -151,10 +152,10 @@ function composeDirectory(
   });
 }
 
-async function composeCache(
+function composeCache(
   config: Config,
-  { stores, bus, recipients, blocks, now, log, metrics }: NodeParts,
-): Promise<Cache> {
+  { stores, bus, recipients, blocks, eventKey, now, log, metrics }: NodeParts,
+): Cache {
   const { cache: settings, limits } = config;
   const wake = settings.wake_url === null ? null : createWakeHook({ url: settings.wake_url, settings }, log);
   const node = createCache({
@@ -162,7 +163,7 @@ async function composeCache(
     replay: stores.capability("cache.store", "replay"),
     receipts: stores.capability("cache.store", "receipts"),
     recipients: recipients("cache"),
-    sign: await signerOf(settings.signing_key_file, log),
+    sign: eventKey.sign,
     now,
     settings,
     limits,
@@ -244,11 +245,4 @@ function recipientsOf(
   if (ledgerOfRecipients(recipients) !== null)
     return ledgerRecipients(stores.capability(`${node}.recipients`, "ledger"));
   return directoryRecipients(recipients, { bus });
-}
-
-async function signerOf(file: string | null, log: Log): Promise<CacheParts["sign"]> {
-  if (file === null) return null;
-  const sign = await readSigner(file);
-  if (isExposed(file)) log("warn", exposedText(file));
-  return sign;
 }

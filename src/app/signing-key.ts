@@ -10,6 +10,7 @@ import { createSigner } from "../core/codec/ed25519.ts";
 import { renderPublicKey } from "../core/codec/public-key.ts";
 import { errorText } from "../core/std/error-text.ts";
 import type { CacheParts } from "../nodes/cache/cache.ts";
+import type { Log } from "../nodes/http/log.ts";
 import { failed } from "./failure.ts";
 
 const setting = "cache.signing_key_file";
@@ -20,9 +21,60 @@ export async function readSigner(file: string): Promise<NonNullable<CacheParts["
   return sign;
 }
 
-/** The public key of event proofs as multibase, `null` without a file. */
-export async function eventProofKey(file: string | null): Promise<string | null> {
-  return file === null ? null : renderPublicKey(ed25519.getPublicKey(await readSeed(file)));
+/** A key that signed before the present one; what it signed verifies until then. */
+export type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
+
+/** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */
+export type EventKey = {
+  /** Signs with the key of the moment; `null` without a file. */
+  readonly sign: CacheParts["sign"];
+  readonly publicKey: () => string | null;
+  readonly previous: (nowMs: number) => readonly PreviousKey[];
+  /** Whether the file holds another key than before. A file that can't be read changes nothing and throws. */
+  readonly read: () => Promise<boolean>;
+};
+
+export async function openEventKey(file: string | null, log: Log): Promise<EventKey> {
+  if (file === null) return { sign: null, publicKey: () => null, previous: () => [], read: async () => false };
+  if (isExposed(file)) log("warn", exposedText(file));
+  let key = await readKey(file);
+  return {
+    sign: (text) => key.sign(text),
+    publicKey: () => key.publicKey,
+    previous: (nowMs) =>
+      key.previous.filter(({ publicKey, untilMs }) => untilMs > nowMs && publicKey !== key.publicKey),
+    read: async () => {
+      const before = key.publicKey;
+      key = await readKey(file);
+      return key.publicKey !== before;
+    },
+  };
+}
+
+async function readKey(file: string) {
+  const [sign, seed, previous] = await Promise.all([readSigner(file), readSeed(file), readPreviousKeys(file)]);
+  return { sign, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
+}
+
+/** Beside the key: one line for each former key, its public form and the time until which it counts. */
+export function previousKeysFile(file: string): string {
+  return `${file}.previous`;
+}
+
+export async function readPreviousKeys(file: string): Promise<PreviousKey[]> {
+  const text = await readFile(previousKeysFile(file), "utf8").catch((error: unknown) => {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return "";
+    throw failed(`${previousKeysFile(file)} can't be read: ${errorText(error)}`);
+  });
+  return text.split("\n").flatMap((line) => {
+    const [publicKey = "", until = ""] = line.trim().split(" ");
+    const untilMs = Date.parse(until);
+    return publicKey === "" || Number.isNaN(untilMs) ? [] : [{ publicKey, untilMs }];
+  });
+}
+
+export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
+  return keys.map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`).join("");
 }
 
 async function readSeed(file: string): Promise<Uint8Array> {

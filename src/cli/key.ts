@@ -2,12 +2,17 @@
  * `waypost key`: single Ed25519 keys in files, for operators (a Cache that signs its events) and for
  * signing on a machine that has no network. A file holds the 32-byte seed in hex and has mode 0600.
  */
+import { chown, rename, stat } from "node:fs/promises";
+import { dirname } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import type { Command } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
+import { previousKeysFile, readPreviousKeys, renderPreviousKeys } from "../app/signing-key.ts";
+import { parseDurationSetting } from "../config/forms.ts";
 import { decodeHex, encodeBase64 } from "../core/codec/bytes.ts";
 import { renderPublicKey } from "../core/codec/public-key.ts";
-import { createDurably, readText } from "./files/files.ts";
+import { dayMs } from "../core/codec/time.ts";
+import { createDurably, readText, removeIfThere, syncFolder } from "./files/files.ts";
 import { createReport } from "./report.ts";
 
 type KeyFlags = { readonly json?: boolean; readonly payload?: string };
@@ -29,6 +34,12 @@ export function registerKeyCommand(program: Command): void {
     .option("--json", "print the result as JSON")
     .action(async (file: string, flags: KeyFlags) => showPublic(file, await readSeed(file), flags));
   key
+    .command("rotate <file>")
+    .description("replace the key of event proofs; the former public key stays published for a while")
+    .option("--overlap <duration>", "for how long clients shall accept what it signed", parseOverlap, 30 * dayMs)
+    .option("--json", "print the result as JSON")
+    .action((file: string, flags: KeyFlags & { readonly overlap: number }) => rotate(file, flags));
+  key
     .command("sign <file>")
     .description("sign bytes, such as payload_to_sign of a preparation")
     .requiredOption("--payload <hex>", "the bytes as 0x hex")
@@ -39,6 +50,41 @@ export function registerKeyCommand(program: Command): void {
       const signature = encodeBase64(ed25519.sign(payload, await readSeed(file)));
       createReport(flags.json === true).result({ signature }, signature);
     });
+}
+
+/** From a day to a year: `7d`, `12w`. */
+function parseOverlap(text: string): number {
+  const ms = parseDurationSetting(text) ?? 0;
+  if (ms < dayMs || ms > 366 * dayMs) throw new InvalidArgumentError("from 1d to 366d");
+  return ms;
+}
+
+/**
+ * The former public key is on disk before the new key replaces it: whoever is interrupted repeats the command. The
+ * former secret is gone afterwards.
+ */
+async function rotate(file: string, flags: KeyFlags & { readonly overlap: number }): Promise<void> {
+  const former = renderPublicKey(ed25519.getPublicKey(await readSeed(file)));
+  const untilMs = Date.now() + flags.overlap;
+  const kept = (await readPreviousKeys(file)).filter((one) => one.publicKey !== former && one.untilMs > Date.now());
+  const owner = await stat(file);
+  await replaceOwned(previousKeysFile(file), renderPreviousKeys([...kept, { publicKey: former, untilMs }]), owner);
+  const seed = ed25519.utils.randomSecretKey();
+  await replaceOwned(file, `${seed.toHex()}\n`, owner);
+  const publicKey = renderPublicKey(ed25519.getPublicKey(seed));
+  const until = new Date(untilMs).toISOString();
+  const text = `${publicKey} signs from the next "waypost reload" on; ${former} is published until ${until}`;
+  createReport(flags.json === true).result({ file, public_key: publicKey, previous: former, valid_until: until }, text);
+}
+
+/** As root for a service's user: the new file belongs to whom the former one did. */
+async function replaceOwned(path: string, text: string, owner: { uid: number; gid: number }): Promise<void> {
+  const made = `${path}.new`;
+  await removeIfThere(made);
+  if (!(await createDurably(made, text))) throw failed(`${made} is in the way`);
+  if (process.getuid?.() === 0) await chown(made, owner.uid, owner.gid);
+  await rename(made, path);
+  await syncFolder(dirname(path));
 }
 
 function showPublic(file: string, seed: Uint8Array, flags: KeyFlags): void {

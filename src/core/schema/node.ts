@@ -54,6 +54,9 @@ export const AboutAnswer = Type.Object(
     event_proof_key: Type.Union([Type.String(), Type.Null()], {
       description: "Key that signs event proofs, as multibase; `null` when they are not signed",
     }),
+    previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
+      description: "Keys that signed before; what they signed is to be accepted until then",
+    }),
   },
   {
     examples: [
@@ -64,6 +67,7 @@ export const AboutAnswer = Type.Object(
         relay_public_id: "waypost.example.org",
         cache_endpoints: ["https://waypost.example.org"],
         event_proof_key: null,
+        previous_event_proof_keys: [],
       },
     ],
   },

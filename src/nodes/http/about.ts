@@ -4,7 +4,7 @@
 import { type About, AboutAnswer } from "../../core/schema/node.ts";
 import type { Route } from "./route.ts";
 
-export function aboutRoute(about: About): Route {
+export function aboutRoute(about: () => About): Route {
   return {
     method: "GET",
     path: "/node",
@@ -18,6 +18,6 @@ export function aboutRoute(about: About): Route {
     bodyBytesMax: null,
     capacity: "reserved",
     faults: "problem",
-    handle: () => ({ status: 200, json: about }),
+    handle: () => ({ status: 200, json: about() }),
   };
 }
