@@ -3,7 +3,9 @@
  * all, and a circuit breaker that opens after repeated failures, so that one dead or slow host can't use up
  * the node. Slots are shared: while more than half are in use, a client network and a destination network
  * get no more than their share; and when all are in use, a request of a client with fewer slots ends the
- * oldest slow request of the client with the most. So nobody makes others wait by choosing slow hosts.
+ * oldest slow request of the client with the most. Destinations that were slow have half of the slots and a
+ * queue of their own, and give way to others of the same client. So nobody makes others wait by choosing
+ * slow hosts, not even whoever shares his address.
  * Source: rules section 5 "Outbound requests".
  */
 
@@ -16,7 +18,7 @@ export type HostLimits = {
   readonly concurrentPerClient: number;
   readonly queuedPerClient: number;
   readonly concurrentPerNetwork: number;
-  /** A request that takes longer may be ended for one that waits. */
+  /** A request that takes longer may be ended for one that waits, and makes its destination a slow one. */
   readonly slowMs: number;
   /** Failures in a row that open the circuit. */
   readonly failuresToOpen: number;
@@ -62,19 +64,34 @@ export type HostLimiter = {
 };
 
 type Host = {
-  active: number;
+  /** From the oldest to the newest. */
+  readonly uses: Set<Use>;
   waiting: number;
   failures: number;
+  /** The last request took long. */
+  wasSlow: boolean;
   /** The circuit lets nobody through before this time, and one alone after it. */
   openUntilMs: number;
   trial: boolean;
 };
 
-type Waiter = { readonly host: Host; readonly client: string | null; readonly admit: () => void };
-type Use = { readonly client: string | null; readonly sinceMs: number; preempt: (() => void) | null };
+type Waiter = {
+  readonly host: Host;
+  readonly client: string | null;
+  readonly slow: boolean;
+  readonly admit: () => void;
+  readonly refuse: () => void;
+};
+type Use = {
+  readonly client: string | null;
+  readonly slow: boolean;
+  readonly sinceMs: number;
+  preempt: (() => void) | null;
+};
 
 /** How many there are for each key; keys without any are not held. */
 class Counts {
+  total = 0;
   private readonly counts = new Map<string, number>();
 
   of(key: string | null): number {
@@ -82,6 +99,7 @@ class Counts {
   }
 
   add(key: string | null, change: 1 | -1): void {
+    this.total += change;
     if (key === null) return;
     const count = this.of(key) + change;
     if (count > 0) this.counts.set(key, count);
@@ -96,8 +114,11 @@ type State = {
   readonly waiters: Set<Waiter>;
   /** From the oldest to the newest. */
   readonly uses: Set<Use>;
-  readonly activeOf: Counts;
-  readonly waitingOf: Counts;
+  /** By client; those to slow destinations apart. */
+  readonly fastOf: Counts;
+  readonly slowOf: Counts;
+  readonly fastWaitingOf: Counts;
+  readonly slowWaitingOf: Counts;
   readonly networks: Counts;
 };
 
@@ -108,8 +129,10 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
     hosts: new Map(),
     waiters: new Set(),
     uses: new Set(),
-    activeOf: new Counts(),
-    waitingOf: new Counts(),
+    fastOf: new Counts(),
+    slowOf: new Counts(),
+    fastWaitingOf: new Counts(),
+    slowWaitingOf: new Counts(),
     networks: new Counts(),
   };
   return {
@@ -118,9 +141,9 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
       const client = requester.client ?? null;
       if (isOpen(state, host)) return "open";
       if (hasRoom(state, host, client)) return use(state, destination, requester);
-      if (host.waiting >= limits.queuedPerDestination || state.waiters.size >= limits.queuedTotal) return "busy";
-      if (state.waitingOf.of(client) >= limits.queuedPerClient) return "busy";
-      if (state.uses.size >= limits.concurrentTotal) preemptFor(state, client);
+      if (!mayWait(state, host, client)) return "busy";
+      preemptFor(state, host, client);
+      if (hasRoom(state, host, client)) return use(state, destination, requester);
       return wait(state, destination, { requester, waitMs });
     },
     stats: () => ({ active: state.uses.size, waiting: state.waiters.size, destinations: state.hosts.size }),
@@ -128,16 +151,20 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
 }
 
 function hostOf({ hosts }: State, destination: string): Host {
-  const host = hosts.get(destination) ?? { active: 0, waiting: 0, failures: 0, openUntilMs: 0, trial: false };
+  const host = hosts.get(destination) ?? newHost();
   hosts.delete(destination);
   hosts.set(destination, host);
   return host;
 }
 
-/** Forgets idle hosts: those without failures at once, the others from the oldest when there are too many. */
+function newHost(): Host {
+  return { uses: new Set(), waiting: 0, failures: 0, wasSlow: false, openUntilMs: 0, trial: false };
+}
+
+/** Forgets idle hosts: those that neither failed nor were slow at once, the others from the oldest when there are too many. */
 function tidy({ hosts, limits }: State, destination: string, host: Host): void {
-  const idle = (candidate: Host) => candidate.active + candidate.waiting === 0;
-  if (idle(host) && host.failures === 0) hosts.delete(destination);
+  const idle = (candidate: Host) => candidate.uses.size + candidate.waiting === 0;
+  if (idle(host) && host.failures === 0 && !host.wasSlow) hosts.delete(destination);
   if (hosts.size <= limits.destinationsMax) return;
   for (const [key, candidate] of hosts) {
     if (idle(candidate)) hosts.delete(key);
@@ -149,10 +176,36 @@ function isOpen({ limits, now }: State, host: Host): boolean {
   return host.failures >= limits.failuresToOpen && (now() < host.openUntilMs || host.trial);
 }
 
+function isSlow({ limits, now }: State, { wasSlow, uses }: Host): boolean {
+  if (wasSlow) return true;
+  for (const oldest of uses) return now() - oldest.sinceMs >= limits.slowMs;
+  return false;
+}
+
 function hasRoom(state: State, host: Host, client: string | null): boolean {
-  const { limits, uses, activeOf } = state;
-  if (uses.size >= limits.concurrentTotal || host.active >= limits.concurrentPerDestination) return false;
-  return isHalfFree(state) || activeOf.of(client) < limits.concurrentPerClient;
+  const { limits, uses, fastOf, slowOf } = state;
+  if (uses.size >= limits.concurrentTotal || host.uses.size >= limits.concurrentPerDestination) return false;
+  if (isSlow(state, host))
+    return slowOf.total < limits.concurrentTotal / 2 && slowOf.of(client) < limits.concurrentPerClient;
+  return isHalfFree(state) || fastOf.of(client) < limits.concurrentPerClient;
+}
+
+/** Whether there is room in the queue; a request to a slow destination makes room for one to another. */
+function mayWait(state: State, host: Host, client: string | null): boolean {
+  const { limits, waiters, fastWaitingOf, slowWaitingOf } = state;
+  if (host.waiting >= limits.queuedPerDestination) return false;
+  if (isSlow(state, host)) {
+    const hasPlace = waiters.size < limits.queuedTotal && slowWaitingOf.total < limits.queuedTotal / 2;
+    return hasPlace && slowWaitingOf.of(client) < limits.queuedPerClient;
+  }
+  const isOwnFull = fastWaitingOf.of(client) >= limits.queuedPerClient;
+  if (!isOwnFull && waiters.size < limits.queuedTotal) return true;
+  for (const waiter of waiters) {
+    if ((isOwnFull && (waiter.slow || waiter.client !== client)) || !isSlow(state, waiter.host)) continue;
+    waiter.refuse();
+    return true;
+  }
+  return false;
 }
 
 function isHalfFree({ limits, uses }: State): boolean {
@@ -160,12 +213,13 @@ function isHalfFree({ limits, uses }: State): boolean {
 }
 
 function use(state: State, destination: string, { client, preempt }: Requester): Slot {
-  const { limits, uses, activeOf, networks, now } = state;
+  const { limits, uses, networks, now } = state;
   const host = hostOf(state, destination);
-  const one: Use = { client: client ?? null, sinceMs: now(), preempt: preempt ?? null };
+  const one: Use = { client: client ?? null, slow: isSlow(state, host), sinceMs: now(), preempt: preempt ?? null };
+  const counts = one.slow ? state.slowOf : state.fastOf;
   uses.add(one);
-  activeOf.add(one.client, 1);
-  host.active++;
+  counts.add(one.client, 1);
+  host.uses.add(one);
   if (host.failures >= limits.failuresToOpen) host.trial = true;
   let network: string | null = null;
   return {
@@ -177,9 +231,10 @@ function use(state: State, destination: string, { client, preempt }: Requester):
     },
     release: (answered) => {
       if (!uses.delete(one)) return;
-      activeOf.add(one.client, -1);
+      counts.add(one.client, -1);
       networks.add(network, -1);
-      host.active--;
+      host.uses.delete(one);
+      host.wasSlow = now() - one.sinceMs >= limits.slowMs;
       host.trial = false;
       host.failures = answered ? 0 : host.failures + 1;
       if (host.failures >= limits.failuresToOpen) host.openUntilMs = now() + limits.openMs;
@@ -194,49 +249,69 @@ function wait(
   destination: string,
   { requester, waitMs }: { readonly requester: Requester; readonly waitMs: number },
 ): Promise<Slot | NoSlot> {
-  const { waiters, waitingOf } = state;
+  const { waiters } = state;
   const host = hostOf(state, destination);
   const client = requester.client ?? null;
+  const slow = isSlow(state, host);
+  const counts = slow ? state.slowWaitingOf : state.fastWaitingOf;
   return new Promise((resolve) => {
     host.waiting++;
-    waitingOf.add(client, 1);
+    counts.add(client, 1);
     const leave = (result: Slot | NoSlot) => {
       clearTimeout(timer);
       waiters.delete(waiter);
-      waitingOf.add(client, -1);
+      counts.add(client, -1);
       host.waiting--;
       resolve(result);
       tidy(state, destination, host);
     };
     // The circuit may have opened during the wait.
     const admit = () => leave(isOpen(state, host) ? "open" : use(state, destination, requester));
-    const waiter: Waiter = { host, client, admit };
+    const waiter: Waiter = { host, client, slow, admit, refuse: () => leave("busy") };
     const timer = setTimeout(() => leave("late"), waitMs);
     waiters.add(waiter);
   });
 }
 
-/** Lets waiters in while there is room, those of the client with the fewest slots first. */
+/** Lets waiters in while there is room: those to slow destinations last, those of the client with the fewest slots first. */
 function admitNext(state: State): void {
   for (;;) {
     let next: Waiter | null = null;
+    let least = Number.POSITIVE_INFINITY;
     for (const waiter of state.waiters) {
       if (!hasRoom(state, waiter.host, waiter.client)) continue;
-      if (next === null || state.activeOf.of(waiter.client) < state.activeOf.of(next.client)) next = waiter;
+      const rank = activeOf(state, waiter.client) + (isSlow(state, waiter.host) ? state.limits.concurrentTotal : 0);
+      if (rank >= least) continue;
+      least = rank;
+      next = waiter;
     }
     if (next === null) return;
     next.admit();
   }
 }
 
-/** Ends the oldest slow request of the client that holds the most, when it holds clearly more than this one. */
-function preemptFor({ uses, activeOf, limits, now }: State, client: string | null): void {
-  const own = activeOf.of(client);
+function activeOf({ fastOf, slowOf }: State, client: string | null): number {
+  return fastOf.of(client) + slowOf.of(client);
+}
+
+/**
+ * Ends the oldest slow request of the client that holds the most, when all slots are in use and it holds clearly more
+ * than this one. A request to a destination that is not slow ends any, and one of its own client when that has its
+ * share.
+ */
+function preemptFor(state: State, host: Host, client: string | null): void {
+  const { uses, limits, now } = state;
+  if (host.uses.size >= limits.concurrentPerDestination) return;
+  const own = activeOf(state, client);
+  const mayEndAny = !isSlow(state, host);
+  const isFull = uses.size >= limits.concurrentTotal;
   let victim: Use | null = null;
   for (const one of uses) {
     if (now() - one.sinceMs < limits.slowMs) break;
-    if (one.preempt === null || activeOf.of(one.client) < own + 2) continue;
-    if (victim === null || activeOf.of(one.client) > activeOf.of(victim.client)) victim = one;
+    const held = activeOf(state, one.client);
+    const mayEnd = isFull ? mayEndAny || held >= own + 2 : mayEndAny && one.client === client;
+    if (one.preempt === null || !mayEnd) continue;
+    if (victim === null || held > activeOf(state, victim.client)) victim = one;
   }
   const end = victim?.preempt;
   if (victim !== null) victim.preempt = null;
