@@ -229,6 +229,8 @@ const groupChunks = 25;
 const readers = 100;
 /** Above what the node has at rest: bodies, answers and the sockets of 700 slow connections. */
 const growthMibMax = 768;
+/** A hundred long answers begin at once; each keeps the node busy for 0.1 s in all. */
+const slowMsMax = 2_000;
 
 async function attackSlowly(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url);
@@ -270,7 +272,7 @@ async function attackSlowly(stage: Stage): Promise<void> {
   console.log(`  memory: ${before} MiB before, at most ${most} MiB`);
   expectOnly(honest, 202, "an honest store");
   findings.expect(mine.status === 200, `an honest reader gets ${mine.status}`);
-  findings.expect(honest.p99 < 500, `an honest store takes ${honest.p99} ms at the 99th percentile`);
+  findings.expect(honest.p99 < slowMsMax, `an honest store takes ${honest.p99} ms at the 99th percentile`);
   findings.expect(most - before <= growthMibMax, `memory grew by ${most - before} MiB`);
 }
 
