@@ -8,7 +8,7 @@
 import type { Config } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
 import type { PersonaPolicy } from "../core/ledger/policy.ts";
 import {
   appliedTtlMs,

@@ -10,7 +10,7 @@ import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../core/codec/json.ts";
 import { parseU64, parseU128 } from "../core/codec/u64.ts";
 import { isFault } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
 import { parseDocument } from "../core/schema/document.ts";
 import { readCapped } from "../core/std/read-capped.ts";

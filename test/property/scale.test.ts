@@ -9,8 +9,8 @@ import type { DidRecord } from "../../src/core/ledger/account.ts";
 import { type AliasAction, actionsOf, type DocumentAction } from "../../src/core/ledger/actions.ts";
 import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,

@@ -10,8 +10,9 @@ import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/ledger/document.ts";
+import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
 import { documentMessage, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 

@@ -8,7 +8,7 @@ import { blake2b128 } from "../../src/core/codec/hash.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
 import type { DidRecord } from "../../src/core/ledger/account.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type {
   AliasPayload,

@@ -9,8 +9,8 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import { blake2b256 } from "../../src/core/codec/hash.ts";
-import type { DidDocument } from "../../src/core/ledger/document.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument } from "../../src/core/ledger/document-form.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type Judged, judge, judgeEncode, judgeReencode, storageMapKey } from "../support/scale-judge.ts";
 

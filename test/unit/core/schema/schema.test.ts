@@ -7,7 +7,7 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import fc from "fast-check";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
-import { renderDocument, renderService } from "../../../../src/core/ledger/document.ts";
+import { renderDocument, renderService } from "../../../../src/core/ledger/document-form.ts";
 import { exampleDid, exampleDocument, exampleService } from "../../../../src/core/ledger/example.ts";
 import * as directory from "../../../../src/core/schema/directory.ts";
 import * as documents from "../../../../src/core/schema/document.ts";
