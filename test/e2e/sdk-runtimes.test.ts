@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { command, findRuntimes, installPackedSdk, type PackedSdk, place } from "../support/packed-sdk.ts";
+import { command, findRuntimes, installPackedSdk, type PackedSdk, place } from "./packed-sdk.ts";
 
 let sdk: PackedSdk;
 let nodes: TestNodes;
@@ -23,7 +23,7 @@ for (const { name, command: runtime } of findRuntimes()) {
   test.skipIf(runtime === null)(
     `the packed SDK makes the journey in ${name}`,
     async () => {
-      const program = place(sdk, "test/support/journey.mjs", "journey.mjs");
+      const program = place(sdk, "test/e2e/journey.mjs", "journey.mjs");
       const printed = await command([...(runtime ?? []), program], sdk.folder, { WAYPOST_URL: nodes.url });
       const { live, ...rest } = JSON.parse(printed.trim().split("\n").at(-1) ?? "");
       expect(rest).toEqual({

@@ -14,17 +14,7 @@ import {
   uuidOf,
 } from "../support/cache-node.ts";
 import { type SendMore, type TestRelay, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
-import {
-  alice,
-  cacheAt,
-  cleanUp,
-  deadUrl,
-  inboxAt,
-  inboxFor,
-  knownBob,
-  relayFor,
-  status,
-} from "../support/relay-scenario.ts";
+import { alice, cacheAt, cleanUp, deadUrl, inboxAt, inboxFor, knownBob, relayFor, status } from "./relay-scenario.ts";
 
 afterEach(cleanUp);
 

@@ -16,8 +16,8 @@ import {
 import { lackingProtections } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
+import { storageMapKey } from "../oracles/scale.ts";
 import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
-import { storageMapKey } from "../support/scale-judge.ts";
 
 const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const kept = (await Bun.file(metadataFile).text()).trim();

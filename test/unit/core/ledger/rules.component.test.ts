@@ -50,7 +50,7 @@ describe("component operations", () => {
       outcome: "InvalidDocument",
     },
     {
-      name: "a method of a type that we can't judge",
+      name: "a method of a type that we can't check",
       intent: {
         action: "AddVerificationMethod",
         did,

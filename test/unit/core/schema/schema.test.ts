@@ -102,7 +102,7 @@ describe("the checker", () => {
 
   test("refuses exactly what the schema refuses, and says why in at least one place", () => {
     const schema = documents.documentInShape;
-    const judge = TypeCompiler.Compile(schema);
+    const compiled = TypeCompiler.Compile(schema);
     const parse = compileShape(schema);
     const mutated = fc
       .tuple(fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"), fc.jsonValue())
@@ -110,7 +110,7 @@ describe("the checker", () => {
     fc.assert(
       fc.property(fc.oneof(fc.jsonValue(), mutated), (value) => {
         const result = parse(value);
-        expect(isFault(result)).toBe(!judge.Check(value));
+        expect(isFault(result)).toBe(!compiled.Check(value));
         if (isFault(result)) expect(result.extra.errors?.length).toBeGreaterThan(0);
       }),
       { numRuns: 2_000 },
