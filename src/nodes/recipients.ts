@@ -37,7 +37,7 @@ export interface RecipientSource {
   /** Policies count time in blocks. */
   blockTimeMs(): Promise<number>;
   /** Names the state that answers are read from, where asking is cheap: while it stays, so do the answers. */
-  state?(): Promise<string>;
+  state?(): string | Promise<string>;
 }
 
 /** The ledger of this process. Nothing is remembered here: a driver that has to ask afar remembers itself. */
@@ -51,7 +51,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
-    state: async () => (await ledger.head()).finalized.hash,
+    state: () => ledger.version?.() ?? ledger.head().then(({ finalized }) => finalized.hash),
   };
 }
 

@@ -108,7 +108,7 @@ export function ackSubject(messageIds: readonly string[]): string {
 
 /** Equal but for slashes at the end; nothing else is normalised. */
 export function sameEndpoint(a: string, b: string): boolean {
-  return withoutTrailingSlashes(a) === withoutTrailingSlashes(b);
+  return a === b || withoutTrailingSlashes(a) === withoutTrailingSlashes(b);
 }
 
 export function withoutTrailingSlashes(endpoint: string): string {

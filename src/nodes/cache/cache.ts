@@ -38,6 +38,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../stored-signal.ts";
+import { createKnownSenders } from "./known.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -58,6 +59,7 @@ import {
   type StoreParts,
   type StoreReceipt,
   storeEnvelope,
+  storeRules,
 } from "./store.ts";
 import { createStreams } from "./stream.ts";
 
@@ -94,7 +96,7 @@ export type Cache = {
   readonly close: () => void;
 };
 
-type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter };
+type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
 
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, now, receipts, log, metrics } = parts;
@@ -105,7 +107,8 @@ export function createCache(parts: CacheParts): Cache {
   const node: CacheNode = {
     ...parts,
     streams,
-    known: { receipts, log },
+    known: createKnownSenders(receipts, log),
+    rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
     clientRate: createRateLimiter({
       get perSecond() {
