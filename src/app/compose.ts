@@ -6,13 +6,14 @@
 
 import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
-import { isLoopbackListener } from "../core/message/client-address.ts";
+import { isLoopbackListener, parseListenAddress } from "../core/message/client-address.ts";
 import type { About } from "../core/schema/node.ts";
 import { errorText } from "../core/std/error-text.ts";
 import { dashboardRoutes } from "../nodes/dashboard/dashboard.ts";
 import type { History } from "../nodes/dashboard/history.ts";
 import { aboutRoute } from "../nodes/http/about.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
+import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
 import { httpMetrics } from "../nodes/http/pipeline.ts";
@@ -90,11 +91,13 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const listeners = bindListeners(config, { nodes, ...apps, now, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
     const sweepers = startSweepers(stores, { now, log });
+    const guard = guardConnections(config, { listeners, metrics, now, log });
     let ended: Promise<void> | null = null;
     const end = async (): Promise<void> => {
       const drained = [...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout));
       nodes.endLasting();
       watch?.close();
+      guard?.close();
       await Promise.all(drained);
       nodes.close();
       history.close();
@@ -173,6 +176,22 @@ function watchListeners(config: Config, first: LoadedCertificate, parts: WatchPa
   const help = "End of the certificate in use, as Unix time.";
   metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, watch.notAfterSeconds);
   return watch;
+}
+
+/** The descriptors are those of the process: where workers serve, one thread watches for all. */
+function guardConnections(config: Config, { listeners, metrics, now, log }: WatchParts): ConnectionGuard | null {
+  if (!Bun.isMainThread) return null;
+  const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
+  const bound = [...listeners.main, ...listeners.admin].map(({ url }) => Number(URL.parse(url)?.port));
+  const set = places.flatMap((place) => (place !== null && "port" in place ? [place.port] : []));
+  return startConnectionGuard({
+    ports: [...new Set([...bound, ...set])].filter((port) => port > 0),
+    connectionsMax: connectionsMaxHere(),
+    trustedProxies: () => config.server.trusted_proxies,
+    log,
+    metrics,
+    now,
+  });
 }
 
 type AppParts = {
