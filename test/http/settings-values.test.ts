@@ -27,8 +27,8 @@ import {
 import { registerBodyOf, testDirectory } from "../support/directory.ts";
 import { identityOf } from "../support/identity.ts";
 import { LiveClient, sessionUrl } from "../support/live-client.ts";
-import { cleanUp, inboxAt, inboxFor, relayFor, status } from "../support/relay-scenario.ts";
 import { settings } from "../support/settings.ts";
+import { cleanUp, inboxAt, inboxFor, relayFor, status } from "./relay-scenario.ts";
 
 afterAll(cleanUp);
 
