@@ -8,8 +8,8 @@ import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";
 import {
   ackBody,
+  cachesKnowing,
   createPerson,
-  createTestCache,
   envelopeTo,
   outcomeOf,
   type Person,
@@ -24,12 +24,7 @@ import { cacheDefault } from "../support/settings.ts";
 const bob = createPerson(1);
 const alice = createPerson(2);
 
-async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
-  const node = await createTestCache(options);
-  node.recipients.add(bob);
-  node.recipients.add(alice);
-  return node;
-}
+const cacheFor = cachesKnowing(bob, alice);
 
 type StreamEvent = { id: string; data: { message_id: string } };
 

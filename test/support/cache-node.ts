@@ -283,3 +283,12 @@ export async function outcomeOf(response: Response | Promise<Response>): Promise
 
 export const encodedDid = (person: Person): string => encodeURIComponent(person.did);
 export const bytesOfJson = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
+
+/** Makes Caches that know these people. */
+export function cachesKnowing(...people: readonly Person[]) {
+  return async (options: TestCacheOptions = {}): Promise<TestCache> => {
+    const node = await createTestCache(options);
+    for (const person of people) node.recipients.add(person);
+    return node;
+  };
+}
