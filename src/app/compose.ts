@@ -1,40 +1,31 @@
 /**
- * One process out of a configuration: stores, nodes, apps, listeners, sweepers, and how all of it ends.
- * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
+ * One process out of a configuration: stores, bus, sweepers and metrics in this thread; nodes and listeners in it as
+ * well, or in worker threads; and how all of it ends. `serve`, `dev` and the tests start nodes through `startNodes`
+ * and nothing else.
  * Source: rules section 9.
  */
 
 import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
-import { isLoopbackListener, parseListenAddress } from "../core/message/client-address.ts";
-import type { About } from "../core/schema/node.ts";
 import { errorText } from "../core/std/error-text.ts";
-import { dashboardRoutes } from "../nodes/dashboard/dashboard.ts";
-import type { History } from "../nodes/dashboard/history.ts";
-import { aboutRoute } from "../nodes/http/about.ts";
-import { type App, createApp } from "../nodes/http/app.ts";
-import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
+import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
+import { ownCounting } from "../nodes/counting.ts";
 import type { Log } from "../nodes/http/log.ts";
-import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
-import { httpMetrics } from "../nodes/http/pipeline.ts";
-import type { CorsOrigins } from "../nodes/http/render.ts";
-import type { Route } from "../nodes/http/route.ts";
-import { type Listener, listen, removeStaleSocket } from "../nodes/http/server.ts";
-import { statusRoutes } from "../nodes/http/status.ts";
-import { operationRoutes } from "../nodes/operations/operations.ts";
+import { createMetrics, mergeSamples, renderMetrics } from "../nodes/http/metrics.ts";
+import { removeStaleSocket } from "../nodes/http/server.ts";
+import { createRelayId } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import { version } from "../version.ts";
 import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
-import { type CertificateWatch, type LoadedCertificate, loadCertificate, watchCertificate } from "./certificates.ts";
-import { checksOf, factsOf, startHistory } from "./dashboard.ts";
-import { failed } from "./failure.ts";
-import { registerHttpGauges, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
-import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
+import { startHistory } from "./dashboard.ts";
+import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
+import type { NodeOverrides } from "./nodes.ts";
+import { certificateOf, type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
 import { openConfiguredStores } from "./stores.ts";
 import { startSweepers } from "./sweep.ts";
+import { startWorkers, type Workers, workerCount } from "./workers.ts";
 
-/** What `serve` fixes and tests may set. */
+/** What `serve` fixes and tests may set. A clock and a resolver can't be given to workers. */
 export type StartOptions = NodeOverrides & {
   readonly log: Log;
   readonly now?: () => number;
@@ -42,8 +33,10 @@ export type StartOptions = NodeOverrides & {
   readonly readConfig?: () => Promise<Config>;
   /** After a reload: what is held outside of the nodes follows. */
   readonly onReload?: (next: Config) => void;
-  /** The process must end: a store can no longer keep its promises. */
+  /** The process must end: a store can no longer keep its promises, or a worker has ended. */
   readonly onFatal: (reason: string) => void;
+  /** What runs in a worker: the program itself unless a test gives another. */
+  readonly workerEntry?: URL;
 };
 
 export type RunningNodes = {
@@ -51,6 +44,8 @@ export type RunningNodes = {
   readonly url: string;
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
+  /** Threads that answer requests; 1 is the thread of the stores. */
+  readonly workers: number;
   readonly stores: OpenStores;
   /** Takes over what can change while running; names the rest. */
   readonly reload: (next: Config) => ReloadPlan;
@@ -62,53 +57,61 @@ export type RunningNodes = {
 
 export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
   const now = options.now ?? Date.now;
-  const certificate = certificateOf(config, now());
+  certificateOf(config, now());
   const metrics = createMetrics();
-  const history = startHistory(metrics, now);
+  let workers: Workers | null = null;
+  const collect = async () => mergeSamples([await metrics.collect(), ...((await workers?.collect()) ?? [])]);
+  const render = async () => renderMetrics(await collect());
+  const history = startHistory(render, now, () => workers?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
   const bus = await openConfiguredBus(config, { log });
-  let composed: ComposedNodes | null = null;
+  const wake = wakeHookOf(config, log);
+  const release = async (): Promise<void> => {
+    wake?.close();
+    history.close();
+    await bus.close();
+  };
   try {
-    composed = await composeNodes(config, { ...options, log, stores, bus, now, metrics, eventKey });
-    const nodes = composed;
     registerProcessMetrics(metrics, { startedAtMs: now(), loopLagSeconds: history.loopLagSeconds });
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
-    const readAgain = (): Promise<ReloadPlan | string> => reloadFile(options, { log, reload, eventKey });
-    const operations = operationRoutes({ ...nodes.operated, reload: readAgain, now, log });
-    const apps = createApps(config, { nodes, stores, metrics, now, log, history, eventKey, operations });
-    const allApps = [apps.main, apps.admin, apps.operator].filter((app) => app !== null);
+    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
+    let serving: Serving | null = null;
     const reload = (next: Config): ReloadPlan => {
       const plan = decideReload(config, next);
       applyReload(config, next, plan);
-      for (const app of allApps) app.readSettings();
-      watch?.renew();
+      serving?.reload(next);
       return plan;
     };
-    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
-    const listeners = bindListeners(config, { nodes, ...apps, now, certificate });
-    const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
+    const readAgain = (): Promise<ReloadPlan | string> =>
+      reloadFile(options, { log, reload, readKey: () => readEventKey(eventKey, workers) });
+    const view: ProcessView = {
+      startedAtMs: now(),
+      renderMetrics: render,
+      history: async () => ({ samples: history.samples(), warnings: history.warnings() }),
+      reloadFile: readAgain,
+    };
+    const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
+    const count = workerCount(config, log);
+    workers = count === 1 ? null : await startWorkers(config, { ...shared, count });
+    const started = workers ?? (await startServing(config, inThisThread(shared)));
+    serving = started;
     const sweepers = startSweepers(stores, { now, log });
-    const guard = guardConnections(config, { listeners, metrics, now, log });
     let ended: Promise<void> | null = null;
     const end = async (): Promise<void> => {
-      const drained = [...listeners.main, ...listeners.admin].map((one) => one.drain(config.server.drain_timeout));
-      nodes.endLasting();
-      watch?.close();
-      guard?.close();
-      await Promise.all(drained);
-      nodes.close();
-      history.close();
-      await bus.close();
+      await started.drain();
+      await workers?.end();
+      await release();
       await sweepers.stop();
       await stores.close();
     };
     return {
-      url: listeners.main[0]?.url ?? "",
-      urls: listeners.main.map((one) => one.url),
-      adminUrls: listeners.admin.map((one) => one.url),
+      url: started.urls[0] ?? "",
+      urls: started.urls,
+      adminUrls: started.adminUrls,
+      workers: count,
       stores,
       reload,
       reloadFile: readAgain,
@@ -118,29 +121,44 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       },
     };
   } catch (error) {
-    composed?.close();
-    history.close();
-    await bus.close();
+    await release();
     await stores.close();
     throw error;
   }
 }
 
+/** What nodes get that run in the thread of the stores. */
+function inThisThread(shared: SharedParts) {
+  return { ...shared, counting: ownCounting, threads: 1, relayId: createRelayId(), sharePort: false };
+}
+
+function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {
+  if (!cache.enabled || cache.wake_url === null) return null;
+  return createWakeHook({ url: cache.wake_url, settings: cache }, log);
+}
+
+/** In this thread first: a file that can't be read changes nothing anywhere. */
+async function readEventKey(eventKey: EventKey, workers: Workers | null): Promise<boolean> {
+  const isNew = await eventKey.read();
+  await workers?.readEventKey();
+  return isNew;
+}
+
 type Reloading = {
   readonly log: Log;
   readonly reload: (next: Config) => ReloadPlan;
-  readonly eventKey: EventKey;
+  readonly readKey: () => Promise<boolean>;
 };
 
 /** The same for SIGHUP and for `waypost reload`, whose answer it is; the log has it in either case. */
 async function reloadFile(
   { readConfig, onReload }: StartOptions,
-  { log, reload, eventKey }: Reloading,
+  { log, reload, readKey }: Reloading,
 ): Promise<ReloadPlan | string> {
   if (readConfig === undefined) return "this process was started without a configuration file";
   try {
     const next = await readConfig();
-    const hasNewKey = await eventKey.read();
+    const hasNewKey = await readKey();
     const taken = reload(next);
     const plan = hasNewKey ? { ...taken, changed: [...taken.changed, "cache.signing_key_file"] } : taken;
     log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
@@ -151,185 +169,4 @@ async function reloadFile(
     log("error", "the configuration was not taken over", { reason });
     return reason;
   }
-}
-
-function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
-  const loaded = loadCertificate(config, nowMs);
-  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
-  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
-}
-
-type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
-type WatchParts = Pick<AppParts, "now" | "log" | "metrics"> & { readonly listeners: Listeners };
-
-function watchListeners(config: Config, first: LoadedCertificate, parts: WatchParts): CertificateWatch {
-  const { listeners, now, log, metrics } = parts;
-  const watch = watchCertificate({
-    config,
-    first,
-    apply: (certificate) => {
-      for (const listener of listeners.main) listener.renew(certificate);
-    },
-    now,
-    log,
-  });
-  const help = "End of the certificate in use, as Unix time.";
-  metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, watch.notAfterSeconds);
-  return watch;
-}
-
-/** The descriptors are those of the process: where workers serve, one thread watches for all. */
-function guardConnections(config: Config, { listeners, metrics, now, log }: WatchParts): ConnectionGuard | null {
-  if (!Bun.isMainThread) return null;
-  const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
-  const bound = [...listeners.main, ...listeners.admin].map(({ url }) => Number(URL.parse(url)?.port));
-  const set = places.flatMap((place) => (place !== null && "port" in place ? [place.port] : []));
-  return startConnectionGuard({
-    ports: [...new Set([...bound, ...set])].filter((port) => port > 0),
-    connectionsMax: connectionsMaxHere(),
-    trustedProxies: () => config.server.trusted_proxies,
-    log,
-    metrics,
-    now,
-  });
-}
-
-type AppParts = {
-  readonly nodes: ComposedNodes;
-  readonly stores: OpenStores;
-  readonly metrics: Metrics;
-  readonly now: () => number;
-  readonly log: Log;
-  readonly history: History;
-  readonly eventKey: EventKey;
-  readonly operations: readonly Route[];
-};
-
-type Apps = {
-  readonly main: App;
-  /** Of the admin listeners, when there are any. */
-  readonly admin: App | null;
-  /** The same with what changes the node: of those admin listeners that are Unix sockets. */
-  readonly operator: App | null;
-};
-
-function createApps(config: Config, parts: AppParts): Apps {
-  const { server } = config;
-  const measured = httpMetrics(parts.metrics);
-  const apart = server.admin_listen.length > 0;
-  let main: App | null = null;
-  const common = {
-    version,
-    limits: parts.nodes.limits,
-    metrics: parts.metrics,
-    probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
-    draining: () => main?.draining() ?? false,
-  };
-  const build = (routes: readonly Route[], origins: () => CorsOrigins): App =>
-    createApp({
-      routes,
-      settings: server,
-      corsOrigins: origins,
-      now: parts.now,
-      log: parts.log,
-      metrics: measured,
-    });
-  const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
-  const dashboard = dashboardRoutes({
-    version,
-    roles: rolesOf(config),
-    startedAtMs: parts.now(),
-    history: parts.history,
-    checks: () => checksOf(common.probes),
-    facts: () => factsOf(config, parts.stores),
-  });
-  // The page is the operator's: on a listener of its own, or where only this machine can ask.
-  const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts.eventKey, parts.now()))];
-  const shown = isPrivate ? [...routes, ...dashboard] : routes;
-  const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
-  main = build([...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })], () =>
-    corsOrigins(config),
-  );
-  const buildApart = (operations: readonly Route[]): App => {
-    const own = [...dashboard, ...operations];
-    return build(
-      [...own, ...statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true })],
-      () => "loopback",
-    );
-  };
-  registerHttpGauges(parts.metrics, main);
-  const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
-  return { main, admin: apart ? buildApart([]) : null, operator };
-}
-
-function isSocket(address: string): boolean {
-  return address.startsWith("unix:");
-}
-
-function rolesOf(config: Config): About["roles"] {
-  return (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
-}
-
-function aboutOf(config: Config, eventKey: EventKey, nowMs: number): About {
-  const { relay, cache } = config;
-  return {
-    roles: rolesOf(config),
-    version,
-    relay_endpoints: relay.enabled ? relay.public_endpoints : [],
-    relay_public_id: relay.enabled ? relay.public_id : null,
-    cache_endpoints: cache.enabled ? cache.public_endpoints : [],
-    event_proof_key: eventKey.publicKey(),
-    previous_event_proof_keys: eventKey
-      .previous(nowMs)
-      .map(({ publicKey, untilMs }) => ({ key: publicKey, valid_until: new Date(untilMs).toISOString() })),
-  };
-}
-
-/** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */
-function corsOrigins({ server, directory }: Config): CorsOrigins {
-  return directory.enabled && directory.unsigned_updates === "allow" ? "loopback" : server.cors_origins;
-}
-
-const liveSessionsNote =
-  "Live sessions are WebSockets at `/ws/{did}/{deviceId}`: the first frame, or the proof headers, prove the " +
-  "recipient with the operation `connect`; then one envelope a frame, each answered by " +
-  '`{"type":"ack","message_id":"…"}`.';
-
-function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
-  return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
-}
-
-type ListenParts = {
-  readonly nodes: ComposedNodes;
-  readonly main: App;
-  readonly admin: App | null;
-  readonly operator: App | null;
-  readonly now: () => number;
-  readonly certificate: LoadedCertificate | null;
-};
-
-/** Binds every address; when one can't be bound, those before it are given up again. */
-function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
-  const { main, admin, operator, nodes, now } = parts;
-  const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
-  const bound = { main: [] as Listener[], admin: [] as Listener[] };
-  const bind = (address: string, open: () => Listener): Listener => {
-    try {
-      return open();
-    } catch (error) {
-      for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
-      throw failed(`${address} can't be listened on: ${errorText(error)}`);
-    }
-  };
-  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
-  for (const address of config.server.listen) {
-    const sharePort = config.server.share_port;
-    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
-  }
-  for (const address of admin === null ? [] : config.server.admin_listen) {
-    const app = (isSocket(address) ? operator : admin) ?? main;
-    bound.admin.push(bind(address, () => listen({ app, address, now })));
-  }
-  return bound;
 }

@@ -7,7 +7,6 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { Config } from "../config/schema.ts";
 import { late, withDeadline } from "../core/std/deadline.ts";
 import { createHistory, type History } from "../nodes/dashboard/history.ts";
-import type { Metrics } from "../nodes/http/metrics.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { LedgerReader } from "../storage/contract.ts";
 
@@ -16,16 +15,22 @@ const probeDeadlineMs = 2_000;
 /** The history, and the delay of the event loop that its newest sample saw. */
 export type ProcessHistory = History & { readonly loopLagSeconds: () => number };
 
-export function startHistory(metrics: Metrics, now: () => number): ProcessHistory {
+/** `otherLagSeconds`: the largest delay that other threads saw lately. */
+export function startHistory(
+  readMetrics: () => Promise<string>,
+  now: () => number,
+  otherLagSeconds: () => number,
+): ProcessHistory {
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
   let lastLagSeconds = 0;
   const takeLag = (): number => {
-    lastLagSeconds = Number.isFinite(delay.max) ? Math.max(0, delay.max / 1e9) : 0;
+    const ownSeconds = Number.isFinite(delay.max) ? Math.max(0, delay.max / 1e9) : 0;
+    lastLagSeconds = Math.max(ownSeconds, otherLagSeconds());
     delay.reset();
     return lastLagSeconds;
   };
-  const history = createHistory({ readMetrics: metrics.render, now, loopLagSeconds: takeLag });
+  const history = createHistory({ readMetrics, now, loopLagSeconds: takeLag });
   const close = (): void => {
     history.close();
     delay.disable();

@@ -24,16 +24,27 @@ export function registerProcessMetrics(metrics: Metrics, { startedAtMs, loopLagS
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e6;
   });
-  gauge("event_loop_lag_seconds", "Largest delay of the event loop in the last ten seconds.", loopLagSeconds);
+  metrics.gauge(loopLagFamily, loopLagSeconds);
 }
 
+export const loopLagFamily = {
+  name: "event_loop_lag_seconds",
+  help: "Largest delay of an event loop in the last ten seconds.",
+  merge: "max",
+} as const;
+
 export function registerHttpGauges(metrics: Metrics, app: App): void {
-  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
+  // What all threads count together is the same in each; refusals are delayed by each for itself.
+  const gauge = (name: string, help: string, read: () => number): void =>
+    metrics.gauge({ name, help, merge: "max" }, read);
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
   gauge("http_requests_reading", "Requests whose bodies are still arriving.", () => app.inFlight().reading);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
   gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.waitingAnswerBytes());
-  gauge("http_refusals_delayed", "Refusals over capacity being delayed.", () => app.inFlight().delayedRefusals);
+  metrics.gauge(
+    { name: "http_refusals_delayed", help: "Refusals over capacity being delayed." },
+    () => app.inFlight().delayedRefusals,
+  );
 }
 
 type StoreParts = { readonly config: Config; readonly stores: OpenStores; readonly now: () => number };

@@ -5,8 +5,9 @@
 
 import type { Config } from "../config/schema.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
-import { createWakeHook } from "../nodes/cache/wake.ts";
+import type { WakeHook } from "../nodes/cache/wake.ts";
 import { type Announcer, announceChanges } from "../nodes/changes.ts";
+import type { Counting } from "../nodes/counting.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import type { Log } from "../nodes/http/log.ts";
@@ -16,6 +17,7 @@ import type { Upgrade } from "../nodes/http/server.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
+import { dividedHosts } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
@@ -38,6 +40,13 @@ export type NodeOverrides = {
 export type ComposeParts = NodeOverrides & {
   readonly stores: OpenStores;
   readonly bus: Bus;
+  readonly counting: Counting;
+  /** Threads that share the limits which nobody counts for all of them. */
+  readonly threads: number;
+  /** Names the Relay of this process to itself. */
+  readonly relayId: string;
+  /** Counts what was stored, for the wake hook of the process. */
+  readonly onStored: WakeHook["stored"] | null;
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -141,7 +150,7 @@ function composeAnnouncer({ stores, bus, log }: ComposeParts): Announcer {
 
 function composeDirectory(
   { directory, limits }: Config,
-  { stores, ledger }: ComposeParts & { ledger: Ledger },
+  { stores, ledger, counting }: ComposeParts & { ledger: Ledger },
 ): Directory {
   return createDirectory({
     ledger,
@@ -149,16 +158,14 @@ function composeDirectory(
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
     limits,
+    counting,
   });
 }
 
-function composeCache(
-  config: Config,
-  { stores, bus, recipients, blocks, eventKey, now, log, metrics }: NodeParts,
-): Cache {
+function composeCache(config: Config, parts: NodeParts): Cache {
+  const { stores, bus, recipients, blocks, eventKey, now, log, metrics, counting, onStored } = parts;
   const { cache: settings, limits } = config;
-  const wake = settings.wake_url === null ? null : createWakeHook({ url: settings.wake_url, settings }, log);
-  const node = createCache({
+  return createCache({
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
     receipts: stores.capability("cache.store", "receipts"),
@@ -171,19 +178,26 @@ function composeCache(
     metrics,
     signal: createStoredSignal(bus),
     blocks,
-    ...(wake === null ? {} : { onStored: wake.stored }),
+    counting,
+    ...(onStored === null ? {} : { onStored }),
   });
-  const close = () => {
-    node.close();
-    wake?.close();
-  };
-  return { ...node, close };
 }
 
-function composeSessions({ relay, limits }: Config, { recipients, stores, bus, now, log }: NodeParts): LiveSessions {
+function composeSessions({ relay, limits }: Config, parts: NodeParts): LiveSessions {
+  const { recipients, stores, bus, counting, now, log } = parts;
   const replay = stores.capability("relay.store", "replay");
   const stored = createStoredSignal(bus);
-  return createSessions({ recipients: recipients("relay"), replay, settings: relay, limits, bus, stored, now, log });
+  return createSessions({
+    recipients: recipients("relay"),
+    replay,
+    settings: relay,
+    limits,
+    bus,
+    stored,
+    counting,
+    now,
+    log,
+  });
 }
 
 type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };
@@ -194,7 +208,7 @@ function composeRelay(config: Config, parts: NodeParts & RelayNeighbors): Relay 
   return createRelay({
     recipients: parts.recipients("relay"),
     receipts: parts.stores.capability("relay.store", "receipts"),
-    egress: createEgress({ settings, ...definedOf(parts) }),
+    egress: createEgress({ settings, hosts: dividedHosts(settings, parts.threads), ...definedOf(parts) }),
     localCache: cache === null ? null : { endpoints: config.cache.public_endpoints, store: cache.store },
     sessions,
     settings,
@@ -205,6 +219,8 @@ function composeRelay(config: Config, parts: NodeParts & RelayNeighbors): Relay 
     random: Math.random,
     log,
     metrics,
+    id: parts.relayId,
+    counting: parts.counting,
   });
 }
 

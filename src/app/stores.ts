@@ -7,6 +7,7 @@ import type { Config } from "../config/schema.ts";
 import { builtInPlugins } from "../plugins/index.ts";
 import { loadPlugins } from "../plugins/load.ts";
 import {
+  bindStores,
   type Need,
   neededStores,
   type OpenStep,
@@ -15,7 +16,7 @@ import {
   type StoreConfiguration,
   storeProblems,
 } from "../storage/bind.ts";
-import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import { type InputProblem, type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
 
 /** External modules are loaded on the way; relative paths start at the working folder. */
@@ -37,6 +38,11 @@ export async function openConfiguredStores(config: Config, environment: StoreEnv
   const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
   if (!Array.isArray(opened)) return opened;
   throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+}
+
+/** Stores that are open elsewhere, as the nodes of a configuration need them. */
+export function bindOpenStores(config: Config, stores: ReadonlyMap<string, Store>): OpenStores {
+  return bindStores(needsOf(config), stores);
 }
 
 /** What a store says when it can't be opened is for the person who runs the command. */

@@ -93,6 +93,13 @@ const serverSchema = z.strictObject({
     .max(16)
     .prefault([])
     .meta(doc("Addresses of a second listener for health and `/metrics`. When it is set, `/metrics` is only there.")),
+  workers: z
+    .int()
+    .min(1)
+    .max(64)
+    .nullable()
+    .prefault(null)
+    .meta(doc("Threads that answer requests, each on the same addresses (default: one).")),
   share_port: flag(false).meta(
     doc(
       "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only, and only for Relays.",

@@ -30,16 +30,10 @@ type Bucket = { tokens: number; atMs: number };
 
 export function createRateLimiter(limit: RateLimit): RateLimiter {
   const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
-  const refill = (bucket: Bucket, nowMs: number) => {
-    // A clock that steps back refills nothing and takes nothing away.
-    const elapsedMs = Math.max(0, nowMs - bucket.atMs);
-    bucket.tokens = Math.min(limit.burst, bucket.tokens + (elapsedMs * limit.perSecond) / 1_000);
-    bucket.atMs = nowMs;
-  };
   return {
     claim(key, nowMs) {
       const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
-      refill(bucket, nowMs);
+      refill(bucket, limit, nowMs);
       // Set again at each use, so that the one that goes is the one used longest ago.
       buckets.set(key, bucket);
       if (bucket.tokens >= 1) {
@@ -52,6 +46,14 @@ export function createRateLimiter(limit: RateLimit): RateLimiter {
       return buckets.size;
     },
   };
+}
+
+/** Adds what has come since the bucket was used last. */
+export function refill(bucket: Bucket, { perSecond, burst }: RateLimit, nowMs: number): void {
+  // A clock that steps back refills nothing and takes nothing away.
+  const elapsedMs = Math.max(0, nowMs - bucket.atMs);
+  bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * perSecond) / 1_000);
+  bucket.atMs = nowMs;
 }
 
 /** The client of a request, asked before its body is read: 429 `rate_limited`. */

@@ -153,7 +153,7 @@ export async function openStores(
     await closeAll(stores.values()).catch(() => {});
     return onlyOnce(weak);
   }
-  return bound(configuration.needs, stores);
+  return bindStores(configuration.needs, stores);
 }
 
 function plan(configuration: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
@@ -237,7 +237,8 @@ function unmet(need: Need, store: Store): InputProblem[] {
   return [{ setting: need.setting, message }];
 }
 
-function bound(needs: readonly Need[], stores: ReadonlyMap<string, Store>): OpenStores {
+/** Hands each need the capability of its store. */
+export function bindStores(needs: readonly Need[], stores: ReadonlyMap<string, Store>): OpenStores {
   return {
     stores,
     capability(setting, name) {

@@ -6,11 +6,8 @@
 import { errorText } from "../core/std/error-text.ts";
 import type { Capabilities, CapabilityName, InputProblem } from "./contract.ts";
 
-/** What a capability may lack. */
-type Optional = "version";
-
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
-const methods = {
+export const capabilityMethods = {
   mailbox: { store: 1, list: 1, summary: 1, read: 1, group: 1, message: 1, remove: 1, expire: 1, stats: 1 },
   replay: { claim: 1, expire: 1 },
   receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, expire: 1 },
@@ -25,11 +22,9 @@ const methods = {
     operator: 1,
     proofs: 1,
   },
-} as const satisfies {
-  readonly [Name in CapabilityName]: Record<Exclude<keyof NonNullable<Capabilities[Name]>, Optional>, 1>;
-};
+} as const satisfies { readonly [Name in CapabilityName]: Record<keyof NonNullable<Capabilities[Name]>, 1> };
 
-const capabilityNames = Object.keys(methods) as CapabilityName[];
+const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
 
 /** What keeps an opened store from being one, or `null`. */
 export function storeShapeProblem(opened: unknown): string | null {
@@ -50,7 +45,7 @@ function capabilityProblem(capabilities: { readonly [Name in keyof Capabilities]
     const capability = capabilities[name];
     if (capability === undefined) continue;
     if (!isRecord(capability)) return `its ${name} is no object`;
-    const missing = Object.keys(methods[name]).find((method) => typeof capability[method] !== "function");
+    const missing = Object.keys(capabilityMethods[name]).find((method) => typeof capability[method] !== "function");
     if (missing !== undefined) return `its ${name} has no ${missing}()`;
   }
   return null;

@@ -1,6 +1,7 @@
 /** What the LMDB driver does besides the contract: its files, its lock, its disk, damage, failure. */
-import { describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { afterAll, describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
@@ -25,10 +26,13 @@ import {
   removedOf,
   seeded,
 } from "../conformance/samples.ts";
-import { scratchPaths } from "../support/scratch.ts";
+
+const base = mkdtempSync(join(tmpdir(), "waypost-unit-lmdb-"));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
 
 const mebibyte = 1024 * 1024;
-const folder = scratchPaths("lmdb");
+let folders = 0;
+const folder = () => join(base, String(folders++));
 const options = (path: string) => optionsOf(lmdbPlugin, { path, reserve_bytes: mebibyte });
 
 function codeOf(error: unknown): StoreErrorCode | null {

@@ -2,24 +2,29 @@
  * Nodes for tests, in this process on a free port of the loopback interface: what `serve` runs, over the
  * memory driver with fast blocks unless the test says otherwise.
  */
-import { type RunningNodes, startNodes } from "../../src/app/compose.ts";
+import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { figures } from "../../src/config/figures.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import { type Json, registerBodyOf } from "./directory.ts";
 import { freePort } from "./executable.ts";
-import type { Identity } from "./identity.ts";
 
 export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
 
 /** Figures that no file sets, for a test that can't wait for the real ones. */
 type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number | boolean>> };
 
+/** `WAYPOST_TEST_WORKERS=4 bun test test/http` has every such node answer with that many threads. */
+const workersOfTests = { workers: Number(process.env["WAYPOST_TEST_WORKERS"] ?? 1) };
+
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
-export async function startTestNodes(input: ConfigInput = {}, others: OtherFigures = {}): Promise<TestNodes> {
+export async function startTestNodes(
+  input: ConfigInput = {},
+  others: OtherFigures = {},
+  options: Partial<StartOptions> = {},
+): Promise<TestNodes> {
   const url = `http://127.0.0.1:${freePort()}`;
   const checked = checkConfig({
-    server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
+    server: { listen: [url.slice("http://".length)], drain_timeout: "2s", ...workersOfTests },
     stores: { main: { plugin: "memory", block_time_ms: 50 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
@@ -42,18 +47,7 @@ export async function startTestNodes(input: ConfigInput = {}, others: OtherFigur
     onFatal: (reason) => {
       throw new Error(reason);
     },
+    ...options,
   });
   return { ...running, lines };
-}
-
-/** Registers an identity at a Directory over HTTP and waits until the ledger has it. */
-export async function registerAt(directory: string, identity: Identity, document: Json): Promise<void> {
-  const response = await fetch(`${directory}/register-did`, {
-    method: "POST",
-    headers: { "content-type": "application/json", connection: "close" },
-    body: JSON.stringify(registerBodyOf(identity, Date.now(), { did_document: document })),
-  });
-  if (response.status !== 202) throw new Error(`registration answered ${response.status} ${await response.text()}`);
-  const path = `${directory}/registration-status/${encodeURIComponent(identity.did)}`;
-  while (((await (await fetch(path)).json()) as { registered: boolean }).registered !== true) await Bun.sleep(20);
 }

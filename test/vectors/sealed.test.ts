@@ -30,8 +30,14 @@ test("the file holds what the generator writes", () => {
 for (const v of vectors) {
   const { opens } = v;
   if (opens === null) {
-    test(`${v.name}: unreadable, and says why`, async () => {
-      const refused = await open(v).catch((error: unknown) => error);
+    test(`${v.name}: unreadable, and says why`, () => {
+      const refused = (() => {
+        try {
+          return open(v);
+        } catch (error) {
+          return error;
+        }
+      })();
       expect(refused).toBeInstanceOf(ClientError);
       if (!(refused instanceof ClientError)) return;
       expect(refused.code).toBe("record_unreadable");
@@ -39,8 +45,8 @@ for (const v of vectors) {
     });
     continue;
   }
-  test(`${v.name}: opens`, async () => {
-    const { file, data } = await open(v);
+  test(`${v.name}: opens`, () => {
+    const { file, data } = open(v);
     expect(data.toHex()).toBe(opens.data);
     expect({ ...file, sha256: file.sha256.toHex() }).toEqual({
       name: opens.name,
@@ -50,9 +56,9 @@ for (const v of vectors) {
     });
   });
   if (v.name.startsWith("as the first release")) continue;
-  test(`${v.name}: is sealed to the same bytes`, async () => {
+  test(`${v.name}: is sealed to the same bytes`, () => {
     const nonce = Uint8Array.fromBase64(v.payload["nonce_b64"] as string);
-    const sealed = await sealPayload({
+    const sealed = sealPayload({
       binding: bindingOf(v),
       file: {
         name: opens.name,

@@ -16,8 +16,7 @@ import {
   type Route,
   type RoutedAction,
 } from "./actions.ts";
-import { normalizeMethod, normalizeService } from "./document.ts";
-import { renderService, type VerificationMethod } from "./document-form.ts";
+import { normalizeMethod, normalizeService, renderService, type VerificationMethod } from "./document.ts";
 
 // ------------------------------------------------------------------------------------------------- items
 

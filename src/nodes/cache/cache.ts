@@ -31,14 +31,14 @@ import {
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { createFactsSource } from "../admission.ts";
+import { type Counting, ownCounting } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { checkClientRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
+import { checkClientRate, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../stored-signal.ts";
-import { createKnownSenders } from "./known.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -59,7 +59,6 @@ import {
   type StoreParts,
   type StoreReceipt,
   storeEnvelope,
-  storeRules,
 } from "./store.ts";
 import { createStreams } from "./stream.ts";
 
@@ -84,6 +83,7 @@ export type CacheParts = {
   readonly onStored?: (recipient: Did, streamed: boolean) => void;
   /** Tells the other processes of this installation what was stored, and hears of theirs. */
   readonly signal?: StoredSignal;
+  readonly counting?: Counting;
 };
 
 export type Cache = {
@@ -96,7 +96,7 @@ export type Cache = {
   readonly close: () => void;
 };
 
-type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
+type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter };
 
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, now, receipts, log, metrics } = parts;
@@ -107,10 +107,9 @@ export function createCache(parts: CacheParts): Cache {
   const node: CacheNode = {
     ...parts,
     streams,
-    known: createKnownSenders(receipts, log),
-    rules: storeRules(settings, parts.limits, parts.blocks),
+    known: { receipts, log },
     reports: createShareReports(log, metrics, now),
-    clientRate: createRateLimiter({
+    clientRate: (parts.counting ?? ownCounting).limiter("cache clients", {
       get perSecond() {
         return settings.client_rate;
       },

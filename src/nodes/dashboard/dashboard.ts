@@ -4,14 +4,15 @@
  */
 import { StatusAnswer } from "../../core/schema/node.ts";
 import type { Route } from "../http/route.ts";
-import type { History } from "./history.ts";
+import type { HistoryView } from "./history.ts";
 import { pageSecurityPolicy, renderStatusPage } from "./page.ts";
 
 export type DashboardParts = {
   readonly version: string;
   readonly roles: readonly string[];
   readonly startedAtMs: number;
-  readonly history: History;
+  /** Of the process, which may be asked in another thread. */
+  readonly history: () => Promise<HistoryView>;
   /** Name of each thing that must work, and whether it does. */
   readonly checks: () => Promise<readonly { readonly name: string; readonly ok: boolean }[]>;
   /** Further figures as text: chain head, free disk space, queue lengths. */
@@ -49,16 +50,16 @@ export function dashboardRoutes(parts: DashboardParts): Route[] {
         codes: [],
       },
       handle: async () => {
-        const [checks, facts] = await Promise.all([parts.checks(), parts.facts()]);
+        const [checks, facts, history] = await Promise.all([parts.checks(), parts.facts(), parts.history()]);
         const json = {
           version: parts.version,
           roles: parts.roles,
           started_at_ms: parts.startedAtMs,
           ready: checks.every(({ ok }) => ok),
-          samples: parts.history.samples(),
+          samples: history.samples,
           checks,
           facts,
-          warnings: parts.history.warnings(),
+          warnings: history.warnings,
         };
         return { status: 200, headers: { "cache-control": "no-store" }, json };
       },

@@ -26,6 +26,8 @@ export type Sample = {
 
 export type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readonly message: string };
 
+export type HistoryView = { readonly samples: readonly Sample[]; readonly warnings: readonly Warning[] };
+
 export type History = {
   readonly samples: () => readonly Sample[];
   readonly warnings: () => readonly Warning[];

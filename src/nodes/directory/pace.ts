@@ -7,8 +7,9 @@
 import { type Fault, fault } from "../../core/fault.ts";
 import { isLoopbackAddress } from "../../core/message/address.ts";
 import { verifyWork } from "../../core/message/work.ts";
+import type { Counting } from "../counting.ts";
 import type { Call } from "../http/route.ts";
-import { createRateLimiter, rateKeysMax } from "../rate.ts";
+import { rateKeysMax } from "../rate.ts";
 import type { DirectorySettings } from "./parts.ts";
 
 export const workHeader = "Svc-Work";
@@ -16,8 +17,8 @@ export const workHeader = "Svc-Work";
 /** 429 `rate_limited` with the work that is asked for; `null` when the registration may go on. */
 type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
 
-export function createPace(settings: DirectorySettings): CheckPace {
-  const limiter = createRateLimiter({
+export function createPace(settings: DirectorySettings, counting: Counting): CheckPace {
+  const limiter = counting.limiter("registrations", {
     get perSecond() {
       return settings.registration_rate;
     },

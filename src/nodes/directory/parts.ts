@@ -11,6 +11,7 @@ import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
+import type { Counting } from "../counting.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 
 export type DirectorySettings = Config["directory"];
@@ -20,6 +21,7 @@ export type DirectoryParts = {
   readonly receipts: Receipts;
   readonly replay: Replay;
   readonly settings: DirectorySettings;
+  readonly counting?: Counting;
   readonly limits: Pick<Config["limits"], "clock_skew">;
 };
 

@@ -17,9 +17,14 @@ import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
-import { checkDocument, keyOfMethod, normalizeDocument } from "../../core/ledger/document.ts";
+import {
+  checkDocument,
+  type DidDocument,
+  keyOfMethod,
+  normalizeDocument,
+  renderDocument,
+} from "../../core/ledger/document.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
-import { type DidDocument, renderDocument } from "../../core/ledger/document-form.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import {
   type ProofVersion,
@@ -37,6 +42,7 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger, Submission } from "../../storage/contract.ts";
+import { ownCounting } from "../counting.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { createPace, workHeader } from "./pace.ts";
 import {
@@ -79,7 +85,7 @@ const registrationCodes = [
 function registerRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(registerBody);
   const inTurn = oneAtATime();
-  const checkPace = createPace(parts.settings);
+  const checkPace = createPace(parts.settings, parts.counting ?? ownCounting);
   return directoryRoute({
     method: "POST",
     path: "/register-did",

@@ -8,9 +8,9 @@
 import { type Fault, fault } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/deadline.ts";
 import { joinBytes } from "../../core/std/read-capped.ts";
-import { createFairShare, type FairShare, giveShare, takeShare } from "./capacity.ts";
+import type { FairShare } from "./capacity.ts";
 import type { JsonPart } from "./route.ts";
-import { createTurns, type Turns } from "./turns.ts";
+import type { Turns } from "./turns.ts";
 
 export type BodyRules = {
   /** `null`: the route takes no body. */
@@ -78,60 +78,48 @@ function checkMediaType({ headers }: BodyHead): Fault | null {
 export function readBody(request: Request, head: BodyHead, rules: BodyRules): Promise<ReadBody | Unread> {
   const { length } = head;
   if (length === null || length > atOnceBytesMax) return readStream(request, rules);
-  if (!takeShare(rules.budget, rules.client, length)) return Promise.resolve({ fault: null });
-  return new Promise((resolve) => {
-    const arrival = new Arrival(length, rules, resolve);
-    arrivals.push(arrival);
-    if (!looking) setTimeout(lookAtDeadlines, lookMs);
-    looking = true;
-    request.bytes().then(
-      (bytes) => arrival.end(bytes),
-      () => arrival.end(late),
-    );
-  });
+  if (!rules.budget.take(rules.client, length)) return Promise.resolve({ fault: null });
+  return readAtOnce(request, length, rules);
 }
 
-/**
- * A short body that is arriving. These short waits share one timer, which is a third of what a timer for each costs; a
- * deadline may be `lookMs` late. Once it has ended nothing of it is kept.
- */
-class Arrival {
-  readonly untilMs: number;
-
-  constructor(
-    private readonly length: number,
-    private readonly rules: BodyRules,
-    private resolve: ((body: ReadBody | Unread) => void) | null,
-  ) {
-    this.untilMs = performance.now() + rules.deadlineMs;
-  }
-
-  get hasEnded(): boolean {
-    return this.resolve === null;
-  }
-
-  end(bytes: Uint8Array | typeof late): void {
-    const { resolve, length, rules } = this;
-    this.resolve = null;
-    if (resolve === null) return;
-    // Fewer bytes than announced: the client went away, or the framing was broken.
-    if (bytes !== late && bytes.length === length) {
-      resolve({ bytes, held: length });
-      return;
-    }
-    giveShare(rules.budget, rules.client, length);
-    resolve({ fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") });
-  }
+async function readAtOnce(request: Request, length: number, rules: BodyRules): Promise<ReadBody | Unread> {
+  const bytes = await beforeDeadline(request.bytes(), rules.deadlineMs);
+  // Fewer bytes than announced: the client went away, or the framing was broken.
+  if (bytes !== late && bytes.length === length) return { bytes, held: length };
+  rules.budget.give(rules.client, length);
+  return { fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") };
 }
+
+/** A short body that is arriving. `expire` is `null` once it has, so that nothing of it is kept. */
+type Arrival = { readonly untilMs: number; expire: (() => void) | null };
 
 let arrivals: Arrival[] = [];
 const lookMs = 250;
 let looking = false;
 
+/**
+ * As `withDeadline`, for many short waits: they share one timer, which is a third of what a timer for each costs.
+ * A deadline may be `lookMs` late.
+ */
+function beforeDeadline(work: Promise<Uint8Array>, timeoutMs: number): Promise<Uint8Array | typeof late> {
+  return new Promise((resolve) => {
+    const arrival: Arrival = { untilMs: performance.now() + timeoutMs, expire: () => resolve(late) };
+    const end = (bytes: Uint8Array | typeof late): void => {
+      arrival.expire = null;
+      resolve(bytes);
+    };
+    arrivals.push(arrival);
+    if (!looking) setTimeout(lookAtDeadlines, lookMs);
+    looking = true;
+    work.then(end, () => end(late));
+  });
+}
+
 function lookAtDeadlines(): void {
   const nowMs = performance.now();
-  arrivals = arrivals.filter((arrival) => !arrival.hasEnded);
-  for (const arrival of arrivals) if (arrival.untilMs <= nowMs) arrival.end(late);
+  const over = arrivals.filter(({ expire, untilMs }) => expire !== null && untilMs <= nowMs);
+  arrivals = arrivals.filter(({ expire, untilMs }) => expire !== null && untilMs > nowMs);
+  for (const { expire } of over) expire?.();
   looking = arrivals.length > 0;
   if (looking) setTimeout(lookAtDeadlines, lookMs);
 }
@@ -143,7 +131,7 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   const chunks: Uint8Array[] = [];
   let held = 0;
   const giveUp = async (refusal: Fault | null): Promise<Unread> => {
-    if (held > 0) giveShare(rules.budget, rules.client, held);
+    if (held > 0) rules.budget.give(rules.client, held);
     chunks.length = 0;
     if (refusal === null || refusal.code === "too_large") await drainReader(reader);
     else reader.cancel().catch(brokenOff);
@@ -154,7 +142,7 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
     if (step === late) return giveUp(stalled());
     if (step.done) return { bytes: joinBytes(chunks, held), held };
     if (held + step.value.length > bytesMax) return giveUp(tooLarge(bytesMax));
-    if (!takeShare(rules.budget, rules.client, step.value.length)) return giveUp(null);
+    if (!rules.budget.take(rules.client, step.value.length)) return giveUp(null);
     held += step.value.length;
     chunks.push(step.value);
   }
@@ -220,14 +208,9 @@ export type ResponseStreams = {
 export const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 
-export function createResponseStreams(bytesMax: number, deadlineMs: number): ResponseStreams {
-  return { budget: createFairShare(bytesMax, { allowOversizeWhenIdle: true }), deadlineMs, turns: createTurns() };
-}
-
 /** Another bound from now on; answers above it go out all the same. */
 export function changeStreams({ budget }: ResponseStreams, bytesMax: number): void {
-  const { max, clientMax } = createFairShare(bytesMax);
-  Object.assign(budget, { max, clientMax });
+  budget.resize(bytesMax);
 }
 
 /** The content as a stream; `null` when clients keep too much waiting already. */
@@ -236,8 +219,8 @@ export function streamContent(
   content: Uint8Array,
   client: string,
 ): ReadableStream<Uint8Array> | null {
-  if (!takeShare(budget, client, content.length)) return null;
-  return inChunks(content, deadlineMs, () => giveShare(budget, client, content.length));
+  if (!budget.take(client, content.length)) return null;
+  return inChunks(content, deadlineMs, () => budget.give(client, content.length));
 }
 
 function inChunks(content: Uint8Array, deadlineMs: number, ended: () => void): ReadableStream<Uint8Array> {
@@ -323,7 +306,7 @@ type PartState = { left: Uint8Array; held: number; ended: boolean; timer: Return
 /** Gives back what is held beyond `bytes`. */
 function release({ budget }: ResponseStreams, client: string, state: PartState, bytes: number): void {
   if (state.held <= bytes) return;
-  giveShare(budget, client, state.held - bytes);
+  budget.give(client, state.held - bytes);
   state.held = bytes;
 }
 
@@ -353,7 +336,7 @@ async function nextPart(
 
 async function takeRoom({ budget, deadlineMs }: ResponseStreams, client: string, bytes: number): Promise<void> {
   const endsAtMs = performance.now() + deadlineMs;
-  while (!takeShare(budget, client, bytes)) {
+  while (!budget.take(client, bytes)) {
     if (performance.now() >= endsAtMs) throw new Error("there was no room for the answer in time");
     await Bun.sleep(roomPollMs);
   }

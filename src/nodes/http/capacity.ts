@@ -45,34 +45,54 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
  * the room of everybody. The table has an entry only for clients that hold something.
  */
 export type FairShare = {
-  max: number;
-  clientMax: number;
-  /** One amount larger than the whole is admitted when nothing else is held. */
-  readonly allowOversizeWhenIdle: boolean;
-  readonly held: Map<string, number>;
-  total: number;
+  /** `false`, and nothing taken, when the client's part or the whole would be exceeded. */
+  readonly take: (client: string, amount: number) => boolean;
+  readonly give: (client: string, amount: number) => void;
+  /** Whether the least amount could be taken now. */
+  readonly hasRoom: (client: string) => boolean;
+  /** Another whole from now on, and its half for each client. */
+  readonly resize: (max: number) => void;
+  readonly total: number;
 };
 
-export function createFairShare(max: number, options: { readonly allowOversizeWhenIdle?: boolean } = {}): FairShare {
+export type ShareOptions = {
+  /** Half of the whole unless it is said. */
+  readonly clientMax?: number;
+  /** One amount larger than the whole is admitted when nothing else is held. */
+  readonly allowOversizeWhenIdle?: boolean;
+};
+
+/** What one client may have of a whole when nothing else is said. */
+export const halfOf = (max: number): number => Math.max(1, max / 2);
+
+export function createFairShare(wholeMax: number, options: ShareOptions = {}): FairShare {
   const { allowOversizeWhenIdle = false } = options;
-  return { max, clientMax: Math.max(1, max / 2), allowOversizeWhenIdle, held: new Map(), total: 0 };
-}
-
-/** `false`, and nothing taken, when the client's half or the whole would be exceeded. */
-export function takeShare(share: FairShare, client: string, amount: number): boolean {
-  const own = (share.held.get(client) ?? 0) + amount;
-  const fits = own <= share.clientMax && share.total + amount <= share.max;
-  if (!fits && !(share.allowOversizeWhenIdle && share.total === 0)) return false;
-  share.held.set(client, own);
-  share.total += amount;
-  return true;
-}
-
-export function giveShare(share: FairShare, client: string, amount: number): void {
-  const own = (share.held.get(client) ?? 0) - amount;
-  if (own > 0) share.held.set(client, own);
-  else share.held.delete(client);
-  share.total -= amount;
+  let [max, clientMax] = [wholeMax, options.clientMax ?? halfOf(wholeMax)];
+  const held = new Map<string, number>();
+  let total = 0;
+  return {
+    take(client, amount) {
+      const own = (held.get(client) ?? 0) + amount;
+      const fits = own <= clientMax && total + amount <= max;
+      if (!fits && !(allowOversizeWhenIdle && total === 0)) return false;
+      held.set(client, own);
+      total += amount;
+      return true;
+    },
+    give(client, amount) {
+      const own = (held.get(client) ?? 0) - amount;
+      if (own > 0) held.set(client, own);
+      else held.delete(client);
+      total -= amount;
+    },
+    hasRoom: (client) => total < max && (held.get(client) ?? 0) < clientMax,
+    resize(next) {
+      [max, clientMax] = [next, options.clientMax ?? halfOf(next)];
+    },
+    get total() {
+      return total;
+    },
+  };
 }
 
 // ---------------------------------------------------------------------------------------------- capacity
@@ -91,34 +111,35 @@ export type Capacity = {
   delayedRefusals: number;
 };
 
-export function createCapacity(limits: CapacityLimits): Capacity {
-  const room = (requestsMax: number, bodyBytesMax: number): Room => ({
-    work: createFairShare(requestsMax),
-    reading: createFairShare(limits.readingMax),
-    bodyBytes: createFairShare(bodyBytesMax),
+/** Makes the share of a name; who serves several threads counts for all of them. */
+type MakeShare = (name: "work" | "reading" | "bodies", max: number) => FairShare;
+
+export function createCapacity(
+  limits: CapacityLimits,
+  make: { readonly normal: MakeShare; readonly reserved: MakeShare },
+): Capacity {
+  const room = (share: MakeShare, requestsMax: number, bodyBytesMax: number): Room => ({
+    work: share("work", requestsMax),
+    reading: share("reading", limits.readingMax),
+    bodyBytes: share("bodies", bodyBytesMax),
   });
   return {
     limits,
-    normal: room(limits.requestsMax, limits.bodyBytesMax),
-    reserved: room(limits.reservedRequestsMax, limits.bodyBytesMax / 4),
+    normal: room(make.normal, limits.requestsMax, limits.bodyBytesMax),
+    reserved: room(make.reserved, limits.reservedRequestsMax, limits.bodyBytesMax / 4),
     delayedRefusals: 0,
   };
 }
 
 /** Takes other limits from now on; what is held above them drains by itself. */
 export function changeCapacity(capacity: Capacity, limits: CapacityLimits): void {
-  const next = createCapacity(limits);
   capacity.limits = limits;
-  for (const room of ["normal", "reserved"] as const)
-    for (const share of ["work", "reading", "bodyBytes"] as const) {
-      const { max, clientMax } = next[room][share];
-      Object.assign(capacity[room][share], { max, clientMax });
-    }
-}
-
-/** Whether a request of the client could be in work now; asked before its body is read. */
-export function hasRoom({ work }: Room, client: string): boolean {
-  return work.total < work.max && (work.held.get(client) ?? 0) < work.clientMax;
+  const { normal, reserved } = capacity;
+  normal.work.resize(limits.requestsMax);
+  reserved.work.resize(limits.reservedRequestsMax);
+  for (const { reading } of [normal, reserved]) reading.resize(limits.readingMax);
+  normal.bodyBytes.resize(limits.bodyBytesMax);
+  reserved.bodyBytes.resize(limits.bodyBytesMax / 4);
 }
 
 /** Delays a refusal; `false` at once when too many are delayed already. */

@@ -11,22 +11,20 @@ import { type ClientAddress, clientAddress, clientNetwork } from "../../core/mes
 import { BoundedMap } from "../../core/std/bounded-map.ts";
 import { errorStack } from "../../core/std/error-text.ts";
 import { StoreError } from "../../storage/contract.ts";
+import { type Counting, ownCounting } from "../counting.ts";
 import {
-  type BodyHead,
-  type BodyRules,
   bodyHeadOf,
   changeStreams,
   checkBodyHead,
-  createResponseStreams,
   drainBody,
   isBodiless,
-  noBody,
   type ReadBody,
   type ResponseStreams,
   readBody,
   shortAnswerBytesMax,
   streamContent,
   streamParts,
+  type Unread,
 } from "./body.ts";
 import {
   type Capacity,
@@ -35,11 +33,8 @@ import {
   changeCapacity,
   createCapacity,
   delayRefusal,
-  giveShare,
-  hasRoom,
   overCapacity,
   type Room,
-  takeShare,
 } from "./capacity.ts";
 import { type Log, maskAddress } from "./log.ts";
 import {
@@ -52,12 +47,16 @@ import {
 } from "./metrics.ts";
 import { type Cors, type CorsOrigins, createCors, renderResponse } from "./render.ts";
 import type { Answer, Call, Route } from "./route.ts";
+import { createTurns } from "./turns.ts";
 
 export type AppOptions = {
   readonly routes: readonly Route[];
   readonly settings: Config["server"];
   /** Tests narrow what operators don't set. */
   readonly limits?: Partial<CapacityLimits>;
+  /** Which listeners of the process it is for: each kind has a capacity of its own. */
+  readonly listener?: "public" | "admin";
+  readonly counting?: Counting;
   readonly corsOrigins: () => CorsOrigins;
   readonly now: () => number;
   readonly log: Log;
@@ -117,10 +116,18 @@ const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
   const limits = { ...capacityLimits(options.settings), ...options.limits };
+  const { listener = "public", counting: { share } = ownCounting } = options;
   return {
     ...options,
-    capacity: createCapacity(limits),
-    streams: createResponseStreams(limits.bodyBytesMax, limits.bodyDeadlineMs),
+    capacity: createCapacity(limits, {
+      normal: (what, max) => share(`${listener} ${what}`, max),
+      reserved: (what, max) => share(`${listener} reserved ${what}`, max),
+    }),
+    streams: {
+      budget: share(`${listener} answers`, limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
+      deadlineMs: limits.bodyDeadlineMs,
+      turns: createTurns(),
+    },
     ...derivedFrom(options),
     clients: new BoundedMap(clientsMax),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
@@ -230,6 +237,7 @@ export function clientOf(http: Http, request: Request, connection: Connection): 
 
 // ------------------------------------------------------------------------------------------- one request
 
+const noBytes = new Uint8Array(0);
 /** Of the many requests without one: handlers only read it. */
 const noQuery = new URLSearchParams();
 
@@ -237,8 +245,7 @@ const noQuery = new URLSearchParams();
 class Exchange implements Call {
   readonly headers: Headers;
   params: Readonly<Record<string, string>> = noValues;
-  received: ReadBody = noBody;
-  readonly method: string;
+  body: Uint8Array = noBytes;
   private parsedQuery: URLSearchParams | null = null;
 
   constructor(
@@ -248,11 +255,6 @@ class Exchange implements Call {
     readonly nowMs: number,
   ) {
     this.headers = request.headers;
-    this.method = request.method;
-  }
-
-  get body(): Uint8Array {
-    return this.received.bytes;
   }
 
   get client(): string {
@@ -280,72 +282,53 @@ class Exchange implements Call {
 /** `close`: the body may be unread, so the connection ends with the answer. */
 type Outcome = { readonly result: Answer | Fault; readonly close: boolean };
 
-/**
- * Never rejects. One function from the head to the answer: what needs no waiting costs no promise, and of those that
- * remain each costs about half a microsecond.
- */
+/** Never rejects but for a bug of this file. */
 export async function serve(http: Http, plan: Plan, request: Request, connection: Connection): Promise<Response> {
-  try {
-    const startedMs = performance.now();
-    const requestId = requestIdOf(http, request.headers);
-    const exchange = new Exchange(request, requestId, clientOf(http, request, connection), http.now());
-    const head = bodyHeadOf(exchange.headers);
-    const bodiless = isBodiless(request, head);
-    let outcome = refuseHead(http, plan, exchange, bodiless ? null : head);
-    if (outcome === null && !bodiless) {
-      const body = await readBody(request, head, bodyRules(http, plan, exchange));
-      giveShare(plan.room.reading, exchange.network, 1);
-      if (!("fault" in body)) exchange.received = body;
-      else outcome = body.fault === null ? refuseLate(http, true) : { result: body.fault, close: true };
-    }
-    outcome ??= work(http, plan, exchange);
-    const bounded = boundLength(http, exchange, outcome instanceof Promise ? await outcome : outcome);
-    const { result, close } = bounded instanceof Promise ? await bounded : bounded;
-    if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(request, result.idleSeconds);
-    const response = render(http, plan, exchange, { result, close });
-    record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
-    return exchange.method === "HEAD" ? withoutStream(response, result) : response;
-  } catch (error) {
-    http.log("error", "the pipeline failed", { error: errorStack(error) });
-    return refuse(http, request, internalError());
-  }
-}
-
-function render(http: Http, { route }: Plan, exchange: Exchange, { result, close }: Outcome): Response {
-  return renderResponse(result, {
-    requestId: exchange.requestId,
-    faults: route.faults,
+  const startedMs = performance.now();
+  const requestId = requestIdOf(http, request.headers);
+  const exchange = new Exchange(request, requestId, clientOf(http, request, connection), http.now());
+  const outcome = boundLength(http, exchange, await admit(http, plan, exchange));
+  const { result, close } = outcome instanceof Promise ? await outcome : outcome;
+  if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(request, result.idleSeconds);
+  const cors = http.cors(http.readsOrigin ? request.headers.get("origin") : null);
+  const { faults, headers } = plan.route;
+  const response = renderResponse(result, {
+    requestId,
+    faults,
     close: close || http.draining,
-    cors: http.cors(http.readsOrigin ? exchange.headers.get("origin") : null),
-    headers: route.headers,
+    cors,
+    headers,
     showSignedText: http.settings.show_signed_text,
   });
+  record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
+  return request.method === "HEAD" ? withoutStream(response, result) : response;
 }
 
-/**
- * What refuses a request before its body is read (`head` is `null` when it has none): draining, a broken path, a client
- * above its rate, the head of the body, no room. `null` when nothing does; then a body has its place among those that
- * are being read.
- */
-function refuseHead(
-  http: Http,
-  plan: Plan,
-  exchange: Exchange,
-  head: BodyHead | null,
-): Outcome | Promise<Outcome> | null {
-  const { room, route } = plan;
-  const { network } = exchange;
-  const refused =
-    checkBeforeBody(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route.bodyBytesMax));
+/** The rate, the body, and a place in work, or the refusal that stands for one of them. */
+async function admit(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome> {
+  const { route, room } = plan;
+  const { request, network } = exchange;
+  const head = bodyHeadOf(exchange.headers);
+  const bodiless = isBodiless(request, head);
+  const refused = checkBeforeBody(http, plan, exchange) ?? (bodiless ? null : checkBodyHead(head, route.bodyBytesMax));
   if (refused !== null)
-    return head === null ? { result: refused, close: true } : refuseUnread(http, plan, exchange, refused);
-  if (!hasRoom(room, network)) return refuseUnread(http, plan, exchange, null);
-  return head === null || takeShare(room.reading, network, 1) ? null : refuseLate(http, true);
-}
-
-function bodyRules(http: Http, { room, route }: Plan, { network }: Exchange): BodyRules {
+    return bodiless ? { result: refused, close: true } : refuseUnread(http, plan, exchange, refused);
+  if (!room.work.hasRoom(network)) return refuseUnread(http, plan, exchange, null);
+  if (bodiless) return work(http, plan, exchange);
+  if (!room.reading.take(network, 1)) return refuseLate(http, true);
   const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
-  return { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
+  const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
+  let body: ReadBody | Unread;
+  try {
+    body = await readBody(request, head, rules);
+  } finally {
+    room.reading.give(network, 1);
+  }
+  if ("fault" in body) return body.fault === null ? refuseLate(http, true) : { result: body.fault, close: true };
+  exchange.body = body.bytes;
+  const outcome = await work(http, plan, exchange);
+  room.bodyBytes.give(network, body.held);
+  return outcome;
 }
 
 /** What is refused whatever the body: while draining, a broken path, a client above its rate. */
@@ -365,26 +348,21 @@ async function refuseUnread(
   refusal: Fault | null,
 ): Promise<Outcome> {
   const { network, request } = exchange;
-  if (route.bodyBytesMax !== null && takeShare(room.reading, network, 1)) {
+  if (route.bodyBytesMax !== null && room.reading.take(network, 1)) {
     // Who is too fast and does not even say how much comes is not worth the reading.
     await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
-    giveShare(room.reading, network, 1);
+    room.reading.give(network, 1);
   }
   return refusal === null ? refuseLate(http, route.bodyBytesMax !== null) : { result: refusal, close: true };
 }
 
-/**
- * The handler, in a place of its own, and then the room of the body is given back. Never rejects: operating failures
- * become refusals, and bugs a silent 500.
- */
+/** The handler, in a place of its own. Never rejects: operating failures become refusals, and bugs a silent 500. */
 async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome> {
   const { route, room } = plan;
   const { network } = exchange;
-  const placed = takeShare(room.work, network, 1);
+  if (!room.work.take(network, 1)) return refuseLate(http, false);
   try {
-    if (!placed) return await refuseLate(http, false);
-    const result = route.handle(exchange);
-    return { result: result instanceof Promise ? await result : result, close: false };
+    return { result: await route.handle(exchange), close: false };
   } catch (error) {
     const { requestId } = exchange;
     const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
@@ -392,8 +370,7 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome
     http.log(level, "a request failed", { request_id: requestId, route: route.path, error: errorStack(error) });
     return { result: refusal, close: false };
   } finally {
-    if (placed) giveShare(room.work, network, 1);
-    if (exchange.received.held > 0) giveShare(room.bodyBytes, network, exchange.received.held);
+    room.work.give(network, 1);
   }
 }
 
@@ -402,13 +379,13 @@ function boundLength(http: Http, exchange: Exchange, outcome: Outcome): Outcome 
   const { result, close } = outcome;
   if (!isFault(result) && result.jsonParts !== undefined) {
     const { jsonParts, ...answer } = result;
-    const isRead = exchange.method !== "HEAD";
+    const isRead = exchange.request.method !== "HEAD";
     const content = isRead ? streamParts(http.streams, jsonParts, exchange.network) : "";
     return { result: { ...answer, body: { contentType: "application/json", content } }, close };
   }
   if (isFault(result) || result.jsonBytes === undefined || result.jsonBytes.length <= shortAnswerBytesMax)
     return outcome;
-  if (exchange.method === "HEAD") return outcome;
+  if (exchange.request.method === "HEAD") return outcome;
   const { jsonBytes, ...answer } = result;
   const content = streamContent(http.streams, jsonBytes, exchange.network);
   if (content === null) return refuseLate(http, close);
@@ -454,7 +431,7 @@ type End = { readonly result: Answer | Fault; readonly durationMs: number };
 function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs }: End): void {
   const { route } = plan;
   const { status } = result;
-  const { method } = exchange;
+  const { method } = exchange.request;
   if (method === route.method) {
     const own = plan.answered[status] ?? http.metrics.requests.series([method, route.path, String(status)]);
     plan.answered[status] = own;

@@ -16,7 +16,6 @@ import {
 import { limitsShape } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/deadline.ts";
 import { renderDocumentation, renderSigning } from "./documentation.ts";
-import type { Metrics } from "./metrics.ts";
 import { describeInterface, type InterfaceDescription } from "./openapi.ts";
 import type { Answer, Operation, Route } from "./route.ts";
 
@@ -29,7 +28,8 @@ export type StatusOptions = {
   readonly servers?: readonly string[];
   /** What `/limits` answers: the limits of all nodes of the listener. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
-  readonly metrics: Metrics;
+  /** The text of `/metrics`, of all threads of the process. */
+  readonly renderMetrics: () => Promise<string>;
   readonly withMetrics: boolean;
   /** Names of what must work, and the probe of each; a probe throws when it does not. */
   readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
@@ -123,7 +123,7 @@ function metrics(options: StatusOptions): Route {
   };
   return nodeRoute("/metrics", piece, async () => ({
     status: 200,
-    body: { contentType: "text/plain; version=0.0.4; charset=utf-8", content: await options.metrics.render() },
+    body: { contentType: "text/plain; version=0.0.4; charset=utf-8", content: await options.renderMetrics() },
   }));
 }
 

@@ -6,16 +6,21 @@
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/hash.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
+import { type Counting, ownCounting } from "../counting.ts";
+import type { FairShare } from "../http/capacity.ts";
 import type { Log } from "../http/log.ts";
 
 export type Dedup = {
   readonly receipts: Receipts;
   readonly log: Log;
   readonly inFlight: Map<string, InFlight>;
+  /** The messages that any worker thread of the process is delivering. */
+  readonly deliveries: FairShare;
 };
 
 type InFlight = { readonly digest: string; readonly result: Promise<DeliveryResult | Fault> };
@@ -23,8 +28,11 @@ type InFlight = { readonly digest: string; readonly result: Promise<DeliveryResu
 /** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
 type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
 
-export function createDedup(receipts: Receipts, log: Log): Dedup {
-  return { receipts, log, inFlight: new Map() };
+export type DedupParts = { readonly receipts: Receipts; readonly log: Log; readonly counting?: Counting };
+
+export function createDedup({ receipts, log, counting = ownCounting }: DedupParts): Dedup {
+  const deliveries = counting.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 });
+  return { receipts, log, inFlight: new Map(), deliveries };
 }
 
 export type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
@@ -50,12 +58,31 @@ async function deliverFirst(
   { key, digest, message }: { readonly key: string; readonly digest: string; readonly message: DedupMessage },
   deliver: () => Promise<DeliveryResult>,
 ): Promise<DeliveryResult | Fault> {
-  const known = await recall(dedup, key, message.nowMs);
-  if (known !== null && known.digest !== digest) return conflict();
-  if (known?.result) return repeated(known.result);
-  const result = await deliver();
-  await remember(dedup, key, { digest, result: result.success ? result : null }, message.expiresAtMs);
-  return result;
+  const isAlone = await waitForOthers(dedup, key);
+  try {
+    const known = await recall(dedup, key, message.nowMs);
+    if (known !== null && known.digest !== digest) return conflict();
+    if (known?.result) return repeated(known.result);
+    const result = await deliver();
+    await remember(dedup, key, { digest, result: result.success ? result : null }, message.expiresAtMs);
+    return result;
+  } finally {
+    if (isAlone) dedup.deliveries.give(key, 1);
+  }
+}
+
+const othersPollMs = 20;
+/** Longer than any delivery. */
+const othersMsMax = 60 * secondMs;
+
+/** Another thread that delivers the same message ends first, so that its result is found. `false`: it did not in time. */
+async function waitForOthers({ deliveries }: Dedup, key: string): Promise<boolean> {
+  const endsAtMs = performance.now() + othersMsMax;
+  while (!deliveries.take(key, 1)) {
+    if (performance.now() > endsAtMs) return false;
+    await Bun.sleep(othersPollMs);
+  }
+  return true;
 }
 
 async function recall({ receipts }: Dedup, key: string, nowMs: number): Promise<Remembered | null> {

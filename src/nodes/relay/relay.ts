@@ -26,11 +26,12 @@ import {
   decideAdmission,
   type FactsSource,
 } from "../admission.ts";
+import { type Counting, ownCounting } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { checkClientRate, checkRate, createRateLimiter, type RateLimiter, rateKeysMax } from "../rate.ts";
+import { checkClientRate, checkRate, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { createDedup, type Dedup, deliverOnce } from "./dedup.ts";
 import { type DeliveryParts, type LocalCache, runDelivery } from "./delivery.ts";
@@ -54,7 +55,14 @@ export type RelayParts = {
   readonly random: () => number;
   readonly log: Log;
   readonly metrics: Metrics;
+  /** One for all workers of a process; an own one unless it is given. */
+  readonly id?: string;
+  readonly counting?: Counting;
 };
+
+export function createRelayId(): string {
+  return crypto.getRandomValues(new Uint8Array(8)).toHex();
+}
 
 export type Relay = {
   readonly routes: readonly Route[];
@@ -79,14 +87,15 @@ type RelayNode = RelayParts & {
 
 export function createRelay(parts: RelayParts): Relay {
   const { settings, limits } = parts;
-  const dedup = createDedup(parts.receipts, parts.log);
+  const dedup = createDedup(parts);
   const counts = relayMetrics(parts.metrics, {
     inFlight: () => dedup.inFlight.size,
     outbound: () => parts.egress.stats(),
     sessions: () => parts.sessions?.stats().sockets ?? 0,
   });
+  const counting = parts.counting ?? ownCounting;
   const rateOf = (whose: "client" | "recipient"): RateLimiter =>
-    createRateLimiter({
+    counting.limiter(`relay ${whose}s`, {
       get perSecond() {
         return settings[`${whose}_rate`];
       },
@@ -109,7 +118,7 @@ export function createRelay(parts: RelayParts): Relay {
       limits,
       checkPolicy: (policy) => checkRelay(policy, settings.public_id),
     },
-    id: crypto.getRandomValues(new Uint8Array(8)).toHex(),
+    id: parts.id ?? createRelayId(),
   };
   return {
     routes: relayRoutes(node),

@@ -132,7 +132,7 @@ const refused: readonly Refusal[] = [
     pointers: ["/timestamp"],
   },
   {
-    name: "a stale timestamp, before the document is checked",
+    name: "a stale timestamp, before the document is judged",
     status: 400,
     code: "authorization_expired",
     members: (stage, own) => ({

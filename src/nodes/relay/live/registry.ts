@@ -11,14 +11,15 @@ import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8 } from "../../../core/codec/bytes.ts";
 import type { Did, MailboxKey, Uuid } from "../../../core/codec/did.ts";
-import type { DidDocument } from "../../../core/ledger/document-form.ts";
+import type { DidDocument } from "../../../core/ledger/document.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { sameEndpoint } from "../../../core/message/proof.ts";
 import { withDeadline } from "../../../core/std/deadline.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
+import { type Counting, ownCounting } from "../../counting.ts";
 import type { Log } from "../../http/log.ts";
-import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
+import { type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { StoredSignal } from "../../stored-signal.ts";
 import type { SessionTarget, SessionWishes } from "./frames.ts";
@@ -65,6 +66,7 @@ export type SessionParts = {
   readonly bounds?: SessionBounds;
   /** Reaches the sessions of other processes. */
   readonly bus?: Bus;
+  readonly counting?: Counting;
   /** Says what Caches stored, to the sessions that asked for it. */
   readonly stored?: StoredSignal;
   readonly now: () => number;
@@ -141,7 +143,7 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     sockets: new Set(),
     unproven: new Set(),
     opening: 0,
-    connects: createRateLimiter(bounds.connects),
+    connects: (parts.counting ?? ownCounting).limiter("live connections", bounds.connects),
     unackedBytes: 0,
     closed: false,
   };

@@ -4,9 +4,7 @@ import {
   type CapacityLimits,
   changeCapacity,
   createCapacity,
-  giveShare,
-  hasRoom,
-  takeShare,
+  createFairShare,
 } from "../../../../src/nodes/http/capacity.ts";
 
 const limits: CapacityLimits = {
@@ -19,22 +17,25 @@ const limits: CapacityLimits = {
   bodyDeadlineMs: 1_000,
 };
 
+const share = (_: string, max: number) => createFairShare(max);
+const own = { normal: share, reserved: share };
+
 test("lower limits refuse new requests until enough of those in work have ended", () => {
-  const capacity = createCapacity(limits);
+  const capacity = createCapacity(limits, own);
   const { work } = capacity.normal;
-  expect([takeShare(work, "a", 1), takeShare(work, "b", 1), takeShare(work, "c", 1)]).toEqual([true, true, true]);
+  expect([work.take("a", 1), work.take("b", 1), work.take("c", 1)]).toEqual([true, true, true]);
   changeCapacity(capacity, { ...limits, requestsMax: 2 });
-  expect([hasRoom(capacity.normal, "d"), takeShare(work, "d", 1), work.total]).toEqual([false, false, 3]);
-  giveShare(work, "a", 1);
-  giveShare(work, "b", 1);
-  expect([hasRoom(capacity.normal, "d"), takeShare(work, "d", 1)]).toEqual([true, true]);
+  expect([work.hasRoom("d"), work.take("d", 1), work.total]).toEqual([false, false, 3]);
+  work.give("a", 1);
+  work.give("b", 1);
+  expect([work.hasRoom("d"), work.take("d", 1)]).toEqual([true, true]);
 });
 
 test("higher limits give every room more at once, and each client half of it", () => {
-  const capacity = createCapacity(limits);
-  expect(takeShare(capacity.normal.bodyBytes, "a", 700)).toBe(false);
+  const capacity = createCapacity(limits, own);
+  expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
   changeCapacity(capacity, { ...limits, bodyBytesMax: 2_000 });
-  expect(takeShare(capacity.normal.bodyBytes, "a", 700)).toBe(true);
-  expect(takeShare(capacity.normal.bodyBytes, "a", 700)).toBe(false);
+  expect(capacity.normal.bodyBytes.take("a", 700)).toBe(true);
+  expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
   expect(capacity.limits.bodyBytesMax).toBe(2_000);
 });

@@ -1,6 +1,5 @@
 /**
- * A deliberate copy: the first parsers of timestamps and durations, kept as they were, for the oracle of
- * envelopes.
+ * The first parsers of timestamps and durations, kept as they were: part of the oracle for the decoder of envelopes.
  */
 
 const secondMs = 1_000;

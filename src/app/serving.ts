@@ -1,0 +1,248 @@
+/**
+ * What answers requests in one thread: the nodes, their apps and the listeners. A process has it once, or once in
+ * each of its workers, over the same stores, bus and counts.
+ * Source: rules section 9.
+ */
+
+import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
+import type { Config } from "../config/schema.ts";
+import { isLoopbackListener } from "../core/message/client-address.ts";
+import type { About } from "../core/schema/node.ts";
+import { errorText } from "../core/std/error-text.ts";
+import { dashboardRoutes } from "../nodes/dashboard/dashboard.ts";
+import type { HistoryView } from "../nodes/dashboard/history.ts";
+import { aboutRoute } from "../nodes/http/about.ts";
+import { type App, createApp } from "../nodes/http/app.ts";
+import { httpMetrics } from "../nodes/http/pipeline.ts";
+import type { CorsOrigins } from "../nodes/http/render.ts";
+import type { Route } from "../nodes/http/route.ts";
+import { type Listener, listen } from "../nodes/http/server.ts";
+import { statusRoutes } from "../nodes/http/status.ts";
+import { operationRoutes } from "../nodes/operations/operations.ts";
+import type { OpenStores } from "../storage/bind.ts";
+import { version } from "../version.ts";
+import { type CertificateWatch, type LoadedCertificate, loadCertificate, watchCertificate } from "./certificates.ts";
+import { checksOf, factsOf } from "./dashboard.ts";
+import { failed } from "./failure.ts";
+import { registerHttpGauges } from "./metrics.ts";
+import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
+import type { EventKey } from "./signing-key.ts";
+
+/** What only the process as a whole knows. */
+export type ProcessView = {
+  readonly startedAtMs: number;
+  readonly renderMetrics: () => Promise<string>;
+  readonly history: () => Promise<HistoryView>;
+  /** Reads the configuration again; a text says why it was not taken over. */
+  readonly reloadFile: () => Promise<ReloadPlan | string>;
+};
+
+/** What all threads of a process have alike. */
+export type SharedParts = Omit<ComposeParts, "counting" | "threads" | "relayId"> & { readonly view: ProcessView };
+
+export type ServingParts = SharedParts &
+  ComposeParts & {
+    /** Whether other threads listen on the same addresses. */
+    readonly sharePort: boolean;
+  };
+
+export type Serving = {
+  readonly urls: readonly string[];
+  readonly adminUrls: readonly string[];
+  /** Takes over what can change while running. */
+  readonly reload: (next: Config) => void;
+  /** Takes nothing new and finishes what is in flight. */
+  readonly drain: () => Promise<void>;
+};
+
+export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
+  const { now, metrics, log } = parts;
+  const certificate = certificateOf(config, now());
+  const nodes = await composeNodes(config, parts);
+  try {
+    const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
+    const apps = createApps(config, { ...parts, nodes, operations });
+    const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
+    const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
+    return {
+      urls: listeners.main.map(({ url }) => url),
+      adminUrls: listeners.admin.map(({ url }) => url),
+      reload: (next) => {
+        applyReload(config, next, decideReload(config, next));
+        for (const app of [apps.main, apps.admin, apps.operator]) app?.readSettings();
+        watch?.renew();
+      },
+      drain: async () => {
+        const all = [...listeners.main, ...listeners.admin];
+        const drained = all.map((one) => one.drain(config.server.drain_timeout));
+        nodes.endLasting();
+        watch?.close();
+        await Promise.all(drained);
+        nodes.close();
+      },
+    };
+  } catch (error) {
+    nodes.close();
+    throw error;
+  }
+}
+
+/** The configured certificate; a failure says what is wrong with it. */
+export function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
+  const loaded = loadCertificate(config, nowMs);
+  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
+  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
+}
+
+type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
+type WatchParts = Pick<AppParts, "now" | "log" | "metrics"> & { readonly listeners: Listeners };
+
+function watchListeners(config: Config, first: LoadedCertificate, parts: WatchParts): CertificateWatch {
+  const { listeners, now, log, metrics } = parts;
+  const watch = watchCertificate({
+    config,
+    first,
+    apply: (certificate) => {
+      for (const listener of listeners.main) listener.renew(certificate);
+    },
+    now,
+    log,
+  });
+  const help = "End of the certificate in use, as Unix time.";
+  metrics.gauge({ name: "tls_certificate_not_after_seconds", help, merge: "min" }, watch.notAfterSeconds);
+  return watch;
+}
+
+type AppParts = ServingParts & { readonly nodes: ComposedNodes; readonly operations: readonly Route[] };
+
+type Apps = {
+  readonly main: App;
+  /** Of the admin listeners, when there are any. */
+  readonly admin: App | null;
+  /** The same with what changes the node: of those admin listeners that are Unix sockets. */
+  readonly operator: App | null;
+};
+
+function createApps(config: Config, parts: AppParts): Apps {
+  const { server } = config;
+  const measured = httpMetrics(parts.metrics);
+  const apart = server.admin_listen.length > 0;
+  let main: App | null = null;
+  const common = {
+    version,
+    limits: parts.nodes.limits,
+    renderMetrics: parts.view.renderMetrics,
+    probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
+    draining: () => main?.draining() ?? false,
+  };
+  const build = (listener: "public" | "admin", routes: readonly Route[], origins: () => CorsOrigins): App =>
+    createApp({
+      routes,
+      listener,
+      counting: parts.counting,
+      settings: server,
+      corsOrigins: origins,
+      now: parts.now,
+      log: parts.log,
+      metrics: measured,
+    });
+  const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
+  const dashboard = dashboardRoutes({
+    version,
+    roles: rolesOf(config),
+    startedAtMs: parts.view.startedAtMs,
+    history: parts.view.history,
+    checks: () => checksOf(common.probes),
+    facts: () => factsOf(config, parts.stores),
+  });
+  // The page is the operator's: on a listener of its own, or where only this machine can ask.
+  const isPrivate = !apart && server.listen.every(isLoopbackListener);
+  const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts.eventKey, parts.now()))];
+  const shown = isPrivate ? [...routes, ...dashboard] : routes;
+  const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
+  main = build("public", [...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })], () =>
+    corsOrigins(config),
+  );
+  const buildApart = (operations: readonly Route[]): App => {
+    const own = [...dashboard, ...operations];
+    return build(
+      "admin",
+      [...own, ...statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true })],
+      () => "loopback",
+    );
+  };
+  registerHttpGauges(parts.metrics, main);
+  const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
+  return { main, admin: apart ? buildApart([]) : null, operator };
+}
+
+function isSocket(address: string): boolean {
+  return address.startsWith("unix:");
+}
+
+function rolesOf(config: Config): About["roles"] {
+  return (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
+}
+
+function aboutOf(config: Config, eventKey: EventKey, nowMs: number): About {
+  const { relay, cache } = config;
+  return {
+    roles: rolesOf(config),
+    version,
+    relay_endpoints: relay.enabled ? relay.public_endpoints : [],
+    relay_public_id: relay.enabled ? relay.public_id : null,
+    cache_endpoints: cache.enabled ? cache.public_endpoints : [],
+    event_proof_key: eventKey.publicKey(),
+    previous_event_proof_keys: eventKey
+      .previous(nowMs)
+      .map(({ publicKey, untilMs }) => ({ key: publicKey, valid_until: new Date(untilMs).toISOString() })),
+  };
+}
+
+/** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */
+function corsOrigins({ server, directory }: Config): CorsOrigins {
+  return directory.enabled && directory.unsigned_updates === "allow" ? "loopback" : server.cors_origins;
+}
+
+const liveSessionsNote =
+  "Live sessions are WebSockets at `/ws/{did}/{deviceId}`: the first frame, or the proof headers, prove the " +
+  "recipient with the operation `connect`; then one envelope a frame, each answered by " +
+  '`{"type":"ack","message_id":"…"}`.';
+
+function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
+  return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
+}
+
+type ListenParts = Pick<ServingParts, "sharePort"> & {
+  readonly nodes: ComposedNodes;
+  readonly main: App;
+  readonly admin: App | null;
+  readonly operator: App | null;
+  readonly now: () => number;
+  readonly certificate: LoadedCertificate | null;
+};
+
+/** Binds every address; when one can't be bound, those before it are given up again. */
+function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
+  const { main, admin, operator, nodes, now } = parts;
+  const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
+  const bound = { main: [] as Listener[], admin: [] as Listener[] };
+  const bind = (address: string, open: () => Listener): Listener => {
+    try {
+      return open();
+    } catch (error) {
+      for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
+      throw failed(`${address} can't be listened on: ${errorText(error)}`);
+    }
+  };
+  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
+  for (const address of config.server.listen) {
+    const sharePort = parts.sharePort || config.server.share_port;
+    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
+  }
+  for (const address of admin === null ? [] : config.server.admin_listen) {
+    const app = (isSocket(address) ? operator : admin) ?? main;
+    bound.admin.push(bind(address, () => listen({ app, address, now, sharePort: parts.sharePort })));
+  }
+  return bound;
+}

@@ -1,0 +1,230 @@
+/**
+ * The main thread's side of workers: starts them, gives them the stores and the bus over message ports, and makes one
+ * process of them, with one log, one set of metrics and one end. A worker that ends by itself ends the process.
+ * Source: D190.
+ */
+import { Worker } from "node:worker_threads";
+import type { Config } from "../config/schema.ts";
+import { parseListenAddress } from "../core/message/client-address.ts";
+import { late, withDeadline } from "../core/std/deadline.ts";
+import { errorText } from "../core/std/error-text.ts";
+import { type CountingMemory, createCountingMemory } from "../nodes/counting.ts";
+import type { Log, LogLevel } from "../nodes/http/log.ts";
+import type { FamilySample } from "../nodes/http/metrics.ts";
+import { createRelayId } from "../nodes/relay/relay.ts";
+import { type BusDescription, serveBus } from "../plugins/port/bus.ts";
+import { Channel } from "../plugins/port/channel.ts";
+import { type StoreDescription, serveStore } from "../plugins/port/store.ts";
+import { failed } from "./failure.ts";
+import { loopLagFamily } from "./metrics.ts";
+import type { Serving, SharedParts } from "./serving.ts";
+
+/** What a worker begins with. It crosses by structured clone, the memory of the counts is shared. */
+export type WorkerStart = {
+  readonly index: number;
+  readonly threads: number;
+  readonly config: Config;
+  readonly stores: readonly StoreDescription[];
+  readonly bus: BusDescription;
+  readonly counting: CountingMemory;
+  readonly relayId: string;
+  readonly startedAtMs: number;
+  readonly ca: readonly string[] | null;
+};
+
+/** A line of a worker's log. */
+export type WorkerLine = readonly [level: LogLevel, message: string, fields: Readonly<Record<string, unknown>> | null];
+
+export type Workers = Serving & {
+  /** Every worker reads the key of event proofs again. */
+  readonly readEventKey: () => Promise<void>;
+  /** The samples of every worker that answers in time. */
+  readonly collect: () => Promise<FamilySample[][]>;
+  /** The largest delay of an event loop that the workers had when they were last asked. */
+  readonly loopLagSeconds: () => number;
+  readonly end: () => Promise<void>;
+};
+
+export type WorkersParts = SharedParts & {
+  readonly count: number;
+  readonly workerEntry?: URL;
+  readonly onFatal: (reason: string) => void;
+};
+
+/** How many threads answer requests. Only Linux spreads the connections of a port over several sockets. */
+export function workerCount({ server }: Config, log: Log): number {
+  const wanted = server.workers ?? 1;
+  if (wanted === 1) return 1;
+  const reason = whyAlone(server);
+  if (reason === null) return wanted;
+  log("warn", "the node runs without workers", { workers: wanted, reason });
+  return 1;
+}
+
+function whyAlone({ listen }: Config["server"]): string | null {
+  if (process.platform !== "linux") return "only Linux spreads the connections of a port over several threads";
+  const isUnix = listen.every((address) => address.startsWith("unix:"));
+  return isUnix ? "a Unix socket can't be shared by several threads" : null;
+}
+
+type Ready = Pick<Serving, "urls" | "adminUrls">;
+type Running = { readonly thread: Worker; readonly channel: Channel; readonly ready: Promise<Ready> };
+
+const collectMs = 2_000;
+
+export async function startWorkers(config: Config, parts: WorkersParts): Promise<Workers> {
+  const { metrics, count } = parts;
+  if (parts.now !== Date.now || parts.resolve !== undefined) throw new Error("workers take no clock and no resolver");
+  const start: Omit<WorkerStart, "index" | "config" | "stores" | "bus"> = {
+    threads: count,
+    counting: createCountingMemory(),
+    relayId: createRelayId(),
+    startedAtMs: parts.view.startedAtMs,
+    ca: parts.ca ?? null,
+  };
+  const place = { ...config, server: withFixedPorts(config.server) };
+  let ending = false;
+  const onDeath = (index: number, reason: string): void => {
+    if (!ending) parts.onFatal(`worker ${index} ended: ${reason}`);
+    ending = true;
+    // Nobody waits for its answers any more.
+    running[index]?.channel.close();
+  };
+  const running: Running[] = Array.from({ length: count }, (_, index) =>
+    startWorker({ ...start, index, config: configOf(place, index, count) }, parts, onDeath),
+  );
+  let lagSeconds = 0;
+  const end = async (): Promise<void> => {
+    ending = true;
+    for (const { channel } of running) channel.close();
+    await Promise.all(running.map(({ thread }) => thread.terminate()));
+  };
+  metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => count);
+  const ready = await Promise.all(running.map((one) => one.ready)).catch(async (error: unknown) => {
+    await end();
+    throw error;
+  });
+  return {
+    urls: ready[0]?.urls ?? [],
+    adminUrls: ready[0]?.adminUrls ?? [],
+    reload: (next) => {
+      for (const { channel } of running) channel.send("worker", "reload", [next]);
+    },
+    readEventKey: async () => {
+      const answers = await Promise.all(running.map(({ channel }) => channel.call("worker", "read key", [])));
+      const refused = answers.find((answer) => typeof answer === "string");
+      if (typeof refused === "string") throw failed(refused);
+    },
+    drain: async () => {
+      await Promise.allSettled(running.map(({ channel }) => channel.call("worker", "drain", [])));
+    },
+    collect: async () => {
+      const asked = await Promise.all(
+        running.map(({ channel }) =>
+          withDeadline(
+            channel.call("worker", "collect", []).catch(() => null),
+            collectMs,
+          ),
+        ),
+      );
+      const samples = asked.filter((one) => one !== late && one !== null) as FamilySample[][];
+      lagSeconds = Math.max(0, ...samples.flat().map(lagOf));
+      return samples;
+    },
+    loopLagSeconds: () => lagSeconds,
+    end,
+  };
+}
+
+function lagOf({ family, series }: FamilySample): number {
+  const lag = family.name === loopLagFamily.name ? series.get("") : 0;
+  return typeof lag === "number" ? lag : 0;
+}
+
+function startWorker(
+  start: Omit<WorkerStart, "stores" | "bus">,
+  parts: WorkersParts,
+  onDeath: (index: number, reason: string) => void,
+): Running {
+  const { index } = start;
+  const { promise: ready, resolve, reject } = Promise.withResolvers<Ready>();
+  let isReady = false;
+  const dead = (reason: string): void => {
+    if (isReady) onDeath(index, reason);
+    else reject(failed(`worker ${index} ended before it was ready: ${reason}`));
+  };
+  // The main thread of the program, once more: it sees that it is a worker.
+  const isCompiled = import.meta.path.startsWith("/$bunfs/") || import.meta.path.includes("~BUN");
+  const program = isCompiled ? import.meta.url : new URL("../main.ts", import.meta.url);
+  const thread = new Worker(parts.workerEntry ?? program, { workerData: { index } });
+  thread.on("error", (error) => dead(errorText(error)));
+  thread.on("exit", (code) => dead(`exit code ${code}`));
+  const channel = new Channel(thread);
+  const stores = [...parts.stores.stores].map(([name, store]) => serveStore(channel, name, store));
+  const bus = serveBus(channel, parts.bus);
+  channel.serve("process", (method, [first, second]) => {
+    switch (method) {
+      case "start":
+        return { ...start, stores, bus } satisfies WorkerStart;
+      case "ready":
+        isReady = true;
+        return resolve(first as Ready);
+      case "failed":
+        return reject(second === true ? failed(String(first)) : new Error(String(first)));
+      case "log":
+        for (const [level, message, fields] of first as readonly WorkerLine[])
+          parts.log(level, message, { ...fields, worker: index });
+        return undefined;
+      case "metrics":
+        return parts.view.renderMetrics();
+      case "history":
+        return parts.view.history();
+      case "reload":
+        return parts.view.reloadFile();
+      case "stored":
+        return parts.onStored?.(first as Parameters<NonNullable<typeof parts.onStored>>[0], second === true);
+      default:
+        throw new Error(`the process has no ${method}`);
+    }
+  });
+  return { thread, channel, ready };
+}
+
+// -------------------------------------------------------------------------------------------- configuration
+
+/**
+ * Finds out that every address is free, which sockets that share a port don't, and which port a free one is: all
+ * workers listen on the same.
+ */
+function withFixedPorts(server: Config["server"]): Config["server"] {
+  const fixed = (address: string, isShared: boolean): string => {
+    const place = parseListenAddress(address);
+    if (place === null || "unix" in place) return address;
+    try {
+      const { hostname, port } = place;
+      const alone = Bun.serve({ hostname, port, reusePort: isShared, fetch: () => new Response() });
+      void alone.stop(true);
+      return `${hostname.includes(":") ? `[${hostname}]` : hostname}:${alone.port ?? port}`;
+    } catch (error) {
+      throw failed(`${address} can't be listened on: ${errorText(error)}`);
+    }
+  };
+  return {
+    ...server,
+    listen: server.listen.map((address) => fixed(address, server.share_port)),
+    admin_listen: server.admin_listen.map((address) => fixed(address, false)),
+  };
+}
+
+/** Limits of what lasts are divided. A Unix socket is the first worker's: it can't be shared. */
+function configOf(config: Config, index: number, count: number): Config {
+  const { server, relay, cache } = config;
+  const own = (addresses: readonly string[]): string[] =>
+    addresses.filter((address) => index === 0 || !address.startsWith("unix:"));
+  return {
+    ...config,
+    server: { ...server, listen: own(server.listen), admin_listen: own(server.admin_listen) },
+    relay: { ...relay, sessions_max: Math.ceil(relay.sessions_max / count) },
+    cache: { ...cache, streams_max: Math.ceil(cache.streams_max / count) },
+  };
+}

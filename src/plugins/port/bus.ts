@@ -1,0 +1,161 @@
+/**
+ * The bus behind a message port: `serveBus` in the thread that has it open, `PortBus` in every other. A
+ * subscription of another thread is one of the bus itself, with its inbox and its bounds: a message counts as
+ * being worked on until the other thread has answered it, so a thread that falls behind costs bounded memory.
+ */
+import { errorStack } from "../../core/std/error-text.ts";
+import {
+  type Bus,
+  type BusEnvironment,
+  type BusReceiver,
+  type BusStats,
+  checkSubject,
+  type SubscribeOptions,
+  type Subscription,
+} from "../../storage/bus.ts";
+import type { Channel } from "./channel.ts";
+
+const busTarget = "bus";
+const receiverTarget = "bus receiver";
+
+/** What another thread must know of a bus to offer it. */
+export type BusDescription = Pick<Bus, "plugin" | "messageBytesMax">;
+
+/** Lets the other end of the channel use the bus. */
+export function serveBus(channel: Channel, bus: Bus): BusDescription {
+  const subscriptions = new Map<number, Subscription>();
+  channel.serve(busTarget, (method, args) => {
+    const [first, second, third] = args;
+    switch (method) {
+      case "publish":
+        return bus.publish(textOf(first), bytesOf(second));
+      case "request":
+        return bus.request(textOf(first), bytesOf(second), Number(third));
+      case "subscribe": {
+        const id = Number(first);
+        const deliver: BusReceiver = async (message) => {
+          const answer = await channel.call(receiverTarget, "deliver", [id, message]).catch(() => undefined);
+          return answer instanceof Uint8Array ? answer : undefined;
+        };
+        const missed = () => channel.send(receiverTarget, "missed", [id, bus.stats().dropped]);
+        const subscription = bus.subscribe(textOf(second), deliver, { missed });
+        subscriptions.set(id, subscription);
+        return subscription.ready;
+      }
+      case "unsubscribe":
+        subscriptions.get(Number(first))?.unsubscribe();
+        return void subscriptions.delete(Number(first));
+      default:
+        throw new Error(`a bus has no operation ${method}`);
+    }
+  });
+  const { plugin, messageBytesMax } = bus;
+  return { plugin, messageBytesMax };
+}
+
+function textOf(value: unknown): string {
+  return String(value);
+}
+
+function bytesOf(value: unknown): Uint8Array {
+  if (value instanceof Uint8Array) return value;
+  throw new Error("a message is bytes");
+}
+
+type Receiver = { readonly subject: string; readonly handler: BusReceiver; readonly missed: (() => void) | undefined };
+
+/** The bus at the other end of the channel. */
+export class PortBus implements Bus {
+  readonly plugin: string;
+  readonly messageBytesMax: number;
+  private readonly receivers = new Map<number, Receiver>();
+  private readonly openRequests = new Set<() => void>();
+  private lastId = 0;
+  /** Too large. */
+  private dropped = 0;
+  /** At the other end since the start, when it last reported. */
+  private droppedThere = 0;
+  private closed = false;
+
+  constructor(
+    private readonly channel: Channel,
+    description: BusDescription,
+    private readonly log: BusEnvironment["log"],
+  ) {
+    this.plugin = description.plugin;
+    this.messageBytesMax = description.messageBytesMax;
+    channel.serve(receiverTarget, (method, [id, given]) => {
+      if (method === "missed") this.droppedThere = Number(given);
+      const receiver = this.receivers.get(Number(id));
+      if (receiver === undefined) return undefined;
+      return method === "missed" ? this.reportMissed(receiver) : this.deliver(receiver, bytesOf(given));
+    });
+  }
+
+  publish(subject: string, message: Uint8Array): void {
+    checkSubject(subject);
+    if (this.closed) return;
+    if (message.length > this.messageBytesMax) this.dropped++;
+    else this.channel.send(busTarget, "publish", [subject, message.slice()]);
+  }
+
+  subscribe(subject: string, handler: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
+    checkSubject(subject);
+    if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
+    const id = ++this.lastId;
+    this.receivers.set(id, { subject, handler, missed });
+    const ready = this.channel.call(busTarget, "subscribe", [id, subject]).then(
+      () => {},
+      () => {},
+    );
+    const unsubscribe = () => {
+      if (this.receivers.delete(id)) this.channel.send(busTarget, "unsubscribe", [id]);
+    };
+    return { ready, unsubscribe };
+  }
+
+  async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+    checkSubject(subject);
+    if (this.closed || message.length > this.messageBytesMax) return "nobody";
+    const { promise, resolve } = Promise.withResolvers<"nobody">();
+    const giveUp = () => resolve("nobody");
+    this.openRequests.add(giveUp);
+    const asked = this.channel.call(busTarget, "request", [subject, message.slice(), timeoutMs]).then(
+      (answer) => (answer instanceof Uint8Array ? answer : ("nobody" as const)),
+      () => "nobody" as const,
+    );
+    const answer = await Promise.race([asked, promise]);
+    this.openRequests.delete(giveUp);
+    return answer;
+  }
+
+  /** Of this thread. Whether other processes are reached is known at the other end. */
+  stats(): BusStats {
+    const dropped = this.dropped + this.droppedThere;
+    return { connected: !this.closed, subscriptions: this.receivers.size, dropped };
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    for (const id of this.receivers.keys()) this.channel.send(busTarget, "unsubscribe", [id]);
+    this.receivers.clear();
+    for (const giveUp of this.openRequests) giveUp();
+  }
+
+  private async deliver({ subject, handler }: Receiver, message: Uint8Array): Promise<Uint8Array | undefined> {
+    try {
+      return await handler(message);
+    } catch (error) {
+      this.log("error", "a bus handler failed", { subject, error: errorStack(error) });
+      return undefined;
+    }
+  }
+
+  private reportMissed({ subject, missed }: Receiver): void {
+    try {
+      missed?.();
+    } catch (error) {
+      this.log("error", "a bus handler of missed messages failed", { subject, error: errorStack(error) });
+    }
+  }
+}

@@ -1,0 +1,71 @@
+/** Stores and the bus behind message ports keep the contract, used from several ends in turn. */
+import { afterAll } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { MessageChannel } from "node:worker_threads";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import { PortBus, serveBus } from "../../src/plugins/port/bus.ts";
+import { Channel } from "../../src/plugins/port/channel.ts";
+import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
+import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { storeThread } from "../support/store-thread.ts";
+import { runBusConformance } from "./bus.ts";
+import { runConformance } from "./kit.ts";
+
+const base = mkdtempSync(join(tmpdir(), "waypost-port-"));
+const two = storeThread(2);
+const four = storeThread(4);
+const paths = new WeakMap<Store, string>();
+let stores = 0;
+const ports: MessageChannel[] = [];
+
+afterAll(async () => {
+  await Promise.all([two.end(), four.end()]);
+  for (const { port1, port2 } of ports) for (const port of [port1, port2]) port.close();
+  rmSync(base, { recursive: true, force: true });
+});
+
+runConformance({
+  name: "memory behind two ports",
+  provides: memoryPlugin.provides,
+  open: (environment) => two.open(null, environment),
+});
+
+runConformance({
+  name: "lmdb behind four ports",
+  provides: lmdbPlugin.provides,
+  open: (environment) => openAt(join(base, String(stores++)), environment),
+  reopen: (store, environment) => openAt(paths.get(store) as string, environment),
+});
+
+async function openAt(path: string, environment: StoreEnvironment): Promise<Store> {
+  const store = await four.open(path, environment);
+  paths.set(store, path);
+  return store;
+}
+
+/** One end of a bus that another thread would have open: messages cross a port in either direction. */
+function portEnd(bus: Bus, environment: BusEnvironment): Bus {
+  const pair = new MessageChannel();
+  ports.push(pair);
+  return new PortBus(new Channel(pair.port2), serveBus(new Channel(pair.port1), bus), environment.log);
+}
+
+runBusConformance({
+  name: "local between two workers",
+  open: async (environment) => {
+    const bus = openLocalBus(environment);
+    return [portEnd(bus, environment), portEnd(bus, environment)];
+  },
+});
+
+runBusConformance({
+  name: "local between a worker and the thread that has it open",
+  open: async (environment) => {
+    const bus = openLocalBus(environment);
+    return [portEnd(bus, environment), bus];
+  },
+});

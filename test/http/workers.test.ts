@@ -1,0 +1,223 @@
+/**
+ * A node with workers over real sockets: connections spread, limits hold for all of them together, what one stores
+ * another gives, sessions are reached wherever they are, and the end of one is the end of all.
+ */
+import { afterAll, describe, expect, test } from "bun:test";
+import { connect as connectSocket } from "node:net";
+import { firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
+import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { listenLive } from "../../src/client/live.ts";
+import { listPending } from "../../src/client/retrieve.ts";
+import type { ConfigInput } from "../../src/config/schema.ts";
+import { parseMetrics } from "../../src/nodes/dashboard/history.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const started: TestNodes[] = [];
+afterAll(async () => {
+  await Promise.all(started.map((nodes) => nodes.stop()));
+});
+
+/** All three nodes; `more` is put beside the usual settings of a section. */
+async function nodesWith(
+  workers: number,
+  more: Pick<ConfigInput, "server" | "relay" | "limits"> = {},
+): Promise<TestNodes> {
+  const address = `127.0.0.1:${freePort()}`;
+  const url = `http://${address}`;
+  const nodes = await startTestNodes({
+    server: { listen: [address], drain_timeout: "2s", workers, ...more.server },
+    relay: {
+      enabled: true,
+      public_endpoints: [url],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8"],
+      rate_limit_loopback: false,
+      ...more.relay,
+    },
+    cache: { enabled: true, public_endpoints: [url], rate_limit_loopback: false },
+    ...(more.limits === undefined ? {} : { limits: more.limits }),
+  });
+  started.push(nodes);
+  return nodes;
+}
+
+/** Each request on a connection of its own, so that the system spreads them. */
+const alone = { headers: { connection: "close", "content-type": "application/json" } };
+
+function workersOf(nodes: TestNodes, route: string): Set<unknown> {
+  const requests = nodes.lines.filter(
+    ({ message, fields }) => message === "request" && fieldOf(fields, "route") === route,
+  );
+  return new Set(requests.map(({ fields }) => fieldOf(fields, "worker")));
+}
+
+function fieldOf(fields: unknown, name: string): unknown {
+  return typeof fields === "object" && fields !== null ? Reflect.get(fields, name) : undefined;
+}
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  for (const endMs = performance.now() + 10_000; !(await holds()); await Bun.sleep(20)) {
+    if (performance.now() > endMs) throw new Error("it did not come to that in time");
+  }
+}
+
+async function enrol(nodes: TestNodes, name: string): Promise<Identity> {
+  const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
+  const identity = createIdentity(name);
+  const document = firstDocument(identity, { relayUrl: nodes.url, cacheUrl: nodes.url });
+  const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
+  await settleRegistration(client, await register(client, identity, { document, alias: null }), waiting);
+  return identity;
+}
+
+function envelope(to: string, messageId: string = crypto.randomUUID()): string {
+  const payload = { ciphertext_b64: "AAAA" };
+  return JSON.stringify({ message_id: messageId, to, timestamp: new Date().toISOString(), ttl: "1h", payload });
+}
+
+async function post(url: string, body: string): Promise<{ status: number; answer: Record<string, unknown> }> {
+  const response = await fetch(url, { method: "POST", body, ...alone });
+  return { status: response.status, answer: (await response.json()) as Record<string, unknown> };
+}
+
+describe.each([2, 4])("a node with %d workers", (workers) => {
+  test("spreads connections, gives what any of them stored, and counts as one process", async () => {
+    const nodes = await nodesWith(workers);
+    expect(nodes.workers).toBe(workers);
+    const bob = await enrol(nodes, "bob");
+    const ids = Array.from({ length: 40 }, () => crypto.randomUUID());
+    const stored = await Promise.all(ids.map((id) => post(`${nodes.url}/cache/store`, envelope(bob.did, id))));
+    expect(new Set(stored.map(({ status }) => status))).toEqual(new Set([202]));
+    const again = await Promise.all(ids.map((id) => post(`${nodes.url}/cache/store`, envelope(bob.did, id))));
+    expect(new Set(again.map(({ status }) => status))).toEqual(new Set([202]));
+    const caches = await cachesOf(connect({ directoryUrl: nodes.url, relayUrl: nodes.url }), bob, "");
+    const { pending } = await listPending(caches);
+    expect(pending.length).toBe(40);
+    await until(() => workersOf(nodes, "/cache/store").size === workers);
+
+    const metrics = parseMetrics(await (await fetch(`${nodes.url}/metrics`)).text());
+    const stores = metrics
+      .get("waypost_http_requests_total")
+      ?.filter(({ labels }) => labels["route"] === "/cache/store");
+    expect(stores?.map(({ value }) => value)).toEqual([80]);
+    expect(metrics.get("waypost_workers")?.[0]?.value).toBe(workers);
+    expect(metrics.get("waypost_mailbox_entries")?.[0]?.value).toBe(40);
+    expect(metrics.get("waypost_http_requests_in_flight")?.length).toBe(1);
+  }, 60_000);
+
+  test("has one rate for a client, whichever worker its connections reach", async () => {
+    // Four times the rate at once.
+    const nodes = await nodesWith(workers, { relay: { rate_limit_loopback: true, client_rate: 2 } });
+    const startMs = performance.now();
+    const answers = await Promise.all(Array.from({ length: 40 }, () => post(`${nodes.url}/relay`, "{}")));
+    const seconds = (performance.now() - startMs) / 1_000;
+    const taken = answers.filter(({ status }) => status !== 429).length;
+    expect(taken).toBeGreaterThanOrEqual(8);
+    expect(taken).toBeLessThanOrEqual(8 + Math.ceil(2 * seconds));
+    await until(() => workersOf(nodes, "/relay").size === workers);
+  }, 60_000);
+
+  test("has one budget of bodies, whichever worker holds them", async () => {
+    const limits = {
+      body_bytes_max: 500_000,
+      unchunked_bytes_max: 300_000,
+      chunk_bytes_max: 300_000,
+      header_bytes_max: 1_024,
+    };
+    const nodes = await nodesWith(workers, { server: { body_bytes_in_flight: "1MiB" }, limits });
+    const { hostname, port } = new URL(nodes.url);
+    // Of 1 MiB one client may have half; 400 KiB of it arrive and stay.
+    const head = `POST /cache/store HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 500000\r\n\r\n`;
+    const slow = connectSocket(Number(port), hostname, () => slow.write(head + "x".repeat(400 * 1024)));
+    const held = async () => {
+      const metrics = parseMetrics(await (await fetch(`${nodes.url}/metrics`, alone)).text());
+      return metrics.get("waypost_http_body_bytes_in_flight")?.[0]?.value ?? 0;
+    };
+    await until(async () => (await held()) >= 400 * 1024);
+    const large = "x".repeat(200 * 1024);
+    const answers = await Promise.all(Array.from({ length: 12 }, () => post(`${nodes.url}/cache/store`, large)));
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
+    slow.destroy();
+    await until(async () => (await held()) === 0);
+    expect((await post(`${nodes.url}/cache/store`, large)).status).toBe(400);
+  }, 60_000);
+
+  test("delivers to a live session from every worker, and one message once", async () => {
+    const nodes = await nodesWith(workers);
+    const bob = await enrol(nodes, "bob");
+    const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
+    const [place] = await liveEndpoints(client, bob, "laptop");
+    if (place === undefined) throw new Error("no Relay to listen at");
+    const stop = new AbortController();
+    const ready = Promise.withResolvers<void>();
+    const got: string[] = [];
+    const onEnvelope = async ({ messageId }: { readonly messageId: string }) => got.push(messageId) > 0;
+    const ended = listenLive(place, { onReady: ready.resolve, onEnvelope }, stop.signal);
+    await Promise.race([ready.promise, ended]);
+    const ids = Array.from({ length: 20 }, () => crypto.randomUUID());
+    const bodies = ids.map((id) => envelope(bob.did, id));
+    // Each is handed in three times at once, so that several workers have the same message.
+    const sent = await Promise.all(
+      bodies.flatMap((body) => [body, body, body].map((one) => post(`${nodes.url}/relay`, one))),
+    );
+    expect(new Set(sent.map(({ status, answer }) => `${status} ${answer["delivery_mode"]}`))).toEqual(
+      new Set(["200 direct"]),
+    );
+    expect(got.sort()).toEqual([...ids].sort());
+    await until(() => workersOf(nodes, "/relay").size === workers);
+    stop.abort();
+    await ended;
+    const after = await post(`${nodes.url}/relay`, envelope(bob.did));
+    expect(after.status).toBe(202);
+  }, 60_000);
+});
+
+describe("a worker that", () => {
+  const die = async (how: string): Promise<string> => {
+    const { promise, resolve } = Promise.withResolvers<string>();
+    const address = `127.0.0.1:${freePort()}`;
+    const entry = new URL("../support/dying-worker.ts", import.meta.url);
+    const server = { listen: [address], workers: 2, drain_timeout: "1s" };
+    const nodes = await startTestNodes({ server }, {}, { onFatal: resolve, workerEntry: entry });
+    const channel = new BroadcastChannel("waypost test: die");
+    channel.postMessage(how);
+    const reason = await promise;
+    channel.close();
+
+    await nodes.stop();
+    return reason;
+  };
+
+  test("throws outside of any request ends the process", async () => {
+    expect(await die("out of order")).toMatch(/^worker [01] ended: (out of order|exit code 1)$/);
+  }, 30_000);
+
+  test("exits ends the process", async () => {
+    expect(await die("exit")).toMatch(/^worker [01] ended: exit code 7$/);
+  }, 30_000);
+
+  test("can't begin keeps the node from starting, with its reason", async () => {
+    const server = { listen: ["127.0.0.1:0"], workers: 2 };
+    const workerEntry = new URL("../support/no-such-worker.ts", import.meta.url);
+    await expect(startTestNodes({ server }, {}, { workerEntry })).rejects.toThrow(
+      /^worker [01] ended before it was ready: /,
+    );
+  }, 30_000);
+});
+
+test("an address that somebody else listens on is refused, though workers share theirs", async () => {
+  const other = Bun.serve({ hostname: "127.0.0.1", port: 0, reusePort: true, fetch: () => new Response() });
+  const server = { listen: [`127.0.0.1:${other.port}`], workers: 2 };
+  await expect(startTestNodes({ server })).rejects.toThrow("can't be listened on");
+  await other.stop(true);
+}, 30_000);
+
+test("a node whose only address is a Unix socket runs without workers and says so", async () => {
+  const nodes = await startTestNodes({ server: { listen: [`unix:/tmp/waypost-${process.pid}.sock`], workers: 2 } });
+  started.push(nodes);
+  expect(nodes.workers).toBe(1);
+  expect(nodes.lines.map(({ message }) => message)).toContain("the node runs without workers");
+});

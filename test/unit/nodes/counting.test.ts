@@ -1,0 +1,74 @@
+/** Limits that several threads count together: each end here stands for a thread. */
+import { expect, test } from "bun:test";
+import { createCountingMemory, ownCounting, sharedCounting } from "../../../src/nodes/counting.ts";
+import { createSharedMemory, SharedTable } from "../../../src/nodes/shared-table.ts";
+
+const limit = { perSecond: 10, burst: 5, keysMax: 100 };
+const twoEnds = () => {
+  const memory = createCountingMemory();
+  return [sharedCounting(memory), sharedCounting(memory)] as const;
+};
+
+test("a rate is one rate for all threads, and waits as long as within one thread", () => {
+  const [here, there] = twoEnds().map((end) => end.limiter("relay clients", limit));
+  const alone = ownCounting.limiter("relay clients", limit);
+  const claims = [0, 0, 0, 0, 0, 0, 40, 100, 350, 350, 350, 340, 900].map((nowMs, i) => ({ nowMs, i }));
+  const shared = claims.map(({ nowMs, i }) => (i % 2 === 0 ? here : there)?.claim("10.0.0.0/24", nowMs));
+  expect(shared).toEqual(claims.map(({ nowMs }) => alone.claim("10.0.0.0/24", nowMs)));
+  expect(shared.slice(0, 6).map((wait) => wait === 0)).toEqual([true, true, true, true, true, false]);
+  expect(here?.claim("10.0.1.0/24", 0)).toBe(0);
+  expect([here?.size, there?.size]).toEqual([2, 2]);
+});
+
+test("limits of different names know nothing of each other", () => {
+  const [here, there] = twoEnds();
+  const once = { ...limit, burst: 1 };
+  expect(here.limiter("relay clients", once).claim("a", 0)).toBe(0);
+  expect(there.limiter("cache clients", once).claim("a", 0)).toBe(0);
+  expect(there.limiter("relay clients", once).claim("a", 0)).toBeGreaterThan(0);
+});
+
+test("a budget is one budget: the whole, and the half of a client", () => {
+  const [here, there] = twoEnds().map((end) => end.share("public bodies", 10));
+  expect(here?.take("a", 3)).toBe(true);
+  expect(there?.take("a", 3)).toBe(false);
+  expect(there?.take("a", 2)).toBe(true);
+  expect(here?.hasRoom("a")).toBe(false);
+  expect(here?.take("b", 5)).toBe(true);
+  expect(there?.take("c", 1)).toBe(false);
+  expect([here?.total, there?.total]).toEqual([10, 10]);
+  there?.give("a", 5);
+  there?.give("b", 5);
+  expect(here?.total).toBe(0);
+  expect(here?.take("a", 5)).toBe(true);
+});
+
+test("one amount larger than the whole is admitted when nothing else is held, in any thread", () => {
+  const [here, there] = twoEnds().map((end) => end.share("public answers", 10, { allowOversizeWhenIdle: true }));
+  expect(here?.take("a", 50)).toBe(true);
+  expect(there?.take("b", 1)).toBe(false);
+  here?.give("a", 50);
+  expect(there?.take("b", 50)).toBe(true);
+});
+
+test("a message is delivered by one thread at a time", () => {
+  const [here, there] = twoEnds().map((end) => end.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 }));
+  expect([here?.take("m", 1), there?.take("m", 1), there?.take("n", 1)]).toEqual([true, false, true]);
+  here?.give("m", 1);
+  expect(there?.take("m", 1)).toBe(true);
+});
+
+test("a full table forgets the key that was used longest ago, and never grows", () => {
+  const memory = createSharedMemory(8);
+  const table = new SharedTable(memory);
+  for (let i = 0; i < 8; i++) {
+    const hash = table.hashOf(`key ${i}`);
+    const cell = table.take(hash);
+    table.second[cell] = i;
+  }
+  expect([table.size, table.take(table.hashOf("another"))]).toEqual([8, -1]);
+  table.takeOldest(table.hashOf("another"));
+  expect(table.size).toBe(8);
+  expect(table.find(table.hashOf("key 0"))).toBe(-1);
+  expect(table.find(table.hashOf("key 1"))).toBeGreaterThanOrEqual(0);
+});
