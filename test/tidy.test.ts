@@ -6,6 +6,8 @@
 import { describe, expect, test } from "bun:test";
 import { dirname, join, normalize } from "node:path";
 import { Glob } from "bun";
+// Declares the tests of the documents, so that whoever checks the house checks them too.
+import "./documents.ts";
 
 const root = join(import.meta.dir, "..");
 const files = new Map<string, string>();

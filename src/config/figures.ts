@@ -41,7 +41,7 @@ export const figures = {
   directory: {
     // A person reads and signs in it. Callers with other needs name the end themselves.
     prepared_life: duration(() => 5 * minuteMs),
-    // An office behind one address, or a tester, may register as a whole; then the rate counts (D168).
+    // An office behind one address, or a tester, may register as a whole; then the rate counts (D167).
     registration_burst: count(
       ({ registration_rate }: { readonly registration_rate: number }) => 300 * registration_rate,
     ),
