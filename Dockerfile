@@ -7,6 +7,7 @@ WORKDIR /build
 COPY package.json bun.lock bunfig.toml ./
 RUN bun install --frozen-lockfile
 COPY tsconfig.json build.ts ./
+COPY packaging ./packaging
 COPY src ./src
 RUN bun build.ts
 

@@ -8,21 +8,12 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { BunPlugin } from "bun";
-
-const releasedTargets = [
-  "bun-linux-x64",
-  "bun-linux-arm64",
-  "bun-linux-x64-musl",
-  "bun-linux-arm64-musl",
-  "bun-darwin-x64",
-  "bun-darwin-arm64",
-  "bun-windows-x64",
-];
+import { platforms } from "./packaging/platforms.ts";
 
 const { values } = parseArgs({ options: { target: { type: "string" }, outfile: { type: "string" } } });
 mkdirSync("dist", { recursive: true });
 if (values.target === "all") {
-  for (const target of releasedTargets) await compile(target, artifactOf(target));
+  for (const { target } of platforms) await compile(target, artifactOf(target));
 } else {
   const target = values.target ?? `bun-${process.platform}-${process.arch}`;
   await compile(target, values.outfile ?? (values.target === undefined ? join("dist", "waypost") : artifactOf(target)));

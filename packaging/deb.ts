@@ -1,0 +1,102 @@
+/**
+ * The package for Debian and its kin: executable, unit, user, `/etc/waypost` and examples. It starts nothing: there is
+ * no configuration yet. Made by `dpkg-deb`, for any architecture on any machine.
+ */
+import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { gzipSync } from "bun";
+import { unitFile } from "../src/cli/init-files.ts";
+import type { Platform } from "./platforms.ts";
+import { run } from "./run.ts";
+
+const root = join(import.meta.dir, "..");
+
+const postinst = `#!/bin/sh
+set -e
+if [ "$1" = configure ]; then
+  if ! getent passwd waypost >/dev/null; then
+    useradd --system --home-dir /var/lib/waypost --shell /usr/sbin/nologin waypost
+  fi
+  chown root:waypost /etc/waypost
+  chmod 0750 /etc/waypost
+  if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+    # After an upgrade the new program takes over where the former one ran.
+    if [ -n "$2" ] && systemctl --quiet is-active waypost.service; then systemctl restart waypost.service; fi
+  fi
+fi
+`;
+
+const prerm = `#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now waypost.service || true; fi
+`;
+
+const postrm = `#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+# Data in /var/lib/waypost hold identities and messages: nothing but a person removes them.
+if [ "$1" = purge ]; then rm -rf /etc/waypost; fi
+`;
+
+const copyright = `Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: waypost
+
+Files: *
+Copyright: the Waypost authors
+License: Apache-2.0
+ On Debian systems the text of the license is in /usr/share/common-licenses/Apache-2.0.
+`;
+
+/** Path of the package. */
+export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist")): string {
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+  const folder = join(out, `deb-${name}`);
+  rmSync(folder, { recursive: true, force: true });
+  const place = (path: string): string => {
+    const target = join(folder, path);
+    mkdirSync(join(target, ".."), { recursive: true, mode: 0o755 });
+    return target;
+  };
+  copyFileSync(join(root, "dist", file), place("usr/bin/waypost"));
+  chmodSync(place("usr/bin/waypost"), 0o755);
+  const unit = unitFile({ config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost" });
+  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unit.replace("/usr/local/bin/", "/usr/bin/"));
+  mkdirSync(place("etc/waypost"), { mode: 0o755 });
+  const doc = "usr/share/doc/waypost";
+  writeFileSync(place(`${doc}/copyright`), copyright);
+  writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md"))));
+  cpSync(join(root, "docs", "operating.md"), place(`${doc}/operating.md`));
+  for (const example of ["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"])
+    cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
+  const architecture = cpu === "x64" ? "amd64" : "arm64";
+  writeFileSync(place("DEBIAN/control"), control({ version, architecture, folder }));
+  for (const [script, text] of Object.entries({ postinst, prerm, postrm })) {
+    writeFileSync(place(`DEBIAN/${script}`), text);
+    chmodSync(place(`DEBIAN/${script}`), 0o755);
+  }
+  run(["chmod", "-R", "u+rwX,go+rX,go-w", folder]);
+  const path = join(out, `waypost_${version}_${architecture}.deb`);
+  run(["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", folder, path]);
+  rmSync(folder, { recursive: true, force: true });
+  return path;
+}
+
+type Control = { readonly version: string; readonly architecture: string; readonly folder: string };
+
+function control({ version, architecture, folder }: Control): string {
+  const kibibytes = run(["du", "-sk", folder]).split("\t")[0];
+  return `Package: waypost
+Version: ${version}
+Architecture: ${architecture}
+Maintainer: the Waypost authors <waypost@waypost.invalid>
+Installed-Size: ${kibibytes}
+Depends: libc6 (>= 2.28), libstdc++6, libgcc-s1, passwd
+Recommends: caddy | nginx
+Section: net
+Priority: optional
+Description: end-to-end encrypted messaging in one executable
+ Directory, Relay and Cache of Waypost. After the installation:
+ waypost init --out /etc/waypost, then systemctl enable --now waypost.
+`;
+}
