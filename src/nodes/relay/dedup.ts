@@ -1,13 +1,14 @@
 /**
  * Idempotency: one delivery for one message. Repeats in flight wait for the first, repeats after a
  * success answer its result, repeats after a failure try again, and the same id with other content is a
- * conflict. What is remembered survives a restart and ends with the life of the envelope.
+ * conflict. What is remembered survives a restart and ends with the life of the envelope; it is written behind the
+ * answer, because what was delivered is safe already where it was delivered to.
  * Source: rules section 5 "Repeats".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/hash.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
@@ -21,18 +22,26 @@ export type Dedup = {
   readonly inFlight: Map<string, InFlight>;
   /** The messages that any worker thread of the process is delivering. */
   readonly deliveries: FairShare;
+  /** Results that are being written. */
+  remembering: number;
 };
 
-type InFlight = { readonly digest: string; readonly result: Promise<DeliveryResult | Fault> };
+/** A result, and its JSON text, which is both answered and remembered. */
+export type Delivered = { readonly result: DeliveryResult; readonly text: string };
+
+type InFlight = { readonly digest: string; readonly delivered: Promise<Delivered | Fault> };
 
 /** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
 type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
 
 export type DedupParts = { readonly receipts: Receipts; readonly log: Log; readonly counting?: Counting };
 
+/** Beyond this a delivery waits for its result to be written: a store that falls behind slows down who fills it. */
+const rememberingMax = 256;
+
 export function createDedup({ receipts, log, counting = ownCounting }: DedupParts): Dedup {
   const deliveries = counting.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 });
-  return { receipts, log, inFlight: new Map(), deliveries };
+  return { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
 }
 
 export type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
@@ -42,32 +51,41 @@ export async function deliverOnce(
   dedup: Dedup,
   message: DedupMessage,
   deliver: () => Promise<DeliveryResult>,
-): Promise<DeliveryResult | Fault> {
+): Promise<Delivered | Fault> {
   const { envelope } = message;
   const key = `relay:${envelope.to}:${envelope.messageId}`;
   const digest = sha256(envelope.bytes).toHex();
   const first = dedup.inFlight.get(key);
-  if (first !== undefined) return first.digest === digest ? repeated(await first.result) : conflict();
-  const result = deliverFirst(dedup, { key, digest, message }, deliver).finally(() => dedup.inFlight.delete(key));
-  dedup.inFlight.set(key, { digest, result });
-  return result;
+  if (first !== undefined) return first.digest === digest ? repeated(await first.delivered) : conflict();
+  const delivered = deliverFirst(dedup, { key, digest, message }, deliver);
+  dedup.inFlight.set(key, { digest, delivered });
+  return delivered;
 }
 
+/** Ends the flight of its key: once the result is remembered, which nobody waits for, or when there is none. */
 async function deliverFirst(
   dedup: Dedup,
   { key, digest, message }: { readonly key: string; readonly digest: string; readonly message: DedupMessage },
   deliver: () => Promise<DeliveryResult>,
-): Promise<DeliveryResult | Fault> {
-  const isAlone = await waitForOthers(dedup, key);
+): Promise<Delivered | Fault> {
+  const isAlone = dedup.deliveries.take(key, 1) || (await waitForOthers(dedup, key));
+  const end = (): void => {
+    dedup.inFlight.delete(key);
+    if (isAlone) dedup.deliveries.give(key, 1);
+  };
+  let remembering: Promise<void> | null = null;
   try {
     const known = await recall(dedup, key, message.nowMs);
     if (known !== null && known.digest !== digest) return conflict();
-    if (known?.result) return repeated(known.result);
+    if (known?.result) return repeated({ result: known.result, text: "" });
     const result = await deliver();
-    await remember(dedup, key, { digest, result: result.success ? result : null }, message.expiresAtMs);
-    return result;
+    const text = JSON.stringify(result);
+    const what = `{"digest":"${digest}","result":${result.success ? text : "null"}}`;
+    remembering = remember(dedup, { key, what, untilMs: message.expiresAtMs }, end);
+    if (dedup.remembering > rememberingMax) await remembering;
+    return { result, text };
   } finally {
-    if (isAlone) dedup.deliveries.give(key, 1);
+    if (remembering === null) end();
   }
 }
 
@@ -90,21 +108,32 @@ async function recall({ receipts }: Dedup, key: string, nowMs: number): Promise<
   return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as Remembered);
 }
 
-/** What was delivered stays delivered, even when it can't be remembered. */
-async function remember({ receipts, log }: Dedup, key: string, what: Remembered, untilMs: number): Promise<void> {
+/** What was delivered stays delivered, even when it can't be remembered. Never rejects but for a bug. */
+async function remember(
+  dedup: Dedup,
+  { key, what, untilMs }: { readonly key: string; readonly what: string; readonly untilMs: number },
+  end: () => void,
+): Promise<void> {
+  dedup.remembering += 1;
   try {
-    await receipts.put(key, utf8(JSON.stringify(what)), untilMs);
+    await dedup.receipts.put(key, utf8(what), untilMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
-    log("warn", "a delivery result could not be remembered; a repeat would be delivered again", {
+    dedup.log("warn", "a delivery result could not be remembered; a repeat would be delivered again", {
       error: error.code,
     });
+  } finally {
+    dedup.remembering -= 1;
+    end();
   }
 }
 
-function repeated<T extends DeliveryResult | Fault>(result: T): T {
-  if (!("details" in result) || !result.success) return result;
-  return { ...result, details: { ...result.details, deduped: true } };
+/** As the first time, but for the mark in its details. */
+function repeated(first: Delivered | Fault): Delivered | Fault {
+  if (isFault(first) || !first.result.success) return first;
+  const { result } = first;
+  const again = { ...result, details: { ...result.details, deduped: true } };
+  return { result: again, text: JSON.stringify(again) };
 }
 
 function conflict(): Fault {

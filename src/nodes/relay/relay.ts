@@ -8,7 +8,7 @@ import type { Config } from "../../config/schema.ts";
 import { parseDid } from "../../core/codec/did.ts";
 import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { type DeliveryPlan, type DeliveryResult, hopsMax, planDelivery } from "../../core/message/delivery.ts";
+import { type DeliveryPlan, hopsMax, planDelivery } from "../../core/message/delivery.ts";
 import {
   checkEnvelopeTime,
   decodeEnvelope,
@@ -33,7 +33,7 @@ import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, checkRate, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { createDedup, type Dedup, deliverOnce } from "./dedup.ts";
+import { createDedup, type Dedup, type Delivered, deliverOnce } from "./dedup.ts";
 import { type DeliveryParts, type LocalCache, runDelivery } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveOutcome } from "./live/registry.ts";
@@ -147,16 +147,15 @@ function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): R
 async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const arrival = decodeArrival(node, call);
   if (isFault(arrival)) return arrival;
-  const facts = await node.facts(arrival.envelope);
+  const gathered = node.facts(arrival.envelope);
+  const facts = gathered instanceof Promise ? await gathered : gathered;
   const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
-  const result = await deliver(node, { ...arrival, ...admission }, call);
-  return isFault(result) ? result : renderResult(node, result);
-}
-
-function renderResult(node: RelayNode, result: DeliveryResult): Answer {
+  const delivered = await deliver(node, { ...arrival, ...admission }, call);
+  if (isFault(delivered)) return delivered;
+  const { result, text } = delivered;
   node.counts.result(result);
-  return { status: result.http_status, json: result };
+  return { status: result.http_status, jsonText: text };
 }
 
 // ---------------------------------------------------------------------------------------------- decode
@@ -195,7 +194,7 @@ function decodeWay(node: RelayNode, headers: Headers): { readonly hops: number; 
 type Admitted = Arrival & Admission;
 
 /** Delivers, or answers the result of an earlier delivery of the same envelope. */
-async function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<DeliveryResult | Fault> {
+function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Delivered | Fault> {
   const { envelope, expiresAtMs, hops, via } = admitted;
   return deliverOnce(node.dedup, { envelope, expiresAtMs, nowMs: call.nowMs }, async () => {
     const end = (await node.sessions?.begin(envelope.to)) ?? (() => undefined);

@@ -58,6 +58,10 @@ class LocalBus implements Bus {
     return { ready: Promise.resolve(), unsubscribe };
   }
 
+  mayReach(subject: string): boolean {
+    return this.subjects.has(subject);
+  }
+
   /** When every handler ends without an answer there is none to wait for. */
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);

@@ -72,13 +72,11 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       };
     },
     async deliver(delivery) {
+      const subject = subjects.deliver(delivery.envelope.to);
+      if (bus.mayReach?.(subject) === false) return "gone";
       const startMs = performance.now();
       const message = encodeDelivery(delivery, id);
-      const answered = await bus.request(
-        subjects.deliver(delivery.envelope.to),
-        message,
-        delivery.timeoutMs + answerSlackMs,
-      );
+      const answered = await bus.request(subject, message, delivery.timeoutMs + answerSlackMs);
       if (answered !== "nobody") return "acknowledged";
       return performance.now() - startMs >= delivery.timeoutMs ? "silent" : "gone";
     },

@@ -1,0 +1,113 @@
+/** One delivery for one message: what repeats are answered while a result is being written, and after it. */
+import { describe, expect, test } from "bun:test";
+import { isFault } from "../../../../src/core/fault.ts";
+import type { DeliveryResult } from "../../../../src/core/message/delivery.ts";
+import { decodeEnvelope, type Envelope } from "../../../../src/core/message/envelope.ts";
+import { createDedup, deliverOnce } from "../../../../src/nodes/relay/dedup.ts";
+import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
+
+const limits = {
+  body_bytes_max: 10_000,
+  unchunked_bytes_max: 10_000,
+  chunk_bytes_max: 10_000,
+  header_bytes_max: 10_000,
+  ttl_max: 86_400_000,
+  ttl_default: 86_400_000,
+  clock_ahead: 300_000,
+  clock_skew: 300_000,
+};
+
+function envelopeOf(n: number, tag = "a"): Envelope {
+  const message_id = `00000000-0000-4000-8000-${String(n).padStart(12, "0")}`;
+  const to = `did:svc:${"7".repeat(44)}`;
+  const body = { message_id, to, timestamp: "2026-11-22T00:00:00Z", tag, payload: {} };
+  const envelope = decodeEnvelope(new TextEncoder().encode(JSON.stringify(body)), limits);
+  if (isFault(envelope)) throw new Error(envelope.detail);
+  return envelope;
+}
+
+const delivered: DeliveryResult = {
+  success: true,
+  delivery_mode: "cache",
+  http_status: 202,
+  code: "cached",
+  message: "kept",
+  retry_count: 0,
+  cache_attempted: true,
+  cache_result: null,
+  ndr: null,
+  details: {},
+};
+
+/** Receipts whose writes end when told to. */
+function stage() {
+  const kept = new Map<string, Uint8Array>();
+  const writes: { end: (failure?: StoreError) => void }[] = [];
+  const receipts: Receipts = {
+    put: (key, value) =>
+      new Promise((resolve, reject) => {
+        const end = (failure?: StoreError) => {
+          if (failure !== undefined) return reject(failure);
+          kept.set(key, value);
+          resolve();
+        };
+        writes.push({ end });
+      }),
+    putIfAbsent: async () => null,
+    get: async (key) => kept.get(key) ?? null,
+    remove: async () => {},
+    expire: async () => 0,
+  };
+  const logged: string[] = [];
+  const dedup = createDedup({ receipts, log: (_, message) => void logged.push(message) });
+  let deliveries = 0;
+  const send = (n: number, tag?: string) =>
+    deliverOnce(dedup, { envelope: envelopeOf(n, tag), expiresAtMs: 2e12, nowMs: 1e12 }, async () => {
+      deliveries++;
+      return delivered;
+    });
+  return { dedup, writes, logged, send, deliveries: () => deliveries };
+}
+
+describe("a result", () => {
+  test("is answered before it is written, and repeats meanwhile and afterwards are answered it", async () => {
+    const { dedup, writes, send, deliveries } = stage();
+    expect(await send(1)).toEqual({ result: delivered, text: JSON.stringify(delivered) });
+    expect(writes.length).toBe(1);
+    const deduped = { ...delivered, details: { deduped: true } };
+    expect(await send(1)).toEqual({ result: deduped, text: JSON.stringify(deduped) });
+    expect(await send(1, "b")).toMatchObject({ code: "duplicate_conflict" });
+    writes[0]!.end();
+    await Bun.sleep(0);
+    expect(dedup.inFlight.size).toBe(0);
+    expect(await send(1)).toEqual({ result: deduped, text: JSON.stringify(deduped) });
+    expect(await send(1, "b")).toMatchObject({ code: "duplicate_conflict" });
+    expect(dedup.inFlight.size).toBe(0);
+    expect(deliveries()).toBe(1);
+  });
+
+  test("that can't be written is answered all the same, and a repeat is delivered again", async () => {
+    const { writes, logged, send, deliveries } = stage();
+    expect(isFault(await send(1))).toBe(false);
+    writes[0]!.end(new StoreError("full", "no room"));
+    await Bun.sleep(0);
+    expect(logged).toEqual(["a delivery result could not be remembered; a repeat would be delivered again"]);
+    await send(1);
+    expect(deliveries()).toBe(2);
+  });
+
+  test("waits when 256 others are being written", async () => {
+    const { dedup, writes, send } = stage();
+    for (let n = 1; n <= 256; n++) await send(n);
+    let answered = false;
+    const last = send(257).then(() => {
+      answered = true;
+    });
+    await Bun.sleep(5);
+    expect([dedup.remembering, answered]).toEqual([257, false]);
+    for (const { end } of writes) end();
+    await last;
+    await Bun.sleep(0);
+    expect([dedup.remembering, dedup.inFlight.size]).toEqual([0, 0]);
+  });
+});
