@@ -8,7 +8,7 @@ import { join } from "node:path";
 
 const root = import.meta.dir;
 const out = join(root, "dist", "client");
-const dependencies = ["@noble/ciphers", "@noble/curves", "@noble/hashes", "@scure/base", "canonicalize"];
+const dependencies = ["@noble/ciphers", "@noble/curves", "@noble/hashes"];
 
 type Manifest = { version: string; license: string; dependencies: Record<string, string> };
 const source: Manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
@@ -54,6 +54,7 @@ function manifest(): Record<string, unknown> {
       "./node": entry("cli/files/package"),
     },
     imports: {
+      "#sha256": "./core/codec/sha256-portable.js",
       "#crypto": "./core/codec/crypto-portable.js",
       "#blake2": "./core/codec/blake2-portable.js",
     },

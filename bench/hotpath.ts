@@ -10,7 +10,7 @@ import { decodeWith, encodeWith } from "../src/core/codec/scale.ts";
 import { isFault } from "../src/core/fault.ts";
 import { type DocumentPayload, documentPayloadCodec } from "../src/core/ledger/structures.ts";
 import { decodeEnvelope, type EnvelopeLimits } from "../src/core/message/envelope.ts";
-import { judge, judgeEncode, judgeReencode } from "../test/support/scale-judge.ts";
+import { oracle, oracleEncode, oracleReencode } from "../test/oracles/scale.ts";
 
 export type Contender = { readonly name: string; readonly run: () => unknown };
 export type HotPath = {
@@ -81,14 +81,14 @@ const payload: DocumentPayload = {
 };
 
 function scalePaths(): HotPath[] {
-  const judged = judge.documentPayload(payload);
+  const oracleForm = oracle.documentPayload(payload);
   const bytes = encodeWith(documentPayloadCodec, payload);
   return [
     {
       name: "SCALE payload encode",
       bytes: bytes.length,
       ours: { name: "encodeDocumentPayload", run: () => encodeWith(documentPayloadCodec, payload) },
-      references: [{ name: "@polkadot codec", run: () => judgeEncode(judged) }],
+      references: [{ name: "@polkadot codec", run: () => oracleEncode(oracleForm) }],
     },
     {
       name: "SCALE payload decode and re-encode",
@@ -97,7 +97,7 @@ function scalePaths(): HotPath[] {
         name: "decode and encode",
         run: () => encodeWith(documentPayloadCodec, decodeWith(documentPayloadCodec, bytes) ?? payload),
       },
-      references: [{ name: "@polkadot codec", run: () => judgeReencode(judged[0], bytes) }],
+      references: [{ name: "@polkadot codec", run: () => oracleReencode(oracleForm[0], bytes) }],
     },
   ];
 }

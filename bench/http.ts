@@ -11,10 +11,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Reader } from "../src/client/cache.ts";
-import { firstDocument, register, settleRegistration } from "../src/client/changes.ts";
 import { cachesOf, connect } from "../src/client/client.ts";
 import { waitingDefault } from "../src/client/confirm.ts";
 import { createIdentity } from "../src/client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
 import { createSigner } from "../src/core/codec/ed25519.ts";
 import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
 import { measureLoad } from "./http-load.ts";
@@ -186,7 +186,7 @@ async function storeOne(url: string, request: Buffer<ArrayBuffer>): Promise<void
 async function registered({ url }: Server): Promise<Reader> {
   const client = connect({ directoryUrl: url, relayUrl: url });
   const identity = createIdentity("bench");
-  const document = firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
   await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
   const [cache] = await cachesOf(client, identity, "");
   if (cache === undefined) throw new Error("the identity has no Cache");

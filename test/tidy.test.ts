@@ -28,7 +28,7 @@ function importsOf(path: string, text: string): Import[] {
     /^\s*(?:import|export)\s+(type\s)?(?:[^;"']*?\sfrom\s+)?["']([^"']+)["']|\bimport\(\s*["']([^"']+)["']\s*\)/gm;
   for (const [, typeOnly, name, dynamic] of text.matchAll(pattern)) {
     const target = (name ?? dynamic) as string;
-    // `#crypto` and `#blake2` stand for two files each: clients outside Bun get this one, nodes the native one.
+    // `#crypto`, `#sha256` and `#blake2` stand for two files each: clients outside Bun get this one, nodes the native one.
     const to = target.startsWith(".")
       ? normalize(join(dirname(path), target))
       : target.startsWith("#")
@@ -80,7 +80,7 @@ describe("import walls", () => {
       for (const { from, to, typeOnly } of imports) if (from === path && !typeOnly) reach(to);
     };
     for (const [path] of sources) if (path.startsWith("src/client/")) reach(path);
-    const packages = /^(@noble\/(curves|ciphers|hashes)|@scure\/base|cborg|canonicalize)(\/|$)/;
+    const packages = /^@noble\/(curves|ciphers|hashes)(\/|$)/;
     const others = [...reached].filter((name) => !name.startsWith("src/") && !packages.test(name));
     expect(others).toEqual([]);
     const banned = /\b(Bun|Buffer|process|Deno|eval)\b[.(]|\bnew Function\b/;
@@ -107,11 +107,11 @@ describe("import walls", () => {
       typeOnly: /^src\/(core|nodes)\//,
     },
     // Certificates are no matter of the domain.
-    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/(crypto|blake2)-native|app\/certificates)\.ts$/ },
+    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/(crypto|sha256|blake2)-native|app\/certificates)\.ts$/ },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
-    { package: /^cborg$/, owner: /^test\// },
+    { package: /^(cborg|canonicalize|@scure\/base)$/, owner: /^test\// },
   ];
 
   test.each(owners)("$package stays behind its wall", ({ package: name, owner, typeOnly }) => {
@@ -212,6 +212,7 @@ describe("the shape of files", () => {
       "src/client/parts.ts",
       "src/cli/files/package.ts",
       "src/core/codec/crypto-native.ts",
+      "src/core/codec/sha256-native.ts",
       "src/core/codec/blake2-native.ts",
     ]);
     const imported = new Set(fromSource.map(({ to }) => to));

@@ -7,9 +7,11 @@
 
 import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
+import { parseListenAddress } from "../core/message/client-address.ts";
 import { errorText } from "../core/std/error-text.ts";
 import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
 import { ownCounting } from "../nodes/counting.ts";
+import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, mergeSamples, renderMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
@@ -99,14 +101,15 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const started = workers ?? (await startServing(config, inThisThread(shared)));
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
-    let ended: Promise<void> | null = null;
-    const end = async (): Promise<void> => {
+    const guard = guardConnections(config, { urls: [...started.urls, ...started.adminUrls], metrics, now, log });
+    const end = once(async () => {
+      guard?.close();
       await started.drain();
       await workers?.end();
       await release();
       await sweepers.stop();
       await stores.close();
-    };
+    });
     return {
       url: started.urls[0] ?? "",
       urls: started.urls,
@@ -115,16 +118,22 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       stores,
       reload,
       reloadFile: readAgain,
-      stop: () => {
-        ended ??= end();
-        return ended;
-      },
+      stop: end,
     };
   } catch (error) {
     await release();
     await stores.close();
     throw error;
   }
+}
+
+/** However often it is asked for, the work is done once. */
+function once(work: () => Promise<void>): () => Promise<void> {
+  let begun: Promise<void> | null = null;
+  return () => {
+    begun ??= work();
+    return begun;
+  };
 }
 
 /** What nodes get that run in the thread of the stores. */
@@ -169,4 +178,21 @@ async function reloadFile(
     log("error", "the configuration was not taken over", { reason });
     return reason;
   }
+}
+
+type GuardParts = Pick<SharedParts, "metrics" | "now" | "log"> & { readonly urls: readonly string[] };
+
+/** The descriptors are those of the process: where workers serve, this thread watches for all. */
+function guardConnections(config: Config, { urls, metrics, now, log }: GuardParts): ConnectionGuard | null {
+  const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
+  const bound = urls.map((url) => Number(URL.parse(url)?.port));
+  const set = places.flatMap((place) => (place !== null && "port" in place ? [place.port] : []));
+  return startConnectionGuard({
+    ports: [...new Set([...bound, ...set])].filter((port) => port > 0),
+    connectionsMax: connectionsMaxHere(),
+    trustedProxies: () => config.server.trusted_proxies,
+    log,
+    metrics,
+    now,
+  });
 }

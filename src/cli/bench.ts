@@ -5,11 +5,11 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { firstDocument, register, settleRegistration } from "../client/changes.ts";
 import { cachesOf } from "../client/client.ts";
 import { waitingDefault } from "../client/confirm.ts";
 import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
 import { createIdentity } from "../client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../client/registration.ts";
 import type { Did } from "../core/codec/did.ts";
 import { parseBetween } from "./arguments.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session } from "./connection.ts";
@@ -47,7 +47,7 @@ async function bench(session: Session, flags: BenchFlags): Promise<void> {
   report.progress("registering a throwaway identity");
   const identity = createIdentity("bench");
   const registered = await register(client, identity, {
-    document: firstDocument(identity, { relayUrl, cacheUrl }),
+    document: await firstDocument(identity, { relayUrl, cacheUrl }),
     alias: null,
   });
   await settleRegistration(client, registered, waitingDefault);

@@ -7,11 +7,11 @@
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import { renderAgreementKey, type Signer } from "../client/change.ts";
+import type { Signer } from "../client/change.ts";
 import { type Changed, change, changeAsOwner } from "../client/changes.ts";
 import { activeDocument } from "../client/client.ts";
 import { heldSeed, type Identity, rootSignerId, signingSeed } from "../client/keys.ts";
-import { parseAgreementKey } from "../client/seal.ts";
+import { parseAgreementKey, renderAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import { parsePublicKey, renderPublicKey } from "../core/codec/public-key.ts";
@@ -154,7 +154,7 @@ async function rotateRootMethod(session: Session, identity: Identity, flags: Rot
   const document = await activeDocument(session.client, identity.did);
   const method = document.verificationMethod.find(({ id }) => id === `${identity.did}#root`);
   const key = method === undefined ? null : keyOfMethod(method);
-  if (method === undefined || key === null || heldSeed(identity, key) === null) return null;
+  if (method === undefined || key === null || (await heldSeed(identity, key)) === null) return null;
   if (equalBytes(key, ed25519.getPublicKey(identity.rootSeed))) return null;
   const methods = [...identity.methods, { id: method.id, secret: identity.rootSeed }];
   const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(identity.rootSeed));

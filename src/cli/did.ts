@@ -4,9 +4,9 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { firstDocument, register, settleRegistration } from "../client/changes.ts";
 import { ClientError, orNull } from "../client/http.ts";
 import { createIdentity, type Identity } from "../client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../client/registration.ts";
 import { isDid } from "../core/codec/did.ts";
 import {
   addConnectionFlags,
@@ -54,7 +54,7 @@ function registerCreate(did: Command): void {
 async function createDid(session: Session, flags: CreateFlags): Promise<void> {
   await refuseWrongEndpoints(session);
   const identity = await claimIdentity(session, flags.name);
-  const document = firstDocument(identity, { relayUrl: session.relayUrl, cacheUrl: session.cacheUrl });
+  const document = await firstDocument(identity, { relayUrl: session.relayUrl, cacheUrl: session.cacheUrl });
   session.report.progress(`registering ${identity.did}`);
   const registered = await register(session.client, identity, { document, alias: flags.alias ?? null });
   const waiting = waitingOf(session, flags, "waiting for the ledger");

@@ -3,11 +3,10 @@
  * own, by a key that the recipient's `SvcCacheService` authorizes.
  * Source: interface "Signed Cache proof", rules section 6, docs/ledger.md 3.3.
  */
-import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
 import {
   ackSubject,
   encodeRetrievalProof,
@@ -17,8 +16,10 @@ import {
 } from "../core/message/proof.ts";
 import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
 import type { Signer } from "./change.ts";
+import { signEd25519 } from "./curves.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
 import type { Shape } from "./shape.ts";
+import { randomUuid } from "./uuid.ts";
 
 /** The Cache takes at most this many ids in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -37,13 +38,13 @@ export type CacheClient = ReturnType<typeof cacheClient>;
 
 export function cacheClient(reader: Reader) {
   const { did, at, deviceId } = reader;
-  const read = <T>(operation: RetrievalOperation, subject: string, request: Read, shape: Shape<T>) =>
+  const read = async <T>(operation: RetrievalOperation, subject: string, request: Read, shape: Shape<T>) =>
     ask(
       at,
       {
         method: "GET",
         path: `${request.path}${queryOf(request)}`,
-        headers: proofHeaders(reader, operation, subject),
+        headers: await proofHeaders(reader, operation, subject),
       },
       shape,
     );
@@ -66,15 +67,15 @@ export function cacheClient(reader: Reader) {
      * Calls `onNews` for every entry that the Cache announces, the waiting ones first. Ends when the
      * Cache ends the stream or `signal` is aborted.
      */
-    stream: (onNews: () => void, signal: AbortSignal) =>
+    stream: async (onNews: () => void, signal: AbortSignal) =>
       followEvents(
         at,
-        { path: path`/cache/stream/${did}`, headers: proofHeaders(reader, "stream", "*") },
+        { path: path`/cache/stream/${did}`, headers: await proofHeaders(reader, "stream", "*") },
         { onNews, signal },
       ),
     /** Removes for good. At most `ackIdsMax` ids; answers those that were held. */
-    ack: (messageIds: readonly string[]) =>
-      ask(at, { method: "POST", path: "/cache/ack", body: ackBody(reader, messageIds) }, ackShape),
+    ack: async (messageIds: readonly string[]) =>
+      ask(at, { method: "POST", path: "/cache/ack", body: await ackBody(reader, messageIds) }, ackShape),
   };
 }
 
@@ -98,9 +99,9 @@ function summaryPath(did: string, deviceId: string): string {
 export type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
 
 /** Signs one request: time and nonce are new each time. */
-export function prove(reader: Reader, operation: RetrievalOperation, subject: string): ProofValues {
+export async function prove(reader: Reader, operation: RetrievalOperation, subject: string): Promise<ProofValues> {
   const timestamp = renderTimestamp(Date.now());
-  const nonce = crypto.randomUUID();
+  const nonce = randomUuid();
   const text = encodeRetrievalProof({
     operation,
     did: reader.did,
@@ -112,11 +113,15 @@ export function prove(reader: Reader, operation: RetrievalOperation, subject: st
     nonce,
     subject,
   });
-  return { timestamp, nonce, signature: encodeBase64(ed25519.sign(text, reader.signer.seed)) };
+  return { timestamp, nonce, signature: encodeBase64(await signEd25519(text, reader.signer.seed)) };
 }
 
-function proofHeaders(reader: Reader, operation: RetrievalOperation, subject: string): Record<string, string> {
-  const { timestamp, nonce, signature } = prove(reader, operation, subject);
+async function proofHeaders(
+  reader: Reader,
+  operation: RetrievalOperation,
+  subject: string,
+): Promise<Record<string, string>> {
+  const { timestamp, nonce, signature } = await prove(reader, operation, subject);
   return {
     [retrievalHeaders.serviceId]: reader.serviceId,
     [retrievalHeaders.endpoint]: reader.at.url,
@@ -128,9 +133,9 @@ function proofHeaders(reader: Reader, operation: RetrievalOperation, subject: st
   };
 }
 
-function ackBody(reader: Reader, messageIds: readonly string[]): Uint8Array<ArrayBuffer> {
+async function ackBody(reader: Reader, messageIds: readonly string[]): Promise<Uint8Array<ArrayBuffer>> {
   const subject = ackSubject(messageIds);
-  const { timestamp, nonce, signature } = prove(reader, "ack", subject);
+  const { timestamp, nonce, signature } = await prove(reader, "ack", subject);
   return jsonBody({
     did: reader.did,
     device_id: reader.deviceId,
@@ -147,7 +152,7 @@ function ackBody(reader: Reader, messageIds: readonly string[]): Uint8Array<Arra
 export type ReaderOptions = {
   readonly serviceType: "SvcCacheService" | "SvcRelayService";
   /** Answers the seed of a key id of the document, `null` when it is not held here. */
-  readonly seedOf: (keyId: string) => Uint8Array | null;
+  readonly seedOf: (keyId: string) => Promise<Uint8Array | null>;
   readonly deviceId: string;
   readonly timeoutMs: number;
 };
@@ -156,19 +161,27 @@ export type ReaderOptions = {
  * Every endpoint of every service of a type in the document that authorizes a key held here, by priority.
  * Each Cache may hold a copy, or part of a group.
  */
-export function readersOf(did: Did, document: DidDocument, options: ReaderOptions): Reader[] {
+export async function readersOf(did: Did, document: DidDocument, options: ReaderOptions): Promise<Reader[]> {
   const readers: Reader[] = [];
   const services = document.service.filter((service) => service.type === options.serviceType);
   const priority = (value: number | null) => value ?? Number.POSITIVE_INFINITY;
   services.sort((a, b) => (priority(a.priority) < priority(b.priority) ? -1 : 1));
   for (const service of services) {
-    const keyId = service.authorization?.find((id) => options.seedOf(id) !== null);
-    const seed = keyId === undefined ? null : options.seedOf(keyId);
-    if (keyId === undefined || seed === null) continue;
+    const signer = await signerOf(service.authorization ?? [], options.seedOf);
+    if (signer === null) continue;
     for (const url of new Set(service.serviceEndpoint.map(withoutTrailingSlashes))) {
       const at = endpoint(url, options.timeoutMs);
-      readers.push({ did, serviceId: service.id, at, signer: { keyId, seed }, deviceId: options.deviceId });
+      readers.push({ did, serviceId: service.id, at, signer, deviceId: options.deviceId });
     }
   }
   return readers;
+}
+
+/** The first of some keys whose seed is held here. */
+export async function signerOf(keyIds: readonly string[], seedOf: ReaderOptions["seedOf"]): Promise<Signer | null> {
+  for (const keyId of keyIds) {
+    const seed = await seedOf(keyId);
+    if (seed !== null) return { keyId, seed };
+  }
+  return null;
 }

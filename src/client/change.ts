@@ -1,26 +1,21 @@
 /**
- * Changes of an identity, signed here: registration, full documents, every component, alias, root-key and
+ * Changes of an identity, signed here: every component, alias, root-key and
  * control operation, and the updates that carry their proof in headers. Each function answers a request
  * that is ready to send; nothing here talks to a node, and no secret is part of what it answers.
  * Source: interface "Signed DID-document updates", rules section 4.
  */
-import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase58, encodeBase64, encodeHex0x } from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex0x } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
-import { renderPublicKey } from "../core/codec/public-key.ts";
-import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
+import { renderTimestamp } from "../core/codec/time.ts";
 import { actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../core/ledger/authorization.ts";
-import { type DidDocument, renderDocument } from "../core/ledger/document.ts";
-import { encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
-import { type ProofBinding, registrationMessage, renderProofTimestamp } from "../core/ledger/record-proof.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
+import { signEd25519 } from "./curves.ts";
 import type { Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
-
-/** How long a signed change may be submitted: the short window that the interface asks for. */
-export const authorizationLifeMs = 5 * minuteMs;
+import { authorizationLifeMs } from "./proving.ts";
+import { randomUuid } from "./uuid.ts";
 
 /** Who signs: `root` or the id of a method, and the seed of its key. */
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
@@ -38,7 +33,7 @@ export function nonceDomainOf(action: Intent["action"]): NonceDomain {
   return counters[actions[action].counter].nonceDomain;
 }
 
-export function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): Submission {
+export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): Promise<Submission> {
   const { nonce, nowMs, genesisHash = null } = terms;
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
   const payload = encodeAuthorization(intent, { nonce, validUntilMs, signerKeyId: signer.keyId });
@@ -54,41 +49,11 @@ export function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): 
     valid_until: String(validUntilMs),
     signer_key_id: signer.keyId,
     canonical_payload: encodeHex0x(payload),
-    signature: encodeBase64(ed25519.sign(message, signer.seed)),
+    signature: encodeBase64(await signEd25519(message, signer.seed)),
   };
   const request = requestOf(intent);
   if (request === null) throw localError("no_route", `no route submits ${intent.action}`);
   return { ...request, body: jsonBody(body) };
-}
-
-// ---------------------------------------------------------------------------- registration and documents
-
-export type RegistrationInput = {
-  readonly document: DidDocument;
-  readonly alias: string | null;
-  readonly rootSeed: Uint8Array;
-  readonly nowMs: number;
-  /** The ledger and the Directory's account, where version 3 is taken; without it the proof is of version 2. */
-  readonly binding?: ProofBinding | null;
-};
-
-/** The body of a registration whose proof covers document and alias too. */
-export function signRegistration(input: RegistrationInput): Record<string, unknown> {
-  const { document, alias, rootSeed, nowMs, binding = null } = input;
-  const pubkey = ed25519.getPublicKey(rootSeed);
-  const version = binding === null ? "v2" : "v3";
-  const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs), version);
-  const docBlob = encodeDidDocument(document);
-  const message = registrationMessage({ did: document.id, alias, timestamp, pubkey, docBlob }, binding);
-  if (message === null) throw localError("invalid_alias", "the alias has no normal form");
-  return {
-    did: document.id,
-    timestamp,
-    signature: encodeBase64(ed25519.sign(message, rootSeed)),
-    did_document: renderDocument(document),
-    root_pubkey: renderPublicKey(pubkey),
-    ...(alias === null ? {} : { alias }),
-  };
 }
 
 // ---------------------------------------------------------------------------- updates with header proofs
@@ -128,7 +93,7 @@ export type OwnerUpdate =
     }
   | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
 
-export function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Submission {
+export async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Promise<Submission> {
   const { route, members } = ownerRequest(update);
   const body = jsonBody({ did: update.did, ...members });
   const claims = {
@@ -136,14 +101,14 @@ export function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: numb
     did: update.did,
     keyId: signer.keyId,
     timestamp: renderTimestamp(nowMs),
-    nonce: crypto.randomUUID(),
+    nonce: randomUuid(),
     body,
   };
   const headers = {
     [updateHeaders.keyId]: claims.keyId,
     [updateHeaders.timestamp]: claims.timestamp,
     [updateHeaders.nonce]: claims.nonce,
-    [updateHeaders.signature]: encodeBase64(ed25519.sign(encodeUpdateProof(claims), signer.seed)),
+    [updateHeaders.signature]: encodeBase64(await signEd25519(encodeUpdateProof(claims), signer.seed)),
   };
   return { method: "PUT", path: route, body, headers };
 }
@@ -165,11 +130,4 @@ function ownerRequest(update: OwnerUpdate): { route: string; members: Record<str
     case "set_persona_policy":
       return { route: path`/delivery-policies/personas/${did}`, members: { policy: update.policy } };
   }
-}
-
-// -------------------------------------------------------------------------------------- public key texts
-
-/** An X25519 key as documents carry it: `z` and base58btc of `ec 01` and the key. */
-export function renderAgreementKey(publicKey: Uint8Array): string {
-  return `z${encodeBase58(Uint8Array.of(0xec, 0x01, ...publicKey))}`;
 }

@@ -5,9 +5,9 @@
  */
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
-import { type DidDocument, keyFor, type VerificationMethod } from "../core/ledger/document.ts";
+import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/document-form.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
-import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf } from "./cache.ts";
+import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf, signerOf } from "./cache.ts";
 import type { Signer } from "./change.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
@@ -225,18 +225,17 @@ async function readersFor(
   return readersOf(identity.did, document, { ...options, seedOf, timeoutMs: client.timeoutMs });
 }
 
-function seedInForce(identity: Identity, document: DidDocument, keyId: string): Uint8Array | null {
-  const key = keyFor({ document }, keyId, "service");
+async function seedInForce(identity: Identity, document: DidDocument, keyId: string): Promise<Uint8Array | null> {
+  const method = methodFor(document, keyId, "service");
+  const key = method === null ? null : parseMethodKey(method);
   return key === null ? null : heldSeed(identity, key);
 }
 
 /** A method in `authentication` whose secret is held here: it signs envelopes as coming from the identity. */
 export async function senderOf(client: Client, identity: Identity): Promise<Signer & { readonly did: Did }> {
   const document = await activeDocument(client, identity.did);
-  for (const keyId of document.authentication) {
-    const seed = seedInForce(identity, document, keyId);
-    if (seed !== null) return { did: identity.did, keyId, seed };
-  }
+  const signer = await signerOf(document.authentication, (keyId) => seedInForce(identity, document, keyId));
+  if (signer !== null) return { did: identity.did, ...signer };
   throw localError("unknown_key", `no key held here may sign as ${identity.did}`);
 }
 

@@ -3,7 +3,7 @@
  * and parameters of it say how it belongs to other messages. A client that knows none of them still shows
  * the text or the file.
  */
-import { sha256 } from "@noble/hashes/sha2.js";
+import { createSha256 } from "#sha256";
 import { utf8 } from "../core/codec/bytes.ts";
 import { parseUuid } from "../core/codec/did.ts";
 import { localError } from "./http.ts";
@@ -53,7 +53,7 @@ export async function sourceOf(content: Content, names: ContentNames, relations:
 
 async function blobSource(blob: Blob, name: string, mediaType: string): Promise<Source> {
   const read = async (from: number, to: number) => new Uint8Array(await blob.slice(from, to).arrayBuffer());
-  const hash = sha256.create();
+  const hash = createSha256();
   for (let from = 0; from < blob.size; from += readBytes) {
     hash.update(await read(from, Math.min(from + readBytes, blob.size)));
   }

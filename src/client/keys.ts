@@ -2,12 +2,11 @@
  * An identity: its DID and the secrets that never leave this machine, and the text that keeps them.
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
-import { ed25519 } from "@noble/curves/ed25519.js";
-import { hkdf } from "@noble/hashes/hkdf.js";
-import { sha256 } from "@noble/hashes/sha2.js";
 import { decodeHex, encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
+import { ed25519PublicKey } from "./curves.ts";
+import { hkdf } from "./hkdf.ts";
 import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
@@ -57,7 +56,7 @@ export function startChain(nowMs: number): { secret: Uint8Array; chain: Agreemen
 
 /** The next secret. Whoever keeps only the new chain can't derive the secrets before it. */
 export function advanceChain(chain: AgreementChain, nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
-  const derive = (purpose: string) => hkdf(sha256, chain.key, undefined, utf8(`waypost:agreement:v1:${purpose}`), 32);
+  const derive = (purpose: string) => hkdf(chain.key, null, utf8(`waypost:agreement:v1:${purpose}`), 32);
   return { secret: derive("secret"), chain: { epoch: chain.epoch + 1, key: derive("next"), sinceMs: nowMs } };
 }
 
@@ -73,7 +72,7 @@ export function isRotationDue({ agreements, chain }: Identity, nowMs: number, ev
 export function createIdentity(name: string, nowMs: number = Date.now()): Identity {
   if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
   const did = `did:svc:${freshAddress()}` as Did;
-  const rootSeed = ed25519.utils.randomSecretKey();
+  const rootSeed = crypto.getRandomValues(new Uint8Array(32));
   const { secret, chain } = startChain(nowMs);
   return {
     name,
@@ -101,9 +100,10 @@ export function signingSeed(identity: Identity, signerKeyId: string): Uint8Array
 }
 
 /** The seed of a public key that the document shows, or `null` when it is not held here. */
-export function heldSeed(identity: Identity, publicKey: Uint8Array): Uint8Array | null {
-  const seeds = [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)];
-  return seeds.find((seed) => equalBytes(ed25519.getPublicKey(seed), publicKey)) ?? null;
+export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promise<Uint8Array | null> {
+  for (const seed of [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)])
+    if (equalBytes(await ed25519PublicKey(seed), publicKey)) return seed;
+  return null;
 }
 
 export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[] {

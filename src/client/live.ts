@@ -51,7 +51,7 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
     failure ??= cause;
     close();
   };
-  socket.addEventListener("open", () => socket.send(authFrame(reader)));
+  socket.addEventListener("open", () => void authFrame(reader).then((frame) => socket.send(frame), fail));
   socket.addEventListener("pong", () => {
     heardMs = performance.now();
   });
@@ -99,8 +99,8 @@ function endingOf(socket: WebSocket): { readonly ended: Promise<Ending>; readonl
   return { ended, close };
 }
 
-function authFrame(reader: Reader): string {
-  const { timestamp, nonce, signature } = prove(reader, "connect", reader.deviceId);
+async function authFrame(reader: Reader): Promise<string> {
+  const { timestamp, nonce, signature } = await prove(reader, "connect", reader.deviceId);
   return JSON.stringify({
     type: "auth",
     service_id: reader.serviceId,

@@ -6,20 +6,10 @@ export {
   type OwnerUpdate,
   type PersonaPolicyMembers,
   type PolicyLinks,
-  renderAgreementKey,
   type Signer,
   signIntent,
-  signRegistration,
 } from "./change.ts";
-export {
-  type Changed,
-  change,
-  changeAsOwner,
-  firstDocument,
-  type Homes,
-  register,
-  settleRegistration,
-} from "./changes.ts";
+export { type Changed, change, changeAsOwner } from "./changes.ts";
 export {
   activeDocument,
   type Client,
@@ -37,6 +27,7 @@ export { type Waiting, waitingDefault } from "./confirm.ts";
 export type { DirectoryClient } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
 export { type LiveEnvelope, type LiveEvents, listenLive } from "./live.ts";
+export { firstDocument, type Homes, register, settleRegistration, signRegistration } from "./registration.ts";
 export {
   acknowledge,
   isComplete,
@@ -48,5 +39,5 @@ export {
   type Sender,
 } from "./retrieve.ts";
 export { rotateAgreement } from "./rotation.ts";
-export { openPayload, sealPayload } from "./seal.ts";
+export { openPayload, renderAgreementKey, sealPayload } from "./seal.ts";
 export { bytesSource, type SendPlan, type Sent, type Source, sendPlan } from "./send.ts";

@@ -54,6 +54,8 @@ const knownMax = 100_000;
 /** From so many on they are fetched by pages instead of one by one. */
 const pagedFrom = 4;
 const pageEntries = 256;
+/** Longest wait for acknowledgements under way. */
+const stopMs = 2_000;
 
 type Known = {
   state: "queued" | "acked" | "unreadable";
@@ -70,6 +72,8 @@ export class Receiver {
   readonly #known = new Map<string, Known>();
   readonly #stop = new AbortController();
   readonly #news = new Signal();
+  /** Acknowledgements under way of messages that the SDK took for itself. */
+  readonly #acking = new Set<Promise<void>>();
   #caches: readonly CacheClient[] = [];
   #loops: Promise<unknown> = Promise.resolve();
   #failure: unknown = null;
@@ -94,8 +98,11 @@ export class Receiver {
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
     this.#queue.close();
+    // What was reported as an event is not to be reported again by the next run; one turn sends the frames of a session.
+    await Promise.race([Promise.allSettled(this.#acking), pause(stopMs, this.#stop.signal)]);
+    await pause(0, this.#stop.signal);
+    this.#stop.abort();
     this.#news.ring();
     for (const known of this.#known.values()) known.answer?.(false);
     await this.#loops;
@@ -345,8 +352,12 @@ export class Receiver {
       ack: () => this.#ack(message, known),
       send: this.#host.send,
     });
-    if (this.#host.absorb(message)) void this.#ack(message, known);
-    else this.#queue.put(message);
+    if (!this.#host.absorb(message)) {
+      this.#queue.put(message);
+      return;
+    }
+    const acking = this.#ack(message, known).finally(() => this.#acking.delete(acking));
+    this.#acking.add(acking);
   }
 
   async #ack(message: Message, known: Known): Promise<void> {

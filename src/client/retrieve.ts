@@ -4,7 +4,7 @@
  * stays where it is and is reported.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
-import { sha256 } from "@noble/hashes/sha2.js";
+import { createSha256 } from "#sha256";
 import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
@@ -179,7 +179,7 @@ export async function readChunks(
   recipient: Recipient,
   { write, onChunk }: Sink,
 ): Promise<Written> {
-  const hash = sha256.create();
+  const hash = createSha256();
   let whole: Written | null = null;
   let length = 0;
   for (const [i, part] of message.parts.entries()) {
@@ -264,7 +264,7 @@ export async function openEnvelope(
   if (typeof messageId !== "string" || envelope["to"] !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
-  const opened = openPayload(envelope["payload"], binding, recipient.secretsOf);
+  const opened = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const timestamp = envelope["timestamp"] ?? envelope["created_at"];
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
   return { opened, from: await recipient.senderOf(envelope as EnvelopeJson), sentAtMs };

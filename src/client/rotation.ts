@@ -8,18 +8,18 @@
  * until it has the secret of that key. Two devices that rotate at the same time publish the same key.
  * Source: docs/client.md "Forward secrecy".
  */
-import { x25519 } from "@noble/curves/ed25519.js";
 import { equalBytes } from "../core/codec/bytes.ts";
 import { dayMs, hourMs, parseDuration } from "../core/codec/time.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
-import { renderAgreementKey, type Signer } from "./change.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
+import type { Signer } from "./change.ts";
 import { change } from "./changes.ts";
 import { activeDocument, type Client } from "./client.ts";
 import { type Waiting, waitingDefault } from "./confirm.ts";
+import { x25519PublicKey } from "./curves.ts";
 import { directoryClient } from "./directory.ts";
 import { ClientError, endpoint } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, startChain } from "./keys.ts";
-import { parseAgreementKey } from "./seal.ts";
+import { parseAgreementKey, renderAgreementKey } from "./seal.ts";
 
 /** No envelope lives longer, so no secret is kept longer after its key was replaced. */
 export const secretKeptMsMax = 30 * dayMs;
@@ -37,8 +37,18 @@ export function publishedAgreement(document: DidDocument): { id: string; publicK
   return null;
 }
 
-const opens = (secret: Uint8Array, publicKey: Uint8Array): boolean =>
-  equalBytes(x25519.getPublicKey(secret), publicKey);
+const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
+  equalBytes(await x25519PublicKey(secret), publicKey);
+
+/** Where the secret of a published key stands, under its own id or, with `null`, under any; -1 when it is not held. */
+async function findOpening(
+  agreements: readonly HeldAgreement[],
+  { id, publicKey }: { readonly id: string | null; readonly publicKey: Uint8Array },
+): Promise<number> {
+  for (const [i, one] of agreements.entries())
+    if ((id === null || one.id === id) && (await opens(one.secret, publicKey))) return i;
+  return -1;
+}
 
 export type Reconciled = {
   readonly identity: Identity;
@@ -50,18 +60,16 @@ export type Reconciled = {
  * Brings the secrets held here in line with the document: derives the published one when another device put
  * it in force, gives every superseded one its end, and destroys what has reached it.
  */
-export function reconcileAgreements(
+export async function reconcileAgreements(
   identity: Identity,
   document: DidDocument,
   { nowMs, keptMs }: { readonly nowMs: number; readonly keptMs: number },
-): Reconciled {
+): Promise<Reconciled> {
   const published = publishedAgreement(document);
   if (published === null) return { identity: destroyExpired(identity, nowMs), holdsPublished: false };
-  const found = derivePublished(identity, published, nowMs);
+  const found = await derivePublished(identity, published, nowMs);
   const held = found ?? identity;
-  const current = held.agreements.findIndex(
-    ({ id, secret }) => id === published.id && opens(secret, published.publicKey),
-  );
+  const current = await findOpening(held.agreements, published);
   if (current < 0) return { identity: destroyExpired(held, nowMs), holdsPublished: false };
   // Those before the current one are superseded; one behind it was derived and is not yet in force.
   const isSuperseded = ({ id, destroyAtMs }: HeldAgreement, i: number) =>
@@ -75,12 +83,12 @@ export function reconcileAgreements(
 }
 
 /** `null` when the published secret is held already, or does not lie ahead on the chain. */
-function derivePublished(
+async function derivePublished(
   identity: Identity,
   { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
   nowMs: number,
-): Identity | null {
-  if (identity.chain === null || identity.agreements.some(({ secret }) => opens(secret, publicKey))) return null;
+): Promise<Identity | null> {
+  if (identity.chain === null || (await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return null;
   const agreements: HeldAgreement[] = [...identity.agreements];
   let chain: AgreementChain = identity.chain;
   for (let i = 0; i < epochsAheadMax; i++) {
@@ -88,7 +96,7 @@ function derivePublished(
     chain = next.chain;
     // Those in between may have messages waiting too.
     agreements.push({ id, secret: next.secret, destroyAtMs: null });
-    if (opens(next.secret, publicKey)) return { ...identity, agreements, chain };
+    if (await opens(next.secret, publicKey)) return { ...identity, agreements, chain };
   }
   return null;
 }
@@ -122,7 +130,7 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   const { nowMs } = options;
   const document = await activeDocument(client, identity.did);
   const keptMs = options.keptMs ?? (await longestLifeMs(document, client.timeoutMs));
-  const before = reconcileAgreements(identity, document, { nowMs, keptMs });
+  const before = await reconcileAgreements(identity, document, { nowMs, keptMs });
   if (before.identity !== identity) await options.save(before.identity);
   const published = publishedAgreement(document);
   const since = before.identity.chain?.sinceMs ?? 0;
@@ -132,13 +140,13 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   await options.save(next.identity);
   const keyAgreement = document.keyAgreement.find(({ id }) => id === published.id);
   if (keyAgreement === undefined) return { ...before, rotated: false };
-  const publicKeyMultibase = renderAgreementKey(x25519.getPublicKey(next.secret));
+  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(next.secret));
   await change(
     client,
     { action: "UpdateKeyAgreement", did: identity.did, keyAgreement: { ...keyAgreement, publicKeyMultibase } },
     { signer: options.signer, waiting: options.waiting ?? waitingDefault },
   );
-  const after = reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
+  const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
   await options.save(after.identity);
   return { ...after, rotated: true };
 }

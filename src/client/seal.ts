@@ -5,11 +5,11 @@
  * Source: docs/ledger.md 3.2 ("End-to-end cryptography"), with the `svc` prefix.
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
-import { x25519 } from "@noble/curves/ed25519.js";
-import { hkdf } from "@noble/hashes/hkdf.js";
-import { sha256 } from "@noble/hashes/sha2.js";
-import { decodeBase58, decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { sha256 } from "#sha256";
+import { decodeBase58, decodeBase64, decodeHex, encodeBase58, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { decodeCborMap, encodeCborMap } from "./cbor.ts";
+import { x25519PublicKey, x25519SharedSecret } from "./curves.ts";
+import { hkdf } from "./hkdf.ts";
 import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
@@ -56,9 +56,10 @@ export type SealInput = {
   readonly entropy: SealEntropy;
 };
 
-export function sealPayload({ binding, file, data, recipient, entropy }: SealInput): SealedPayload {
+export async function sealPayload(input: SealInput): Promise<SealedPayload> {
+  const { binding, file, data, recipient, entropy } = input;
   const additional = additionalData(binding);
-  const key = contentKey(x25519.getSharedSecret(entropy.ephemeralSecret, recipient.publicKey), additional);
+  const key = contentKey(await x25519SharedSecret(entropy.ephemeralSecret, recipient.publicKey), additional);
   const record = {
     format: recordFormat,
     name: file.name,
@@ -74,7 +75,7 @@ export function sealPayload({ binding, file, data, recipient, entropy }: SealInp
   return {
     profile: sealProfile,
     key_id: recipient.keyId,
-    ephemeral_x25519_b64: encodeBase64(x25519.getPublicKey(entropy.ephemeralSecret)),
+    ephemeral_x25519_b64: encodeBase64(await x25519PublicKey(entropy.ephemeralSecret)),
     nonce_b64: encodeBase64(entropy.nonce),
     ciphertext_b64: encodeBase64(chacha20poly1305(key, entropy.nonce, additional).encrypt(plaintext)),
   };
@@ -88,7 +89,7 @@ function additionalData({ messageId, to, chunk }: Binding): Uint8Array {
 }
 
 function contentKey(shared: Uint8Array, additional: Uint8Array): Uint8Array {
-  return hkdf(sha256, shared, sha256(additional), utf8(sealProfile), keyBytes);
+  return hkdf(shared, sha256(additional), utf8(sealProfile), keyBytes);
 }
 
 export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
@@ -97,13 +98,13 @@ export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
 export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 
 /** The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`. */
-export function openPayload(payload: unknown, binding: Binding, secretsOf: SecretsOf): Opened {
+export async function openPayload(payload: unknown, binding: Binding, secretsOf: SecretsOf): Promise<Opened> {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);
   if (secrets.length === 0) throw localError("unknown_key", `sealed to ${sealed.keyId}, whose secret is not here`);
   const additional = additionalData(binding);
   for (const secret of secrets) {
-    const plaintext = decrypt(sealed, secret, additional);
+    const plaintext = await decrypt(sealed, secret, additional);
     if (plaintext !== null) return parseRecord(plaintext, binding);
   }
   throw notAuthentic("it can't be decrypted");
@@ -139,9 +140,9 @@ function notAuthentic(why: string) {
   return localError("not_authentic", `the message is not what its sender sealed: ${why}`);
 }
 
-function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Array): Uint8Array | null {
+async function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Array): Promise<Uint8Array | null> {
   try {
-    const key = contentKey(x25519.getSharedSecret(secret, sealed.ephemeral), additional);
+    const key = contentKey(await x25519SharedSecret(secret, sealed.ephemeral), additional);
     return chacha20poly1305(key, sealed.nonce, additional).decrypt(sealed.ciphertext);
   } catch {
     return null;
@@ -221,4 +222,9 @@ export function parseAgreementKey(text: string): Uint8Array | null {
   const bytes = decodeBase58(text.slice(1));
   if (bytes?.length === keyBytes) return bytes;
   return bytes?.length === keyBytes + 2 && bytes[0] === 0xec && bytes[1] === 0x01 ? bytes.slice(2) : null;
+}
+
+/** An X25519 key as documents carry it: `z` and base58btc of `ec 01` and the key. */
+export function renderAgreementKey(publicKey: Uint8Array): string {
+  return `z${encodeBase58(Uint8Array.of(0xec, 0x01, ...publicKey))}`;
 }

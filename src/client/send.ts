@@ -5,19 +5,20 @@
  * time; nothing of a file is held in memory but the chunk at hand.
  * Source: docs/ledger.md 3.2, rules section 2.
  */
-import { ed25519 } from "@noble/curves/ed25519.js";
-import { hkdf } from "@noble/hashes/hkdf.js";
-import { sha256 } from "@noble/hashes/sha2.js";
-import { encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
+import { sha256 } from "#sha256";
+import { encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/envelope-signature.ts";
 import type { Signer } from "./change.ts";
+import { signEd25519 } from "./curves.ts";
+import { hkdf } from "./hkdf.ts";
 import { type Endpoint, jsonBody, localError } from "./http.ts";
 import { type DeliveryReport, postEnvelope, type Retrying } from "./relay.ts";
 import { type FileFacts, parseAgreementKey, type RecipientKey, sealPayload } from "./seal.ts";
+import { uuidOf } from "./uuid.ts";
 
 /** Bytes to send, readable by ranges and more than once. */
 export type Source = {
@@ -69,14 +70,11 @@ export function chunkCount(plan: Pick<SendPlan, "file" | "chunkBytes">): number 
 }
 
 function derive(plan: SendPlan, purpose: string, length: number): Uint8Array {
-  return hkdf(sha256, plan.seed, undefined, utf8(`waypost:send:${purpose}`), length);
+  return hkdf(plan.seed, null, utf8(`waypost:send:${purpose}`), length);
 }
 
 function deriveUuid(plan: SendPlan, purpose: string): string {
-  const bytes = derive(plan, purpose, 16);
-  bytes[6] = ((bytes[6] as number) & 0x0f) | 0x40;
-  bytes[8] = ((bytes[8] as number) & 0x3f) | 0x80;
-  return encodeHex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+  return uuidOf(derive(plan, purpose, 16));
 }
 
 /** The id of one envelope of the plan. */
@@ -92,11 +90,11 @@ export function groupIdOf(plan: SendPlan): string {
 export type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
 
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
-export function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): StoredEnvelope {
+export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): Promise<StoredEnvelope> {
   const total = chunkCount(plan);
   const messageId = messageIdOf(plan, sequence);
   const chunk = total === 1 ? null : { groupId: groupIdOf(plan), sequence, total };
-  const payload = sealPayload({
+  const payload = await sealPayload({
     binding: { messageId, to: plan.to, chunk },
     file: plan.file,
     data,
@@ -118,12 +116,12 @@ export function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array
       : { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total }),
     payload,
   };
-  return { messageId, body: jsonBody(plan.sender === null ? envelope : signed(envelope, plan.sender)) };
+  return { messageId, body: jsonBody(plan.sender === null ? envelope : await signed(envelope, plan.sender)) };
 }
 
-function signed(envelope: JsonObject, sender: Signer & { readonly did: Did }): JsonObject {
+async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did }): Promise<JsonObject> {
   const members = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
-  return { ...members, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(members), sender.seed)) };
+  return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)) };
 }
 
 export type SendProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
@@ -154,7 +152,7 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
   for (let chunk = options.from; chunk < chunks; chunk++) {
     const from = chunk * plan.chunkBytes;
     const data = await source.read(from, Math.min(from + plan.chunkBytes, plan.file.sizeBytes));
-    const { messageId, body } = buildEnvelope(plan, chunk, data);
+    const { messageId, body } = await buildEnvelope(plan, chunk, data);
     last = await postEnvelope(options.relay, { recipient: plan.to, body }, options.retrying);
     messageIds.push(messageId);
     await options.onDelivered({ chunk, chunks, report: last });

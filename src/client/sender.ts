@@ -5,12 +5,11 @@
  */
 import { decodeBase64 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
-import { verifyEd25519 } from "../core/codec/ed25519.ts";
-import { signatureBytes } from "../core/codec/public-key.ts";
 import { minuteMs, secondMs } from "../core/codec/time.ts";
-import { type DidDocument, keyFor } from "../core/ledger/document.ts";
+import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/document-form.ts";
 import { encodeSenderText } from "../core/message/envelope-signature.ts";
 import { activeDocument, type Client } from "./client.ts";
+import { verifyEd25519 } from "./curves.ts";
 import { ClientError, localError, orNull } from "./http.ts";
 import type { EnvelopeJson, Sender } from "./retrieve.ts";
 
@@ -38,13 +37,13 @@ export function senderVerifier(client: Client): (envelope: EnvelopeJson) => Prom
   };
 }
 
-function verifySender(envelope: EnvelopeJson, document: DidDocument | null): boolean {
+async function verifySender(envelope: EnvelopeJson, document: DidDocument | null): Promise<boolean> {
   const { sender_key_id: keyId, sender_signature: text } = envelope;
   if (document === null || typeof keyId !== "string" || typeof text !== "string") return false;
-  const key = keyFor({ document }, keyId, "send");
+  const method = methodFor(document, keyId, "send");
+  const key = method === null ? null : parseMethodKey(method);
   const signature = decodeBase64(text);
-  if (key === null || signature?.length !== signatureBytes) return false;
-  return verifyEd25519(signature, encodeSenderText(envelope), key);
+  return key !== null && signature !== null && verifyEd25519(signature, encodeSenderText(envelope), key);
 }
 
 /** Documents of senders, each read at most once within `freshMs`. */

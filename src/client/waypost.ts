@@ -33,6 +33,7 @@ import { parsePlan } from "./plan-text.ts";
 import { Receiver } from "./receiver.ts";
 import { retryingDefault, retryPassing } from "./relay.ts";
 import type { SendPlan, Sent, Source } from "./send.ts";
+import { randomUuid } from "./uuid.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -177,7 +178,7 @@ export class Waypost {
   }
 
   /** A conversation of several. Everybody who is to see the same one uses the same id. */
-  group(members: readonly string[], id: string = crypto.randomUUID()): Group {
+  group(members: readonly string[], id: string = randomUuid()): Group {
     const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
       // A stream can be read once, and is sent to each.
       const shared = content instanceof ReadableStream ? await new Response(content).blob() : content;
@@ -216,7 +217,7 @@ export class Waypost {
         ...recipientOf(this.#client, this.#identity),
         secretsOf: (keyId) => agreementSecrets(this.#identity, keyId),
       },
-      device: this.#options.device ?? crypto.randomUUID().slice(0, 8),
+      device: this.#options.device ?? randomUuid().slice(0, 8),
       emit: (event) => this.#emit(event),
       send: (to, content, options) => this.send(to, content, options),
       absorb: (message) => this.#absorb(message),
@@ -302,8 +303,8 @@ export class Waypost {
     const status = await this.#client.directory.registrationStatus(this.did);
     if (status.registration_status === "confirmed") return;
     // Once in the life of an identity, and loaded then.
-    const { firstDocument, register, settleRegistration } = await import("./changes.ts");
-    const document = firstDocument(this.#identity, urls);
+    const { firstDocument, register, settleRegistration } = await import("./registration.ts");
+    const document = await firstDocument(this.#identity, urls);
     const registered =
       status.registration_status === "pending"
         ? { did: this.did, tx_id: status.tx_id ?? "" }

@@ -8,7 +8,7 @@
 import type { Config } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
 import type { PersonaPolicy } from "../core/ledger/policy.ts";
 import {
   appliedTtlMs,
@@ -32,8 +32,8 @@ import type { RecipientSource, Subject } from "./recipients.ts";
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
   readonly sender: SenderFacts;
-  /** `null` when the recipient can't receive anyway, so that nobody asked. */
-  readonly policy: PolicyFacts | null;
+  /** What applies, or its refusal; `null` when the recipient can't receive anyway, so that nobody asked. */
+  readonly policy: EffectivePolicy | Fault | null;
 };
 
 /** What is known of the sender that the envelope names; `null` when it names none or none exists. */
@@ -41,8 +41,8 @@ export type SenderFacts = { readonly document: DidDocument | null; readonly deac
 
 // ----------------------------------------------------------------------------------------------- gather
 
-/** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
-export type FactsSource = (envelope: Envelope) => Promise<AdmissionFacts>;
+/** What is known of an envelope's parties, at once when it is remembered. Throws `unavailable` when the source can't be asked. */
+export type FactsSource = (envelope: Envelope) => AdmissionFacts | Promise<AdmissionFacts>;
 
 /** The facts of an envelope without a sender: those of most, which all share one record. */
 type RecipientFacts = AdmissionFacts & { readonly sender: null };
@@ -57,27 +57,34 @@ const rememberedMax = 10_000;
  */
 export function createFactsSource(source: RecipientSource): FactsSource {
   const remembered = new BoundedMap<string, { readonly state: string; readonly facts: RecipientFacts }>(rememberedMax);
-  const recipientFacts = async (did: Did, tag: string | null): Promise<RecipientFacts> => {
-    const state = source.state === undefined ? null : await source.state();
-    if (state === null) return gatherRecipientFacts(source, did, tag);
+  const factsAt = (state: string, did: Did, tag: string | null): RecipientFacts | Promise<RecipientFacts> => {
     const key = tag === null ? did : `${did} ${tag}`;
     const known = remembered.get(key);
     if (known?.state === state) return known.facts;
-    const facts = await gatherRecipientFacts(source, did, tag);
-    remembered.set(key, { state, facts });
-    return facts;
+    return gatherRecipientFacts(source, did, tag).then((facts) => {
+      remembered.set(key, { state, facts });
+      return facts;
+    });
   };
-  return async ({ to, tag, sender }) => {
-    if (sender === null) return recipientFacts(to, tag);
-    const [facts, known] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
-    return { ...facts, sender: known };
+  const recipientFacts = (did: Did, tag: string | null): RecipientFacts | Promise<RecipientFacts> => {
+    const state = source.state?.();
+    if (state === undefined) return gatherRecipientFacts(source, did, tag);
+    return typeof state === "string" ? factsAt(state, did, tag) : state.then((name) => factsAt(name, did, tag));
   };
+  const signedFacts = async (envelope: Envelope, from: Did): Promise<AdmissionFacts> => {
+    const { to, tag } = envelope;
+    const [facts, sender] = await Promise.all([recipientFacts(to, tag), source.subject(from)]);
+    return { ...facts, sender };
+  };
+  return (envelope) =>
+    envelope.sender === null ? recipientFacts(envelope.to, envelope.tag) : signedFacts(envelope, envelope.sender.from);
 }
 
 async function gatherRecipientFacts(source: RecipientSource, did: Did, tag: string | null): Promise<RecipientFacts> {
   const recipient = await source.subject(did);
   const receives = recipient !== null && !recipient.deactivated;
-  return { recipient, policy: receives ? await gatherPolicyFacts(source, recipient, tag) : null, sender: null };
+  const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;
+  return { recipient, policy, sender: null };
 }
 
 /**
@@ -141,16 +148,15 @@ export function decideAdmission(
   rules: AdmissionRules,
   nowMs: number,
 ): Admission | Fault {
-  const { recipient } = facts;
+  const { recipient, policy } = facts;
   if (recipient === null) return fault("recipient_not_found", "the recipient does not exist");
-  if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the recipient is deactivated");
+  if (recipient.deactivated || policy === null) return fault("did_deactivated", "the recipient is deactivated");
   const refused =
     rules.checkRecipient?.(recipient) ??
     checkParties(envelope, facts.sender, rules.operator) ??
     rules.blocks?.checkParties(envelope) ??
     null;
   if (refused !== null) return refused;
-  const policy = decidePolicy(facts.policy);
   if (isFault(policy)) return policy;
   const denied = rules.checkPolicy(policy) ?? checkPayloadSize(policy, envelope.payloadBytes);
   if (denied !== null) return denied;

@@ -10,7 +10,7 @@ import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../core/codec/json.ts";
 import { parseU64, parseU128 } from "../core/codec/u64.ts";
 import { isFault } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/document.ts";
+import type { DidDocument } from "../core/ledger/document-form.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
 import { parseDocument } from "../core/schema/document.ts";
 import { readCapped } from "../core/std/read-capped.ts";
@@ -37,7 +37,7 @@ export interface RecipientSource {
   /** Policies count time in blocks. */
   blockTimeMs(): Promise<number>;
   /** Names the state that answers are read from, where asking is cheap: while it stays, so do the answers. */
-  state?(): Promise<string>;
+  state?(): string | Promise<string>;
 }
 
 /** The ledger of this process. Nothing is remembered here: a driver that has to ask afar remembers itself. */
@@ -51,7 +51,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
-    state: async () => (await ledger.head()).finalized.hash,
+    state: () => ledger.version?.() ?? ledger.head().then(({ finalized }) => finalized.hash),
   };
 }
 

@@ -243,6 +243,11 @@ export interface LedgerReader {
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
   policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
+  /**
+   * Names the state that reads answer from, at once: while it stays, so do their answers, and it changes no sooner than
+   * they do. `null`, or no such method, where only asking can tell.
+   */
+  version?(): string | null;
 }
 
 export interface LedgerWriter {

@@ -109,6 +109,9 @@ class Chain implements EmbeddedLedger {
   private readonly accounts = rememberDecoded(records.accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
   private readonly heads = rememberDecoded(records.decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
   private latest: { readonly after: string; readonly block: Block } | null = null;
+  /** The last block with calls, and the one that reads answer from: they may follow a moment after the commit. */
+  private madeHash = "";
+  private readHash = "";
 
   constructor(
     private readonly options: EmbeddedOptions,
@@ -123,6 +126,7 @@ class Chain implements EmbeddedLedger {
   /** Counts what an earlier run left pending, and goes on with it. */
   start(head: records.Head): void {
     this.openedAt = this.numberByTime();
+    this.madeHash = head.last.hash;
     this.nextSequence = head.nextSequence;
     if ("get" in this.table) this.countPending(this.table);
     if (head.last.timeMs > this.options.now() + minuteMs) {
@@ -180,6 +184,14 @@ class Chain implements EmbeddedLedger {
     return block;
   }
 
+  /** Nothing but this process changes a table that nobody shares. Cost: one read after each block with calls. */
+  version(): string | null {
+    this.checkOpen();
+    if (!("get" in this.table)) return null;
+    if (this.readHash !== this.madeHash) this.readHash = readHead(this.table).last.hash;
+    return this.readHash === this.madeHash ? this.readHash : null;
+  }
+
   async bounds() {
     this.checkOpen();
     return embeddedBounds;
@@ -213,13 +225,9 @@ class Chain implements EmbeddedLedger {
     return (await this.read((view) => readSubmission(view, hash)))?.submission ?? null;
   }
 
-  async operator(): Promise<AccountId> {
-    return this.options.operator;
-  }
+  operator = async (): Promise<AccountId> => this.options.operator;
 
-  async proofs(): Promise<LedgerProofs> {
-    return this.taken;
-  }
+  proofs = async (): Promise<LedgerProofs> => this.taken;
 
   private async read<T>(work: (view: TableView) => T): Promise<T> {
     return "get" in this.table ? work(this.table) : this.table.read(work);
@@ -351,6 +359,7 @@ class Chain implements EmbeddedLedger {
       while (more) {
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
+        this.madeHash = made.hash ?? this.madeHash;
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
         // A table in memory commits without ever leaving the event loop to others.
@@ -380,11 +389,11 @@ class Chain implements EmbeddedLedger {
     return pending > 0 && this.numberByTime() > head.last.number;
   }
 
-  /** One block: the oldest pending calls, in the order in which they were taken. */
-  private makeBlock(view: TableChange): { readonly settled: number; readonly more: boolean } {
+  /** One block: the oldest pending calls, in the order in which they were taken; no `hash` when there are none. */
+  private makeBlock(view: TableChange) {
     const head = readHead(view);
     const due = view.range(records.poolPrefix, { limit: this.limits.blockCallsMax });
-    if (due.length === 0) return { settled: 0, more: false };
+    if (due.length === 0) return { settled: 0, more: false, hash: null };
     if (this.shared !== null) {
       const { nextSequence, pending } = records.decodeCounts(view.get(records.countsKey));
       view.put(records.countsKey, records.encodeCounts({ nextSequence, pending: pending - due.length }));
@@ -409,7 +418,7 @@ class Chain implements EmbeddedLedger {
     });
     const nextSequence = maxOf(head.nextSequence, records.sequenceOf(due.at(-1)![0]) + 1n);
     view.put(records.headKey, records.encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
-    return { settled: due.length, more: due.length === this.limits.blockCallsMax };
+    return { settled: due.length, more: due.length === this.limits.blockCallsMax, hash };
   }
 
   /** Takes one call out of the pool, with what it changes and what became of it. */

@@ -6,6 +6,9 @@
 import { errorText } from "../core/std/error-text.ts";
 import type { Capabilities, CapabilityName, InputProblem } from "./contract.ts";
 
+/** What a capability may lack. */
+type Optional = "version";
+
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
 export const capabilityMethods = {
   mailbox: { store: 1, list: 1, summary: 1, read: 1, group: 1, message: 1, remove: 1, expire: 1, stats: 1 },
@@ -22,7 +25,9 @@ export const capabilityMethods = {
     operator: 1,
     proofs: 1,
   },
-} as const satisfies { readonly [Name in CapabilityName]: Record<keyof NonNullable<Capabilities[Name]>, 1> };
+} as const satisfies {
+  readonly [Name in CapabilityName]: Record<Exclude<keyof NonNullable<Capabilities[Name]>, Optional>, 1>;
+};
 
 const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
 

@@ -94,7 +94,7 @@ async function befriend(client: StageClient, bob: StagePerson, alice: StagePerso
   const envelope = signedBy(alice, envelopeTo(bob));
   const id = String(envelope["message_id"]);
   const stored = await client.post("/cache/store", envelope);
-  const { timestamp, nonce, signature } = prove(bob.reader, "ack", id);
+  const { timestamp, nonce, signature } = await prove(bob.reader, "ack", id);
   const { did, serviceId, at, signer } = bob.reader;
   const proof = { service_id: serviceId, cache_endpoint: at.url, key_id: signer.keyId, timestamp, nonce };
   const acked = await client.post("/cache/ack", { did, message_ids: [id], ...proof, signature_b64: signature });
@@ -114,7 +114,7 @@ async function untilRefused(client: StageClient): Promise<void> {
 async function attackMailbox(stage: Stage): Promise<void> {
   const near = clientFrom("127.0.0.1", stage.url);
   const far = clientFrom("127.0.0.2", stage.url);
-  const [bob, alice, carol] = [personAt(stage.url), personAt(stage.url), personAt(stage.url)];
+  const [bob, alice, carol] = [await personAt(stage.url), await personAt(stage.url), await personAt(stage.url)];
   await registerAll(near, [bob, alice, carol]);
   await befriend(near, bob, alice);
   const end = launch({ kind: "flood", url: stage.url, from: "127.0.0.1", to: bob.did });
@@ -161,7 +161,9 @@ const pace = { burst: 3_000, perSecond: 10 };
 
 async function attackDirectory(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url);
-  const bodies = Array.from({ length: registrations }, () => registrationOf(personAt(stage.url)));
+  const bodies = await Promise.all(
+    Array.from({ length: registrations }, async () => registrationOf(await personAt(stage.url))),
+  );
   const startMs = performance.now();
   const answers: Answered[] = [];
   const queue = [...bodies.entries()];
@@ -186,7 +188,10 @@ async function attackDirectory(stage: Stage): Promise<void> {
   const headers = { "content-type": "application/json", "svc-work": work ?? "" };
   const paid = await client.ask({ method: "POST", path: "/register-did", headers, body });
   findings.expect(paid.status === 202, `work is not taken: ${paid.status} ${paid.body}`);
-  const other = await clientFrom("127.0.0.2", stage.url).post("/register-did", registrationOf(personAt(stage.url)));
+  const other = await clientFrom("127.0.0.2", stage.url).post(
+    "/register-did",
+    await registrationOf(await personAt(stage.url)),
+  );
   findings.expect(other.status === 202, `another network gets ${other.status}`);
   console.log(`  with work of ${tookMs} ms: ${paid.status}; another network: ${other.status}`);
 }
@@ -204,10 +209,9 @@ async function attackRelay(stage: Stage, honestAddress: string): Promise<void> {
     launch({ kind: "inbox", port: slowPort, answerAfterMs: slowInboxMs }),
     launch({ kind: "inbox", port: fastPort, answerAfterMs: 0 }),
   ];
-  const victims = Array.from({ length: attackers * inboxesEach }, (_, i) =>
-    personAt(stage.url, `http://127.0.1.${i + 1}:${slowPort}/in`),
-  );
-  const friend = personAt(stage.url, `http://127.0.0.1:${fastPort}/in`);
+  const inboxes = Array.from({ length: attackers * inboxesEach }, (_, i) => `http://127.0.1.${i + 1}:${slowPort}/in`);
+  const victims = await Promise.all(inboxes.map((inbox) => personAt(stage.url, inbox)));
+  const friend = await personAt(stage.url, `http://127.0.0.1:${fastPort}/in`);
   await registerAll(client, [...victims, friend]);
   for (let attacker = 0; attacker < attackers; attacker++) {
     const to = victims.slice(attacker * inboxesEach, (attacker + 1) * inboxesEach).map(({ did }) => did);
@@ -234,7 +238,7 @@ const slowMsMax = 2_000;
 
 async function attackSlowly(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url);
-  const [bob, carol] = [personAt(stage.url), personAt(stage.url)];
+  const [bob, carol] = [await personAt(stage.url), await personAt(stage.url)];
   await registerAll(client, [bob, carol]);
   const group = Bun.randomUUIDv7();
   const payload = { ciphertext_b64: "A".repeat(1_000_000) };
@@ -245,7 +249,7 @@ async function attackSlowly(stage: Stage): Promise<void> {
     if (status !== 202) throw new Error(`a chunk was answered with ${status} ${body}`);
   }
   const before = residentMib(stage.node().pid);
-  const heads = Array.from({ length: readers }, () => headOfChunks(bob, group));
+  const heads = await Promise.all(Array.from({ length: readers }, () => headOfChunks(bob, group)));
   const ends = [
     launch({ kind: "headers", url: stage.url, from: "127.0.0.21", connections: 300 }),
     launch({ kind: "bodies", url: stage.url, from: "127.0.0.22", connections: 300 }),
@@ -262,7 +266,7 @@ async function attackSlowly(stage: Stage): Promise<void> {
     seconds,
     20,
   );
-  const mine = await client.ask({ path: `/cache/chunks/${bob.did}/${group}`, headers: chunkHeaders(bob, group) });
+  const mine = await client.ask({ path: `/cache/chunks/${bob.did}/${group}`, headers: await chunkHeaders(bob, group) });
   clearInterval(watch);
   for (const end of ends) console.log("  ", JSON.stringify(await end()));
   console.log("  honest stores", JSON.stringify(honest));
@@ -276,8 +280,8 @@ async function attackSlowly(stage: Stage): Promise<void> {
   findings.expect(most - before <= growthMibMax, `memory grew by ${most - before} MiB`);
 }
 
-function chunkHeaders({ reader }: StagePerson, group: string): Record<string, string> {
-  const { timestamp, nonce, signature } = prove(reader, "chunks", group);
+async function chunkHeaders({ reader }: StagePerson, group: string): Promise<Record<string, string>> {
+  const { timestamp, nonce, signature } = await prove(reader, "chunks", group);
   return {
     [retrievalHeaders.serviceId]: reader.serviceId,
     [retrievalHeaders.endpoint]: reader.at.url,
@@ -288,8 +292,8 @@ function chunkHeaders({ reader }: StagePerson, group: string): Record<string, st
   };
 }
 
-function headOfChunks(person: StagePerson, group: string): string {
-  const lines = Object.entries(chunkHeaders(person, group)).map(([name, value]) => `${name}: ${value}\r\n`);
+async function headOfChunks(person: StagePerson, group: string): Promise<string> {
+  const lines = Object.entries(await chunkHeaders(person, group)).map(([name, value]) => `${name}: ${value}\r\n`);
   return `GET /cache/chunks/${person.did}/${group} HTTP/1.1\r\nHost: a.example\r\n${lines.join("")}\r\n`;
 }
 
@@ -333,13 +337,12 @@ const recipients = 20;
 /** Registers, stores over 256 connections to several recipients, and asks for much that is refused. */
 async function beTester(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url, 256);
-  const people = Array.from({ length: recipients }, () => personAt(stage.url));
+  const people = await Promise.all(Array.from({ length: recipients }, () => personAt(stage.url)));
   await registerAll(client, people);
+  const fresh = Array.from({ length: testerRegistrations }, async () => registrationOf(await personAt(stage.url)));
+  const registrations = await Promise.all(fresh);
   const all: (() => Promise<Answered>)[] = [
-    ...Array.from({ length: testerRegistrations }, () => {
-      const body = registrationOf(personAt(stage.url));
-      return () => client.post("/register-did", body);
-    }),
+    ...registrations.map((body) => () => client.post("/register-did", body)),
     ...Array.from({ length: testerStores }, (_, i) => {
       const to = people[i % recipients] as StagePerson;
       return () => client.post("/cache/store", envelopeTo(to));

@@ -8,12 +8,11 @@ import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Reader, readersOf } from "../../src/client/cache.ts";
-import { signRegistration } from "../../src/client/change.ts";
-import { firstDocument } from "../../src/client/changes.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { firstDocument, signRegistration } from "../../src/client/registration.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import type { DidDocument, Service } from "../../src/core/ledger/document.ts";
+import type { DidDocument, Service } from "../../src/core/ledger/document-form.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { freePort, type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
 
@@ -166,10 +165,10 @@ export type StagePerson = {
 };
 
 /** A person with Relay and Cache at the stage, or with an inbox alone. Not registered yet. */
-export function personAt(url: string, inbox?: string): StagePerson {
+export async function personAt(url: string, inbox?: string): Promise<StagePerson> {
   const identity = createIdentity("campaign");
   const { did, methods } = identity;
-  const served = firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  const served = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
   const service: Service[] =
     inbox === undefined
       ? [...served.service]
@@ -182,28 +181,28 @@ export function personAt(url: string, inbox?: string): StagePerson {
             priority: null,
           },
         ];
-  const seedOf = (id: string) => methods.find((key) => key.id === id)?.secret ?? null;
-  const reader = (serviceType: "SvcCacheService" | "SvcRelayService") =>
-    readersOf(did, served, { serviceType, seedOf, deviceId: "", timeoutMs: answerWithinMs })[0] as Reader;
+  const seedOf = async (id: string) => methods.find((key) => key.id === id)?.secret ?? null;
+  const reader = async (serviceType: "SvcCacheService" | "SvcRelayService") =>
+    (await readersOf(did, served, { serviceType, seedOf, deviceId: "", timeoutMs: answerWithinMs }))[0] as Reader;
   return {
     identity,
     did,
     document: { ...served, service },
-    reader: reader("SvcCacheService"),
-    live: reader("SvcRelayService"),
+    reader: await reader("SvcCacheService"),
+    live: await reader("SvcRelayService"),
   };
 }
 
-export function registrationOf(person: StagePerson, nowMs = Date.now()): Uint8Array {
+export async function registrationOf(person: StagePerson, nowMs = Date.now()): Promise<Uint8Array> {
   const { identity, document } = person;
   const input = { document, alias: null, rootSeed: identity.rootSeed, nowMs };
-  return new TextEncoder().encode(JSON.stringify(signRegistration(input)));
+  return new TextEncoder().encode(JSON.stringify(await signRegistration(input)));
 }
 
 /** Registers people and waits until all of them can be resolved. */
 export async function registerAll(client: StageClient, people: readonly StagePerson[]): Promise<void> {
   for (const person of people) {
-    const { status, body } = await client.post("/register-did", registrationOf(person));
+    const { status, body } = await client.post("/register-did", await registrationOf(person));
     if (status !== 202) throw new Error(`a registration was answered with ${status} ${body}`);
   }
   for (const { did } of people) {

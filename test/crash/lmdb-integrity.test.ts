@@ -2,9 +2,8 @@
  * A damaged or cut-short file of the LMDB driver is reported before anything is answered from it, and a
  * store of format 2 is migrated with its identities and its mail.
  */
-import { afterAll, describe, expect, test } from "bun:test";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -29,12 +28,9 @@ import {
   quota,
   seeded,
 } from "../conformance/samples.ts";
+import { scratchPaths } from "../support/scratch.ts";
 
-const base = mkdtempSync(join(tmpdir(), "waypost-integrity-"));
-afterAll(() => rmSync(base, { recursive: true, force: true }));
-
-let folders = 0;
-const folder = () => join(base, String(folders++));
+const folder = scratchPaths("integrity");
 const file = (path: string) => join(path, "data.mdb");
 const open = (path: string) =>
   openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: 3_600_000, reserve_bytes: 1024 * 1024 }), testEnvironment());

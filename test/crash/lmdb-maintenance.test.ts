@@ -2,18 +2,8 @@
  * Backup beside a writer, restore, compacting, and moving a store by its export: nothing that was answered
  * before is lost, and an interrupted copy is never taken for a store.
  */
-import { afterAll, describe, expect, test } from "bun:test";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { backupStore, compactStore, restoreStore, verifyStore } from "../../src/plugins/lmdb/copies.ts";
 import { exportRecords } from "../../src/plugins/lmdb/export.ts";
@@ -26,12 +16,9 @@ import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { bytesOf, chunkOf, did, entry, failureOf, id, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { alice, register } from "../support/embedded-stage.ts";
+import { scratchPaths } from "../support/scratch.ts";
 
-const base = mkdtempSync(join(tmpdir(), "waypost-maintenance-"));
-afterAll(() => rmSync(base, { recursive: true, force: true }));
-
-let folders = 0;
-const folder = () => join(base, String(folders++));
+const folder = scratchPaths("maintenance");
 const later = { expiresAtMs: 4e12, keptUntilMs: 8e12 };
 const startMs = 1_800_000_000_000;
 const open = (path: string, blockTimeMs = 3_600_000) =>

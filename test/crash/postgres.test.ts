@@ -10,9 +10,9 @@ import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgre
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
-import { openCutter } from "../support/cutter.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { openCutter } from "./cutter.ts";
 
 const absence = postgresAbsence();
 const environment = { now: Date.now, log: () => {}, fatal: () => {} };

@@ -7,9 +7,9 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Browser, chromiumPath, type Page, startChromium } from "../support/chromium.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
 
 const root = join(import.meta.dir, "..", "..");
 const policy =

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { command } from "../support/packed-sdk.ts";
+import { command } from "./packed-sdk.ts";
 
 const root = join(import.meta.dir, "..", "..");
 const scratch = mkdtempSync(join(tmpdir(), "waypost-examples-"));

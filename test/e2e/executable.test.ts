@@ -302,7 +302,7 @@ test("a signal ends a start that waits for a store", async () => {
 test("a storage plugin from a file is loaded and serves", async () => {
   const folder = join(cwd, "plugin");
   const { url } = placeExample("all-in-one.toml", folder);
-  cpSync(join(import.meta.dir, "..", "support", "external-plugin.ts"), join(folder, "plugin.ts"));
+  cpSync(join(import.meta.dir, "external-plugin.ts"), join(folder, "plugin.ts"));
   const path = join(folder, "waypost.toml");
   const text = readFileSync(path, "utf8").replace(
     "[directory]",

@@ -9,9 +9,9 @@ import { encodeEventProof } from "../../src/core/message/proof.ts";
 import {
   ackBody,
   cacheEndpoint,
+  cachesKnowing,
   chunkTo,
   createPerson,
-  createTestCache,
   encodedDid,
   envelopeTo,
   outcomeOf,
@@ -19,7 +19,6 @@ import {
   policyOf,
   proofHeaders,
   type TestCache,
-  type TestCacheOptions,
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
@@ -27,12 +26,7 @@ import {
 const bob = createPerson(1);
 const alice = createPerson(2);
 
-async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
-  const node = await createTestCache(options);
-  node.recipients.add(bob);
-  node.recipients.add(alice);
-  return node;
-}
+const cacheFor = cachesKnowing(bob, alice);
 
 type Entry = JsonObject & { message_id: string; envelope: JsonObject; proof: JsonObject };
 type MessagesAnswer = { count: number; messages: Entry[]; has_more?: boolean; next_cursor?: string };

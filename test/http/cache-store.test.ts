@@ -8,6 +8,7 @@ import { decodeEnvelope } from "../../src/core/message/envelope.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {
   bytesOfJson,
+  cachesKnowing,
   chunkTo,
   createPerson,
   createTestCache,
@@ -17,7 +18,6 @@ import {
   proofHeaders,
   signedBy,
   type TestCache,
-  type TestCacheOptions,
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
@@ -26,11 +26,7 @@ import { limitsDefault } from "../support/settings.ts";
 const bob = createPerson(1);
 const alice = createPerson(2);
 
-async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
-  const node = await createTestCache(options);
-  node.recipients.add(bob);
-  return node;
-}
+const cacheFor = cachesKnowing(bob);
 
 describe("the receipt", () => {
   test("has exactly the members and values of the interface", async () => {

@@ -7,6 +7,7 @@ import type { JsonObject } from "../../src/core/codec/json.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
 import {
   ackBody,
+  cachesKnowing,
   createPerson,
   createTestCache,
   envelopeTo,
@@ -29,11 +30,8 @@ const carol = createPerson(3);
 const { stranger_share, network_share } = cacheDefault;
 const shares = { recipient_entries_max: 400, stranger_share, network_share };
 
-async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
-  const node = await createTestCache({ ...shares, ...options });
-  for (const person of [bob, alice, carol]) node.recipients.add(person);
-  return node;
-}
+const caches = cachesKnowing(bob, alice, carol);
+const cacheFor = (options: TestCacheOptions = {}): Promise<TestCache> => caches({ ...shares, ...options });
 
 /** Stores from a client at this address. */
 function storeFrom(node: TestCache, client: string, envelope: JsonObject): Promise<string> {

@@ -2,14 +2,14 @@
 import { describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
-import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import type { Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import { quotaOf } from "../../src/nodes/cache/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";
 import {
   ackBody,
+  cachesKnowing,
   createPerson,
-  createTestCache,
   envelopeTo,
   outcomeOf,
   type Person,
@@ -24,12 +24,7 @@ import { cacheDefault } from "../support/settings.ts";
 const bob = createPerson(1);
 const alice = createPerson(2);
 
-async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
-  const node = await createTestCache(options);
-  node.recipients.add(bob);
-  node.recipients.add(alice);
-  return node;
-}
+const cacheFor = cachesKnowing(bob, alice);
 
 type StreamEvent = { id: string; data: { message_id: string } };
 

@@ -1,9 +1,9 @@
 /** The wake hook against a real listener: what it says, how seldom, and that its failures stay its own. */
 import { afterEach, describe, expect, test } from "bun:test";
-import { firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
 import { connect } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { createIdentity } from "../../src/client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/hash.ts";
 import { createWakeHook, type WakeBounds, type WakeHook, wakeBounds } from "../../src/nodes/cache/wake.ts";
@@ -143,7 +143,7 @@ describe("nodes of a configuration with cache.wake_url", () => {
     open.push({ stop: nodes.stop });
     const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
     const identity = createIdentity("sleeper");
-    const document = firstDocument(identity, { relayUrl: nodes.url, cacheUrl: nodes.url });
+    const document = await firstDocument(identity, { relayUrl: nodes.url, cacheUrl: nodes.url });
     const registered = await register(client, identity, { document, alias: null });
     await settleRegistration(client, registered, { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 });
     for (let i = 0; i < 3; i++) {

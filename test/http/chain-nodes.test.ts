@@ -19,9 +19,9 @@ import { type Head, Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
-import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "../support/chain-node.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
+import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "./chain-node.ts";
 
 const opened: { readonly close: () => unknown }[] = [];
 afterEach(async () => {

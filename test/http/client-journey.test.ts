@@ -12,11 +12,12 @@ import { fileSource } from "../../src/cli/files/source.ts";
 import { storeMessage, wasReceived } from "../../src/cli/files/store-message.ts";
 import type { CacheClient } from "../../src/client/cache.ts";
 import { type Signer, signIntent } from "../../src/client/change.ts";
-import { change, changeAsOwner, firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
+import { change, changeAsOwner } from "../../src/client/changes.ts";
 import { activeDocument, cachesOf, connect, lookUp, recipientOf, senderOf } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { retryingDefault } from "../../src/client/relay.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../../src/client/retrieve.ts";
 import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
@@ -34,7 +35,7 @@ let bob: Identity;
 
 async function enrol(name: string, cacheUrl = nodes.url): Promise<Identity> {
   const identity = createIdentity(name);
-  const document = firstDocument(identity, { relayUrl: nodes.url, cacheUrl });
+  const document = await firstDocument(identity, { relayUrl: nodes.url, cacheUrl });
   await settleRegistration(client, await register(client, identity, { document, alias: name }), waiting);
   return identity;
 }
@@ -168,7 +169,7 @@ describe("files", () => {
     const path = writeFile("forged.bin", new Uint8Array(10).fill(1));
     const { plan } = await planFor(path, bob);
     const forged = { ...plan, file: { ...plan.file, sha256: new Uint8Array(32) } };
-    const { body } = buildEnvelope(forged, 0, new Uint8Array(10).fill(1));
+    const { body } = await buildEnvelope(forged, 0, new Uint8Array(10).fill(1));
     expect(chunkCount(forged)).toBe(1);
     const posted = await fetch(`${nodes.url}/relay`, {
       method: "POST",
@@ -230,7 +231,7 @@ describe("several Caches", () => {
     };
     await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
     const { plan, source } = await planFor(writeFile("twice.txt", "twice"), carol);
-    const { body } = buildEnvelope(plan, 0, await source.read(0, 5));
+    const { body } = await buildEnvelope(plan, 0, await source.read(0, 5));
     for (const { url } of [nodes, second]) {
       const headers = { "Content-Type": "application/json" };
       expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
@@ -370,7 +371,7 @@ describe("changes", () => {
   test("another's key and a used counter value are refused with the node's code", async () => {
     const intent: Intent = { action: "add_alias", did: bob.did, alias: "stolen" };
     expect(await refusal(change(client, intent, { signer: root(alice), waiting }))).toBe("invalid_signature");
-    const stale = signIntent(intent, root(bob), { nonce: 99n, nowMs: Date.now() });
+    const stale = await signIntent(intent, root(bob), { nonce: 99n, nowMs: Date.now() });
     const error = await client.directory.updateAlias(stale).catch((cause: unknown) => cause);
     expect(error instanceof ClientError && [error.code, error.status, error.extra.expected]).toEqual([
       "nonce_mismatch",

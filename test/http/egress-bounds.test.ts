@@ -5,7 +5,7 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { checkOutboundEnvironment } from "../../src/nodes/relay/egress.ts";
 import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { at, cleanUp, cleanups, egress, post, serve, serveRaw, sniff, verdict } from "../support/destinations.ts";
+import { at, cleanUp, cleanups, egress, post, serve, serveRaw, sniff, verdict } from "./destinations.ts";
 
 afterEach(cleanUp);
 

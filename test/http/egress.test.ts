@@ -5,7 +5,7 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { testAuthority } from "../support/certificates.ts";
-import { at, cleanUp, cleanups, egress, egressSettings, post, serve, sniff, verdict } from "../support/destinations.ts";
+import { at, cleanUp, cleanups, egress, egressSettings, post, serve, sniff, verdict } from "./destinations.ts";
 
 afterEach(cleanUp);
 

@@ -6,13 +6,14 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { keyPair, methodOf } from "../support/identity.ts";
+import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);
@@ -56,24 +57,20 @@ const block = (subject: string, more: { sender_only?: boolean; reason?: string }
   reason: more.reason ?? null,
 });
 
+/** An identity whose document publishes the Cache of the node. */
 async function registered(): Promise<string> {
-  const key = renderPublicKey(ed25519.getPublicKey(seed));
-  const own = "did:svc:bLockTestbLockTest2222";
-  const timestamp = new Date().toISOString();
-  const document = {
-    id: own,
-    verificationMethod: [{ id: `${own}#root`, type: "Multikey", controller: own, publicKeyMultibase: key }],
-    authentication: [`${own}#root`],
-    service: [{ id: `${own}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [`${own}#root`] }],
+  const own = "did:svc:bLockTestbLockTest2222" as Did;
+  const identity = { did: own, root: keyPair(seed), label: "own" };
+  const service = {
+    id: `${own}#cache`,
+    type: "SvcCacheService",
+    serviceEndpoint: [url],
+    authorization: [`${own}#root`],
   };
-  const signature = encodeBase64(ed25519.sign(utf8(`${own}|${timestamp}`), seed));
-  const body = JSON.stringify({ did: own, timestamp, signature, did_document: document });
-  expect((await fetch(`${url}/register-did`, { method: "POST", headers: json, body })).status).toBe(202);
-  for (;;) {
-    const status = (await (await fetch(`${url}/registration-status/${own}`)).json()) as { registered: boolean };
-    if (status.registered) return own;
-    await Bun.sleep(20);
-  }
+  const method = methodOf(own, "root", identity.root);
+  const document = { id: own, verificationMethod: [method], authentication: [method.id], service: [service] };
+  await registerAt(url, identity, document);
+  return own;
 }
 
 type Sent = { readonly signed?: true; readonly client?: string };

@@ -9,10 +9,10 @@ import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/hash.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import type { Person } from "../support/cache-node.ts";
-import { registerBodyOf, simpleDocument } from "../support/directory.ts";
+import { simpleDocument } from "../support/directory.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { identityOf } from "../support/identity.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const root = join(import.meta.dir, "..", "..");
 const scratch = scratchFolder();
@@ -45,9 +45,7 @@ beforeAll(async () => {
     { id: `${carol.did}#cache`, type: "SvcCacheService", serviceEndpoint: [nodes.url], authorization: [person.keyId] },
   ];
   const document = { ...simpleDocument(carol), service: services };
-  await post(`${nodes.url}/register-did`, registerBodyOf(carol, Date.now(), { did_document: document }));
-  const path = `${nodes.url}/registration-status/${encodeURIComponent(carol.did)}`;
-  while (((await (await fetch(path)).json()) as { registered: boolean }).registered !== true) await Bun.sleep(20);
+  await registerAt(nodes.url, carol, document);
 }, 30_000);
 
 afterAll(async () => {
@@ -56,12 +54,6 @@ afterAll(async () => {
   await nodes.stop();
   scratch.remove();
 });
-
-async function post(url: string, body: unknown) {
-  const headers = { "content-type": "application/json", connection: "close" };
-  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
-  return (await response.json()) as Record<string, unknown>;
-}
 
 /** The example as it stands in the documentation, but for places and ports. */
 function configOf(letter: Letter): string {

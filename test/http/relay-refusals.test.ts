@@ -1,7 +1,7 @@
 /** POST /relay and /relay/{did}: every refusal in its order, every failure, the rate limits. */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import type { Service } from "../../src/core/ledger/document.ts";
+import type { Service } from "../../src/core/ledger/document-form.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {
   cacheEndpoint,
@@ -14,17 +14,7 @@ import {
   uuidOf,
 } from "../support/cache-node.ts";
 import { type SendMore, type TestRelay, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
-import {
-  alice,
-  cacheAt,
-  cleanUp,
-  deadUrl,
-  inboxAt,
-  inboxFor,
-  knownBob,
-  relayFor,
-  status,
-} from "../support/relay-scenario.ts";
+import { alice, cacheAt, cleanUp, deadUrl, inboxAt, inboxFor, knownBob, relayFor, status } from "./relay-scenario.ts";
 
 afterEach(cleanUp);
 

@@ -7,10 +7,10 @@ import { afterAll, expect, test } from "bun:test";
 import { directoryRecipients } from "../../src/nodes/recipients.ts";
 import { envelopeTo, uuidOf } from "../support/cache-node.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
-import { registerBodyOf, simpleDocument } from "../support/directory.ts";
+import { simpleDocument } from "../support/directory.ts";
 import { freePort } from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const running: TestNodes[] = [];
 afterAll(async () => {
@@ -37,19 +37,8 @@ async function post(url: string, body: unknown) {
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
 
-async function register(directory: string, identity: Identity, services: Record<string, unknown>[]): Promise<void> {
-  const document = { ...simpleDocument(identity), service: services };
-  const reply = await post(
-    `${directory}/register-did`,
-    registerBodyOf(identity, Date.now(), { did_document: document }),
-  );
-  expect(reply.status).toBe(202);
-  const path = `${directory}/registration-status/${encodeURIComponent(identity.did)}`;
-  for (;;) {
-    const status = (await (await fetch(path)).json()) as Record<string, unknown>;
-    if (status["registered"] === true) return;
-    await Bun.sleep(20);
-  }
+function register(directory: string, identity: Identity, services: Record<string, unknown>[]): Promise<void> {
+  return registerAt(directory, identity, { ...simpleDocument(identity), service: services });
 }
 
 test("an envelope crosses three nodes that know each other by URL only", async () => {

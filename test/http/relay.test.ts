@@ -23,7 +23,7 @@ import {
   relayAt,
   relayFor,
   status,
-} from "../support/relay-scenario.ts";
+} from "./relay-scenario.ts";
 
 afterEach(cleanUp);
 
@@ -82,7 +82,7 @@ describe("delivering", () => {
     expect(relay.sleeps).toEqual([200, 400]);
   });
 
-  test("to a Cache elsewhere over HTTP, which judges by itself", async () => {
+  test("to a Cache elsewhere over HTTP, which checks for itself", async () => {
     const relay = await relayFor({ withoutLocalCache: true });
     const far = listenForTest(relay.cache.app);
     cleanups.push(far.stop);

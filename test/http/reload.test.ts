@@ -6,11 +6,12 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
-import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { keyPair, methodOf } from "../support/identity.ts";
+import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const port = freePort();
 const url = `http://127.0.0.1:${port}`;
@@ -50,24 +51,18 @@ afterAll(() => nodes.stop());
 
 /** An identity whose document publishes the Cache of the node. */
 async function registered(): Promise<string> {
-  const key = renderPublicKey(ed25519.getPublicKey(seed));
-  const own = "did:svc:reLoadTestReLoadTest22";
-  const timestamp = new Date().toISOString();
-  const document = {
-    id: own,
-    verificationMethod: [{ id: `${own}#root`, type: "Multikey", controller: own, publicKeyMultibase: key }],
-    authentication: [`${own}#root`],
-    service: [{ id: `${own}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [`${own}#root`] }],
+  const own = "did:svc:reLoadTestReLoadTest22" as Did;
+  const identity = { did: own, root: keyPair(seed), label: "own" };
+  const service = {
+    id: `${own}#cache`,
+    type: "SvcCacheService",
+    serviceEndpoint: [url],
+    authorization: [`${own}#root`],
   };
-  const signature = encodeBase64(ed25519.sign(utf8(`${own}|${timestamp}`), seed));
-  const body = JSON.stringify({ did: own, timestamp, signature, did_document: document });
-  const reply = await fetch(`${url}/register-did`, { method: "POST", headers: json, body });
-  expect(reply.status).toBe(202);
-  for (;;) {
-    const status = (await (await fetch(`${url}/registration-status/${own}`)).json()) as { registered: boolean };
-    if (status.registered) return own;
-    await Bun.sleep(20);
-  }
+  const method = methodOf(own, "root", identity.root);
+  const document = { id: own, verificationMethod: [method], authentication: [method.id], service: [service] };
+  await registerAt(url, identity, document);
+  return own;
 }
 
 const json = { "content-type": "application/json" };

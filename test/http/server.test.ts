@@ -10,7 +10,7 @@ import { isLoopbackListener, parseListenAddress } from "../../src/core/message/c
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
-import { sendOnce, sendRaw } from "../support/raw.ts";
+import { sendOnce, sendRaw } from "./raw.ts";
 
 const seen: string[] = [];
 const routes: Route[] = [

@@ -4,11 +4,11 @@
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { connect as connectSocket } from "node:net";
-import { firstDocument, register, settleRegistration } from "../../src/client/changes.ts";
 import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { listenLive } from "../../src/client/live.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { parseMetrics } from "../../src/nodes/dashboard/history.ts";
@@ -67,7 +67,7 @@ async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
 async function enrol(nodes: TestNodes, name: string): Promise<Identity> {
   const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
   const identity = createIdentity(name);
-  const document = firstDocument(identity, { relayUrl: nodes.url, cacheUrl: nodes.url });
+  const document = await firstDocument(identity, { relayUrl: nodes.url, cacheUrl: nodes.url });
   const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
   await settleRegistration(client, await register(client, identity, { document, alias: null }), waiting);
   return identity;

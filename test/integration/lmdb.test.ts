@@ -1,7 +1,6 @@
 /** What the LMDB driver does besides the contract: its files, its lock, its disk, damage, failure. */
-import { afterAll, describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
@@ -26,13 +25,10 @@ import {
   removedOf,
   seeded,
 } from "../conformance/samples.ts";
-
-const base = mkdtempSync(join(tmpdir(), "waypost-unit-lmdb-"));
-afterAll(() => rmSync(base, { recursive: true, force: true }));
+import { scratchPaths } from "../support/scratch.ts";
 
 const mebibyte = 1024 * 1024;
-let folders = 0;
-const folder = () => join(base, String(folders++));
+const folder = scratchPaths("lmdb");
 const options = (path: string) => optionsOf(lmdbPlugin, { path, reserve_bytes: mebibyte });
 
 function codeOf(error: unknown): StoreErrorCode | null {

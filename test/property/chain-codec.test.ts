@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
-import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import { encodeLedgerCall } from "../../src/core/ledger/calls.ts";
 import {
   callFingerprint,
   encodeCompact,
@@ -16,8 +16,9 @@ import {
 import { lackingProtections } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
-import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
-import { storageMapKey } from "../support/scale-judge.ts";
+import { storageMapKey } from "../oracles/scale.ts";
+import { alice, registration, removal } from "../support/chain-calls.ts";
+import { keyOf } from "../support/identity.ts";
 
 const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const kept = (await Bun.file(metadataFile).text()).trim();
@@ -36,17 +37,6 @@ function runtime(): RuntimeMetadata {
   if (Array.isArray(read)) throw new Error(read.join("\n"));
   return read;
 }
-
-const alice = identityOf("alice");
-const registration = registrationOf(alice, { timestamp: "1800000000000" });
-const removal: LedgerCall = {
-  name: "remove_service",
-  did: alice.did,
-  id: `${alice.did}#s`,
-  signedPayload: new Uint8Array(3),
-  signature: new Uint8Array(64),
-  signerKeyId: "root",
-};
 
 describe("the metadata of the reference runtime", () => {
   test("has every layout, and the bounds of the embedded ledger", () => {

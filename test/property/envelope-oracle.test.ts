@@ -7,7 +7,7 @@ import { configSchema } from "../../src/config/schema.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
 import { decodeEnvelope, type Envelope } from "../../src/core/message/envelope.ts";
-import { decodeEnvelope as decodeAsBefore } from "../support/oracle-envelope.ts";
+import { decodeEnvelope as decodeAsBefore } from "../oracles/envelope.ts";
 import invalidEnvelopes from "../vectors/envelope/invalid/envelopes.json";
 import validEnvelopes from "../vectors/envelope/valid/envelopes.json";
 import signedEnvelopes from "../vectors/envelope/valid/signed.json";

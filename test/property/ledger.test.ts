@@ -8,10 +8,11 @@ import type { Account } from "../../src/core/ledger/account.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { DidDocument, KeyAgreement, Service } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument, KeyAgreement, Service } from "../../src/core/ledger/document-form.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
+import { type Move, type Operation, Twin, type TwinAccount } from "../oracles/ledger.ts";
 import { alice, aliceWorld, cache, did, k1, k2, signed, x1 } from "../support/alice.ts";
 import {
   authorizedCall,
@@ -23,7 +24,6 @@ import {
   registrationOf,
   setDocumentOf,
 } from "../support/identity.ts";
-import { type Move, type Operation, Twin, type TwinAccount } from "../support/ledger-twin.ts";
 import { World } from "../support/world.ts";
 
 const startMs = 1_800_000_000_000;

@@ -9,8 +9,8 @@ import type { DidRecord } from "../../src/core/ledger/account.ts";
 import { type AliasAction, actionsOf, type DocumentAction } from "../../src/core/ledger/actions.ts";
 import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,
@@ -19,7 +19,7 @@ import type {
 } from "../../src/core/ledger/policy.ts";
 import type { ControlAction } from "../../src/core/ledger/structures.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
-import { coded, type Judged, judge, judgeEncode, judgeReencode } from "../support/scale-judge.ts";
+import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";
 
 /** Any text whose UTF-8 form is at most `bytesMax` long, often at the edges of the compact length. */
 const text = (bytesMax: number): fc.Arbitrary<string> =>
@@ -165,7 +165,7 @@ type Case<T> = {
   readonly values: fc.Arbitrary<T>;
   readonly encode: (value: T) => Uint8Array;
   readonly decode: (bytes: Uint8Array) => T | null;
-  readonly judged: (value: T) => Judged;
+  readonly oracleForm: (value: T) => OracleForm;
 };
 
 const cases = [
@@ -174,14 +174,14 @@ const cases = [
     runs: 500,
     values: method,
     ...coded(documents.verificationMethodCodec),
-    judged: judge.method,
+    oracleForm: oracle.method,
   }),
   row({
     name: "services",
     runs: 1_000,
     values: service,
     ...coded(documents.serviceCodec),
-    judged: judge.service,
+    oracleForm: oracle.service,
   }),
   row({
     name: "documents",
@@ -189,21 +189,21 @@ const cases = [
     values: document,
     encode: documents.encodeDidDocument,
     decode: documents.decodeDidDocument,
-    judged: judge.document,
+    oracleForm: oracle.document,
   }),
   row({
     name: "document payloads",
     runs: 1_500,
     values: documentPayload,
     ...coded(scale.documentPayloadCodec),
-    judged: judge.documentPayload,
+    oracleForm: oracle.documentPayload,
   }),
   row({
     name: "root key payloads",
     runs: 500,
     values: fc.record({ did: sealed.did, newRootPubkey: bytes(32), nonce: u64, validUntilMs: u64, signerKeyId: id }),
     ...coded(scale.rootPubkeyPayloadCodec),
-    judged: judge.rootPubkeyPayload,
+    oracleForm: oracle.rootPubkeyPayload,
   }),
   row({
     name: "alias payloads",
@@ -219,35 +219,35 @@ const cases = [
       signerKeyId: id,
     }),
     ...coded(scale.aliasPayloadCodec),
-    judged: judge.aliasPayload,
+    oracleForm: oracle.aliasPayload,
   }),
   row({
     name: "control payloads",
     runs: 1_000,
     values: fc.record({ did: sealed.did, action: controlAction, nonce: u64, validUntilMs: u64, signerKeyId: id }),
     ...coded(scale.controlPayloadCodec),
-    judged: judge.controlPayload,
+    oracleForm: oracle.controlPayload,
   }),
   row({
     name: "delivery policies",
     runs: 1_000,
     values: policy,
     ...coded(scale.deliveryPolicyCodec),
-    judged: judge.deliveryPolicy,
+    oracleForm: oracle.deliveryPolicy,
   }),
   row({
     name: "persona policies",
     runs: 500,
     values: persona,
     ...coded(scale.personaPolicyCodec),
-    judged: judge.personaPolicy,
+    oracleForm: oracle.personaPolicy,
   }),
   row({
     name: "records",
     runs: 500,
     values: record,
     ...coded(scale.recordCodec),
-    judged: judge.record,
+    oracleForm: oracle.record,
   }),
   row({
     name: "ledger calls",
@@ -255,7 +255,7 @@ const cases = [
     values: call,
     encode: encodeLedgerCall,
     decode: decodeLedgerCall,
-    judged: judge.call,
+    oracleForm: oracle.call,
   }),
 ];
 
@@ -268,10 +268,10 @@ function agree<T>(c: Case<T>): void {
   fc.assert(
     fc.property(c.values, (value) => {
       const ours = c.encode(value);
-      const judged = c.judged(value);
-      const theirs = judgeEncode(judged);
+      const oracleForm = c.oracleForm(value);
+      const theirs = oracleEncode(oracleForm);
       expect(ours.toHex()).toBe(theirs.toHex());
-      expect(judgeReencode(judged[0], ours).toHex()).toBe(ours.toHex());
+      expect(oracleReencode(oracleForm[0], ours).toHex()).toBe(ours.toHex());
       expect(c.decode(theirs)).toEqual(value);
     }),
     { numRuns: c.runs },

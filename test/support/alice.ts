@@ -5,7 +5,7 @@
 
 import { actions } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import type { Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { authorizedCall, identityOf, type KeyPair, keyOf, methodOf, registrationOf } from "./identity.ts";

@@ -8,7 +8,7 @@ import { encodeBase58, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts"
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { renderPublicKey } from "../../src/core/codec/public-key.ts";
-import type { DidDocument, Service } from "../../src/core/ledger/document.ts";
+import type { DidDocument, Service } from "../../src/core/ledger/document-form.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
 import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
@@ -283,3 +283,12 @@ export async function outcomeOf(response: Response | Promise<Response>): Promise
 
 export const encodedDid = (person: Person): string => encodeURIComponent(person.did);
 export const bytesOfJson = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
+
+/** Makes Caches that know these people. */
+export function cachesKnowing(...people: readonly Person[]) {
+  return async (options: TestCacheOptions = {}): Promise<TestCache> => {
+    const node = await createTestCache(options);
+    for (const person of people) node.recipients.add(person);
+    return node;
+  };
+}

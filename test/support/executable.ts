@@ -38,13 +38,19 @@ export function scratchFolder(): { readonly path: string; readonly remove: () =>
   return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-/** A port that was free a moment ago. */
+/**
+ * A port that was free a moment ago, below those that the system gives to outgoing connections: between this
+ * look and its use nobody gets it by chance.
+ */
 export function freePort(): number {
-  const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
-  const { port } = server;
-  void server.stop(true);
-  if (port === undefined) throw new Error("no port was given");
-  return port;
+  for (let tries = 0; tries < 100; tries++) {
+    const port = 12_000 + Math.floor(Math.random() * 18_000);
+    try {
+      void Bun.serve({ port, hostname: "127.0.0.1", fetch: () => new Response() }).stop(true);
+      return port;
+    } catch {}
+  }
+  throw new Error("no port is free");
 }
 
 export type Ran = { readonly code: number; readonly stdout: string; readonly stderr: string };

@@ -1,6 +1,6 @@
 /**
  * Identities for tests: keys from a seed, and the signed calls that they make. Signing is native, so that
- * property tests can afford thousands of signatures; other tests judge the verifier.
+ * property tests can afford thousands of signatures; other tests check the verifier.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
 import { encodeBase58 } from "../../src/core/codec/bytes.ts";
@@ -10,8 +10,9 @@ import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import { type DidDocument, emptyDocument, type VerificationMethod } from "../../src/core/ledger/document.ts";
+import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
 import { documentMessage, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 

@@ -6,7 +6,9 @@ import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/
 import { checkConfig } from "../../src/config/config.ts";
 import type { figures } from "../../src/config/figures.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
+import { type Json, registerBodyOf } from "./directory.ts";
 import { freePort } from "./executable.ts";
+import type { Identity } from "./identity.ts";
 
 export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
 
@@ -50,4 +52,16 @@ export async function startTestNodes(
     ...options,
   });
   return { ...running, lines };
+}
+
+/** Registers an identity at a Directory over HTTP and waits until the ledger has it. */
+export async function registerAt(directory: string, identity: Identity, document: Json): Promise<void> {
+  const response = await fetch(`${directory}/register-did`, {
+    method: "POST",
+    headers: { "content-type": "application/json", connection: "close" },
+    body: JSON.stringify(registerBodyOf(identity, Date.now(), { did_document: document })),
+  });
+  if (response.status !== 202) throw new Error(`registration answered ${response.status} ${await response.text()}`);
+  const path = `${directory}/registration-status/${encodeURIComponent(identity.did)}`;
+  while (((await (await fetch(path)).json()) as { registered: boolean }).registered !== true) await Bun.sleep(20);
 }

@@ -1,6 +1,6 @@
 /**
  * The worked vectors of our SCALE layouts and of the texts that keys sign. Valid ones must encode,
- * decode and verify exactly; the @polkadot codec and @noble/curves judge them too. Invalid ones must be
+ * decode and verify exactly; the @polkadot codec and @noble/curves agree. Invalid ones must be
  * refused, and where only a bound or the text is at fault, the lenient codec shows that the rest is sound.
  */
 import { expect, test } from "bun:test";
@@ -9,10 +9,10 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
 import { blake2b256 } from "../../src/core/codec/hash.ts";
-import type { DidDocument } from "../../src/core/ledger/document.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
+import type { DidDocument } from "../../src/core/ledger/document-form.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
-import { coded, type Judged, judge, judgeEncode, judgeReencode, storageMapKey } from "../support/scale-judge.ts";
+import { coded, type OracleForm, oracle, oracleEncode, oracleReencode, storageMapKey } from "../oracles/scale.ts";
 
 type Vector = {
   readonly name: string;
@@ -43,51 +43,51 @@ function revive(name: string, value: unknown): unknown {
 type Kind = {
   readonly encode: (value: never) => Uint8Array;
   readonly decode: (bytes: Uint8Array) => unknown;
-  readonly judged: (value: never) => Judged;
-  readonly judgedType: string;
+  readonly oracleForm: (value: never) => OracleForm;
+  readonly oracleType: string;
 };
 
 const structures: Readonly<Record<string, Kind>> = {
   verification_method: {
     ...coded(documents.verificationMethodCodec),
-    judged: judge.method,
-    judgedType: "Method",
+    oracleForm: oracle.method,
+    oracleType: "Method",
   },
   service: {
     ...coded(documents.serviceCodec),
-    judged: judge.service,
-    judgedType: "Service",
+    oracleForm: oracle.service,
+    oracleType: "Service",
   },
   document: {
     encode: documents.encodeDidDocument,
     decode: documents.decodeDidDocument,
-    judged: judge.document,
-    judgedType: "Document",
+    oracleForm: oracle.document,
+    oracleType: "Document",
   },
   document_payload: {
     ...coded(scale.documentPayloadCodec),
-    judged: judge.documentPayload,
-    judgedType: "DocumentPayload",
+    oracleForm: oracle.documentPayload,
+    oracleType: "DocumentPayload",
   },
   root_pubkey_payload: {
     ...coded(scale.rootPubkeyPayloadCodec),
-    judged: judge.rootPubkeyPayload,
-    judgedType: "RootPubkeyPayload",
+    oracleForm: oracle.rootPubkeyPayload,
+    oracleType: "RootPubkeyPayload",
   },
   alias_payload: {
     ...coded(scale.aliasPayloadCodec),
-    judged: judge.aliasPayload,
-    judgedType: "AliasPayload",
+    oracleForm: oracle.aliasPayload,
+    oracleType: "AliasPayload",
   },
   control_payload: {
     ...coded(scale.controlPayloadCodec),
-    judged: judge.controlPayload,
-    judgedType: "ControlPayload",
+    oracleForm: oracle.controlPayload,
+    oracleType: "ControlPayload",
   },
   delivery_policy: {
     ...coded(scale.deliveryPolicyCodec),
-    judged: judge.deliveryPolicy,
-    judgedType: "DeliveryPolicy",
+    oracleForm: oracle.deliveryPolicy,
+    oracleType: "DeliveryPolicy",
   },
 };
 
@@ -100,7 +100,7 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
       blake2b256(documents.encodeDidDocument(v.document)),
       utf8(`|${v.timestamp}`),
     ),
-  // Written out field by field, so that the program's own structures are not their own judge.
+  // Written out field by field, so that the program's own structures are not compared with themselves.
   registration_v3_message: (
     v: { document: DidDocument; alias: string } & Bound & Record<"pubkey" | "submitter", string>,
   ) =>
@@ -165,7 +165,7 @@ for (const [file, vector] of valid) {
     } else {
       expect(kind.encode(value).toHex()).toBe(vector.bytes);
       expect(kind.decode(bytes)).toEqual(vector.value);
-      expect(judgeEncode(kind.judged(value)).toHex()).toBe(vector.bytes);
+      expect(oracleEncode(kind.oracleForm(value)).toHex()).toBe(vector.bytes);
     }
     if (vector.blake2b256 !== undefined) expect(blake2b256(bytes).toHex()).toBe(vector.blake2b256);
     if (vector.signature !== undefined) expectSigned(vector, bytes);
@@ -188,6 +188,6 @@ for (const [file, vector] of invalid) {
     if (kind === undefined) throw new Error(`no kind ${vector.kind}`);
     const bytes = Uint8Array.fromHex(vector.bytes);
     expect(kind.decode(bytes)).toBeNull();
-    if (vector.breach !== "form") expect(judgeReencode(kind.judgedType, bytes).toHex()).toBe(vector.bytes);
+    if (vector.breach !== "form") expect(oracleReencode(kind.oracleType, bytes).toHex()).toBe(vector.bytes);
   });
 }

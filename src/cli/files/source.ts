@@ -4,7 +4,7 @@
  */
 import { open, stat } from "node:fs/promises";
 import { basename } from "node:path";
-import { sha256 } from "@noble/hashes/sha2.js";
+import { createSha256 } from "#sha256";
 import { localError } from "../../client/http.ts";
 import type { Source } from "../../client/send.ts";
 import { isSystemError } from "./files.ts";
@@ -18,7 +18,7 @@ export async function fileSource(path: string, mediaType: string): Promise<Sourc
     throw error;
   });
   if (!facts.isFile()) throw localError("no_file", `${path} is not a file`);
-  const hash = sha256.create();
+  const hash = createSha256();
   for (let from = 0; from < facts.size; from += readBytes) {
     hash.update(await readRange(path, from, Math.min(from + readBytes, facts.size)));
   }

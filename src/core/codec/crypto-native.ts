@@ -1,9 +1,9 @@
 /**
- * SHA-256 and Ed25519 by the runtime's own code: what `#crypto` means in Bun, and so in every node.
+ * Ed25519 by the runtime's own code: what `#crypto` means in Bun, and so in every node.
  * `crypto-portable.ts` has the same functions in JavaScript, for clients; a test holds the two together.
  * Source: rules section 8.
  */
-import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
+import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { BoundedMap } from "../std/bounded-map.ts";
 
 /** Keys remembered; the oldest leaves first. About 1 KiB each. */
@@ -15,10 +15,6 @@ const spkiPrefix = new Uint8Array([0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x6
 const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
 
 const importedKeys = new BoundedMap<string, KeyObject>(importedKeysMax);
-
-export function sha256(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(createHash("sha256").update(bytes).digest());
-}
 
 /** 64 and 32 bytes; `false` for whatever can't be read as a key or a signature. Cost: about 50 µs. */
 export function verifySignature(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {

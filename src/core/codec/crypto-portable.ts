@@ -1,17 +1,13 @@
 /**
- * SHA-256 and Ed25519 in JavaScript: what `#crypto` means outside Bun, in Node, Deno and browsers. Accepts
- * and refuses the same signatures as `crypto-native.ts`; a test compares both over the edge vectors.
+ * Ed25519 in JavaScript: what `#crypto` means outside Bun, and there the SDK loads it only where WebCrypto does not do
+ * (`client/curves.ts`). Accepts and refuses the same signatures as `crypto-native.ts`; a test compares both over the edge vectors.
  * Source: rules section 8, RFC 8032 section 5.1.7.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { sha256 as sha256Noble, sha512 } from "@noble/hashes/sha2.js";
+import { sha512 } from "@noble/hashes/sha2.js";
 import { concatBytes, equalBytes } from "./bytes.ts";
 
 const { Point } = ed25519;
-
-export function sha256(bytes: Uint8Array): Uint8Array {
-  return sha256Noble(bytes);
-}
 
 /**
  * Without the cofactor, S below the group order, R compared as bytes: the rule of the native verifier. The

@@ -6,7 +6,7 @@
 import { blake2b } from "@noble/hashes/blake2.js";
 
 export { blake2b256 } from "#blake2";
-export { sha256 } from "#crypto";
+export { sha256 } from "#sha256";
 
 /** BLAKE2b with a 16-byte digest, the hash part of `Blake2_128Concat` storage keys. About 5 µs for a DID. */
 export function blake2b128(bytes: Uint8Array): Uint8Array {

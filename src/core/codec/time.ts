@@ -169,7 +169,9 @@ function durationParts(text: string): (number | undefined)[] | null {
 /** ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a second is cut off. */
 export function renderDuration(ms: number): string {
   const seconds = Math.floor(ms / secondMs);
-  const [h, m, s] = [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60), seconds % 60];
+  const h = Math.floor(seconds / 3600);
+  const m = Math.floor((seconds % 3600) / 60);
+  const s = seconds % 60;
   const text = `${h > 0 ? `${h}H` : ""}${m > 0 ? `${m}M` : ""}${s > 0 ? `${s}S` : ""}`;
   return text === "" ? "PT0S" : `PT${text}`;
 }

@@ -3,7 +3,7 @@
  * Source: chain-facts 1.3 and 1.9, rules section 10 ("Document time").
  */
 
-import type { DidDocument } from "./document.ts";
+import type { DidDocument } from "./document-form.ts";
 import type { DeliveryPolicyLinks } from "./policy.ts";
 
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */

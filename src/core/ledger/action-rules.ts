@@ -9,16 +9,8 @@ import { isAdmissibleKey } from "../codec/ed25519.ts";
 import type { DidRecord } from "./account.ts";
 import { type ActionName, actions, type DocumentAction } from "./actions.ts";
 import { type LedgerBounds, longerThan, scaleBounds } from "./bounds.ts";
-import {
-  checkKeyAgreement,
-  checkService,
-  checkVerificationMethod,
-  type DidDocument,
-  emptyDocument,
-  type KeyAgreement,
-  type Service,
-  type VerificationMethod,
-} from "./document.ts";
+import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
+import type { DidDocument, KeyAgreement, Service, VerificationMethod } from "./document-form.ts";
 import type { Change, LedgerEvent, LedgerInput } from "./effects.ts";
 import type { Intent, IntentOf } from "./intents.ts";
 import type { DeliveryPolicyLinks } from "./policy.ts";

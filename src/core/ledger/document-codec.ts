@@ -18,7 +18,7 @@ import {
   vector,
 } from "../codec/scale.ts";
 import { scaleBounds } from "./bounds.ts";
-import type { DidDocument, Service, VerificationMethod } from "./document.ts";
+import type { DidDocument, Service, VerificationMethod } from "./document-form.ts";
 
 export const did = text(scaleBounds.didBytes);
 export const id = text(scaleBounds.idBytes);

@@ -1,5 +1,5 @@
 /**
- * The DID document: its one normal form, its JSON form in and out, its rules, and which of its keys may sign. Ids
+ * The DID document: its one normal form, its JSON form in, its rules, and which of its keys may sign. Ids
  * are absolute inside; lists are always present. Shape is a matter of the schema (400); what the ledger would refuse,
  * full lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
  * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and 10.
@@ -7,46 +7,25 @@
 
 import { type Did, parseDidUrl } from "../codec/did.ts";
 import { isAdmissibleKey } from "../codec/ed25519.ts";
-import { parseMultibaseKey } from "../codec/public-key.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
 import { type LedgerBounds, longerThan } from "./bounds.ts";
+import {
+  type DidDocument,
+  type KeyAgreement,
+  type KeyPurpose,
+  keyTypes,
+  methodFor,
+  parseMethodKey,
+  type Service,
+  type VerificationMethod,
+} from "./document-form.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
-
-export type VerificationMethod = {
-  readonly id: string;
-  readonly type: string;
-  readonly controller: string;
-  readonly publicKeyMultibase: string;
-};
-
-/** The method types that name Ed25519 keys (rules section 1). */
-const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
 
 /** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
-  if (!keyTypes.includes(method.type)) return null;
-  const key = parseMultibaseKey(method.publicKeyMultibase);
+  const key = parseMethodKey(method);
   return key !== null && isAdmissibleKey(key) ? key : null;
 }
-
-export type KeyAgreement = VerificationMethod;
-
-export type Service = {
-  readonly id: string;
-  readonly type: string;
-  readonly serviceEndpoint: readonly string[];
-  /** `null` when the member is absent; an empty list authorizes nobody. */
-  readonly authorization: readonly string[] | null;
-  readonly priority: number | null;
-};
-
-export type DidDocument = {
-  readonly id: string;
-  readonly verificationMethod: readonly VerificationMethod[];
-  readonly authentication: readonly string[];
-  readonly keyAgreement: readonly KeyAgreement[];
-  readonly service: readonly Service[];
-};
 
 export function emptyDocument(did: Did): DidDocument {
   return { id: did, verificationMethod: [], authentication: [], keyAgreement: [], service: [] };
@@ -128,24 +107,6 @@ function normalizeEach<F, T>(
     values.push(value);
   }
   return values;
-}
-
-// ----------------------------------------------------------------------------------------------- JSON out
-
-/** The JSON form of answers: all four lists always, `authorization` and `priority` only when set. */
-export function renderDocument(document: DidDocument): Record<string, unknown> {
-  return {
-    id: document.id,
-    verificationMethod: document.verificationMethod,
-    authentication: document.authentication,
-    keyAgreement: document.keyAgreement,
-    service: document.service.map(renderService),
-  };
-}
-
-export function renderService(service: Service): Record<string, unknown> {
-  const { authorization, priority, ...always } = service;
-  return { ...always, ...(authorization && { authorization }), ...(priority !== null && { priority }) };
 }
 
 // -------------------------------------------------------------------------------------------------- rules
@@ -303,18 +264,10 @@ export const rootKeyId = "root";
 /** What is known of a DID when somebody signs for it; a document alone has no root key. */
 type KeySubject = { readonly document: DidDocument | null; readonly rootPubkey?: Uint8Array | null };
 
-/**
- * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
- * method in `authentication`), or `service`: to speak for a service that names the key itself.
- */
-type KeyPurpose = "change" | "send" | "service";
-
 /** The one rule which Ed25519 key may sign for a DID under a key id; `null` when none may. */
 export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {
   const { document, rootPubkey = null } = subject;
   if (purpose === "change" && keyId === rootKeyId) return rootPubkey;
-  if (document === null) return null;
-  if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
-  const method = document.verificationMethod.find(({ id }) => id === keyId);
-  return method !== undefined && method.controller === document.id ? keyOfMethod(method) : null;
+  const method = document === null ? null : methodFor(document, keyId, purpose);
+  return method === null ? null : keyOfMethod(method);
 }

@@ -4,7 +4,7 @@
  * Source: docs/ledger.md 5.
  */
 import type { Did } from "../codec/did.ts";
-import type { DidDocument, Service, VerificationMethod } from "./document.ts";
+import type { DidDocument, Service, VerificationMethod } from "./document-form.ts";
 
 export const exampleDid = "did:svc:1111111111111111111111" as Did;
 export const exampleSeed = new Uint8Array(32).fill(7);

@@ -16,7 +16,8 @@ import {
   type Route,
   type RoutedAction,
 } from "./actions.ts";
-import { normalizeMethod, normalizeService, renderService, type VerificationMethod } from "./document.ts";
+import { normalizeMethod, normalizeService } from "./document.ts";
+import { renderService, type VerificationMethod } from "./document-form.ts";
 
 // ------------------------------------------------------------------------------------------------- items
 

@@ -12,8 +12,9 @@ import type { Account, DidRecord } from "./account.ts";
 import { registrationAlias } from "./action-rules.ts";
 import { longerThan } from "./bounds.ts";
 import type { DocumentCall, RegistrationCall } from "./calls.ts";
-import { checkDocument, type DidDocument } from "./document.ts";
+import { checkDocument } from "./document.ts";
 import { decodeDidDocument } from "./document-codec.ts";
+import type { DidDocument } from "./document-form.ts";
 import { type Applied, applyChange, type LedgerInput } from "./effects.ts";
 import {
   documentMessage,

@@ -35,8 +35,8 @@ import {
   type Items,
 } from "./actions.ts";
 import { scaleBounds } from "./bounds.ts";
-import type { KeyAgreement, Service, VerificationMethod } from "./document.ts";
 import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
+import type { KeyAgreement, Service, VerificationMethod } from "./document-form.ts";
 import type { IntentOf, Terms } from "./intents.ts";
 import {
   type DeliveryPolicy,

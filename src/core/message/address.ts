@@ -110,8 +110,13 @@ export function isPublicAddress(address: Address): boolean {
 
 const loopback = networks("127.0.0.0/8", "::1/128");
 
-/** Whether a client's address is this machine itself, also in its IPv4-mapped form. */
+/** How `127.0.0.1`, `::1` and `::ffff:127.0.0.1` begin, and hardly any other address. */
+const loopbackStart = /^(?:127\.|0|:)/;
+
+/** Whether a client's address is this machine itself, also in its IPv4-mapped form. Every request asks. */
 export function isLoopbackAddress(text: string): boolean {
+  if (text === "127.0.0.1") return true;
+  if (!loopbackStart.test(text)) return false;
   const address = unmapAddress(parseAddress(text));
   return address !== null && loopback.some((network) => networkHolds(network, address));
 }

@@ -3,10 +3,9 @@
  * hashes of their JCS form (RFC 8785). The client builds the same text to sign it.
  * Source: rules sections 2 and 10.
  */
-
-import canonicalize from "canonicalize";
-import { sha256 } from "#crypto";
+import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../codec/bytes.ts";
+import { renderCanonical } from "../codec/jcs.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
 
 /** The member `sender_signature` is not looked at; absent members stand as empty text. */
@@ -45,5 +44,5 @@ function headerMembers(members: JsonObject): JsonObject {
 
 /** Lower hex of SHA-256 over the JCS form. Numbers are safe here: the envelope's decoder bounds them. */
 function hashCanonical(value: JsonValue): string {
-  return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
+  return encodeHex(sha256(utf8(renderCanonical(value))));
 }

@@ -11,7 +11,8 @@ import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson
 import { signatureBytes } from "../codec/public-key.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
-import { type DidDocument, keyFor } from "../ledger/document.ts";
+import { keyFor } from "../ledger/document.ts";
+import type { DidDocument } from "../ledger/document-form.ts";
 import { encodeSenderText } from "./envelope-signature.ts";
 
 export type DeliveryHint = "standard" | "chunked" | "direct" | "cache";

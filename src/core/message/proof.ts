@@ -6,14 +6,15 @@
  * outsider can learn.
  * Source: interface "Signed Cache proof", rules sections 3, 4, 6 and 10 ("Live sessions").
  */
-import { sha256 } from "#crypto";
+import { sha256 } from "#sha256";
 import { decodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
 import { verifyEd25519 } from "../codec/ed25519.ts";
 import { signatureBytes } from "../codec/public-key.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
-import { type DidDocument, keyFor } from "../ledger/document.ts";
+import { keyFor } from "../ledger/document.ts";
+import type { DidDocument } from "../ledger/document-form.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
 
@@ -107,7 +108,7 @@ export function ackSubject(messageIds: readonly string[]): string {
 
 /** Equal but for slashes at the end; nothing else is normalised. */
 export function sameEndpoint(a: string, b: string): boolean {
-  return withoutTrailingSlashes(a) === withoutTrailingSlashes(b);
+  return a === b || withoutTrailingSlashes(a) === withoutTrailingSlashes(b);
 }
 
 export function withoutTrailingSlashes(endpoint: string): string {

@@ -4,7 +4,7 @@
  */
 import { decodeBase58 } from "../codec/bytes.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
-import type { DidDocument, KeyAgreement } from "../ledger/document.ts";
+import type { DidDocument, KeyAgreement } from "../ledger/document-form.ts";
 import { decidePolicy, type PolicyFacts } from "./policy.ts";
 
 /** The largest payloads and bodies that a node takes. */

@@ -5,7 +5,7 @@
  * Source: D152.
  */
 
-import { sha256 } from "#crypto";
+import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../codec/bytes.ts";
 
 /** More would take a client minutes. */

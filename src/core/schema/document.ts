@@ -6,7 +6,8 @@
 import { Type } from "@sinclair/typebox";
 import type { Did } from "../codec/did.ts";
 import { type Fault, isFault } from "../fault.ts";
-import { type DidDocument, normalizeDocument, renderDocument, renderService } from "../ledger/document.ts";
+import { normalizeDocument } from "../ledger/document.ts";
+import { type DidDocument, renderDocument, renderService } from "../ledger/document-form.ts";
 import { exampleAgreement, exampleDocument, exampleKey, exampleMethod, exampleService } from "../ledger/example.ts";
 import { closed, compileShape, didText, didUrlText, open } from "./schema.ts";
 

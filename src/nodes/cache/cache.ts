@@ -39,6 +39,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../stored-signal.ts";
+import { createKnownSenders } from "./known.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -59,6 +60,7 @@ import {
   type StoreParts,
   type StoreReceipt,
   storeEnvelope,
+  storeRules,
 } from "./store.ts";
 import { createStreams } from "./stream.ts";
 
@@ -96,7 +98,7 @@ export type Cache = {
   readonly close: () => void;
 };
 
-type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter };
+type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
 
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, now, receipts, log, metrics } = parts;
@@ -107,7 +109,8 @@ export function createCache(parts: CacheParts): Cache {
   const node: CacheNode = {
     ...parts,
     streams,
-    known: { receipts, log },
+    known: createKnownSenders(receipts, log),
+    rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
     clientRate: (parts.counting ?? ownCounting).limiter("cache clients", {
       get perSecond() {

@@ -11,7 +11,13 @@ import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
-import { type Admission, decideAdmission, type FactsSource } from "../admission.ts";
+import {
+  type Admission,
+  type AdmissionFacts,
+  type AdmissionRules,
+  decideAdmission,
+  type FactsSource,
+} from "../admission.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import { isKnown, type KnownSenders, senderLabel } from "./known.ts";
@@ -23,10 +29,9 @@ export type StoreParts = {
   readonly facts: FactsSource;
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
+  readonly rules: AdmissionRules;
   readonly signer: EventSigner;
   readonly reports: ShareReports;
-  /** Whom the operator has shut out while running. */
-  readonly blocks?: Blocks;
   /** Called for every new entry. */
   readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
@@ -44,11 +49,13 @@ export async function storeEnvelope(
   const { client, network, nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
-  const facts = await parts.facts(envelope);
-  const admission = decideStore(envelope, facts, { settings, limits, blocks: parts.blocks, nowMs });
+  const gathered = parts.facts(envelope);
+  const facts = gathered instanceof Promise ? await gathered : gathered;
+  const admission = decideStore(envelope, facts, parts.rules, nowMs);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
-  const sending = await sendingOf(parts, envelope, { mailbox, nowMs });
+  const asked = sendingOf(parts, envelope, { mailbox, nowMs });
+  const sending = asked instanceof Promise ? await asked : asked;
   const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), nowMs });
   const outcome = await parts.mailbox.store(entry, quotaOf(settings, sharesOf(sending, arrival, settings)));
   const refused = checkOutcome(parts, outcome, { recipient: envelope.to, client, network });
@@ -64,38 +71,41 @@ export async function storeEnvelope(
 }
 
 /** Whether the mailbox knows who signed. */
-async function sendingOf(
+function sendingOf(
   { known }: StoreParts,
   { sender }: Envelope,
   { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
-): Promise<Sending> {
+): Sending | Promise<Sending> {
   if (sender === null) return "unsigned";
-  return { label: senderLabel(sender.from), known: await isKnown(known, mailbox, sender.from, nowMs) };
+  const label = senderLabel(sender.from);
+  return isKnown(known, mailbox, sender.from, nowMs).then((isFriend) => ({ label, known: isFriend }));
 }
 
 // ------------------------------------------------------------------------------------------------ decide
 
-type StoreRules = {
-  readonly settings: Config["cache"];
-  readonly limits: EnvelopeLimits;
-  readonly blocks?: Blocks | undefined;
-  readonly nowMs: number;
-};
-
-/** Besides `decideAdmission`: 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache. */
-export function decideStore(
-  envelope: Envelope,
-  facts: Parameters<typeof decideAdmission>[1],
-  { settings, limits, blocks, nowMs }: StoreRules,
-): Admission | Fault {
-  const rules = {
+/** What a Cache demands besides what every node does; made once. */
+export function storeRules(
+  settings: Config["cache"],
+  limits: EnvelopeLimits,
+  blocks: Blocks | undefined,
+): AdmissionRules {
+  return {
     operator: settings,
     blocks,
     limits,
-    checkRecipient: (recipient: Subject) => checkService(recipient, settings.public_endpoints),
-    checkPolicy: (policy: Admission["policy"]) =>
+    checkRecipient: (recipient) => checkService(recipient, settings.public_endpoints),
+    checkPolicy: (policy) =>
       policy.cacheEligible ? null : fault("policy_denied", "the recipient does not permit a Cache"),
   };
+}
+
+/** Besides `decideAdmission`: 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache. */
+function decideStore(
+  envelope: Envelope,
+  facts: AdmissionFacts,
+  rules: AdmissionRules,
+  nowMs: number,
+): Admission | Fault {
   const admission = decideAdmission(envelope, facts, rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender asked for no Cache");

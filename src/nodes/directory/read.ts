@@ -12,7 +12,7 @@ import { fault, isFault } from "../../core/fault.ts";
 import type { CounterName, Counters, DidRecord } from "../../core/ledger/account.ts";
 import { counters } from "../../core/ledger/actions.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
-import { renderDocument } from "../../core/ledger/document.ts";
+import { renderDocument } from "../../core/ledger/document-form.ts";
 import type { DeliveryPolicyLinks } from "../../core/ledger/policy.ts";
 import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";

@@ -17,14 +17,9 @@ import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
-import {
-  checkDocument,
-  type DidDocument,
-  keyOfMethod,
-  normalizeDocument,
-  renderDocument,
-} from "../../core/ledger/document.ts";
+import { checkDocument, keyOfMethod, normalizeDocument } from "../../core/ledger/document.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
+import { type DidDocument, renderDocument } from "../../core/ledger/document-form.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import {
   type ProofVersion,

@@ -25,12 +25,14 @@ import {
 import { preflightHeaders } from "./render.ts";
 import type { Route } from "./route.ts";
 
+type Respond = (request: Request, connection: Connection) => Response | Promise<Response>;
+
 export type App = {
   readonly routes: readonly Route[];
   /** Finds the route of a request by the framework. Never rejects. */
   readonly respond: (request: Request, connection: Connection) => Promise<Response>;
   /** The hot routes, each with what answers its requests. */
-  readonly hot: readonly { readonly route: Route; readonly serve: App["respond"] }[];
+  readonly hot: readonly { readonly route: Route; readonly serve: Respond }[];
   /** A refusal of the server itself, for requests that reach no route. */
   readonly refuse: (request: Request, refusal: Fault) => Response;
   readonly clientOf: (request: Request, connection: Connection) => string;
@@ -87,15 +89,9 @@ function checkHead(request: Request): Fault | null {
   return named ? null : fault("invalid_request", "a request names exactly one host");
 }
 
-async function serveHot(http: Http, plan: Plan, request: Request, connection: Connection): Promise<Response> {
+function serveHot(http: Http, plan: Plan, request: Request, connection: Connection): Response | Promise<Response> {
   const refusal = checkHead(request);
-  if (refusal !== null) return refuse(http, request, refusal);
-  try {
-    return await serve(http, plan, request, connection);
-  } catch (error) {
-    http.log("error", "the pipeline failed", { error: errorStack(error) });
-    return refuse(http, request, internalError());
-  }
+  return refusal === null ? serve(http, plan, request, connection) : refuse(http, request, refusal);
 }
 
 /**

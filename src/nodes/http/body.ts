@@ -79,47 +79,59 @@ export function readBody(request: Request, head: BodyHead, rules: BodyRules): Pr
   const { length } = head;
   if (length === null || length > atOnceBytesMax) return readStream(request, rules);
   if (!rules.budget.take(rules.client, length)) return Promise.resolve({ fault: null });
-  return readAtOnce(request, length, rules);
+  return new Promise((resolve) => {
+    const arrival = new Arrival(length, rules, resolve);
+    arrivals.push(arrival);
+    if (!looking) setTimeout(lookAtDeadlines, lookMs);
+    looking = true;
+    request.bytes().then(
+      (bytes) => arrival.end(bytes),
+      () => arrival.end(late),
+    );
+  });
 }
 
-async function readAtOnce(request: Request, length: number, rules: BodyRules): Promise<ReadBody | Unread> {
-  const bytes = await beforeDeadline(request.bytes(), rules.deadlineMs);
-  // Fewer bytes than announced: the client went away, or the framing was broken.
-  if (bytes !== late && bytes.length === length) return { bytes, held: length };
-  rules.budget.give(rules.client, length);
-  return { fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") };
-}
+/**
+ * A short body that is arriving. These short waits share one timer, which is a third of what a timer for each costs; a
+ * deadline may be `lookMs` late. Once it has ended nothing of it is kept.
+ */
+class Arrival {
+  readonly untilMs: number;
 
-/** A short body that is arriving. `expire` is `null` once it has, so that nothing of it is kept. */
-type Arrival = { readonly untilMs: number; expire: (() => void) | null };
+  constructor(
+    private readonly length: number,
+    private readonly rules: BodyRules,
+    private resolve: ((body: ReadBody | Unread) => void) | null,
+  ) {
+    this.untilMs = performance.now() + rules.deadlineMs;
+  }
+
+  get hasEnded(): boolean {
+    return this.resolve === null;
+  }
+
+  end(bytes: Uint8Array | typeof late): void {
+    const { resolve, length, rules } = this;
+    this.resolve = null;
+    if (resolve === null) return;
+    // Fewer bytes than announced: the client went away, or the framing was broken.
+    if (bytes !== late && bytes.length === length) {
+      resolve({ bytes, held: length });
+      return;
+    }
+    rules.budget.give(rules.client, length);
+    resolve({ fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") });
+  }
+}
 
 let arrivals: Arrival[] = [];
 const lookMs = 250;
 let looking = false;
 
-/**
- * As `withDeadline`, for many short waits: they share one timer, which is a third of what a timer for each costs.
- * A deadline may be `lookMs` late.
- */
-function beforeDeadline(work: Promise<Uint8Array>, timeoutMs: number): Promise<Uint8Array | typeof late> {
-  return new Promise((resolve) => {
-    const arrival: Arrival = { untilMs: performance.now() + timeoutMs, expire: () => resolve(late) };
-    const end = (bytes: Uint8Array | typeof late): void => {
-      arrival.expire = null;
-      resolve(bytes);
-    };
-    arrivals.push(arrival);
-    if (!looking) setTimeout(lookAtDeadlines, lookMs);
-    looking = true;
-    work.then(end, () => end(late));
-  });
-}
-
 function lookAtDeadlines(): void {
   const nowMs = performance.now();
-  const over = arrivals.filter(({ expire, untilMs }) => expire !== null && untilMs <= nowMs);
-  arrivals = arrivals.filter(({ expire, untilMs }) => expire !== null && untilMs > nowMs);
-  for (const { expire } of over) expire?.();
+  arrivals = arrivals.filter((arrival) => !arrival.hasEnded);
+  for (const arrival of arrivals) if (arrival.untilMs <= nowMs) arrival.end(late);
   looking = arrivals.length > 0;
   if (looking) setTimeout(lookAtDeadlines, lookMs);
 }

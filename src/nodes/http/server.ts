@@ -157,7 +157,7 @@ type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => P
  */
 function routeTable<Session>(app: App): Record<string, Answering<Session> | Record<string, Answering<Session>>> {
   const guarded =
-    (serve: App["respond"]): Answering<Session> =>
+    (serve: App["respond"] | App["hot"][number]["serve"]): Answering<Session> =>
     (request, server) =>
       isRewritten(request.params) ? app.refuse(request, rewritten()) : serve(request, server);
   const others = guarded(app.respond);

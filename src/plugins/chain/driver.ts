@@ -234,6 +234,7 @@ function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): L
       const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
       return { finalized: { number, hash, timeMs }, blockTimeMs };
     },
+    version: () => endpoints.session().head.hash,
     bounds: async () => endpoints.session().head.metadata.bounds,
     account: async (did: Did) => reader.account(did),
     aliasHolder: async (alias: string) => reader.aliasHolder(alias),

@@ -52,6 +52,11 @@ export type Environment = {
    * the space guard already.
    */
   commit<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T>;
+  /**
+   * As `commit`, in one transaction with everything that gathers while the one before is under way: a sync for many. A
+   * `change` that throws must do so before its first write.
+   */
+  join<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T>;
   /** Throws when the store is closed or has failed. */
   checkOpen(): void;
   /** Throws also when a commit takes long. */
@@ -108,6 +113,8 @@ function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName,
   return Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
 }
 
+type Joined = { readonly run: (view: Change) => () => void; readonly reject: (error: unknown) => void };
+
 type Commit = { turns: number; readonly reject: (error: StoreError) => void };
 
 class Running implements Environment {
@@ -115,6 +122,10 @@ class Running implements Environment {
   private readonly pending = new Set<Commit>();
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
+  private joined: Joined[] = [];
+  private joining: Promise<void> | null = null;
+  /** Writes so far, in all transactions. */
+  private writes = 0;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
   private readonly view: Change;
@@ -138,8 +149,8 @@ class Running implements Environment {
     this.view = {
       get: (database, key) => guarded(() => this.read(database, key)),
       range: (database, range) => guarded(() => this.readRange(database, range)),
-      put: (database, key, value) => guarded(() => this.databases[database].put(key, value as Buffer)),
-      remove: (database, key) => guarded(() => this.databases[database].remove(key)),
+      put: (database, key, value) => this.writing(() => this.databases[database].put(key, value as Buffer)),
+      remove: (database, key) => this.writing(() => this.databases[database].remove(key)),
     };
   }
 
@@ -195,6 +206,11 @@ class Running implements Environment {
     return found;
   }
 
+  private writing<T>(write: () => T): T {
+    this.writes++;
+    return guarded(write);
+  }
+
   private reading<T>(read: () => T): T {
     try {
       return read();
@@ -207,6 +223,10 @@ class Running implements Environment {
     this.checkOpen();
     if (this.pending.size >= commitsMax) throw new StoreError("unavailable", "too many commits are waiting");
     if (size !== null) this.space.check(size.kind, size.bytes);
+    return this.run(change);
+  }
+
+  private async run<T>(change: (view: Change) => T): Promise<T> {
     const { promise: overdue, reject } = Promise.withResolvers<never>();
     overdue.catch(() => {});
     const commit: Commit = { turns: 0, reject };
@@ -215,6 +235,53 @@ class Running implements Environment {
       return await Promise.race([this.transact(change), overdue]);
     } finally {
       this.pending.delete(commit);
+    }
+  }
+
+  join<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    try {
+      this.checkOpen();
+      if (this.joined.length >= commitsMax) throw new StoreError("unavailable", "too many commits are waiting");
+      if (size !== null) this.space.check(size.kind, size.bytes);
+    } catch (error) {
+      reject(error);
+      return promise;
+    }
+    const run = (view: Change) => {
+      const value = change(view);
+      return () => resolve(value);
+    };
+    this.joined.push({ run, reject });
+    this.joining ??= this.commitJoined();
+    return promise;
+  }
+
+  private async commitJoined(): Promise<void> {
+    // Lets the callers of this turn gather.
+    await Promise.resolve();
+    while (this.joined.length > 0) {
+      const batch = this.joined.splice(0);
+      try {
+        if (this.failure !== null) throw this.failure;
+        const settles = await this.run((view) => batch.map((one) => this.runJoined(one, view)));
+        for (const settle of settles) settle();
+      } catch (error) {
+        for (const { reject } of batch) reject(error);
+      }
+    }
+    this.joining = null;
+  }
+
+  /** What to do once the transaction is on disk. Who throws after a write ends the transaction, and with it the store. */
+  private runJoined({ run, reject }: Joined, view: Change): () => void {
+    const before = this.writes;
+    try {
+      return run(view);
+    } catch (error) {
+      if (error instanceof LibraryError) throw error;
+      if (this.writes > before) throw new LibraryError("a change failed halfway", { cause: error });
+      return () => reject(error);
     }
   }
 
@@ -295,7 +362,7 @@ class Running implements Environment {
   private async letGo(): Promise<void> {
     clearInterval(this.watch);
     clearInterval(this.readers);
-    while (this.pending.size > 0 && this.failure === null) await Bun.sleep(1);
+    while ((this.pending.size > 0 || this.joining !== null) && this.failure === null) await Bun.sleep(1);
     this.disk.close();
     if (this.failure !== null) return;
     await this.root.close();

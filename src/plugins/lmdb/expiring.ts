@@ -1,7 +1,7 @@
 /**
  * Records that end at a time, for replay claims and receipts: a database from key to sealed record, and
  * a second one from (end, key) that says what is due. Keys are the UTF-16 units of the caller's text,
- * so that no two texts meet in one key. Every operation is one commit.
+ * so that no two texts meet in one key. Operations that come together share a commit.
  */
 import type { Receipts, Replay } from "../../storage/contract.ts";
 import { checkReceipt, checkText } from "../options.ts";
@@ -19,7 +19,7 @@ export function openReplay(environment: Environment): Replay {
     async claim(tag, untilMs, nowMs) {
       checkText("tag", tag);
       const key = keyOf(tag);
-      return environment.commit({ kind: "removal", bytes: key.length * 2 + recordOverhead }, (view) => {
+      return environment.join({ kind: "removal", bytes: key.length * 2 + recordOverhead }, (view) => {
         const standing = read(view, "claims", key);
         if (standing !== null && standing.untilMs > nowMs) return false;
         write(view, "claims", { key, before: standing, untilMs, value: nothing });
@@ -39,14 +39,14 @@ export function openReceipts(environment: Environment): Receipts {
     async put(text, value, untilMs) {
       checkReceipt(text, value);
       const key = keyOf(text);
-      await environment.commit(size(key, value), (view) => {
+      await environment.join(size(key, value), (view) => {
         write(view, "receipts", { key, before: read(view, "receipts", key), untilMs, value });
       });
     },
     async putIfAbsent(text, value, untilMs, nowMs) {
       checkReceipt(text, value);
       const key = keyOf(text);
-      return environment.commit(size(key, value), (view) => {
+      return environment.join(size(key, value), (view) => {
         const standing = read(view, "receipts", key);
         if (standing !== null && standing.untilMs > nowMs) return standing.value;
         write(view, "receipts", { key, before: standing, untilMs, value });
@@ -59,7 +59,7 @@ export function openReceipts(environment: Environment): Receipts {
     },
     async remove(text) {
       const key = keyOf(text);
-      await environment.commit({ kind: "removal", bytes: recordOverhead }, (view) => {
+      await environment.join({ kind: "removal", bytes: recordOverhead }, (view) => {
         const standing = read(view, "receipts", key);
         if (standing === null) return;
         view.remove("receipts", key);

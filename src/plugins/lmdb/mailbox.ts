@@ -253,7 +253,7 @@ class DiskMailbox implements LmdbMailbox {
       const writes = [...chores, ...this.indexWrites(commit)];
       if (writes.length > 0) {
         // The journal comes last: without its record, nothing of the commit counts.
-        await this.environment.commit(null, (view) => {
+        await this.environment.join(null, (view) => {
           for (const write of writes) write(view);
         });
       }

@@ -5,7 +5,7 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderDocument } from "../../../src/core/ledger/document.ts";
+import { renderDocument } from "../../../src/core/ledger/document-form.ts";
 import { exampleStanding, exampleTime, exampleValidUntil } from "../../../src/core/ledger/example.ts";
 import { renderItems } from "../../../src/core/ledger/intents.ts";
 import { exampleIntent } from "../../../src/core/schema/directory.ts";

@@ -132,7 +132,7 @@ const refused: readonly Refusal[] = [
     pointers: ["/timestamp"],
   },
   {
-    name: "a stale timestamp, before the document is judged",
+    name: "a stale timestamp, before the document is checked",
     status: 400,
     code: "authorization_expired",
     members: (stage, own) => ({

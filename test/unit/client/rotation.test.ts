@@ -4,8 +4,6 @@
  */
 import { describe, expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
-import { renderAgreementKey } from "../../../src/client/change.ts";
-import { firstDocument } from "../../../src/client/changes.ts";
 import {
   advanceChain,
   createIdentity,
@@ -14,8 +12,10 @@ import {
   parseIdentity,
   renderIdentity,
 } from "../../../src/client/keys.ts";
+import { firstDocument } from "../../../src/client/registration.ts";
 import { publishedAgreement, reconcileAgreements } from "../../../src/client/rotation.ts";
-import type { DidDocument } from "../../../src/core/ledger/document.ts";
+import { renderAgreementKey } from "../../../src/client/seal.ts";
+import type { DidDocument } from "../../../src/core/ledger/document-form.ts";
 
 const day = 86_400_000;
 const start = Date.parse("2026-07-16T12:00:00Z");
@@ -23,8 +23,8 @@ const keptMs = 2 * day;
 const homes = { relayUrl: "https://r.example", cacheUrl: "https://c.example" };
 
 /** What the ledger shows once a device has put its newest secret in force. */
-function publish(identity: Identity): DidDocument {
-  const document = firstDocument(identity, homes);
+async function publish(identity: Identity): Promise<DidDocument> {
+  const document = await firstDocument(identity, homes);
   const newest = identity.agreements.at(-1);
   const [agreement] = document.keyAgreement;
   if (newest === undefined || agreement === undefined) throw new Error("no agreement");
@@ -48,45 +48,51 @@ function derived(identity: Identity): Identity {
 const secrets = (identity: Identity) => identity.agreements.map(({ secret }) => secret.toHex());
 
 describe("a rotation", () => {
-  test("is due when the key is a week old, and when a secret has reached its end", () => {
+  test("is due when the key is a week old, and when a secret has reached its end", async () => {
     const identity = createIdentity("a", start);
     expect(isRotationDue(identity, start + 7 * day - 1, 7 * day)).toBe(false);
     expect(isRotationDue(identity, start + 7 * day, 7 * day)).toBe(true);
     const next = derived(identity);
-    const { identity: rotated } = reconcileAgreements(next, publish(next), { nowMs: start + 7 * day, keptMs });
+    const { identity: rotated } = await reconcileAgreements(next, await publish(next), {
+      nowMs: start + 7 * day,
+      keptMs,
+    });
     expect(isRotationDue(rotated, start + 8 * day, 7 * day)).toBe(false);
     expect(isRotationDue(rotated, start + 9 * day, 7 * day)).toBe(true);
   });
 
-  test("keeps the old secret until everything sealed to it has expired, and not longer", () => {
+  test("keeps the old secret until everything sealed to it has expired, and not longer", async () => {
     const identity = createIdentity("a", start);
     const next = derived(identity);
     const rotatedAt = start + 7 * day;
-    const document = publish(next);
-    const after = reconcileAgreements(next, document, { nowMs: rotatedAt, keptMs });
+    const document = await publish(next);
+    const after = await reconcileAgreements(next, document, { nowMs: rotatedAt, keptMs });
     expect(after.holdsPublished).toBe(true);
     expect(secrets(after.identity)).toEqual(secrets(next));
-    const later = reconcileAgreements(after.identity, document, { nowMs: rotatedAt + keptMs - 1, keptMs });
+    const later = await reconcileAgreements(after.identity, document, { nowMs: rotatedAt + keptMs - 1, keptMs });
     expect(secrets(later.identity).length).toBe(2);
-    const gone = reconcileAgreements(later.identity, document, { nowMs: rotatedAt + keptMs, keptMs });
+    const gone = await reconcileAgreements(later.identity, document, { nowMs: rotatedAt + keptMs, keptMs });
     expect(secrets(gone.identity)).toEqual(secrets(next).slice(1));
   });
 
-  test("that was cut off before it was in force destroys nothing, and is still due", () => {
+  test("that was cut off before it was in force destroys nothing, and is still due", async () => {
     const identity = createIdentity("a", start);
     const pending = derived(identity);
-    const { identity: found } = reconcileAgreements(pending, publish(identity), { nowMs: start + 7 * day, keptMs });
+    const { identity: found } = await reconcileAgreements(pending, await publish(identity), {
+      nowMs: start + 7 * day,
+      keptMs,
+    });
     expect(found.agreements.map(({ destroyAtMs }) => destroyAtMs)).toEqual([null, null]);
     expect(isRotationDue(found, start + 7 * day, 7 * day)).toBe(true);
   });
 
-  test("leaves nothing from which an earlier secret can be derived", () => {
+  test("leaves nothing from which an earlier secret can be derived", async () => {
     const identity = createIdentity("a", start);
     const first = secrets(identity)[0];
     let now = identity;
     for (let week = 1; week <= 6; week++) {
       now = derived(now);
-      now = reconcileAgreements(now, publish(now), { nowMs: start + week * 7 * day, keptMs }).identity;
+      now = (await reconcileAgreements(now, await publish(now), { nowMs: start + week * 7 * day, keptMs })).identity;
     }
     expect(renderIdentity(now)).not.toContain(first as string);
     expect(secrets(now).length).toBe(2);
@@ -94,15 +100,15 @@ describe("a rotation", () => {
 });
 
 describe("devices of one identity", () => {
-  test("derive forward to what another has published, over weeks of absence", () => {
+  test("derive forward to what another has published, over weeks of absence", async () => {
     const phone = createIdentity("a", start);
     const laptop = parseIdentity(renderIdentity(phone), "a");
     if (laptop === null) throw new Error("not read again");
     let ahead = phone;
     for (let i = 0; i < 5; i++) ahead = derived(ahead);
-    const document = publish(ahead);
+    const document = await publish(ahead);
     const nowMs = start + 40 * day;
-    const { identity: followed, holdsPublished } = reconcileAgreements(laptop, document, { nowMs, keptMs });
+    const { identity: followed, holdsPublished } = await reconcileAgreements(laptop, document, { nowMs, keptMs });
     expect(holdsPublished).toBe(true);
     expect(secrets(followed)).toEqual(secrets(ahead));
     expect(followed.agreements.at(-1)?.destroyAtMs).toBeNull();
@@ -110,17 +116,19 @@ describe("devices of one identity", () => {
     expect(followed.chain?.sinceMs).toBe(nowMs);
   });
 
-  test("that rotate at the same time publish the same key", () => {
+  test("that rotate at the same time publish the same key", async () => {
     const phone = createIdentity("a", start);
     const laptop = parseIdentity(renderIdentity(phone), "a");
     if (laptop === null) throw new Error("not read again");
-    expect(publishedAgreement(publish(derived(phone)))).toEqual(publishedAgreement(publish(derived(laptop))));
+    expect(publishedAgreement(await publish(derived(phone)))).toEqual(
+      publishedAgreement(await publish(derived(laptop))),
+    );
   });
 
-  test("say when a key can't be derived, and lose nothing they hold", () => {
+  test("say when a key can't be derived, and lose nothing they hold", async () => {
     const identity = createIdentity("a", start);
-    const stranger = publish({ ...createIdentity("b", start), did: identity.did });
-    const found = reconcileAgreements(identity, { ...stranger, id: identity.did }, { nowMs: start, keptMs });
+    const stranger = await publish({ ...createIdentity("b", start), did: identity.did });
+    const found = await reconcileAgreements(identity, { ...stranger, id: identity.did }, { nowMs: start, keptMs });
     expect([found.holdsPublished, secrets(found.identity)]).toEqual([false, secrets(identity)]);
   });
 });

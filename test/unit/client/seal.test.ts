@@ -8,12 +8,12 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { renderAgreementKey } from "../../../src/client/change.ts";
 import { ClientError } from "../../../src/client/http.ts";
 import {
   type Binding,
   openPayload,
   parseAgreementKey,
+  renderAgreementKey,
   type SealInput,
   sealPayload,
   sealProfile,
@@ -41,9 +41,9 @@ const input: SealInput = {
 };
 const secretsOf = (id: string) => (id === keyId ? [secret] : []);
 
-function codeOf(work: () => unknown): string {
+async function codeOf(work: () => Promise<unknown>): Promise<string> {
   try {
-    work();
+    await work();
     return "nothing was refused";
   } catch (error) {
     return error instanceof ClientError ? error.code : String(error);
@@ -51,15 +51,15 @@ function codeOf(work: () => unknown): string {
 }
 
 describe("sealing", () => {
-  test("opens to what was sealed, whole or as a chunk", () => {
+  test("opens to what was sealed, whole or as a chunk", async () => {
     for (const place of [binding, chunked]) {
-      const opened = openPayload(sealPayload({ ...input, binding: place }), place, secretsOf);
+      const opened = await openPayload(await sealPayload({ ...input, binding: place }), place, secretsOf);
       expect(opened).toEqual({ file: input.file, data });
     }
   });
 
-  test("is exactly the construction that other clients of the family know", () => {
-    const sealed = sealPayload({ ...input, binding: chunked });
+  test("is exactly the construction that other clients of the family know", async () => {
+    const sealed = await sealPayload({ ...input, binding: chunked });
     const { messageId, to, chunk } = chunked;
     const additional = utf8([sealProfile, messageId, to, chunk?.groupId, chunk?.sequence, chunk?.total].join("|"));
     const shared = x25519.getSharedSecret(secret, decodeBase64(sealed.ephemeral_x25519_b64) ?? new Uint8Array(32));
@@ -81,14 +81,15 @@ describe("sealing", () => {
     expect(encode(record, rfc8949EncodeOptions)).toEqual(plaintext);
   });
 
-  test("tries every secret held under the id, so that a replaced key still opens", () => {
+  test("tries every secret held under the id, so that a replaced key still opens", async () => {
     const held = (id: string) => (id === keyId ? [new Uint8Array(32).fill(9), secret] : []);
-    expect(openPayload(sealPayload(input), binding, held).data).toEqual(data);
+    expect((await openPayload(await sealPayload(input), binding, held)).data).toEqual(data);
   });
 });
 
+const sealed = await sealPayload(input);
+
 describe("what is refused", () => {
-  const sealed = sealPayload(input);
   const otherKey = encodeBase64(x25519.getPublicKey(new Uint8Array(32).fill(8)));
   const rows: [name: string, payload: unknown, place: Binding, code: string][] = [
     ["another profile", { ...sealed, profile: "svc:plaintext-cbor:v1" }, binding, "unknown_profile"],
@@ -122,16 +123,17 @@ describe("what is refused", () => {
     ["a place in a chunk set", sealed, chunked, "not_authentic"],
   ];
   for (const [name, payload, place, code] of rows) {
-    test(`${name}: ${code}`, () => expect(codeOf(() => openPayload(payload, place, secretsOf))).toBe(code));
+    test(`${name}: ${code}`, async () =>
+      expect(await codeOf(async () => openPayload(payload, place, secretsOf))).toBe(code));
   }
 
-  test("every single flipped bit of the ciphertext", () => {
+  test("every single flipped bit of the ciphertext", async () => {
     const bytes = decodeBase64(sealed.ciphertext_b64) ?? new Uint8Array(0);
     for (let bit = 0; bit < bytes.length * 8; bit += 7) {
       const changed = bytes.slice();
       changed[bit >> 3] = (changed[bit >> 3] as number) ^ (1 << (bit & 7));
       const payload = { ...sealed, ciphertext_b64: encodeBase64(changed) };
-      expect(codeOf(() => openPayload(payload, binding, secretsOf))).toBe("not_authentic");
+      expect(await codeOf(async () => openPayload(payload, binding, secretsOf))).toBe("not_authentic");
     }
   });
 });
@@ -149,13 +151,13 @@ describe("a record that a stranger sealed", () => {
     data,
   };
   /** Seals any bytes at all with the right keys. */
-  function sealBytes(plaintext: Uint8Array) {
+  async function sealBytes(plaintext: Uint8Array) {
     const { ephemeralSecret, nonce } = input.entropy;
     const additional = utf8([sealProfile, binding.messageId, binding.to, "", "0", "1"].join("|"));
     const shared = x25519.getSharedSecret(ephemeralSecret, input.recipient.publicKey);
     const key = hkdf(sha256, shared, sha256(additional), utf8(sealProfile), 32);
     const ciphertext = chacha20poly1305(key, nonce, additional).encrypt(plaintext);
-    return { ...sealPayload(input), ciphertext_b64: encodeBase64(ciphertext) };
+    return { ...(await sealPayload(input)), ciphertext_b64: encodeBase64(ciphertext) };
   }
   const { data: _, ...withoutData } = record;
   const rows: [name: string, plaintext: Uint8Array][] = [
@@ -177,25 +179,27 @@ describe("a record that a stranger sealed", () => {
     ["says another total than its envelope", encode({ ...record, total_chunks: 2 })],
     ["names a group that its envelope does not", encode({ ...record, message_group_id: "x" })],
   ];
-  test("opens when it is as it should be", () => {
-    expect(openPayload(sealBytes(encode(record)), binding, secretsOf).data).toEqual(data);
+  test("opens when it is as it should be", async () => {
+    expect((await openPayload(await sealBytes(encode(record)), binding, secretsOf)).data).toEqual(data);
   });
-  test("opens in the form of the first release: hex text and no group", () => {
+  test("opens in the form of the first release: hex text and no group", async () => {
     const first = { ...record, sha256: record.sha256.toHex(), message_group_id: null };
-    expect(openPayload(sealBytes(encode(first)), binding, secretsOf)).toEqual({ file: input.file, data });
+    expect(await openPayload(await sealBytes(encode(first)), binding, secretsOf)).toEqual({ file: input.file, data });
   });
-  test("says which member is at fault", () => {
-    const sealed = sealBytes(encode({ ...record, sha256: new Uint8Array(31) }));
-    expect(() => openPayload(sealed, binding, secretsOf)).toThrow("sha256 must be a byte string of 32 bytes");
+  test("says which member is at fault", async () => {
+    const sealed = await sealBytes(encode({ ...record, sha256: new Uint8Array(31) }));
+    expect(openPayload(sealed, binding, secretsOf)).rejects.toThrow("sha256 must be a byte string of 32 bytes");
   });
   for (const [name, plaintext] of rows) {
-    test(`is unreadable, not tampered with, when it ${name}`, () => {
-      expect(codeOf(() => openPayload(sealBytes(plaintext), binding, secretsOf))).toBe("record_unreadable");
+    test(`is unreadable, not tampered with, when it ${name}`, async () => {
+      expect(await codeOf(async () => openPayload(await sealBytes(plaintext), binding, secretsOf))).toBe(
+        "record_unreadable",
+      );
     });
   }
 });
 
-test("agreement keys are read bare or with their prefix, and written with it", () => {
+test("agreement keys are read bare or with their prefix, and written with it", async () => {
   const key = x25519.getPublicKey(secret);
   expect(parseAgreementKey(renderAgreementKey(key))).toEqual(key);
   expect(parseAgreementKey(`z${encodeBase58(key)}`)).toEqual(key);

@@ -6,7 +6,7 @@ import { openPayload } from "../../../src/client/seal.ts";
 import { buildEnvelope, chunkCount, groupIdOf } from "../../../src/client/send.ts";
 import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
 import { isFault } from "../../../src/core/fault.ts";
-import type { DidDocument } from "../../../src/core/ledger/document.ts";
+import type { DidDocument } from "../../../src/core/ledger/document-form.ts";
 import { decodeEnvelope, verifySender } from "../../../src/core/message/envelope.ts";
 import { content, from, plan, readerSecret, senderSeed, to } from "../../support/send-plan.ts";
 import { limitsDefault } from "../../support/settings.ts";
@@ -18,9 +18,11 @@ function decoded(body: Uint8Array) {
 }
 
 describe("chunks", () => {
-  test("are the same bytes when they are built again, and no two alike", () => {
-    const chunks = [0, 1, 2].map((i) => buildEnvelope(plan, i, content.subarray(i * 1_000, (i + 1) * 1_000)));
-    const again = buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
+  test("are the same bytes when they are built again, and no two alike", async () => {
+    const chunks = await Promise.all(
+      [0, 1, 2].map((i) => buildEnvelope(plan, i, content.subarray(i * 1_000, (i + 1) * 1_000))),
+    );
+    const again = await buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
     expect(again).toEqual(chunks[1] as typeof again);
     expect(new Set(chunks.map(({ messageId }) => messageId)).size).toBe(3);
     const payloads = chunks.map(({ body }) => JSON.parse(new TextDecoder().decode(body)).payload);
@@ -29,8 +31,8 @@ describe("chunks", () => {
     }
   });
 
-  test("are envelopes that a node accepts, signed by their sender, in one group", () => {
-    const envelope = decoded(buildEnvelope(plan, 2, content.subarray(2_000)).body);
+  test("are envelopes that a node accepts, signed by their sender, in one group", async () => {
+    const envelope = decoded((await buildEnvelope(plan, 2, content.subarray(2_000))).body);
     expect(envelope.chunk).toEqual({
       groupId: groupIdOf(plan) as NonNullable<typeof envelope.chunk>["groupId"],
       sequence: 2,
@@ -54,25 +56,25 @@ describe("chunks", () => {
     expect(envelope.sender !== null && verifySender(envelope.sender, document)).toBe(true);
   });
 
-  test("open to the data of their place", () => {
-    const { messageId, body } = buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
+  test("open to the data of their place", async () => {
+    const { messageId, body } = await buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
     const binding = { messageId, to, chunk: { groupId: groupIdOf(plan), sequence: 1, total: 3 } };
-    const opened = openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [readerSecret]);
+    const opened = await openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [readerSecret]);
     expect(opened.data).toEqual(content.slice(1_000, 2_000));
     expect(opened.file).toEqual(plan.file);
   });
 
-  test("an empty file and one of exactly one chunk are one envelope without a group", () => {
+  test("an empty file and one of exactly one chunk are one envelope without a group", async () => {
     for (const sizeBytes of [0, 1_000]) {
       const single = { ...plan, file: { ...plan.file, sizeBytes } };
       expect(chunkCount(single)).toBe(1);
-      const envelope = decoded(buildEnvelope(single, 0, new Uint8Array(sizeBytes)).body);
+      const envelope = decoded((await buildEnvelope(single, 0, new Uint8Array(sizeBytes))).body);
       expect([envelope.chunk, envelope.hint]).toEqual([null, "standard"]);
     }
     expect(chunkCount({ ...plan, file: { ...plan.file, sizeBytes: 1_001 } })).toBe(2);
   });
 
-  test("more chunks than a group may have are refused", () => {
+  test("more chunks than a group may have are refused", async () => {
     expect(() => chunkCount({ file: { ...plan.file, sizeBytes: 65_536 }, chunkBytes: 1 })).toThrow(ClientError);
   });
 });

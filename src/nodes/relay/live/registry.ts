@@ -11,7 +11,7 @@ import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8 } from "../../../core/codec/bytes.ts";
 import type { Did, MailboxKey, Uuid } from "../../../core/codec/did.ts";
-import type { DidDocument } from "../../../core/ledger/document.ts";
+import type { DidDocument } from "../../../core/ledger/document-form.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { sameEndpoint } from "../../../core/message/proof.ts";
 import { withDeadline } from "../../../core/std/deadline.ts";

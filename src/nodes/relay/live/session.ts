@@ -7,7 +7,7 @@
  */
 import { type Did, mailboxOf } from "../../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
-import type { DidDocument } from "../../../core/ledger/document.ts";
+import type { DidDocument } from "../../../core/ledger/document-form.ts";
 import { isLoopbackAddress } from "../../../core/message/address.ts";
 import { clientNetwork } from "../../../core/message/client-address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";

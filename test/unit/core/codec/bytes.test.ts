@@ -1,7 +1,8 @@
 /** Text forms of payloads and documents: which are read, to which bytes, and which never. */
 import { expect, test } from "bun:test";
+import { base58 } from "@scure/base";
 import fc from "fast-check";
-import { decodePayloadText } from "../../../../src/core/codec/bytes.ts";
+import { decodeBase58, decodePayloadText, encodeBase58 } from "../../../../src/core/codec/bytes.ts";
 
 test("the same bytes are read from hex and from Base64 of either alphabet, padded or not", () => {
   fc.assert(
@@ -24,4 +25,16 @@ test("the same bytes are read from hex and from Base64 of either alphabet, padde
 test("a text that mixes alphabets, is padded by half, has stray bits or white space is none of them", () => {
   const texts = ["+_8", "-/8=", "A", "AA=", "A===", "AAAA====", "AB", "AB==", "AA AA", "AAA=\n", "=", "0x1", "0xzz"];
   for (const text of texts) expect(decodePayloadText(text)).toBeNull();
+});
+
+test("base58btc is what another implementation writes, leading zeros included, and reads nothing else", () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 40 }), fc.nat(4), (bytes, zeros) => {
+      const value = Uint8Array.of(...new Array<number>(zeros).fill(0), ...bytes);
+      expect(encodeBase58(value)).toBe(base58.encode(value));
+      expect(decodeBase58(encodeBase58(value))).toEqual(value);
+    }),
+    { numRuns: 500 },
+  );
+  for (const text of ["0", "O", "I", "l", " 1", "1\n", "é", "😀", "a-b"]) expect(decodeBase58(text)).toBeNull();
 });

@@ -4,17 +4,19 @@ import { isFault } from "../../../../src/core/fault.ts";
 import { embeddedBounds } from "../../../../src/core/ledger/bounds.ts";
 import {
   checkDocument,
-  type DidDocument,
   emptyDocument,
   hasOwnIds,
   keyFor,
   normalizeDocument,
   normalizeMethod,
   normalizeService,
+} from "../../../../src/core/ledger/document.ts";
+import {
+  type DidDocument,
   renderDocument,
   type Service,
   type VerificationMethod,
-} from "../../../../src/core/ledger/document.ts";
+} from "../../../../src/core/ledger/document-form.ts";
 import { faultOfRefusal, isRefusal } from "../../../../src/core/ledger/refusals.ts";
 import { parseDocument } from "../../../../src/core/schema/document.ts";
 import { bob, cache, did, k1, k2, x1 } from "../../../support/alice.ts";

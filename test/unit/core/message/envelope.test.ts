@@ -6,7 +6,7 @@ import type { Did } from "../../../../src/core/codec/did.ts";
 import { renderPublicKey } from "../../../../src/core/codec/public-key.ts";
 import { hourMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { isFault } from "../../../../src/core/fault.ts";
-import type { DidDocument } from "../../../../src/core/ledger/document.ts";
+import type { DidDocument } from "../../../../src/core/ledger/document-form.ts";
 import {
   appliedTtlMs,
   checkEnvelopeTime,

@@ -4,7 +4,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
-import type { DidDocument } from "../../../../src/core/ledger/document.ts";
+import type { DidDocument } from "../../../../src/core/ledger/document-form.ts";
 import {
   ackSubject,
   decideRetrievalProof,
@@ -69,13 +69,13 @@ function decode({ claims, ...vector }: Vector): RetrievalProof | Fault {
   return decodeRetrievalProof(presented, rule, vector.now_ms);
 }
 
-function judge(vector: Vector): ReplayClaim | Fault {
+function check(vector: Vector): ReplayClaim | Fault {
   const proof = decode(vector);
   return isFault(proof) ? proof : decideRetrievalProof(proof, vector.subject);
 }
 
 function claimOf(vector: Vector | undefined): ReplayClaim {
-  const claim = judge(vector as Vector);
+  const claim = check(vector as Vector);
   if (isFault(claim)) throw new Error(claim.code);
   return claim;
 }
@@ -89,7 +89,7 @@ describe("retrieval proofs", () => {
   });
 
   test.each(invalid)("are refused: $name", (vector) => {
-    const outcome = judge(vector);
+    const outcome = check(vector);
     expect(isFault(outcome) ? outcome.code : "accepted").toBe(vector.code as never);
   });
 
@@ -99,14 +99,14 @@ describe("retrieval proofs", () => {
   });
 
   test("are refused with one and the same words whatever is not authorized", () => {
-    const refusals = invalid.filter((vector) => vector.code === "proof_not_authorized").map(judge);
+    const refusals = invalid.filter((vector) => vector.code === "proof_not_authorized").map(check);
     expect(new Set(refusals.map((refusal) => JSON.stringify(refusal))).size).toBe(1);
   });
 
   test("are remembered until their timestamp can no longer be fresh", () => {
     const [vector] = valid as [Vector];
     const { untilMs } = claimOf(vector);
-    expect(isFault(judge({ ...vector, now_ms: untilMs }))).toBe(true);
+    expect(isFault(check({ ...vector, now_ms: untilMs }))).toBe(true);
     const ahead = claimOf(valid.find(({ name }) => name === "the most future fresh timestamp"));
     expect(ahead.untilMs).toBe(untilMs);
   });

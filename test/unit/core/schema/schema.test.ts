@@ -7,7 +7,7 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import fc from "fast-check";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
-import { renderDocument, renderService } from "../../../../src/core/ledger/document.ts";
+import { renderDocument, renderService } from "../../../../src/core/ledger/document-form.ts";
 import { exampleDid, exampleDocument, exampleService } from "../../../../src/core/ledger/example.ts";
 import * as directory from "../../../../src/core/schema/directory.ts";
 import * as documents from "../../../../src/core/schema/document.ts";
@@ -102,7 +102,7 @@ describe("the checker", () => {
 
   test("refuses exactly what the schema refuses, and says why in at least one place", () => {
     const schema = documents.documentInShape;
-    const judge = TypeCompiler.Compile(schema);
+    const compiled = TypeCompiler.Compile(schema);
     const parse = compileShape(schema);
     const mutated = fc
       .tuple(fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"), fc.jsonValue())
@@ -110,7 +110,7 @@ describe("the checker", () => {
     fc.assert(
       fc.property(fc.oneof(fc.jsonValue(), mutated), (value) => {
         const result = parse(value);
-        expect(isFault(result)).toBe(!judge.Check(value));
+        expect(isFault(result)).toBe(!compiled.Check(value));
         if (isFault(result)) expect(result.extra.errors?.length).toBeGreaterThan(0);
       }),
       { numRuns: 2_000 },

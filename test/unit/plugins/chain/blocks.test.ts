@@ -1,20 +1,8 @@
 /** What a failed call on the chain is to its caller: the ledger's own fault wherever both know it. */
 import { describe, expect, test } from "bun:test";
-import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
 import { faultOfRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
 import { faultOfFailure } from "../../../../src/plugins/chain/blocks.ts";
-import { identityOf, registrationOf } from "../../../support/identity.ts";
-
-const alice = identityOf("alice");
-const registration = registrationOf(alice, { timestamp: "1800000000000" });
-const removal: LedgerCall = {
-  name: "remove_service",
-  did: alice.did,
-  id: `${alice.did}#s`,
-  signedPayload: new Uint8Array(3),
-  signature: new Uint8Array(64),
-  signerKeyId: "root",
-};
+import { registration, removal } from "../../../support/chain-calls.ts";
 
 describe("faults", () => {
   test("are the ledger's for every error that both know", () => {

@@ -1,20 +1,8 @@
 /** The outbox of the chain driver: calls on their way and their ends, over restarts. */
 import { describe, expect, test } from "bun:test";
-import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
 import { Outbox, type Pending } from "../../../../src/plugins/chain/outbox.ts";
 import { openMemoryTable } from "../../../../src/plugins/memory/table.ts";
-import { identityOf, registrationOf } from "../../../support/identity.ts";
-
-const alice = identityOf("alice");
-const registration = registrationOf(alice, { timestamp: "1800000000000" });
-const removal: LedgerCall = {
-  name: "remove_service",
-  did: alice.did,
-  id: `${alice.did}#s`,
-  signedPayload: new Uint8Array(3),
-  signature: new Uint8Array(64),
-  signerKeyId: "root",
-};
+import { alice, registration, removal } from "../../../support/chain-calls.ts";
 
 describe("the outbox", () => {
   const pending = (n: number): Pending => ({

@@ -1,6 +1,6 @@
 /**
- * The second implementation of our SCALE layouts: the @polkadot codec, told the layouts anew from the
- * tables of docs/ledger.md 1.2 to 1.7 and not from `src/core/ledger/structures.ts`. It judges ours and is judged by nothing.
+ * The second implementation of our SCALE layouts, on purpose: the @polkadot codec with the layouts of the
+ * tables in docs/ledger.md 1.2 to 1.7, and nothing of `src/core/ledger/structures.ts`.
  */
 import { TypeRegistry } from "@polkadot/types";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
@@ -8,7 +8,7 @@ import { blake2b128 } from "../../src/core/codec/hash.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
 import type { DidRecord } from "../../src/core/ledger/account.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type {
   AliasPayload,
@@ -149,15 +149,15 @@ registry.register({
   SetPersona: { index: "CallIndex", did: "Bytes", policy: "PersonaPolicy" },
 });
 
-/** What the judge has: a type of its registry and a value in its own terms. */
-export type Judged = readonly [type: string, value: unknown];
+/** A value as the oracle takes it: a type of its registry and a value in its own terms. */
+export type OracleForm = readonly [type: string, value: unknown];
 
-export function judgeEncode([type, value]: Judged): Uint8Array {
+export function oracleEncode([type, value]: OracleForm): Uint8Array {
   return registry.createType(type, value).toU8a();
 }
 
-/** The bytes that the judge writes for what it reads; it does not care about bounds or canonical form. */
-export function judgeReencode(type: string, bytes: Uint8Array): Uint8Array {
+/** The bytes that the oracle writes for what it reads, without bounds or canonical form. */
+export function oracleReencode(type: string, bytes: Uint8Array): Uint8Array {
   return registry.createType(type, bytes).toU8a();
 }
 
@@ -232,13 +232,13 @@ const seal = (p: { did: string; nonce: bigint; validUntilMs: bigint; signerKeyId
   signerKeyId: hex(p.signerKeyId),
 });
 
-export const judge = {
-  method: (m: VerificationMethod): Judged => ["Method", method(m)],
-  service: (s: Service): Judged => ["Service", service(s)],
-  document: (d: DidDocument): Judged => ["Document", document(d)],
-  deliveryPolicy: (p: DeliveryPolicy): Judged => ["DeliveryPolicy", policy(p)],
-  personaPolicy: (p: PersonaPolicy): Judged => ["PersonaPolicy", persona(p)],
-  documentPayload: (p: DocumentPayload): Judged => [
+export const oracle = {
+  method: (m: VerificationMethod): OracleForm => ["Method", method(m)],
+  service: (s: Service): OracleForm => ["Service", service(s)],
+  document: (d: DidDocument): OracleForm => ["Document", document(d)],
+  deliveryPolicy: (p: DeliveryPolicy): OracleForm => ["DeliveryPolicy", policy(p)],
+  personaPolicy: (p: PersonaPolicy): OracleForm => ["PersonaPolicy", persona(p)],
+  documentPayload: (p: DocumentPayload): OracleForm => [
     "DocumentPayload",
     {
       ...seal(p),
@@ -249,11 +249,11 @@ export const judge = {
       id: hexOrNull(p.id),
     },
   ],
-  rootPubkeyPayload: (p: RootPubkeyPayload): Judged => [
+  rootPubkeyPayload: (p: RootPubkeyPayload): OracleForm => [
     "RootPubkeyPayload",
     { ...seal(p), newRootPubkey: hex(p.newRootPubkey) },
   ],
-  aliasPayload: (p: AliasPayload): Judged => [
+  aliasPayload: (p: AliasPayload): OracleForm => [
     "AliasPayload",
     {
       ...seal(p),
@@ -263,8 +263,11 @@ export const judge = {
       newAlias: hexOrNull(p.newAlias),
     },
   ],
-  controlPayload: (p: ControlPayload): Judged => ["ControlPayload", { ...seal(p), action: controlAction(p.action) }],
-  record: (r: DidRecord): Judged => [
+  controlPayload: (p: ControlPayload): OracleForm => [
+    "ControlPayload",
+    { ...seal(p), action: controlAction(p.action) },
+  ],
+  record: (r: DidRecord): OracleForm => [
     "Record",
     {
       owner: r.owner === null ? null : hex(r.owner),
@@ -282,7 +285,7 @@ export const judge = {
       deactivated: r.deactivated,
     },
   ],
-  call: (call: LedgerCall): Judged => {
+  call: (call: LedgerCall): OracleForm => {
     const [type, pallet, index, value] = callLayout(call);
     return [type, { index: { pallet, call: index }, ...("did" in call ? { did: hex(call.did) } : {}), ...value }];
   },

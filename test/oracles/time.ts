@@ -1,5 +1,6 @@
 /**
- * The first parsers of timestamps and durations, kept as they were: part of the oracle for the decoder of envelopes.
+ * A deliberate copy: the first parsers of timestamps and durations, kept as they were, for the oracle of
+ * envelopes.
  */
 
 const secondMs = 1_000;

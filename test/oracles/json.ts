@@ -1,11 +1,9 @@
 /**
- * The first reader of JSON, kept as it was: what the one in `src/core/codec/json.ts` is compared with.
- * Before `JSON.parse` sees a text, one pass over its structure has bounded
- * depth and size, so that no body can make the parser or a later walk expensive; after it, one walk over
- * the (now small) tree refuses what two readers could understand differently: duplicate names, lone
- * surrogates, `__proto__`, numbers that are not finite.
- * Cost: strings are jumped over with `indexOf`, so a long payload costs about what decoding it costs.
- * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
+ * A deliberate copy: the first reader of JSON, kept as it was, that `src/core/codec/json.ts` is compared with.
+ * One pass over the structure bounds depth and size before `JSON.parse` sees the text; one walk after it
+ * refuses what two readers could understand differently: duplicate names, lone surrogates, `__proto__`,
+ * numbers that are not finite.
+ * Source: rules sections 1 and 10 ("JSON bounds").
  */
 
 import { decodeUtf8 } from "../../src/core/codec/bytes.ts";

@@ -1,8 +1,14 @@
 /** The stage of Relay scenarios: Relays and inboxes that are closed after each test, Bob and his services. */
-import type { Service } from "../../src/core/ledger/document.ts";
+import type { Service } from "../../src/core/ledger/document-form.ts";
 import type { Subject } from "../../src/nodes/recipients.ts";
-import { createPerson, type Person } from "./cache-node.ts";
-import { createTestRelay, type Inbox, startInbox, type TestRelay, type TestRelayOptions } from "./relay-node.ts";
+import { createPerson, type Person } from "../support/cache-node.ts";
+import {
+  createTestRelay,
+  type Inbox,
+  startInbox,
+  type TestRelay,
+  type TestRelayOptions,
+} from "../support/relay-node.ts";
 
 export const cleanups: (() => unknown)[] = [];
 

@@ -1,8 +1,7 @@
 /**
- * The first decoder of envelopes, kept as it was: what the one in `src/core/message/envelope.ts` is compared with.
- * From the bytes of a request to one normal form, by the rules of the outer format. The
+ * A deliberate copy: the first decoder of envelopes, kept as it was, that `src/core/message/envelope.ts` is
+ * compared with. From the bytes of a request to one normal form, by the rules of the outer format. The
  * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
- * Cost: one scan, one JSON.parse, one Base64 decoding of the ciphertext to learn its length.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
@@ -11,8 +10,8 @@ import { signatureBytes } from "../../src/core/codec/public-key.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../../src/core/fault.ts";
 import type { DeliveryHint, Envelope, EnvelopeLimits, EnvelopeSender } from "../../src/core/message/envelope.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
-import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "./oracle-json.ts";
-import { parseDuration, parseTimestamp } from "./oracle-time.ts";
+import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "./json.ts";
+import { parseDuration, parseTimestamp } from "./time.ts";
 
 const chunksMax = 65_535;
 const tagBytesMax = 96;

@@ -1,0 +1,163 @@
+/**
+ * Ed25519 and X25519 for the SDK: by WebCrypto where the runtime has both curves and signs as RFC 8032 says, and else
+ * in JavaScript (`curves-fallback.ts`, about 15 KB of gzip that are loaded only then). What a signature must be is
+ * decided here, not by the runtime: the same signatures hold as in every node, which a test shows over the edge vectors.
+ * Source: rules section 8, RFC 8032, RFC 8410, "Secure Curves in the Web Cryptography API".
+ */
+import { concatBytes, decodeBase64, decodeHex, equalBytes } from "../core/codec/bytes.ts";
+import { publicKeyBytes, signatureBytes } from "../core/codec/public-key.ts";
+
+type Bytes = Uint8Array<ArrayBuffer>;
+
+export type Curves = {
+  readonly publicKey: (seed: Uint8Array) => Promise<Uint8Array>;
+  readonly sign: (message: Uint8Array, seed: Uint8Array) => Promise<Uint8Array>;
+  /** Of a signature and a key of the right lengths; of keys and signatures at the edge, WebCrypto may err. */
+  readonly verify: (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array) => Promise<boolean>;
+  /** Throws for a public key of small order. */
+  readonly agree: (secret: Uint8Array, publicKey: Uint8Array) => Promise<Uint8Array>;
+};
+
+let chosen: Promise<Curves> | null = null;
+
+function curves(): Promise<Curves> {
+  chosen ??= choose();
+  return chosen;
+}
+
+const fallback = async (): Promise<Curves> => (await import("./curves-fallback.ts")).curvesInJavaScript;
+
+/** A page without a secure origin has no WebCrypto, and older runtimes lack these curves. */
+async function choose(): Promise<Curves> {
+  return (await isUsable(webCurves).catch(() => false)) ? webCurves : fallback();
+}
+
+const probe = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
+const probeSignature =
+  "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
+const probeAgreement = "b755ced64d4a27ce32afcf199f18a3ed1f31897028b0ff6e55191ea449db2644";
+
+/** Known answers (RFC 8032 section 7.1). Apple's signatures are random, and a repeat must have the same bytes. */
+async function isUsable({ publicKey, sign, agree }: Curves): Promise<boolean> {
+  const seed = fromHex(probe);
+  await publicKey(seed);
+  const [signature, agreement] = [await sign(new Uint8Array(0), seed), await agree(seed, basePoint)];
+  return equalBytes(signature, fromHex(probeSignature)) && equalBytes(agreement, fromHex(probeAgreement));
+}
+
+const fromHex = (text: string): Uint8Array => decodeHex(text) ?? new Uint8Array(0);
+
+// ------------------------------------------------------------------------------------------------- functions
+
+export async function ed25519PublicKey(seed: Uint8Array): Promise<Uint8Array> {
+  return (await curves()).publicKey(seed);
+}
+
+/** The same bytes for the same message, everywhere. */
+export async function signEd25519(message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> {
+  return (await curves()).sign(message, seed);
+}
+
+/**
+ * The rule of the nodes: an admissible key (canonical, not of small order), S below the group order, R compared as
+ * bytes without the cofactor. What runtimes disagree about is decided before they are asked, or in JavaScript.
+ */
+export async function verifyEd25519(
+  signature: Uint8Array,
+  message: Uint8Array,
+  publicKey: Uint8Array,
+): Promise<boolean> {
+  if (signature.length !== signatureBytes || publicKey.length !== publicKeyBytes) return false;
+  const r = signature.subarray(0, 32);
+  if (!isCanonical(publicKey) || isSmall(publicKey) || !isCanonical(r)) return false;
+  if (!isBelow(signature.subarray(32), groupOrder)) return false;
+  // Some verifiers refuse every R of small order, and the nodes' does not.
+  const decider = isSmall(r) ? await fallback() : await curves();
+  return decider.verify(signature, message, publicKey);
+}
+
+export async function x25519PublicKey(secret: Uint8Array): Promise<Uint8Array> {
+  return (await curves()).agree(secret, basePoint);
+}
+
+/** Throws for a public key of small order, with which everybody would share the same secret. */
+export async function x25519SharedSecret(secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> {
+  return (await curves()).agree(secret, publicKey);
+}
+
+// ----------------------------------------------------------------------------------------------------- edges
+
+/** Little endian: 2^252 + 27742317777372353535851937790883648493. */
+const groupOrder = fromHex("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010");
+/** Little endian: 2^255 - 19. */
+const fieldPrime = fromHex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");
+/** The y of every point of an order up to 8, canonical: of orders 4, 1, 2, and twice 8. */
+const smallOrdinates = [
+  "0000000000000000000000000000000000000000000000000000000000000000",
+  "0100000000000000000000000000000000000000000000000000000000000000",
+  "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+  "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+  "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+].map(fromHex);
+
+/** Without the bit that says which x belongs to it. */
+function ordinate(point: Uint8Array): Uint8Array {
+  const y = point.slice();
+  y[31] = (y[31] as number) & 0x7f;
+  return y;
+}
+
+const isCanonical = (point: Uint8Array): boolean => isBelow(ordinate(point), fieldPrime);
+
+const isSmall = (point: Uint8Array): boolean => smallOrdinates.some((y) => equalBytes(y, ordinate(point)));
+
+/** Of 32 bytes each, little endian. */
+function isBelow(a: Uint8Array, b: Uint8Array): boolean {
+  for (let i = 31; i >= 0; i--) if (a[i] !== b[i]) return (a[i] as number) < (b[i] as number);
+  return false;
+}
+
+// ------------------------------------------------------------------------------------------------- WebCrypto
+
+/** u = 9, to which a public key is the agreement of its secret. */
+const basePoint = Uint8Array.of(9, ...new Uint8Array(31));
+
+/** DER of a private key in PKCS #8, up to its 32 bytes; the last byte of the curve's name differs. */
+const pkcs8 = (curve: 0x70 | 0x6e, secret: Uint8Array): Bytes =>
+  copyOf(concatBytes(Uint8Array.of(48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, curve, 4, 34, 4, 32), secret));
+
+const copyOf = (bytes: Uint8Array): Bytes => new Uint8Array(bytes);
+
+/** An import costs more than a signature. Forgotten along with the seed. */
+const signingKeys = new WeakMap<Uint8Array, Promise<CryptoKey>>();
+
+function signingKey(seed: Uint8Array): Promise<CryptoKey> {
+  const known = signingKeys.get(seed);
+  if (known !== undefined) return known;
+  const key = crypto.subtle.importKey("pkcs8", pkcs8(0x70, seed), "Ed25519", true, ["sign"]);
+  signingKeys.set(seed, key);
+  return key;
+}
+
+const webCurves: Curves = {
+  publicKey: async (seed) => {
+    const { x = "" } = await crypto.subtle.exportKey("jwk", await signingKey(seed));
+    return decodeBase64(`${x.replaceAll("-", "+").replaceAll("_", "/")}=`) ?? new Uint8Array(0);
+  },
+  sign: async (message, seed) =>
+    new Uint8Array(await crypto.subtle.sign("Ed25519", await signingKey(seed), copyOf(message))),
+  verify: async (signature, message, publicKey) => {
+    try {
+      const key = await crypto.subtle.importKey("raw", copyOf(publicKey), "Ed25519", false, ["verify"]);
+      return await crypto.subtle.verify("Ed25519", key, copyOf(signature), copyOf(message));
+    } catch {
+      // What is no point of the curve is no key.
+      return false;
+    }
+  },
+  agree: async (secret, publicKey) => {
+    const own = await crypto.subtle.importKey("pkcs8", pkcs8(0x6e, secret), "X25519", false, ["deriveBits"]);
+    const theirs = await crypto.subtle.importKey("raw", copyOf(publicKey), "X25519", false, []);
+    return new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: theirs }, own, 256));
+  },
+};

@@ -1,0 +1,104 @@
+/**
+ * The registration of an identity: its first document, the proof over it, and the wait for settlement. Apart from the
+ * other changes, because a program needs this once and loads it then.
+ * Source: interface "States and transitions", rules section 4 ("Registration proof").
+ */
+import { encodeBase64 } from "../core/codec/bytes.ts";
+import { renderPublicKey } from "../core/codec/public-key.ts";
+import { encodeDidDocument } from "../core/ledger/document-codec.ts";
+import { type DidDocument, renderDocument, type Service } from "../core/ledger/document-form.ts";
+import { type ProofBinding, registrationMessage, renderProofTimestamp } from "../core/ledger/record-proof.ts";
+import type { Registered } from "./answers.ts";
+import type { Client } from "./client.ts";
+import { type ConfirmedRegistration, confirmRegistration, type Waiting, waitingDefault } from "./confirm.ts";
+import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./curves.ts";
+import { localError } from "./http.ts";
+import type { Identity } from "./keys.ts";
+import { authorizationLifeMs, provingAt } from "./proving.ts";
+import { renderAgreementKey } from "./seal.ts";
+
+export type Homes = {
+  /** Endpoint of the Relay where this identity listens. */
+  readonly relayUrl: string;
+  /** Endpoint of the Cache that keeps its messages. */
+  readonly cacheUrl: string;
+};
+
+/** The first document of an identity: its keys, where it listens and where its messages wait. */
+export async function firstDocument(identity: Identity, homes: Homes): Promise<DidDocument> {
+  const { did } = identity;
+  const root = `${did}#root`;
+  const service = (fragment: string, type: string, url: string): Service => ({
+    id: `${did}#${fragment}`,
+    type,
+    serviceEndpoint: [url],
+    authorization: [root],
+    priority: null,
+  });
+  return {
+    id: did,
+    verificationMethod: await each(identity.methods, async ({ id, secret }) => ({
+      id,
+      type: "Multikey",
+      controller: did,
+      publicKeyMultibase: renderPublicKey(await ed25519PublicKey(secret)),
+    })),
+    authentication: [root],
+    keyAgreement: await each(identity.agreements, async ({ id, secret }) => ({
+      id,
+      type: "X25519KeyAgreementKey2020",
+      controller: did,
+      publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
+    })),
+    service: [service("relay", "SvcRelayService", homes.relayUrl), service("cache", "SvcCacheService", homes.cacheUrl)],
+  };
+}
+
+const each = <T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> => Promise.all(items.map(work));
+
+export type RegistrationInput = {
+  readonly document: DidDocument;
+  readonly alias: string | null;
+  readonly rootSeed: Uint8Array;
+  readonly nowMs: number;
+  /** The ledger and the Directory's account, where version 3 is taken; without it the proof is of version 2. */
+  readonly binding?: ProofBinding | null;
+};
+
+/** The body of a registration whose proof covers document and alias too. */
+export async function signRegistration(input: RegistrationInput): Promise<Record<string, unknown>> {
+  const { document, alias, rootSeed, nowMs, binding = null } = input;
+  const pubkey = await ed25519PublicKey(rootSeed);
+  const version = binding === null ? "v2" : "v3";
+  const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs), version);
+  const docBlob = encodeDidDocument(document);
+  const message = registrationMessage({ did: document.id, alias, timestamp, pubkey, docBlob }, binding);
+  if (message === null) throw localError("invalid_alias", "the alias has no normal form");
+  return {
+    did: document.id,
+    timestamp,
+    signature: encodeBase64(await signEd25519(message, rootSeed)),
+    did_document: renderDocument(document),
+    root_pubkey: renderPublicKey(pubkey),
+    ...(alias === null ? {} : { alias }),
+  };
+}
+
+/** Registers an identity; `202` is not settlement: `settleRegistration` waits for that. */
+export async function register(
+  client: Client,
+  identity: Identity,
+  first: { readonly document: DidDocument; readonly alias: string | null },
+): Promise<Registered> {
+  const { registration: binding } = await provingAt(client);
+  const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
+  return client.directory.register(await signRegistration(input));
+}
+
+export function settleRegistration(
+  client: Client,
+  registered: { readonly did: string; readonly tx_id: string },
+  waiting: Waiting = waitingDefault,
+): Promise<ConfirmedRegistration> {
+  return confirmRegistration(client.directory, registered, waiting);
+}

@@ -1,0 +1,198 @@
+/**
+ * Bounds connections, in all and for each client network. The server gives no hook before a request's head, so
+ * a guard looks once a second: when this process holds many descriptors, it counts the connections to its ports
+ * (`/proc`), and shuts down the newest of those who have too many. A connection that never sends a byte is left
+ * to the kernel, which hands it over only with the first one.
+ * Cost: one directory read a second; 30 ms for 10,000 connections once there are that many. Linux only.
+ * Source: D171.
+ */
+import { dlopen, FFIType } from "bun:ffi";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { isLoopbackAddress } from "../../core/message/address.ts";
+import { clientAddress, clientNetwork } from "../../core/message/client-address.ts";
+import { type Log, maskAddress } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+
+export type ConnectionGuard = { readonly close: () => void };
+
+export type GuardOptions = {
+  /** The TCP ports of this process. */
+  readonly ports: readonly number[];
+  /** In all; one client network gets half. */
+  readonly connectionsMax: number;
+  /** Proxies, and loopback addresses, stand for many clients: their connections count in all only. */
+  readonly trustedProxies: () => readonly string[];
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly now: () => number;
+};
+
+/** More than sessions, streams and arriving bodies may take together with their defaults. */
+const connectionsUsualMax = 65_536;
+/** The rest is for stores and outbound requests. */
+const descriptorPart = 0.75;
+
+/** What the limit of descriptors allows. */
+export function connectionsMaxHere(): number {
+  const limits = readText("/proc/self/limits");
+  const descriptors = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY);
+  return Math.min(connectionsUsualMax, Math.floor(descriptors * descriptorPart));
+}
+
+const lookEveryMs = secondMs;
+
+/** `null` where connections can't be counted or shut down. */
+export function startConnectionGuard(options: GuardOptions): ConnectionGuard | null {
+  const shutDown = openShutdown();
+  if (shutDown === null || options.ports.length === 0) return null;
+  const closed = options.metrics.counter({
+    name: "http_connections_closed_total",
+    help: "Connections shut down because there were too many, in all or of one client network.",
+    labels: ["scope"],
+  });
+  let warnedMs = Number.NEGATIVE_INFINITY;
+  const look = (): void => {
+    const { connectionsMax } = options;
+    if (descriptors().length <= connectionsMax / 2) return;
+    const held = connectionsTo(options.ports);
+    const surplus = decideSurplus(held, connectionsMax, options.trustedProxies());
+    if (surplus.length === 0) return;
+    const inodes = new Map(surplus.map(({ connection, scope }) => [connection.inode, scope]));
+    for (const descriptor of descriptors()) {
+      const scope = inodes.get(inodeOf(descriptor));
+      if (scope !== undefined && shutDown(Number(descriptor)) === 0) closed.add([scope]);
+    }
+    if (options.now() - warnedMs < minuteMs) return;
+    warnedMs = options.now();
+    const networks = [...new Set(surplus.map(({ connection }) => maskAddress(connection.address)))].slice(0, 10);
+    options.log("warn", "too many connections; the newest are closed", { held: held.length, networks });
+  };
+  const timer = setInterval(look, lookEveryMs);
+  timer.unref();
+  return { close: () => clearInterval(timer) };
+}
+
+// ------------------------------------------------------------------------------------------------ decide
+
+export type HeldConnection = { readonly inode: string; readonly address: string };
+export type Surplus = { readonly connection: HeldConnection; readonly scope: "network" | "total" };
+
+/** The newest of each network beyond half of `max`, and of the largest networks what is still too much in all. */
+export function decideSurplus(
+  held: readonly HeldConnection[],
+  max: number,
+  trustedProxies: readonly string[],
+): readonly Surplus[] {
+  const isTrusted = trustOf(trustedProxies);
+  const groups = Map.groupBy(held, ({ address }) => clientNetwork(address));
+  const kept = [...groups.values()].map((group) => {
+    const sorted = group.toSorted((a, b) => Number(a.inode) - Number(b.inode));
+    const bound = isTrusted(sorted[0]?.address ?? "") ? sorted.length : Math.floor(max / 2);
+    return { sorted, keep: Math.min(sorted.length, bound), bound };
+  });
+  const level = levelOf(
+    kept.map(({ keep }) => keep),
+    max,
+  );
+  return kept.flatMap(({ sorted, keep, bound }) =>
+    sorted.slice(Math.min(keep, level)).map((connection, place) => ({
+      connection,
+      scope: place + Math.min(keep, level) >= bound ? ("network" as const) : ("total" as const),
+    })),
+  );
+}
+
+/** The largest number that each may keep so that all together keep at most `max`. */
+function levelOf(counts: readonly number[], max: number): number {
+  let left = max;
+  let waiting = counts.length;
+  for (const count of counts.toSorted((a, b) => a - b)) {
+    if (count * waiting > left) return Math.floor(left / waiting);
+    left -= count;
+    waiting--;
+  }
+  return Number.POSITIVE_INFINITY;
+}
+
+/**
+ * Who may stand for many: a trusted proxy, and processes of this machine. With a header that names somebody, only a
+ * trusted connection stands for that somebody.
+ */
+function trustOf(trustedProxies: readonly string[]): (address: string) => boolean {
+  if (trustedProxies.length === 0) return isLoopbackAddress;
+  const addressOf = clientAddress(trustedProxies);
+  const [one, other] = ["192.0.2.1", "192.0.2.2"];
+  return (address) => isLoopbackAddress(address) || addressOf(address === one ? other : one, address) !== address;
+}
+
+// -------------------------------------------------------------------------------------------------- /proc
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+function descriptors(): readonly string[] {
+  try {
+    return readdirSync("/proc/self/fd");
+  } catch {
+    return [];
+  }
+}
+
+/** The inode of a socket; empty for anything else, and for what is closed by now. */
+function inodeOf(descriptor: string): string {
+  try {
+    return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${descriptor}`))?.[1] ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** Established, or ended by the client alone. */
+const openStates = ["01", "08"];
+
+function connectionsTo(ports: readonly number[]): HeldConnection[] {
+  const wanted = new Set(ports.map((port) => port.toString(16).toUpperCase().padStart(4, "0")));
+  const found: HeldConnection[] = [];
+  for (const table of ["tcp", "tcp6"]) {
+    for (const line of readText(`/proc/self/net/${table}`).split("\n").slice(1)) {
+      const [, local = "", remote = "", state = "", , , , , , inode = "0"] = line.trim().split(/\s+/);
+      if (inode === "0" || !openStates.includes(state) || !wanted.has(local.slice(local.indexOf(":") + 1))) continue;
+      found.push({ inode, address: addressText(remote.slice(0, remote.indexOf(":"))) });
+    }
+  }
+  return found;
+}
+
+/** The kernel writes addresses as words in the byte order of the machine: little-endian on all that are served. */
+function addressText(hex: string): string {
+  const words = hex.match(/.{8}/g) ?? [];
+  const bytes = words.flatMap((word) => [...Uint8Array.fromHex(word)].reverse());
+  const isMapped = bytes.length === 16 && bytes.slice(0, 12).join() === "0,0,0,0,0,0,0,0,0,0,255,255";
+  if (bytes.length === 4 || isMapped) return bytes.slice(-4).join(".");
+  const groups = Array.from({ length: 8 }, (_, i) => ((bytes[2 * i] ?? 0) << 8) | (bytes[2 * i + 1] ?? 0));
+  return groups.map((group) => group.toString(16)).join(":");
+}
+
+const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+/** Both directions end, and the server sees the end of the connection. */
+const bothWays = 2;
+
+/** `shutdown(2)` of a descriptor; `null` where there is no such function or no `/proc`. */
+function openShutdown(): ((descriptor: number) => number) | null {
+  if (process.platform !== "linux" || readText("/proc/self/net/tcp") === "") return null;
+  for (const name of libraries) {
+    try {
+      const { symbols } = dlopen(name, { shutdown: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 } });
+      return (descriptor) => symbols.shutdown(descriptor, bothWays);
+    } catch {
+      // The next name, of another C library.
+    }
+  }
+  return null;
+}

@@ -1,0 +1,111 @@
+/**
+ * Addresses, stores, names and sources of a process act under their own setting: each has a value that no
+ * other setting of its kind has, and shows where it acts.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { environmentProblems } from "../../src/cli/serve.ts";
+import type { ConfigInput } from "../../src/config/schema.ts";
+import { utf8 } from "../../src/core/codec/bytes.ts";
+import { cacheEndpoint, envelopeTo } from "../support/cache-node.ts";
+import { registerBodyOf } from "../support/directory.ts";
+import { freePort } from "../support/executable.ts";
+import { identityOf } from "../support/identity.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { settings } from "../support/settings.ts";
+
+const [main, admin] = [`127.0.0.1:${freePort()}`, `127.0.0.1:${freePort()}`];
+const storeNames = ["led", "dir", "rel", "cac"];
+const ofProcess = {
+  server: {
+    listen: [main],
+    admin_listen: [admin],
+    trusted_proxies: ["127.0.0.1"],
+    cors_origins: ["https://page.example"],
+    drain_timeout: "331ms",
+  },
+  stores: Object.fromEntries(storeNames.map((name) => [name, { plugin: "memory", block_time_ms: 20 }])),
+  directory: { enabled: true, ledger: "led", store: "dir" },
+  relay: { enabled: true, store: "rel", public_id: "odd", public_endpoints: ["https://relay.odd"] },
+  cache: { enabled: true, store: "cac", recipients: "ledger:cac", public_endpoints: [cacheEndpoint] },
+} satisfies ConfigInput;
+
+describe("a process", () => {
+  let nodes: TestNodes;
+  beforeAll(async () => {
+    nodes = await startTestNodes(ofProcess);
+  });
+  afterAll(() => nodes.stop());
+  const at = (address: string, path: string, init: RequestInit = {}) => fetch(`http://${address}${path}`, init);
+  const post = (path: string, body: unknown) =>
+    at(main, path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+
+  test("listens for everybody and for its operator where it is named", async () => {
+    expect([(await at(main, "/limits")).status, (await at(main, "/metrics")).status]).toEqual([200, 404]);
+    expect((await at(admin, "/metrics")).status).toBe(200);
+  });
+
+  test("allows the pages that are named, and believes the proxy that is named", async () => {
+    const headers = { origin: "https://page.example", "access-control-request-method": "GET" };
+    const answer = await at(main, "/limits", { method: "OPTIONS", headers });
+    expect(answer.headers.get("access-control-allow-origin")).toBe("https://page.example");
+    await at(main, "/limits", { headers: { "x-forwarded-for": "203.0.113.9" } });
+    const line = nodes.lines.findLast(({ message }) => message === "request");
+    expect(JSON.stringify(line?.fields)).toContain("203.0.113.0/24");
+  });
+
+  test("has its names", async () => {
+    expect(await (await at(main, "/node")).json()).toMatchObject({
+      relay_public_id: "odd",
+      relay_endpoints: ["https://relay.odd"],
+      cache_endpoints: [cacheEndpoint],
+    });
+  });
+
+  test("keeps identities in the ledger that is named, and asks for recipients where it is told", async () => {
+    const identity = identityOf("stores");
+    expect((await post("/register-did", registerBodyOf(identity, Date.now()))).status).toBe(202);
+    const known = async () => {
+      const accounts = storeNames.map((name) =>
+        nodes.stores.stores.get(name)?.capabilities.ledger?.account(identity.did),
+      );
+      return (await Promise.all(accounts)).map((account) => account?.record !== null);
+    };
+    while (!(await known())[0]) await Bun.sleep(10);
+    expect(await known()).toEqual([true, false, false, false]);
+    const envelope = { ...envelopeTo(identity, 1), timestamp: new Date().toISOString() };
+    const codeOf = async (path: string) => ((await (await post(path, envelope)).json()) as { code: string }).code;
+    expect(await codeOf("/relay")).not.toBe("recipient_not_found");
+    expect(await codeOf("/cache/store")).toBe("recipient_not_found");
+  });
+
+  test("binds each node to its own store", () => {
+    for (const [setting, name] of [
+      ["directory.store", "dir"],
+      ["relay.store", "rel"],
+      ["cache.store", "cac"],
+    ] as const) {
+      const own = nodes.stores.stores.get(name)?.capabilities.replay;
+      expect([setting, nodes.stores.capability(setting, "replay") === own]).toEqual([setting, true]);
+    }
+  });
+
+  test("waits for what is under way as long as it is told, and no longer", async () => {
+    const unfinished = new ReadableStream({ start: (controller) => controller.enqueue(utf8("{")) });
+    const asked = at(main, "/register-did", { method: "POST", body: unfinished }).catch(() => null);
+    await Bun.sleep(50);
+    const beganMs = performance.now();
+    await nodes.stop();
+    const tookMs = performance.now() - beganMs;
+    await asked;
+    expect(tookMs).toBeGreaterThan(300);
+    expect(tookMs).toBeLessThan(3_000);
+  });
+});
+
+test("a Relay starts beside proxy variables only when it is told to", () => {
+  const problemsWith = (ignore: boolean) =>
+    environmentProblems(settings({ relay: { enabled: true, ignore_proxy_variables: ignore } }), {
+      HTTP_PROXY: "http://p",
+    });
+  expect([problemsWith(false).length, problemsWith(true).length]).toEqual([1, 0]);
+});

@@ -1,0 +1,430 @@
+/**
+ * The effect of a setting follows its own value. Settings of one kind in one section are what a use can swap
+ * without a word of the compiler; so each gets a value that no other has, and is found again where it acts:
+ * in the size that is still taken, in the request that is refused first, in what a store or a destination
+ * sees. The canary swaps two of them and must be noticed.
+ */
+import { afterAll, describe, expect, test } from "bun:test";
+import { listSettings } from "../../src/config/reference.ts";
+import type { Config, ConfigInput } from "../../src/config/schema.ts";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { minuteMs, secondMs } from "../../src/core/codec/time.ts";
+import { isFault } from "../../src/core/fault.ts";
+import { beginDelivery, planDelivery } from "../../src/core/message/delivery.ts";
+import { checkEnvelopeTime, decodeEnvelope, type Envelope, longestTtlMs } from "../../src/core/message/envelope.ts";
+import { capacityLimits } from "../../src/nodes/http/capacity.ts";
+import { createEgress } from "../../src/nodes/relay/egress.ts";
+import type { Mailbox, MailboxQuota } from "../../src/storage/contract.ts";
+import {
+  createPerson,
+  createTestCache,
+  envelopeTo,
+  type Person,
+  proofHeaders,
+  signedBy,
+  testNowMs,
+} from "../support/cache-node.ts";
+import { registerBodyOf, testDirectory } from "../support/directory.ts";
+import { identityOf } from "../support/identity.ts";
+import { LiveClient, sessionUrl } from "../support/live-client.ts";
+import { settings } from "../support/settings.ts";
+import { cleanUp, inboxAt, inboxFor, relayFor, status } from "./relay-scenario.ts";
+
+afterAll(cleanUp);
+
+/** Small enough to be reached, and no two alike. */
+const own = {
+  server: { requests_max: 1_031, body_bytes_in_flight: 1_100_003, drain_timeout: "331ms" },
+  limits: {
+    body_bytes_max: 50_021,
+    unchunked_bytes_max: 20_011,
+    chunk_bytes_max: 9_001,
+    header_bytes_max: 307,
+    ttl_max: "41h",
+    clock_skew: "7m",
+  },
+  directory: { enabled: true, authorization_max_ahead: "53m", registration_rate: 1, registration_work_bits: 19 },
+  relay: {
+    public_endpoints: ["https://relay.example"],
+    attempts: 2,
+    delivery_budget: "8713ms",
+    destination_requests_max: 5,
+    sessions_max: 6,
+    client_rate: 9,
+    recipient_rate: 3,
+  },
+  cache: {
+    recipient_entries_max: 1_009,
+    recipient_bytes_max: 10_000_019,
+    stranger_share: 61,
+    network_share: 37,
+    client_rate: 11,
+    store_entries_max: 100_003,
+    store_bytes_max: 20_000_003,
+    retrieve_bytes_max: 30_011,
+    page_bytes_max: 12_007,
+    streams_max: 4,
+  },
+} satisfies ConfigInput;
+
+/** What the running parts show of each setting. */
+type Seen = Map<string, unknown>;
+
+/** The largest number that is accepted: the search knows nothing of the value it looks for. */
+async function largest(max: number, accepts: (n: number) => boolean | Promise<boolean>): Promise<number> {
+  let [low, high] = [0, max];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (await accepts(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/** Requests that pass before one is refused with `code`. */
+async function passedBefore(refusal: number, max: number, ask: (n: number) => Promise<{ status: number }>) {
+  for (let n = 0; n < max; n++) if ((await ask(n)).status === refusal) return n;
+  return max;
+}
+
+const bob = createPerson(1);
+const lists = ["allow_recipients", "deny_recipients", "allow_senders", "deny_senders"] as const;
+const noLists = { allow_recipients: [], deny_recipients: [], allow_senders: [], deny_senders: [] };
+const openToAll = { ...noLists, require_sender_signature: false };
+const bytesOf = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
+
+// --------------------------------------------------------------------------------------------- observers
+
+async function observeLimits({ limits }: Config, seen: Seen): Promise<void> {
+  const ciphertext = (bytes: number) => ({ payload: { ciphertext_b64: encodeBase64(new Uint8Array(bytes)) } });
+  const chunk = {
+    message_group_id: crypto.randomUUID(),
+    sequence_number: 0,
+    total_chunks: 2,
+    delivery_hint: "chunked",
+  };
+  const header = (bytes: number) => ({
+    encrypted_header: encodeBase64(new Uint8Array(bytes)),
+    header_nonce: "AAAA",
+    header_key_id: "k",
+    schema_version: "1",
+  });
+  const takes = (more: ReturnType<typeof envelopeTo>) =>
+    !isFault(decodeEnvelope(bytesOf(envelopeTo(bob, 1, more)), limits));
+  seen.set("limits.unchunked_bytes_max", await largest(100_000, (n) => n === 0 || takes(ciphertext(n))));
+  seen.set("limits.chunk_bytes_max", await largest(100_000, (n) => n === 0 || takes({ ...ciphertext(n), ...chunk })));
+  seen.set("limits.header_bytes_max", await largest(100_000, (n) => n === 0 || takes(header(n))));
+  seen.set("limits.ttl_max", longestTtlMs(limits, null));
+  const envelope = decodeEnvelope(bytesOf(envelopeTo(bob, 1)), limits) as Envelope;
+  const isInTime = (aheadMs: number) => checkEnvelopeTime(envelope, testNowMs - aheadMs, limits) === null;
+  seen.set("limits.clock_skew", await largest(60 * minuteMs, isInTime));
+  const relay = await relayFor({ limits });
+  const isTaken = async (bytes: number) => {
+    const text = JSON.stringify(envelopeTo(bob, 1));
+    return (await relay.raw(text + " ".repeat(Math.max(0, bytes - text.length)))).status !== 413;
+  };
+  const tested = await relayFor({ limits, settings: { client_burst: 1e6, client_rate: 1e6, recipient_burst: 1e6 } });
+  seen.set("limits.body_bytes_max", tested.relay.routes[0]?.bodyBytesMax);
+  expect([await isTaken(limits.body_bytes_max), await isTaken(limits.body_bytes_max + 1)]).toEqual([true, false]);
+}
+
+async function observeServer(config: Config, seen: Seen): Promise<void> {
+  const capacity = capacityLimits(config.server);
+  seen.set("server.requests_max", capacity.requestsMax);
+  seen.set("server.body_bytes_in_flight", capacity.bodyBytesMax);
+}
+
+async function observeDirectory({ directory: options }: Config, seen: Seen): Promise<void> {
+  const directory = await testDirectory({ options });
+  const identity = identityOf("odd");
+  const did = await directory.register(identity);
+  const prepare = (aheadMs: number) => {
+    const valid_until = String(directory.nowMs() + aheadMs);
+    const body = { did, action: "RemoveAuthentication", id: `${did}#k1`, valid_until };
+    return directory.ask("POST", `/dids/${did}/prepare`, body);
+  };
+  const isNear = async (aheadMs: number) => {
+    const { body } = await prepare(Math.max(1, aheadMs));
+    return body["code"] !== "authorization_too_far_ahead";
+  };
+  seen.set("directory.authorization_max_ahead", await largest(180 * minuteMs, isNear));
+  const forged = {
+    ...registerBodyOf(identityOf("pace"), directory.nowMs()),
+    signature: encodeBase64(new Uint8Array(64)),
+  };
+  const passed = await passedBefore(429, 2_000, () => directory.ask("POST", "/register-did", forged));
+  // The registration above was the first.
+  seen.set("directory.registration_rate", (passed + 1) / 300);
+  const refused = await directory.ask("POST", "/register-did", forged);
+  seen.set("directory.registration_work_bits", Number(refused.headers.get("svc-work")?.split("bits=")[1]));
+  await directory.close();
+}
+
+async function observeRelayPaces({ relay: configured }: Config, seen: Seen): Promise<void> {
+  const relay = await relayFor({ settings: { ...configured, ...openToAll } });
+  const toBob = await passedBefore(429, 1_000, (n) => relay.raw(envelopeTo(bob, n)));
+  seen.set("relay.recipient_rate", toBob / 10);
+  const others = Array.from({ length: 200 }, (_, n) => createPerson((n % 250) + 3));
+  const toOthers = await passedBefore(429, 200, (n) => relay.raw(envelopeTo(others[n] as Person, n)));
+  // The refused one to Bob took a token of the client as well.
+  seen.set("relay.client_rate", (toBob + 1 + toOthers) / 4);
+  const url = sessionUrl(relay.serve(), bob, "phone");
+  const sockets: LiveClient[] = [];
+  const opened = await passedBefore(0, 30, async () => {
+    const client = new LiveClient(url);
+    sockets.push(client);
+    return { status: (await client.opened) ? 101 : 0 };
+  });
+  seen.set("relay.sessions_max", opened);
+  for (const socket of sockets) socket.terminate();
+}
+
+async function observeDeliveries({ relay: settings }: Config, seen: Seen): Promise<void> {
+  const inbox = inboxFor(status(500));
+  const relay = await relayFor({
+    settings: { ...settings, ...openToAll, allow_http: true, allow_private: ["127.0.0.0/8"] },
+  });
+  const carol = createPerson(7, [inboxAt(inbox.url)]);
+  relay.recipients.add(carol);
+  await relay.raw(envelopeTo(carol, 1));
+  seen.set("relay.attempts", inbox.bodies.length);
+  const services = createPerson(8, [inboxAt("https://inbox.example")]).document.service;
+  const plan = planDelivery({
+    ...{ messageId: "m" as never, recipient: bob.did, hint: "standard", expiresAtMs: testNowMs * 2, services },
+    ...{ live: false, hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: settings },
+  });
+  const { step } = beginDelivery(plan, testNowMs);
+  seen.set("relay.delivery_budget", step.kind === "attempt" ? step.timeoutMs : step);
+  let [now, most] = [0, 0];
+  const slow = inboxFor(async () => {
+    most = Math.max(most, ++now);
+    await Bun.sleep(40);
+    now--;
+    return new Response("taken");
+  });
+  const egress = createEgress({ settings: { ...settings, allow_http: true, allow_private: ["127.0.0.0/8"] } });
+  const body = utf8("{}");
+  const post = () => egress.post({ endpoint: slow.url, suffix: "", body, wantsBody: false, timeoutMs: 5 * secondMs });
+  await Promise.all(Array.from({ length: 20 }, post));
+  seen.set("relay.destination_requests_max", most);
+  egress.close();
+}
+
+async function observeCache({ cache: settings }: Config, seen: Seen): Promise<void> {
+  const quotas: MailboxQuota[] = [];
+  const pages: number[] = [];
+  const wrap = (mailbox: Mailbox): Mailbox => ({
+    ...bound(mailbox),
+    store: (entry, quota) => {
+      quotas.push(quota);
+      return mailbox.store(entry, quota);
+    },
+    list: (recipient, page) => {
+      pages.push(page.bytesMax);
+      return mailbox.list(recipient, page);
+    },
+  });
+  const { public_endpoints: _, ...changed } = { ...settings, ...openToAll };
+  const cache = await createTestCache({ ...changed, wrap });
+  for (let n = 1; n < 20; n++) cache.recipients.add(createPerson(n));
+  const payload = { ciphertext_b64: encodeBase64(new Uint8Array(1_000)) };
+  const stored = await passedBefore(429, 200, (n) => cache.store(envelopeTo(bob, n, { payload })));
+  seen.set("cache.client_rate", stored / 4);
+  const [quota] = quotas;
+  seen.set("cache.recipient_entries_max", quota?.recipientEntriesMax);
+  seen.set("cache.recipient_bytes_max", quota?.recipientBytesMax);
+  seen.set("cache.store_entries_max", quota?.storeEntriesMax);
+  seen.set("cache.store_bytes_max", quota?.storeBytesMax);
+  const percentOf = (place: number, part: number) =>
+    Math.round((100 * (quota?.shares[place]?.bytesMax ?? 0)) / (quota?.recipientBytesMax ?? 1) / part);
+  seen.set("cache.stranger_share", percentOf(0, 1));
+  // An unsigned envelope takes at most four fifths of a network's share.
+  seen.set("cache.network_share", percentOf(1, 0.8));
+  const read = await cache.read(`/cache/messages/${bob.did}`, proofHeaders(bob));
+  const answered = ((await read.json()) as { messages: unknown[] }).messages;
+  const sizes = answered.map((_one, n) => bytesOf(envelopeTo(bob, n, { payload })).length);
+  const sum = sizes.reduce((all, size) => all + size, 0);
+  // One more envelope of this size would have been too much.
+  seen.set("cache.retrieve_bytes_max", { atLeast: sum, below: sum + (sizes[0] ?? 0) });
+  seen.set("cache.page_bytes_max", pages[0]);
+  const streams: Response[] = [];
+  const open = await passedBefore(429, 19, async (n) => {
+    const person = createPerson(n + 1);
+    const stream = await cache.read(`/cache/stream/${person.did}`, proofHeaders(person, { operation: "stream" }));
+    streams.push(stream);
+    return stream;
+  });
+  seen.set("cache.streams_max", open);
+  for (const stream of streams) if (stream.status === 200) await stream.body?.cancel();
+}
+
+/** The operations of a driver are methods: a copy of them needs their object. */
+function bound(mailbox: Mailbox): Mailbox {
+  return new Proxy(mailbox, {
+    ownKeys: () => ["store", "list", "summary", "read", "group", "message", "remove", "sweep", "stats"],
+    getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }),
+    get(target, name) {
+      const operation: unknown = Reflect.get(target, name);
+      return typeof operation === "function" ? operation.bind(target) : operation;
+    },
+  });
+}
+
+/** Who is refused when the list holds Bob alone: Carol's envelope to Bob, Bob's to Carol, Carol's to Dave. */
+const refusedBy: Readonly<Record<(typeof lists)[number], string>> = {
+  allow_recipients: "taken refused refused",
+  deny_recipients: "refused taken taken",
+  allow_senders: "refused taken refused",
+  deny_senders: "taken refused taken",
+};
+
+/** Each list holds Bob alone, one after the other; the effect names the list that acted. */
+async function observeLists({ relay, cache }: Config, seen: Seen): Promise<void> {
+  const [carol, dave] = [createPerson(4), createPerson(5)];
+  const sent = [
+    signedBy(carol, envelopeTo(bob, 1)),
+    signedBy(bob, envelopeTo(carol, 2)),
+    signedBy(carol, envelopeTo(dave, 3)),
+  ];
+  for (const list of lists) {
+    const onRelay = await relayFor({ settings: { ...openToAll, [list]: relay[list] } });
+    const onCache = await createTestCache({ ...openToAll, [list]: cache[list] });
+    for (const person of [bob, carol, dave]) {
+      onRelay.recipients.add(person);
+      onCache.recipients.add(person);
+    }
+    const effectOf = async (ask: (envelope: (typeof sent)[number]) => Promise<Response>) => {
+      const statuses: string[] = [];
+      for (const envelope of sent) statuses.push((await ask(envelope)).status === 403 ? "refused" : "taken");
+      return statuses.join(" ");
+    };
+    seen.set(`relay.${list}`, (await effectOf(onRelay.raw)) === refusedBy[list] ? relay[list] : "another list");
+    seen.set(`cache.${list}`, (await effectOf(onCache.store)) === refusedBy[list] ? cache[list] : "another list");
+  }
+  const unsigned = envelopeTo(bob, 9);
+  const strictRelay = await relayFor({ settings: { require_sender_signature: relay.require_sender_signature } });
+  const strictCache = await createTestCache({ require_sender_signature: cache.require_sender_signature });
+  for (const { recipients } of [strictRelay, strictCache]) recipients.add(bob);
+  seen.set("relay.require_sender_signature", (await strictRelay.raw(unsigned)).status === 403);
+  seen.set("cache.require_sender_signature", (await strictCache.store(unsigned)).status === 403);
+}
+
+const observers = [
+  observeLimits,
+  observeServer,
+  observeDirectory,
+  observeRelayPaces,
+  observeDeliveries,
+  observeCache,
+  observeLists,
+];
+
+async function observe(config: Config): Promise<Seen> {
+  const seen: Seen = new Map();
+  for (const observer of observers) await observer(config, seen);
+  return seen;
+}
+
+function settingIn(config: Config | ConfigInput, setting: string): unknown {
+  const [section = "", name = ""] = setting.split(".");
+  return Reflect.get(Reflect.get(config, section) ?? {}, name);
+}
+
+function put(config: ConfigInput, setting: string, value: unknown): void {
+  const [section = "", name = ""] = setting.split(".");
+  Reflect.set(Reflect.get(config, section) ?? {}, name, value);
+}
+
+/** Settings whose effect is not that of their value. */
+function strangers(seen: Seen, config: Config): string[] {
+  return [...seen].flatMap(([setting, found]) => {
+    const value = settingIn(config, setting);
+    const bracket = found as { atLeast?: number; below?: number } | null;
+    const fits =
+      typeof found === "object" && bracket?.atLeast !== undefined && typeof value === "number"
+        ? bracket.atLeast <= value && value < (bracket.below ?? 0)
+        : Bun.deepEquals(found, value);
+    return fits ? [] : [setting];
+  });
+}
+
+// ------------------------------------------------------------------------------------------------- tests
+
+const withBob = {
+  require_sender_signature: true,
+  ...Object.fromEntries(lists.map((list) => [list, [bob.did, `${list} alone`]])),
+};
+const input = {
+  ...own,
+  relay: { ...own.relay, ...withBob },
+  cache: { ...own.cache, ...withBob },
+} satisfies ConfigInput;
+const config = settings(input);
+const seenOfAll = observe(config);
+
+test("every number, list and switch acts with its own value", async () => {
+  expect(strangers(await seenOfAll, config)).toEqual([]);
+});
+
+describe("a swap is noticed:", () => {
+  const pairs = [
+    ["limits.unchunked_bytes_max", "limits.chunk_bytes_max", observeLimits],
+    ["directory.registration_rate", "directory.registration_work_bits", observeDirectory],
+    ["relay.client_rate", "relay.recipient_rate", observeRelayPaces],
+    ["relay.attempts", "relay.destination_requests_max", observeDeliveries],
+    ["relay.allow_recipients", "relay.deny_senders", observeLists],
+    ["cache.recipient_entries_max", "cache.store_entries_max", observeCache],
+    ["cache.retrieve_bytes_max", "cache.page_bytes_max", observeCache],
+    ["cache.stranger_share", "cache.network_share", observeCache],
+  ] as const;
+
+  test.each(pairs)("%s for %s", async (one, other, observer) => {
+    const swapped = structuredClone(input) as ConfigInput;
+    put(swapped, one, settingIn(input, other));
+    put(swapped, other, settingIn(input, one));
+    const seen: Seen = new Map();
+    await observer(settings(swapped), seen);
+    expect(strangers(seen, config).sort()).toEqual([one, other].sort());
+  });
+});
+
+/** Settings whose effect this file does not show, and what does. */
+const shownElsewhere: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    [
+      ...[
+        "server.listen",
+        "server.admin_listen",
+        "server.trusted_proxies",
+        "server.cors_origins",
+        "server.drain_timeout",
+      ],
+      ...["directory.enabled", "directory.store", "directory.ledger"],
+      ...["relay.enabled", "relay.store", "relay.recipients", "relay.public_id", "relay.public_endpoints"],
+      ...["cache.enabled", "cache.store", "cache.recipients", "cache.public_endpoints", "relay.ignore_proxy_variables"],
+    ].map((setting) => [setting, "settings-process.test.ts"]),
+  ),
+  "server.share_port": "relay-processes.test.ts",
+  "server.workers": "workers.test.ts",
+  "server.tls_cert_file": "tls.test.ts",
+  "server.tls_key_file": "tls.test.ts",
+  "server.log_level": "reload.test.ts",
+  "bus.plugin": "relay-bus.test.ts",
+  "directory.registration_proofs": "directory/: the only list of its kind",
+  "directory.unsigned_updates": "directory/: the only setting of its kind",
+  "directory.rate_limit_loopback": "directory/pace.test.ts",
+  "relay.allow_http": "egress.test.ts",
+  "relay.allow_private": "egress.test.ts",
+  "relay.rate_limit_loopback": "relay-refusals.test.ts",
+  "cache.rate_limit_loopback": "cache-strangers.test.ts",
+  "cache.signing_key_file": "status.test.ts",
+  "cache.wake_url": "cache-wake.test.ts",
+};
+
+test("no setting is left out", async () => {
+  const shown = new Set((await seenOfAll).keys());
+  const missing = listSettings()
+    .map(({ section, name }) => `${section}.${name}`)
+    .filter((setting) => !shown.has(setting) && shownElsewhere[setting] === undefined);
+  expect(missing).toEqual([]);
+});
