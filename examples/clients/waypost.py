@@ -275,8 +275,8 @@ def main(url):
     alice, bob = Identity(url), Identity(url)
     alice.register(), bob.register()
     alice.send(bob.did, "Meet me at noon.".encode())
-    file = os.urandom(20 * 50_000)
-    chunks = alice.send(bob.did, file, name="data.bin", media_type="application/octet-stream", chunk_bytes=50_000)
+    file = os.urandom(20 * CHUNK_BYTES)
+    chunks = alice.send(bob.did, file, name="data.bin", media_type="application/octet-stream")
     got = list(bob.receive())
     for facts, data, sender, ids in got: bob.ack(ids)
     assert [sender for _, _, sender, _ in got] == [alice.did] * 2, "both are signed by alice"

@@ -183,7 +183,7 @@ function composeCache(config: Config, parts: NodeParts): Cache {
   });
 }
 
-function composeSessions({ relay, limits }: Config, parts: NodeParts): LiveSessions {
+function composeSessions({ relay, limits, server }: Config, parts: NodeParts): LiveSessions {
   const { recipients, stores, bus, counting, now, log } = parts;
   const replay = stores.capability("relay.store", "replay");
   const stored = createStoredSignal(bus);
@@ -195,6 +195,7 @@ function composeSessions({ relay, limits }: Config, parts: NodeParts): LiveSessi
     bus,
     stored,
     counting,
+    showSignedText: server.show_signed_text,
     now,
     log,
   });

@@ -25,6 +25,7 @@ import {
   isTagListed,
   type PolicyFacts,
 } from "../core/message/policy.ts";
+import { withSignedText } from "../core/message/signed-text.ts";
 import { BoundedMap } from "../core/std/bounded-map.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
@@ -177,7 +178,8 @@ export function checkParties(envelope: Envelope, sender: SenderFacts, operator: 
     if (operator.require_sender_signature)
       return fault("sender_signature_invalid", "this node takes signed envelopes only");
   } else if (sender === null || sender.deactivated || !verifySender(envelope.sender, sender.document)) {
-    return fault("sender_signature_invalid", "the sender signature does not verify");
+    const refusal = fault("sender_signature_invalid", "the sender signature does not verify");
+    return withSignedText(refusal, envelope.sender.signedBytes);
   }
   if (operator.deny_recipients.includes(envelope.to) || isLeftOut(operator.allow_recipients, envelope.to))
     return fault("policy_denied", "this node does not serve the recipient");

@@ -77,7 +77,7 @@ test.skipIf(!hasCryptography)(
   async () => {
     const client = join(root, "examples/clients/waypost.py");
     const printed = await command([python ?? "", client, nodes.url], scratch);
-    expect(JSON.parse(printed)).toMatchObject({ text: "Meet me at noon.", chunks: 20, bytes: 1_000_000 });
+    expect(JSON.parse(printed)).toMatchObject({ text: "Meet me at noon.", chunks: 20, bytes: 20_971_520 });
     const vectors = join(root, "test/vectors/sealed/payloads.json");
     expect(await command([python ?? "", client, nodes.url, "vectors", vectors], scratch)).toBe("vectors hold\n");
   },
@@ -119,7 +119,7 @@ test.skipIf(go === null)(
   async () => {
     const folder = join(root, "examples/clients/go");
     const printed = await command([go ?? "", "run", ".", nodes.url], folder);
-    expect(JSON.parse(printed)).toEqual({ text: "Meet me at noon.", chunks: 20, bytes: 1_000_000 });
+    expect(JSON.parse(printed)).toEqual({ text: "Meet me at noon.", chunks: 20, bytes: 20_971_520 });
   },
   300_000,
 );

@@ -609,8 +609,8 @@ func journey(address string) error {
 	if _, err := alice.send(bob.did, []byte("Meet me at noon."), "", "text/plain;charset=utf-8", 1<<20); err != nil {
 		return err
 	}
-	file := random(20 * 50_000)
-	chunks, err := alice.send(bob.did, file, "data.bin", "application/octet-stream", 50_000)
+	file := random(20 << 20)
+	chunks, err := alice.send(bob.did, file, "data.bin", "application/octet-stream", 1<<20)
 	if err != nil {
 		return err
 	}

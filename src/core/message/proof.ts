@@ -15,6 +15,7 @@ import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
 import { keyFor } from "../ledger/document.ts";
 import type { DidDocument } from "../ledger/document-form.ts";
+import { withSignedText } from "./signed-text.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
 
@@ -206,7 +207,7 @@ export function decodeRetrievalProof(
   if (!texts.every(isLineValue) || rule.deviceId.length > deviceIdCharsMax) return malformed("a value");
   const form = decodeForm(values, rule.skewMs, nowMs);
   if (isFault(form)) return form;
-  if (!rule.endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) return notAuthorized();
+  if (!rule.endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) return otherEndpoint(rule, values);
   const { operation, did, deviceId, subject, serviceType } = rule;
   const { serviceId, endpoint, keyId, timestamp, nonce } = values;
   const claims = { operation, did, deviceId, serviceId, endpoint, keyId, timestamp, nonce, subject };
@@ -251,7 +252,13 @@ function malformed(what: string): Fault {
   return fault("proof_invalid", `${what} of the proof is malformed`);
 }
 
-/** One and the same refusal whatever is not authorized, so that nothing can be probed. */
+/** Looks at no DID: it says no more than `GET /node` does. */
+function otherEndpoint({ endpoints }: RetrievalRule, { endpoint }: { readonly endpoint: string }): Fault {
+  const own = endpoints.length === 0 ? "this node has no public endpoint" : `this node is ${endpoints.join(" or ")}`;
+  return fault("proof_not_authorized", `the proof is made for ${endpoint}, and ${own}`);
+}
+
+/** One and the same refusal whatever a DID does not authorize, so that nothing can be probed. */
 function notAuthorized(): Fault {
   return fault("proof_not_authorized", "the proof does not authorize this");
 }
@@ -275,12 +282,13 @@ export function decideRetrievalProof(proof: RetrievalProof, subject: ProofSubjec
   if (service.authorization === null || !service.authorization.includes(claims.keyId)) return notAuthorized();
   const key = keyFor(subject, claims.keyId, "service");
   if (key === null) return notAuthorized();
-  if (!verifyEd25519(proof.signature, encodeRetrievalProof(claims), key)) return wrongSignature();
+  const text = encodeRetrievalProof(claims);
+  if (!verifyEd25519(proof.signature, text, key)) return wrongSignature(text);
   return replayClaim(claims, proof.rememberUntilMs);
 }
 
-function wrongSignature(): Fault {
-  return fault("proof_invalid", "the signature of the proof does not verify");
+function wrongSignature(text: Uint8Array): Fault {
+  return withSignedText(fault("proof_invalid", "the signature of the proof does not verify"), text);
 }
 
 /** 409 `proof_replayed`, for whoever did not win the claim. */
@@ -332,6 +340,7 @@ export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | n
   if (subject === null || subject.deactivated) return notAuthorized();
   const key = keyFor(subject, proof.claims.keyId, "change");
   if (key === null) return notAuthorized();
-  if (!verifyEd25519(proof.signature, encodeUpdateProof(proof.claims), key)) return wrongSignature();
+  const text = encodeUpdateProof(proof.claims);
+  if (!verifyEd25519(proof.signature, text, key)) return wrongSignature(text);
   return replayClaim(proof.claims, proof.rememberUntilMs);
 }

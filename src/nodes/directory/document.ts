@@ -23,9 +23,9 @@ import {
   type DirectoryParts,
   decodeBody,
   directoryRoute,
+  explainSignature,
   mutationCodes,
   renderAccepted,
-  withSignedText,
 } from "./parts.ts";
 
 export const documentPath = "/dids/:did/document/proof";
@@ -57,7 +57,7 @@ export function documentRoute(parts: DirectoryParts): Route {
       const submission = await parts.ledger.submit(replacement, "replace_document");
       if (isFault(submission)) {
         const { genesisHash } = await parts.ledger.proofs();
-        return withSignedText(submission, documentMessage(replacement, genesisHash) ?? new Uint8Array(0));
+        return explainSignature(submission, documentMessage(replacement, genesisHash) ?? new Uint8Array(0));
       }
       const { did, name } = replacement;
       return renderAccepted({ did, action: "replace_document", extrinsic: name }, submission);

@@ -5,10 +5,10 @@
  */
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
-import { decodeUtf8, encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { withSignedText } from "../../core/message/signed-text.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Counting } from "../counting.ts";
@@ -169,10 +169,7 @@ export function renderAccepted(accepted: Accepted, submission: Submission): Answ
   return { status: 202, json };
 }
 
-/** A refusal of a signature says which bytes were verified; only a node in development shows them. */
-export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
-  if (refusal.code !== "invalid_signature" && refusal.code !== "proof_invalid") return refusal;
-  const text = decodeUtf8(signed);
-  const isText = text !== null && !/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text);
-  return fault(refusal.code, refusal.detail, { ...refusal.extra, signedText: isText ? text : encodeHex0x(signed) });
+/** A refusal of a signature says which bytes were verified; any other refusal stays as it is. */
+export function explainSignature(refusal: Fault, signed: Uint8Array): Fault {
+  return refusal.code === "invalid_signature" ? withSignedText(refusal, signed) : refusal;
 }

@@ -24,7 +24,6 @@ import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
   decideUpdateProof,
   decodeUpdateProof,
-  encodeUpdateProof,
   proofReplayed,
   type ReplayClaim,
   type UpdateProof,
@@ -51,7 +50,6 @@ import {
   pathValue,
   renderAccepted,
   stateRoute,
-  withSignedText,
 } from "./parts.ts";
 
 // ------------------------------------------------------------------------------------------------- table
@@ -218,7 +216,7 @@ function decideOwned(
   const beyond = request.checkBounds(bounds);
   if (beyond !== null || proof === null) return beyond;
   const claim = decideUpdateProof(proof, account.record);
-  return isFault(claim) ? withSignedText(claim, encodeUpdateProof(proof.claims)) : claim;
+  return claim;
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers

@@ -46,10 +46,10 @@ import {
   type DirectoryParts,
   decodeBody,
   directoryRoute,
+  explainSignature,
   pathCodes,
   pathValue,
   stateRoute,
-  withSignedText,
 } from "./parts.ts";
 import { type Binding, readBinding, versionsTaken } from "./versions.ts";
 
@@ -154,7 +154,7 @@ function isSigned(call: RegistrationCall, binding: Binding): boolean {
 
 function refusedSignature(call: RegistrationCall, binding: Binding): Fault {
   const message = registrationMessage(call, binding) ?? new Uint8Array(0);
-  return withSignedText(faultOfRefusal(refuse("InvalidSignature")), message);
+  return explainSignature(faultOfRefusal(refuse("InvalidSignature")), message);
 }
 
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */

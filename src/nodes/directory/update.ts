@@ -35,11 +35,11 @@ import {
   type DirectoryParts,
   decodeBody,
   directoryRoute,
+  explainSignature,
   mutationCodes,
   parsePathId,
   pathValue,
   renderAccepted,
-  withSignedText,
 } from "./parts.ts";
 
 const updateCodes = [
@@ -79,7 +79,7 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
       const untimely = checkTimes(update, call.nowMs, parts);
       if (untimely !== null) return untimely;
       const submission = await parts.ledger.submit(update.call, action);
-      if (isFault(submission)) return withSignedText(submission, update.call.signedPayload);
+      if (isFault(submission)) return explainSignature(submission, update.call.signedPayload);
       return renderAccepted(acceptedOf(update.intent), submission);
     },
   });

@@ -495,5 +495,6 @@ export function refuse(http: Http, request: Request, refusal: Fault): Response {
     faults: delivers ? "delivery" : "problem",
     close: true,
     cors,
+    showSignedText: http.settings.show_signed_text,
   });
 }

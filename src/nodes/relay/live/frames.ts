@@ -130,6 +130,11 @@ function parseFrame(frame: string | Uint8Array): JsonObject | null {
   return isFault(members) ? null : members;
 }
 
+/** In development a client that was refused reads more than a close code can say. */
+export function renderRefusal({ code, detail, extra }: Fault): string {
+  return JSON.stringify({ type: "refused", code, detail, signed_text: extra.signedText });
+}
+
 export function renderWelcome(target: SessionTarget): string {
   return JSON.stringify({ type: "welcome", status: "ok", connectionKey: `${target.did}::${target.deviceId}` });
 }

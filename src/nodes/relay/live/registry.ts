@@ -69,6 +69,8 @@ export type SessionParts = {
   readonly counting?: Counting;
   /** Says what Caches stored, to the sessions that asked for it. */
   readonly stored?: StoredSignal;
+  /** In development a refused proof is answered with what was verified, before the session is closed. */
+  readonly showSignedText?: boolean;
   readonly now: () => number;
   readonly log: Log;
 };

@@ -24,6 +24,7 @@ import {
   parseAck,
   parseSessionTarget,
   parseSessionWishes,
+  renderRefusal,
   renderWelcome,
   type SessionTarget,
 } from "./frames.ts";
@@ -258,6 +259,7 @@ async function prove(registry: SessionRegistry, socket: SessionWebSocket, frame:
   const permit = isFault(proof) ? proof : await proveFrame(registry, proof, nowMs);
   if (isClosed(session)) return;
   if (isFault(permit)) {
+    if (registry.showSignedText === true) socket.send(renderRefusal(permit));
     socket.close(closeCodeOf(permit), permit.code);
     return;
   }

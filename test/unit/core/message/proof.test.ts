@@ -98,8 +98,16 @@ describe("retrieval proofs", () => {
     expect(isFault(missing) && missing.detail).toContain("X-Signature");
   });
 
-  test("are refused with one and the same words whatever is not authorized", () => {
-    const refusals = invalid.filter((vector) => vector.code === "proof_not_authorized").map(check);
+  test("are refused with one and the same words whatever the DID does not authorize", () => {
+    const isHere = ({ node_endpoints: own, claims }: Vector) =>
+      own.some((endpoint) => sameEndpoint(endpoint, claims.cache_endpoint ?? ""));
+    const refused = invalid.filter((vector) => vector.code === "proof_not_authorized");
+    const refusals = refused.filter(isHere).map(check);
+    expect(refusals.length).toBeGreaterThan(3);
+    for (const vector of refused.filter((one) => !isHere(one))) {
+      const refusal = check(vector);
+      expect(isFault(refusal) && refusal.detail).toEndWith(`this node is ${vector.node_endpoints.join(" or ")}`);
+    }
     expect(new Set(refusals.map((refusal) => JSON.stringify(refusal))).size).toBe(1);
   });
 
