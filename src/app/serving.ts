@@ -18,6 +18,7 @@ import type { CorsOrigins } from "../nodes/http/render.ts";
 import type { Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
 import { statusRoutes } from "../nodes/http/status.ts";
+import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracing.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
@@ -58,10 +59,11 @@ export type Serving = {
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
   const { now, metrics, log } = parts;
   const certificate = certificateOf(config, now());
+  const tracer = tracerOf(parts);
   const nodes = await composeNodes(config, parts);
   try {
     const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
-    const apps = createApps(config, { ...parts, nodes, operations });
+    const apps = createApps(config, { ...parts, nodes, operations, tracer });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
     return {
@@ -79,6 +81,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
         watch?.close();
         await Promise.all(drained);
         nodes.close();
+        await tracer?.close();
       },
     };
   } catch (error) {
@@ -113,7 +116,22 @@ function watchListeners(config: Config, first: LoadedCertificate, parts: WatchPa
   return watch;
 }
 
-type AppParts = ServingParts & { readonly nodes: ComposedNodes; readonly operations: readonly Route[] };
+/** By the variables of OpenTelemetry; `null` when they name no collector. */
+function tracerOf({ now, log, metrics }: ServingParts): Tracer | null {
+  const settings = tracingSettings(process.env);
+  if (settings === null) return null;
+  if (typeof settings === "string") throw failed(settings);
+  const tracer = createTracer(settings, { version, now, log });
+  const help = "Spans that no collector took, since the start.";
+  metrics.gauge({ name: "trace_spans_dropped", help }, tracer.dropped);
+  return tracer;
+}
+
+type AppParts = ServingParts & {
+  readonly nodes: ComposedNodes;
+  readonly operations: readonly Route[];
+  readonly tracer: Tracer | null;
+};
 
 type Apps = {
   readonly main: App;
@@ -145,6 +163,7 @@ function createApps(config: Config, parts: AppParts): Apps {
       now: parts.now,
       log: parts.log,
       metrics: measured,
+      tracer: listener === "public" ? parts.tracer : null,
     });
   const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
   const dashboard = dashboardRoutes({

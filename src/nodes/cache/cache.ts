@@ -155,6 +155,7 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
 }
 
 async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
+  call.trace?.stage("decode");
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
   const receipt = await storeEnvelope(node, envelope, call);

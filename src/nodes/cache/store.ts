@@ -18,6 +18,7 @@ import {
   decideAdmission,
   type FactsSource,
 } from "../admission.ts";
+import type { Trace } from "../http/tracing.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import { isKnown, type KnownSenders, senderLabel } from "./known.ts";
@@ -37,7 +38,7 @@ export type StoreParts = {
 };
 
 /** When and from where an envelope is handed in. */
-export type Arrival = Origin & { readonly nowMs: number };
+export type Arrival = Origin & { readonly nowMs: number; readonly trace?: Trace | null };
 
 /** Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
 export async function storeEnvelope(
@@ -49,15 +50,19 @@ export async function storeEnvelope(
   const { client, network, nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
+  arrival.trace?.stage("gather");
   const gathered = parts.facts(envelope);
   const facts = gathered instanceof Promise ? await gathered : gathered;
+  arrival.trace?.stage("decide");
   const admission = decideStore(envelope, facts, parts.rules, nowMs);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const asked = sendingOf(parts, envelope, { mailbox, nowMs });
   const sending = asked instanceof Promise ? await asked : asked;
   const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), nowMs });
+  arrival.trace?.stage("commit");
   const outcome = await parts.mailbox.store(entry, quotaOf(settings, sharesOf(sending, arrival, settings)));
+  arrival.trace?.stage("render");
   const refused = checkOutcome(parts, outcome, { recipient: envelope.to, client, network });
   if (refused !== null) return refused;
   if (outcome.kind === "stored") parts.onStored(envelope.to, mailbox);

@@ -92,6 +92,7 @@ function registerRoute(parts: DirectoryParts): Route {
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
+      call.trace?.stage("decode");
       const binding = await readBinding(parts.ledger);
       const { clock_skew } = parts.limits;
       const taken = { clock_skew, registration_proofs: versionsTaken(parts.settings, binding.proofs) };
@@ -99,7 +100,7 @@ function registerRoute(parts: DirectoryParts): Route {
       if (isFault(registration)) return registration;
       const tooFast = checkPace(call);
       if (tooFast !== null) return tooFast;
-      return inTurn(registration.did, () => register({ ...parts, binding }, registration, call.nowMs));
+      return inTurn(registration.did, () => register({ ...parts, binding }, registration, call));
     },
   });
 }
@@ -107,13 +108,18 @@ function registerRoute(parts: DirectoryParts): Route {
 type BoundParts = DirectoryParts & { readonly binding: Binding };
 
 /** Two registrations of one DID never run side by side here, so that the later one sees the receipt. */
-async function register(parts: BoundParts, registration: Registration, nowMs: number): Promise<Answer | Fault> {
+async function register(parts: BoundParts, registration: Registration, call: Call): Promise<Answer | Fault> {
+  const { nowMs, trace } = call;
+  trace?.stage("gather");
   // In this order: what is no longer pending when it is asked for has become a record when that is read.
   const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
   const facts = await gatherFacts(parts.ledger, registration);
+  trace?.stage("decide");
   const refusal = decideRegistration(registration, facts, { pending, binding: parts.binding });
   if (refusal !== null) return refusal;
+  trace?.stage("commit");
   const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
+  trace?.stage("render");
   return isFault(txId) ? txId : renderRegistered(registration, txId);
 }
 

@@ -42,7 +42,8 @@ import { type Log, maskAddress } from "./log.ts";
 import type { Counter, CounterSeries, Histogram, HistogramSeries, Metrics } from "./metrics.ts";
 import { observe } from "./metrics.ts";
 import { type Cors, type CorsOrigins, createCors, renderResponse } from "./render.ts";
-import type { Answer, Call, Route } from "./route.ts";
+import { type Answer, type Call, pathOf, type Route } from "./route.ts";
+import type { RequestTrace, Tracer } from "./tracing.ts";
 import { createTurns } from "./turns.ts";
 
 export type AppOptions = {
@@ -57,6 +58,7 @@ export type AppOptions = {
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: HttpMetrics;
+  readonly tracer?: Tracer | null;
 };
 
 /** What the listener knows of a request's connection; Bun's server is one. */
@@ -175,14 +177,6 @@ export function planOf(http: Http, route: Route): Plan {
   return { route, room, values, seconds: http.metrics.seconds.series([route.path]), answered: [] };
 }
 
-/** The raw path. A URL without a host (HTTP/1.0) has been refused before. Cost: no parsing. */
-export function pathOf(url: string): string {
-  const start = url.indexOf("/", url.indexOf("://") + 3);
-  if (start < 0) return "/";
-  const query = url.indexOf("?", start);
-  return query < 0 ? url.slice(start) : url.slice(start, query);
-}
-
 const noValues: Readonly<Record<string, string>> = Object.freeze({});
 
 /** Values of the path by name, or a Fault when an escape is not UTF-8 in percent form. */
@@ -241,6 +235,7 @@ class Exchange implements Call {
   readonly headers: Headers;
   params: Readonly<Record<string, string>> = noValues;
   received: ReadBody = noBody;
+  trace: RequestTrace | null = null;
   readonly method: string;
   private parsedQuery: URLSearchParams | null = null;
 
@@ -292,6 +287,7 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
     const startedMs = performance.now();
     const requestId = requestIdOf(http, request.headers);
     const exchange = new Exchange(request, requestId, clientOf(http, request, connection), http.now());
+    if (http.tracer != null) exchange.trace = http.tracer.begin(plan.route.path, exchange.method, request.headers);
     const head = bodyHeadOf(exchange.headers);
     const bodiless = isBodiless(request, head);
     let outcome = refuseHead(http, plan, exchange, bodiless ? null : head);
@@ -306,6 +302,7 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
     const { result, close } = bounded instanceof Promise ? await bounded : bounded;
     if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(request, result.idleSeconds);
     const response = render(http, plan, exchange, { result, close });
+    exchange.trace?.end(result.status);
     record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
     return exchange.method === "HEAD" ? withoutStream(response, result) : response;
   } catch (error) {

@@ -6,6 +6,7 @@
 import type { TSchema } from "@sinclair/typebox";
 import type { Fault, FaultCode } from "../../core/fault.ts";
 import type { Signed } from "../../core/schema/signing.ts";
+import type { Trace } from "./tracing.ts";
 
 /** One request as a handler sees it. */
 export type Call = {
@@ -21,6 +22,8 @@ export type Call = {
   /** The network that the client is counted under (`clientNetwork`). */
   readonly network: string;
   readonly nowMs: number;
+  /** `null` unless this request is traced. */
+  readonly trace: Trace | null;
   /** Aborted when the client has gone. */
   readonly signal: AbortSignal;
 };
@@ -82,3 +85,11 @@ export type Route = {
   readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
+
+/** The raw path. A URL without a host (HTTP/1.0) has been refused before. Cost: no parsing. */
+export function pathOf(url: string): string {
+  const start = url.indexOf("/", url.indexOf("://") + 3);
+  if (start < 0) return "/";
+  const query = url.indexOf("?", start);
+  return query < 0 ? url.slice(start) : url.slice(start, query);
+}

@@ -11,7 +11,7 @@ import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/client-address.ts";
 import type { App } from "./app.ts";
-import { pathOf } from "./pipeline.ts";
+import { pathOf } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {

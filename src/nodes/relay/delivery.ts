@@ -57,6 +57,8 @@ export type Delivery = {
   /** Values of `Svc-Hops` and `Svc-Via` for the next Relay. */
   readonly hopsNext: number;
   readonly viaNext: string;
+  /** Of the request that brought the envelope, when it is traced. */
+  readonly traceparent?: string | null;
 };
 
 /** Ends within the bounds of the plan's limits; never throws for what a destination does. */
@@ -111,8 +113,9 @@ function madeOf(answer: EgressAnswer): Made {
   return { httpStatus: answer.httpStatus, error: answer.error, giveUp: answer.giveUp };
 }
 
-function hopHeaders(delivery: Delivery): Record<string, string> {
-  return { "svc-hops": String(delivery.hopsNext), "svc-via": delivery.viaNext };
+function hopHeaders({ hopsNext, viaNext, traceparent }: Delivery): Record<string, string> {
+  const trace = traceparent == null ? {} : { traceparent };
+  return { "svc-hops": String(hopsNext), "svc-via": viaNext, ...trace };
 }
 
 async function deliverToInbox({ egress }: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
@@ -161,6 +164,7 @@ async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: A
   const answer = await parts.egress.post({
     endpoint,
     suffix: "/cache/store",
+    ...(delivery.traceparent == null ? {} : { headers: { traceparent: delivery.traceparent } }),
     body: envelope.bytes,
     wantsBody: true,
     client: delivery.origin.network,

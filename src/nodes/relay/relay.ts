@@ -145,14 +145,20 @@ function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): R
 }
 
 async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
+  const { trace } = call;
+  trace?.stage("decode");
   const arrival = decodeArrival(node, call);
   if (isFault(arrival)) return arrival;
+  trace?.stage("gather");
   const gathered = node.facts(arrival.envelope);
   const facts = gathered instanceof Promise ? await gathered : gathered;
+  trace?.stage("decide");
   const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
+  trace?.stage("commit");
   const delivered = await deliver(node, { ...arrival, ...admission }, call);
   if (isFault(delivered)) return delivered;
+  trace?.stage("render");
   const { result, text } = delivered;
   node.counts.result(result);
   return { status: result.http_status, jsonText: text };
@@ -207,6 +213,7 @@ function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Deliv
         elsewhere,
         plan: planOf(node, admitted, elsewhere),
         hopsNext: hops + 1,
+        traceparent: call.trace?.traceparent ?? null,
         viaNext: [...(via?.split(",").slice(-7) ?? []), node.id].join(","),
       });
     } finally {

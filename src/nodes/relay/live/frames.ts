@@ -17,7 +17,7 @@ import {
   type RetrievalRule,
   retrievalHeaders,
 } from "../../../core/message/proof.ts";
-import { pathOf } from "../../http/pipeline.ts";
+import { pathOf } from "../../http/route.ts";
 
 /** Longest frame that a client may send. */
 export const frameBytesMax = 16 * 1024;

@@ -1,0 +1,228 @@
+/**
+ * Traces: what the variables say, one span for each of the five statements below the span of the request, the
+ * caller's trace carried on to where the Relay sends, and a collector that is away.
+ */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { createTracer, parseTraceparent, tracingSettings } from "../../src/nodes/http/tracing.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+type Span = {
+  readonly traceId: string;
+  readonly spanId: string;
+  readonly parentSpanId?: string;
+  readonly name: string;
+  readonly startTimeUnixNano: string;
+  readonly endTimeUnixNano: string;
+};
+type Export = {
+  readonly resourceSpans: readonly {
+    readonly resource: { readonly attributes: readonly { key: string; value: { stringValue: string } }[] };
+    readonly scopeSpans: readonly { readonly spans: readonly Span[] }[];
+  }[];
+};
+
+const received: Span[] = [];
+const services = new Set<string>();
+/** Takes OTLP over HTTP in JSON, as a collector does. */
+const collector = Bun.serve({
+  port: 0,
+  hostname: "127.0.0.1",
+  routes: {
+    "/v1/traces": {
+      POST: async (request) => {
+        if (request.headers.get("content-type") !== "application/json") return new Response(null, { status: 415 });
+        for (const { resource, scopeSpans } of ((await request.json()) as Export).resourceSpans) {
+          for (const { key, value } of resource.attributes) if (key === "service.name") services.add(value.stringValue);
+          received.push(...scopeSpans.flatMap(({ spans }) => spans));
+        }
+        return Response.json({ partialSuccess: {} });
+      },
+    },
+  },
+});
+afterAll(() => collector.stop(true));
+
+/** What an inbox of a recipient was sent. */
+const inboxHeaders: Headers[] = [];
+const inbox = Bun.serve({
+  port: 0,
+  hostname: "127.0.0.1",
+  fetch: (request) => {
+    inboxHeaders.push(request.headers);
+    return new Response(null, { status: 202 });
+  },
+});
+afterAll(() => inbox.stop(true));
+
+describe("a node with a collector", () => {
+  const variables = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SERVICE_NAME", "OTEL_TRACES_SAMPLER_ARG"] as const;
+  let nodes: TestNodes;
+  let did = "did:svc:traceTesttraceTest2222";
+  beforeAll(async () => {
+    process.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = `http://127.0.0.1:${collector.port}`;
+    process.env["OTEL_SERVICE_NAME"] = "waypost-test";
+    // Only requests whose caller asks for it.
+    process.env["OTEL_TRACES_SAMPLER_ARG"] = "0";
+    nodes = await startTestNodes();
+    for (const name of variables) delete process.env[name];
+    await register();
+  });
+  afterAll(() => nodes.stop());
+  afterEach(() => {
+    received.length = 0;
+  });
+
+  const post = (path: string, body: unknown, headers: Record<string, string> = {}): Promise<Response> =>
+    fetch(nodes.url + path, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body: JSON.stringify(body),
+    });
+
+  const seed = ed25519.utils.randomSecretKey();
+  const traceId = "0af7651916cd43dd8448eb211c80319c";
+  const traceparent = `00-${traceId}-b7ad6b7169203331-01`;
+
+  async function register(): Promise<void> {
+    const headers = { traceparent };
+    const timestamp = new Date().toISOString();
+    const service = (name: string, type: string, endpoint: string) => ({
+      id: `${did}#${name}`,
+      type,
+      serviceEndpoint: [endpoint],
+      authorization: [`${did}#root`],
+    });
+    const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(seed));
+    const did_document = {
+      id: did,
+      verificationMethod: [{ id: `${did}#root`, type: "Multikey", controller: did, publicKeyMultibase }],
+      authentication: [`${did}#root`],
+      service: [
+        service("inbox", "SvcInboxService", `http://127.0.0.1:${inbox.port}`),
+        service("cache", "SvcCacheService", nodes.url),
+      ],
+    };
+    const signature = encodeBase64(ed25519.sign(utf8(`${did}|${timestamp}`), seed));
+    expect((await post("/register-did", { did, timestamp, signature, did_document }, headers)).status).toBe(202);
+    for (;;) {
+      const status = (await (await fetch(`${nodes.url}/registration-status/${did}`)).json()) as { registered: boolean };
+      if (status.registered) return;
+      await Bun.sleep(20);
+    }
+  }
+
+  const envelope = () => ({
+    message_id: crypto.randomUUID(),
+    to: did,
+    timestamp: new Date().toISOString(),
+    payload: {},
+  });
+
+  async function spansOf(name: string): Promise<Span[]> {
+    for (let i = 0; i < 200; i++) {
+      const root = received.find((span) => span.name === name);
+      if (root !== undefined) return [root, ...received.filter(({ parentSpanId }) => parentSpanId === root.spanId)];
+      await Bun.sleep(20);
+    }
+    throw new Error(`no span ${name}: ${received.map((span) => span.name).join(", ")}`);
+  }
+
+  test.each(["/cache/store", "/relay", "/register-did"])(
+    "%s has one span for each of the five statements",
+    async (path) => {
+      if (path !== "/register-did") expect((await post(path, envelope(), { traceparent })).ok).toBe(true);
+      else {
+        did = "did:svc:traceTesttraceTest3333";
+        await register();
+      }
+      const [root, ...stages] = await spansOf(`POST ${path}`);
+      expect(root).toMatchObject({ traceId, parentSpanId: "b7ad6b7169203331" });
+      expect(stages.map(({ name }) => name)).toEqual(["decode", "gather", "decide", "commit", "render"]);
+      for (const [i, stage] of stages.entries()) {
+        expect(BigInt(stage.endTimeUnixNano) >= BigInt(stage.startTimeUnixNano)).toBe(true);
+        if (i > 0) expect(stage.startTimeUnixNano).toBe(stages[i - 1]?.endTimeUnixNano ?? "");
+        expect(stage.traceId).toBe(traceId);
+      }
+      expect(Math.abs(Number(BigInt(root?.startTimeUnixNano ?? 0) / 1_000_000n) - Date.now())).toBeLessThan(30_000);
+      expect([...services]).toEqual(["waypost-test"]);
+    },
+  );
+
+  test("the Relay passes the trace on, as the parent of what the destination does", async () => {
+    inboxHeaders.length = 0;
+    expect((await post("/relay", envelope(), { traceparent })).ok).toBe(true);
+    const [root] = await spansOf("POST /relay");
+    expect(inboxHeaders.map((headers) => headers.get("traceparent"))).toEqual([`00-${traceId}-${root?.spanId}-01`]);
+  });
+
+  test("who sends no trace, or asks for none, has none", async () => {
+    inboxHeaders.length = 0;
+    await post("/relay", envelope());
+    await post("/relay", envelope(), { traceparent: traceparent.replace(/01$/, "00") });
+    expect(inboxHeaders.map((headers) => headers.get("traceparent"))).toEqual([null, null]);
+    await Bun.sleep(1_200);
+    expect(received).toEqual([]);
+  });
+});
+
+test("what a collector does not take is dropped and counted, within bounds, and said once", async () => {
+  const lines: string[] = [];
+  const tracer = createTracer(
+    { url: "http://127.0.0.1:1/v1/traces", headers: {}, serviceName: "x", sampledShare: 1 },
+    { version: "0", now: Date.now, log: (_level, message) => lines.push(message) },
+  );
+  for (let i = 0; i < 3_000; i++) tracer.begin("/x", "GET", new Headers())?.end(200);
+  await tracer.close();
+  expect(tracer.dropped()).toBeGreaterThan(900);
+  expect(lines).toEqual(["the collector of traces does not answer"]);
+});
+
+describe("the variables", () => {
+  test.each([
+    [{}, null],
+    [{ OTEL_EXPORTER_OTLP_ENDPOINT: "http://c:4318", OTEL_SDK_DISABLED: "true" }, null],
+    [
+      { OTEL_EXPORTER_OTLP_ENDPOINT: "nowhere" },
+      "OTEL_EXPORTER_OTLP_ENDPOINT: nowhere/v1/traces is no http or https URL",
+    ],
+    [
+      { OTEL_EXPORTER_OTLP_ENDPOINT: "http://c:4317", OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" },
+      "OTEL_EXPORTER_OTLP_PROTOCOL: only http/json is spoken, not grpc",
+    ],
+    [
+      { OTEL_EXPORTER_OTLP_ENDPOINT: "http://c", OTEL_TRACES_SAMPLER_ARG: "2" },
+      "OTEL_TRACES_SAMPLER_ARG: must be from 0 to 1",
+    ],
+  ])("%j", (env, settings) => expect(tracingSettings(env)).toEqual(settings));
+
+  test("name the collector, its headers and the share", () => {
+    const env = {
+      OTEL_EXPORTER_OTLP_ENDPOINT: "http://c:4318/",
+      OTEL_EXPORTER_OTLP_HEADERS: "authorization=Bearer%20x,a=b",
+      OTEL_TRACES_SAMPLER_ARG: "0.25",
+    };
+    expect(tracingSettings(env)).toEqual({
+      url: "http://c:4318/v1/traces",
+      headers: { authorization: "Bearer x", a: "b" },
+      serviceName: "waypost",
+      sampledShare: 0.25,
+    });
+  });
+
+  test("of a caller's trace must have the form", () => {
+    const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    expect(parseTraceparent(good)).toMatchObject({ spanId: "b7ad6b7169203331", sampled: true });
+    const bad = [
+      null,
+      "",
+      "x",
+      good.toUpperCase(),
+      good.replace("0af7651916cd43dd8448eb211c80319c", "0".repeat(32)),
+      `ff${good.slice(2)}`,
+    ];
+    expect(bad.map(parseTraceparent)).toEqual(bad.map(() => null));
+  });
+});
