@@ -1,5 +1,5 @@
 /**
- * A program on the SDK, told part by part in docs/client.md. With the nodes of `bun run start` running:
+ * A program on the SDK, explained step by step in docs/client.md. With the nodes of `bun run start` running:
  * `bun examples/client.ts`, or with another address in WAYPOST_URL.
  */
 import { ClientError, memoryKeys, Waypost } from "waypost/client";

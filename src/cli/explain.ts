@@ -26,11 +26,11 @@ async function explain(session: Session, target: string): Promise<void> {
   const steps = await stepsOf(session, did);
   const reachable = !steps.some(({ state }) => state === "stops") && steps.some(isWayIn);
   const verdict = reachable ? `An envelope to ${did} is accepted.` : `No envelope reaches ${did} now.`;
-  const lines = steps.map(({ what, state, detail }) => `${marks[state]}  ${what}: ${detail}`);
+  const lines = steps.map(({ what, state, detail }) => `${stateLabels[state]}  ${what}: ${detail}`);
   session.report.result({ ok: true, did, reachable, steps }, [verdict, ...lines.map(printable)].join("\n"));
 }
 
-const marks = { ok: "ok   ", note: "note ", stops: "STOPS" } as const;
+const stateLabels = { ok: "ok   ", note: "note ", stops: "STOPS" } as const;
 const isWayIn = ({ what, state }: Step): boolean => state === "ok" && what.startsWith("service ");
 
 async function stepsOf({ client }: Session, did: Did): Promise<Step[]> {

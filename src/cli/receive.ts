@@ -69,10 +69,10 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
 async function follow(session: Session, inbox: Inbox): Promise<void> {
   const signal = untilInterrupted();
   const reportRound = createRoundReporter(session);
-  const bell = createSignal(signal);
-  for (const cache of inbox.caches) void signalOnNews(cache, bell.ring, signal);
+  const news = createSignal(signal);
+  for (const cache of inbox.caches) void signalOnNews(cache, news.ring, signal);
   while (!signal.aborted) {
-    const quiet = bell.next(followPollMs);
+    const quiet = news.next(followPollMs);
     try {
       reportRound(await inbox.receive(inbox.caches));
     } catch (error) {

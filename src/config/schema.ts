@@ -178,7 +178,7 @@ const limitsSchema = z.strictObject({
 
 const directorySchema = z.strictObject({
   enabled: flag(false).meta(doc("Whether this process is a Directory.")),
-  store: name.prefault("main").meta(doc("Store of replay marks and receipts.")),
+  store: name.prefault("main").meta(doc("Store of replay claims and receipts.")),
   ledger: name.prefault("main").meta(doc("Store whose ledger holds the records.")),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))
@@ -233,7 +233,7 @@ const admissionSettings = {
 
 const relaySchema = z.strictObject({
   enabled: flag(false).meta(doc("Whether this process is a Relay.")),
-  store: name.prefault("main").meta(doc("Store of delivery results (repeats) and replay marks.")),
+  store: name.prefault("main").meta(doc("Store of delivery results and replay claims.")),
   recipients: recipientsSetting,
   public_id: z
     .string()
@@ -274,7 +274,7 @@ const relaySchema = z.strictObject({
 
 const cacheSchema = z.strictObject({
   enabled: flag(false).meta(doc("Whether this process is a Cache.")),
-  store: name.prefault("main").meta(doc("Store of the mailboxes and of replay marks.")),
+  store: name.prefault("main").meta(doc("Store of the mailboxes and of replay claims.")),
   recipients: recipientsSetting,
   public_endpoints: z
     .array(endpoint)

@@ -51,7 +51,7 @@ export interface Bus {
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription;
-  /** `false` when surely nobody has subscribed, so that no message need be made. Left out where only asking can tell. */
+  /** `false` when surely nobody has subscribed, so that no message need be made. Left out where only a request can show it. */
   mayReach?(subject: string): boolean;
   /**
    * The first answer. "nobody" at once when the subject has no subscription, else after `timeoutMs`: then

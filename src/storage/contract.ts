@@ -245,7 +245,7 @@ export interface LedgerReader {
   policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
   /**
    * Names the state that reads answer from, at once: while it stays, so do their answers, and it changes no sooner than
-   * they do. `null`, or no such method, where only asking can tell.
+   * they do. `null`, or no such method, where only a request can show it.
    */
   version?(): string | null;
 }

@@ -63,7 +63,7 @@ const arrivalClockMax = 2 ** 42;
 
 /**
  * The number of the next arrival. Numbers grow with every entry and follow the clock, so that a cursor is
- * still valid after a restart and does not tell a recipient how much traffic the others have. They stay
+ * still valid after a restart and does not show a recipient how much traffic the others have. They stay
  * below 2^53 until after the year 2100.
  */
 export function nextArrival(last: number, storedAtMs: number): number {

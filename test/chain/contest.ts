@@ -136,7 +136,7 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
     const person = isOver ? identityOf(`${known.label}+`) : known;
     identities[n] = person;
     const call = nextCall(chain, cast, person);
-    // Two calls of one block must not name one alias, so that each can be judged by itself.
+    // Two calls of one block must not name one alias, so that each can be checked by itself.
     const named = aliasesNamed(call);
     if (named.some((alias) => !free.has(alias) && aliases.includes(alias))) continue;
     for (const alias of named) free.delete(alias);

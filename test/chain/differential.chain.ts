@@ -84,11 +84,11 @@ describe("the runtime and the model", () => {
         person.root,
       );
     const steps = [old(String), old((nowMs) => `v2:0:${nowMs + 600_000}`), registers(person), plain];
-    const told = await contest.playSteps(person, { aliases: [], steps });
+    const reported = await contest.playSteps(person, { aliases: [], steps });
     const run = await contest.play({ seed: seriesSeed, untilMs: Date.now() + seriesMs / 2, label: "strict" });
     await onChain(true);
-    expect([...told.differences, ...run.differences]).toEqual([]);
-    expect([told.taken, ...told.refusals]).toEqual([1, "ProofVersionRefused", "InvalidSignature"]);
+    expect([...reported.differences, ...run.differences]).toEqual([]);
+    expect([reported.taken, ...reported.refusals]).toEqual([1, "ProofVersionRefused", "InvalidSignature"]);
     expect(run.taken).toBeGreaterThan(10);
   }, 120_000);
 
@@ -176,7 +176,7 @@ describe("the runtime and the model", () => {
     ],
   ];
   test.each(canaries)(
-    "would be told apart if, for the model, %s",
+    "would be distinguished if, for the model, %s",
     async (rule, apply, difference) => {
       const run = await contest.play({ seed: 1, untilMs: Date.now() + canaryMs, apply, label: rule });
       expect(run.differences.join("\n")).toMatch(difference);
@@ -245,7 +245,7 @@ describe("the model and a runtime that breaks rules on command", () => {
     ["authorizations never end", /: the model refuses with \w+AuthorizationExpired, the runtime: (?!.*Expired)/m],
     ["methods sign that are not listed", /: the model refuses with InvalidSignature, the runtime: taken$/m],
     ["no counter is raised", /^did:svc:\w+ counters \w+: the model has "1n", the chain "0n"$/m],
-    ["a deletion is not told", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m],
+    ["a deletion is not reported", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m],
     ["a change keeps the version", /^did:svc:\w+ record version: the model has "2n", the chain "1n"$/m],
     [
       "deleted aliases stay taken",
@@ -273,7 +273,7 @@ describe("the model and a runtime that breaks rules on command", () => {
     ["a deletion begins no life", /^did:svc:\w+ life: the model has 1, the chain 0$/m],
   ];
   test.each(canaries.map(([rule, difference, steps], index) => [rule, index + 1, difference, steps] as const))(
-    "are told apart when, for the runtime, %s",
+    "are distinguished when, for the runtime, %s",
     async (rule, number, difference, steps) => {
       await breakRule(number);
       const run =

@@ -71,14 +71,14 @@ function general(call: Call): string {
 /** Submits a proof and waits for the block. Past the library's own types, which frame these bytes twice. */
 async function submit(call: Call): Promise<void> {
   await new Promise<void>((done, fail) => {
-    const told = (error: Error | null, status: unknown) => {
+    const reported = (error: Error | null, status: unknown) => {
       if (error !== null) fail(error);
       else if (typeof status === "object" && status !== null && "finalized" in status) done();
       else if (status === "invalid" || status === "dropped") fail(new Error(String(status)));
     };
     const parameters = [general(call)];
     provider
-      .subscribe("author_extrinsicUpdate", "author_submitAndWatchExtrinsic", parameters, told)
+      .subscribe("author_extrinsicUpdate", "author_submitAndWatchExtrinsic", parameters, reported)
       .catch((error: unknown) => fail(error instanceof Error ? error : new Error(String(error))));
   });
 }
@@ -235,11 +235,11 @@ async function submitSigned(extrinsic: Signed): Promise<void> {
 async function compareMetadata(): Promise<void> {
   const kept = readFileSync(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url), "utf8");
   const answer = await provider.send<string>("state_call", ["Metadata_metadata_at_version", "0x0f000000"]);
-  const told = api
+  const reported = api
     .createType("Option<Bytes>", Buffer.from(answer.slice(2), "hex"))
     .unwrapOrDefault()
     .toHex();
-  assert.ok(told === kept.trim(), "the kept metadata is the runtime's");
+  assert.ok(reported === kept.trim(), "the kept metadata is the runtime's");
   checkSurface(api);
   console.log("the kept metadata and the kept table are the runtime's");
 }

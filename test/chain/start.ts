@@ -1,6 +1,6 @@
 /**
  * A chain of the reference runtime on a loopback port, from the raw chain specification and without any
- * network: the wasm runs under Chopsticks, which builds a block whenever it is told to, or as soon as
+ * network: the wasm runs under Chopsticks, which builds a block on request, or as soon as
  * extrinsics wait.
  *
  *   bun run start [--port 9944] [--mode batch|instant|manual]

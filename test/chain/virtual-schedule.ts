@@ -269,8 +269,8 @@ function planFaults(world: World, given: ScheduleOptions, startMs: number): void
     const kind = kinds[chance.below(kinds.length)] as FaultKind;
     const atMs = chance.below(faultsUntilMs - 5 * minuteMs);
     const node = nodes[chance.below(nodes.length)] as VirtualNode;
-    const told = given.lies ?? (options.endpoints.length > 1 ? [...lies, ...deepLies] : lies);
-    const lie = told[chance.below(told.length)] as Lie;
+    const reported = given.lies ?? (options.endpoints.length > 1 ? [...lies, ...deepLies] : lies);
+    const lie = reported[chance.below(reported.length)] as Lie;
     const lengthMs = chance.between(4_000, 120_000);
     time.after(atMs, () => begin(world, { kind, node, lie, lengthMs }));
   }

@@ -76,7 +76,7 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
-  "tells what was acknowledged as expired": {
+  "reports what was acknowledged as expired": {
     mailbox: (real) => {
       const acked = new Set<string>();
       return {
@@ -153,7 +153,7 @@ const bugs: Readonly<Record<string, Bugs>> = {
   "reads messages that have expired": {
     mailbox: (real) => ({ read: (recipient, ids, nowMs) => real.read(recipient, ids, nowMs - 1) }),
   },
-  "tells wrong sizes in a summary": {
+  "reports wrong sizes in a summary": {
     mailbox: (real) => ({
       summary: async (recipient, page) => {
         const found = await real.summary(recipient, page);

@@ -6,11 +6,11 @@ import type { Mailbox } from "../../src/storage/contract.ts";
 import type { ConformanceCase, ExpiryUnit } from "./kit.ts";
 import {
   alice,
+  answered,
   bob,
   bytesOf,
   chunkOf,
   entry,
-  granted,
   id,
   ids,
   kinds,
@@ -40,11 +40,11 @@ export const lifeCases: readonly ConformanceCase[] = [
     for (const sequence of [3, 0, 4, 2]) {
       await mailbox.store(entry(sequence, { chunk: chunkOf(1, sequence, 5) }), quota());
     }
-    const partial = granted(await mailbox.group(alice, group, pageOf()));
+    const partial = answered(await mailbox.group(alice, group, pageOf()));
     expect(ids(partial.entries)).toEqual([0, 2, 3, 4].map(id));
     expect(partial).toMatchObject({ total: 5, complete: false, next: null });
     await mailbox.store(entry(1, { chunk: chunkOf(1, 1, 5) }), quota());
-    const whole = granted(await mailbox.group(alice, group, pageOf({ entriesMax: 2 })));
+    const whole = answered(await mailbox.group(alice, group, pageOf({ entriesMax: 2 })));
     expect(whole).toMatchObject({ total: 5, complete: true });
     expect(whole.entries.map((one) => one.chunk)).toEqual([chunkOf(1, 0, 5), chunkOf(1, 1, 5)]);
     expect(whole.entries[0]!.envelope).toEqual(bytesOf(0, 100));
@@ -52,7 +52,7 @@ export const lifeCases: readonly ConformanceCase[] = [
     let after = whole.next;
     while (after !== null) {
       const page: { entries: readonly { messageId: ReturnType<typeof id> }[]; next: string | null; complete: boolean } =
-        granted(await mailbox.group(alice, group, pageOf({ after, bytesMax: 150 })));
+        answered(await mailbox.group(alice, group, pageOf({ after, bytesMax: 150 })));
       expect(page.complete).toBe(true);
       seen.push(...ids(page.entries));
       after = page.next;
@@ -63,13 +63,13 @@ export const lifeCases: readonly ConformanceCase[] = [
   }),
   mailboxCase("an unknown group is empty, and a group belongs to its recipient", async (mailbox) => {
     const nothing = { entries: [], next: null, total: null, complete: false };
-    expect(granted(await mailbox.group(alice, group, pageOf()))).toEqual(nothing);
+    expect(answered(await mailbox.group(alice, group, pageOf()))).toEqual(nothing);
     await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 1) }), quota());
-    expect(granted(await mailbox.group(bob, group, pageOf()))).toEqual(nothing);
+    expect(answered(await mailbox.group(bob, group, pageOf()))).toEqual(nothing);
     const other = entry(2, { recipient: bob, chunk: chunkOf(1, 0, 9) });
     expect(await mailbox.store(other, quota())).toEqual({ kind: "stored" });
-    expect(granted(await mailbox.group(alice, group, pageOf()))).toMatchObject({ total: 1, complete: true });
-    expect(granted(await mailbox.group(bob, group, pageOf()))).toMatchObject({ total: 9, complete: false });
+    expect(answered(await mailbox.group(alice, group, pageOf()))).toMatchObject({ total: 1, complete: true });
+    expect(answered(await mailbox.group(bob, group, pageOf()))).toMatchObject({ total: 9, complete: false });
   }),
   mailboxCase("another message for a held sequence, or another total, is a conflict", async (mailbox) => {
     await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 3) }), quota());
@@ -87,31 +87,31 @@ export const lifeCases: readonly ConformanceCase[] = [
       Array.from({ length: 50 }, (_, n) => mailbox.store(entry(n, { chunk: chunkOf(1, 0, 2) }), quota())),
     );
     expect(kinds(outcomes)).toEqual({ stored: 1, chunk_conflict: 49 });
-    const found = granted(await mailbox.group(alice, group, pageOf()));
+    const found = answered(await mailbox.group(alice, group, pageOf()));
     expect(found.entries.length).toBe(1);
     expect(found.complete).toBe(false);
   }),
   mailboxCase("an acknowledged chunk leaves its group, and an empty group is forgotten", async (mailbox) => {
     for (const sequence of [0, 1]) await mailbox.store(entry(sequence, { chunk: chunkOf(1, sequence, 2) }), quota());
     await mailbox.remove(alice, [id(0)], 2_000);
-    const rest = granted(await mailbox.group(alice, group, pageOf()));
+    const rest = answered(await mailbox.group(alice, group, pageOf()));
     expect(ids(rest.entries)).toEqual([id(1)]);
     expect(rest).toMatchObject({ total: 2, complete: false });
     expect(await mailbox.store(entry(5, { chunk: chunkOf(1, 0, 2) }), quota())).toEqual({ kind: "stored" });
     await mailbox.remove(alice, [id(1), id(5)], 2_000);
-    expect(granted(await mailbox.group(alice, group, pageOf())).total).toBeNull();
+    expect(answered(await mailbox.group(alice, group, pageOf())).total).toBeNull();
     expect(await mailbox.store(entry(6, { chunk: chunkOf(1, 0, 7) }), quota())).toEqual({ kind: "stored" });
   }),
   mailboxCase("expired chunks neither count for completeness nor collide", async (mailbox) => {
     await mailbox.store(entry(0, { chunk: chunkOf(1, 0, 2), expiresAtMs: 3_000 }), quota());
     await mailbox.store(entry(1, { chunk: chunkOf(1, 1, 2) }), quota());
-    expect(granted(await mailbox.group(alice, group, pageOf({ nowMs: 2_999 }))).complete).toBe(true);
-    const late = granted(await mailbox.group(alice, group, pageOf({ nowMs: 3_000 })));
+    expect(answered(await mailbox.group(alice, group, pageOf({ nowMs: 2_999 }))).complete).toBe(true);
+    const late = answered(await mailbox.group(alice, group, pageOf({ nowMs: 3_000 })));
     expect(late).toMatchObject({ complete: false, total: 2 });
     expect(ids(late.entries)).toEqual([id(1)]);
     const again = entry(2, { chunk: chunkOf(1, 0, 2), storedAtMs: 3_000 });
     expect(await mailbox.store(again, quota())).toEqual({ kind: "stored" });
-    expect(granted(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 }))).total).toBeNull();
+    expect(answered(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 }))).total).toBeNull();
     const other = entry(3, { chunk: chunkOf(1, 0, 8), storedAtMs: 10_000, expiresAtMs: 20_000 });
     expect(await mailbox.store(other, quota())).toEqual({ kind: "stored" });
   }),
@@ -120,7 +120,7 @@ export const lifeCases: readonly ConformanceCase[] = [
     await mailbox.store(entry(2, { expiresAtMs: 20_000 }), quota());
     expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 9_999 })))).toEqual([id(1), id(2)]);
     expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 10_000 })))).toEqual([id(2)]);
-    expect(ids(granted(await mailbox.summary(alice, pageOf({ nowMs: 10_000 }))).entries)).toEqual([id(2)]);
+    expect(ids(answered(await mailbox.summary(alice, pageOf({ nowMs: 10_000 }))).entries)).toEqual([id(2)]);
     expect(await mailbox.message(alice, id(1), 10_000)).toEqual({ state: "absent" });
     expect(await mailbox.remove(alice, [id(1), id(2)], 10_000)).toEqual(removedOf([id(2)]));
     expect(await mailbox.stats(10_000)).toEqual({ entries: 0, bytes: 0 });
@@ -155,28 +155,31 @@ export const lifeCases: readonly ConformanceCase[] = [
     expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 3_009 })))).toEqual([id(50)]);
     expect(await mailbox.message(alice, id(0), 3_009)).toEqual({ state: "absent" });
   }),
-  mailboxCase("what an expiration behaviour keeps is told until its end, swept or not", async (mailbox, { expiry }) => {
-    const preview = bytesOf(77, 40);
-    const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference", "KeepHeaderPreview"] as const;
-    for (const [n, onExpiry] of behaviors.entries()) {
-      await mailbox.store(entry(n, { onExpiry, headerPreview: n === 3 ? null : preview }), quota());
-    }
-    const expected = [
-      { state: "absent" },
-      { state: "expired", expiresAtMs: 10_000, headerPreview: preview },
-      { state: "expired", expiresAtMs: 10_000, headerPreview: null },
-      { state: "expired", expiresAtMs: 10_000, headerPreview: null },
-    ] as const;
-    for (const sweep of [false, true]) {
-      if (sweep) await expectFreed(mailbox, expiry, 18_000, 4);
-      for (const [n, state] of expected.entries()) expect(await mailbox.message(alice, id(n), 18_999)).toEqual(state);
-    }
-    for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 19_000)).toEqual({ state: "absent" });
-    expect(await mailbox.stats(18_000)).toEqual({ entries: 0, bytes: 0 });
-    await expectFreed(mailbox, expiry, 19_000, 3);
-    await expectFreed(mailbox, expiry, 90_000, 0);
-    for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 18_999)).toEqual({ state: "absent" });
-  }),
+  mailboxCase(
+    "what an expiration behavior keeps is reported until its end, swept or not",
+    async (mailbox, { expiry }) => {
+      const preview = bytesOf(77, 40);
+      const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference", "KeepHeaderPreview"] as const;
+      for (const [n, onExpiry] of behaviors.entries()) {
+        await mailbox.store(entry(n, { onExpiry, headerPreview: n === 3 ? null : preview }), quota());
+      }
+      const expected = [
+        { state: "absent" },
+        { state: "expired", expiresAtMs: 10_000, headerPreview: preview },
+        { state: "expired", expiresAtMs: 10_000, headerPreview: null },
+        { state: "expired", expiresAtMs: 10_000, headerPreview: null },
+      ] as const;
+      for (const sweep of [false, true]) {
+        if (sweep) await expectFreed(mailbox, expiry, 18_000, 4);
+        for (const [n, state] of expected.entries()) expect(await mailbox.message(alice, id(n), 18_999)).toEqual(state);
+      }
+      for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 19_000)).toEqual({ state: "absent" });
+      expect(await mailbox.stats(18_000)).toEqual({ entries: 0, bytes: 0 });
+      await expectFreed(mailbox, expiry, 19_000, 3);
+      await expectFreed(mailbox, expiry, 90_000, 0);
+      for (let n = 0; n < 4; n++) expect(await mailbox.message(alice, id(n), 18_999)).toEqual({ state: "absent" });
+    },
+  ),
   mailboxCase("nothing is kept after expiry of what was acknowledged, swept or not", async (mailbox, { expiry }) => {
     const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
     for (const [n, onExpiry] of behaviors.entries()) {
@@ -219,7 +222,7 @@ export const lifeCases: readonly ConformanceCase[] = [
       await mailbox.store(entry(4, { chunk: chunkOf(1, 1, 2), expiresAtMs: 50_000 }), quota());
       await expectFreed(mailbox, expiry, 10_000, 3);
       mailbox = (await reopen!()).capabilities.mailbox!;
-      expect(granted(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 })))).toMatchObject({ complete: true });
+      expect(answered(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 })))).toMatchObject({ complete: true });
       const kept = { state: "expired", expiresAtMs: 10_000, headerPreview: bytesOf(4, 33) };
       expect(await mailbox.message(alice, id(1), 18_000)).toEqual(kept as never);
       expect((await mailbox.message(alice, id(2), 18_000)).state).toBe("expired");

@@ -9,12 +9,12 @@ import { labelCases } from "./mailbox-labels.ts";
 import { lifeCases } from "./mailbox-life.ts";
 import {
   alice,
+  answered,
   bob,
   bytesOf,
   did,
   entry,
   failureOf,
-  granted,
   id,
   ids,
   kinds,
@@ -175,19 +175,19 @@ export const mailboxCases: readonly ConformanceCase[] = [
     const pages: number[] = [];
     let after: string | null = null;
     do {
-      const page: { entries: readonly unknown[]; next: string | null } = granted(
+      const page: { entries: readonly unknown[]; next: string | null } = answered(
         await mailbox.list(alice, pageOf({ after, entriesMax: 3, bytesMax: 1_000 })),
       );
       pages.push(page.entries.length);
       after = page.next;
     } while (after !== null);
     expect(pages).toEqual([1, 3, 1, 1, 1]);
-    const exact = granted(await mailbox.list(alice, pageOf({ entriesMax: sizes.length })));
+    const exact = answered(await mailbox.list(alice, pageOf({ entriesMax: sizes.length })));
     expect(exact.next).toBeNull();
   }),
   mailboxCase("a cursor continues after its place, whatever was removed or arrived meanwhile", async (mailbox) => {
     for (let n = 0; n < 10; n++) await mailbox.store(entry(n), quota());
-    const first = granted(await mailbox.list(alice, pageOf({ entriesMax: 4 })));
+    const first = answered(await mailbox.list(alice, pageOf({ entriesMax: 4 })));
     expect(first.next).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
     await mailbox.remove(alice, [id(2), id(3), id(4), id(8)], 2_000);
     await mailbox.store(entry(10), quota());
@@ -198,13 +198,13 @@ export const mailboxCases: readonly ConformanceCase[] = [
     "a cursor that stands at the end finds what arrives later, even after all was removed",
     async (mailbox) => {
       for (let n = 0; n < 3; n++) await mailbox.store(entry(n), quota());
-      const summary = granted(await mailbox.summary(alice, pageOf()));
+      const summary = answered(await mailbox.summary(alice, pageOf()));
       const end = summary.entries.at(-1)!.cursor;
       await mailbox.remove(alice, ids(summary.entries), 2_000);
-      expect(granted(await mailbox.list(alice, pageOf({ after: end }))).entries).toEqual([]);
+      expect(answered(await mailbox.list(alice, pageOf({ after: end }))).entries).toEqual([]);
       await mailbox.expire(10_000, 100);
       await mailbox.store(entry(3, { storedAtMs: 10_000, expiresAtMs: 20_000 }), quota());
-      const later = granted(await mailbox.list(alice, pageOf({ after: end, nowMs: 10_000 })));
+      const later = answered(await mailbox.list(alice, pageOf({ after: end, nowMs: 10_000 })));
       expect(ids(later.entries)).toEqual([id(3)]);
     },
   ),
@@ -219,7 +219,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
   }),
   mailboxCase("a summary names the same entries, and every one of its cursors continues a list", async (mailbox) => {
     for (let n = 0; n < 9; n++) await mailbox.store(entry(n), quota());
-    const page = granted(await mailbox.summary(alice, pageOf({ entriesMax: 6, bytesMax: 1 })));
+    const page = answered(await mailbox.summary(alice, pageOf({ entriesMax: 6, bytesMax: 1 })));
     expect(ids(page.entries)).toEqual([0, 1, 2, 3, 4, 5].map(id));
     expect(page.next).not.toBeNull();
     for (const [n, one] of page.entries.entries()) {
@@ -227,7 +227,9 @@ export const mailboxCases: readonly ConformanceCase[] = [
       const rest = await listAll(mailbox, alice, pageOf({ after: one.cursor }));
       expect(ids(rest)[0]).toBe(id(n + 1));
     }
-    expect(ids(granted(await mailbox.summary(alice, pageOf({ after: page.next }))).entries)).toEqual([6, 7, 8].map(id));
+    expect(ids(answered(await mailbox.summary(alice, pageOf({ after: page.next }))).entries)).toEqual(
+      [6, 7, 8].map(id),
+    );
   }),
   mailboxCase("a message is found by its id, for its recipient only", async (mailbox) => {
     await mailbox.store(entry(1), quota());
@@ -254,13 +256,13 @@ export const mailboxCases: readonly ConformanceCase[] = [
     async run({ store, reopen }) {
       let mailbox = store.capabilities.mailbox!;
       for (let n = 0; n < 3; n++) await mailbox.store(entry(n), quota());
-      const end = granted(await mailbox.summary(alice, pageOf())).entries.at(-1)!.cursor;
+      const end = answered(await mailbox.summary(alice, pageOf())).entries.at(-1)!.cursor;
       await mailbox.remove(alice, [0, 1, 2].map(id), 2_000);
       await mailbox.expire(10_000, 100);
       for (let n = 3; n < 30; n++) await mailbox.expire(10_000 + n, 100);
       mailbox = (await reopen!()).capabilities.mailbox!;
       await mailbox.store(entry(40, { storedAtMs: 1_000, expiresAtMs: 20_000 }), quota());
-      expect(ids(granted(await mailbox.list(alice, pageOf({ after: end, nowMs: 1_000 }))).entries)).toEqual([id(40)]);
+      expect(ids(answered(await mailbox.list(alice, pageOf({ after: end, nowMs: 1_000 }))).entries)).toEqual([id(40)]);
     },
   },
   {
@@ -273,7 +275,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
       for (const [n, size] of sizes.entries()) await before.store(entry(n, { envelope: bytesOf(n, size) }), quota());
       await before.store(entry(20, { recipient: bob }), quota());
       await before.remove(alice, [id(1), id(5)], 2_000);
-      const cursor = granted(await before.list(alice, pageOf({ entriesMax: 1 }))).next;
+      const cursor = answered(await before.list(alice, pageOf({ entriesMax: 1 }))).next;
       const mailbox = (await reopen!()).capabilities.mailbox!;
       const held = await listAll(mailbox, alice, pageOf());
       expect(ids(held)).toEqual([0, 2, 3, 4].map(id));

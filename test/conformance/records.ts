@@ -46,7 +46,7 @@ export const replayCases: readonly ConformanceCase[] = [
     },
   },
   {
-    name: "tags of 512 characters in any script are told apart",
+    name: "tags of 512 characters in any script are distinguished",
     capability: "replay",
     async run({ store }) {
       const replay = store.capabilities.replay!;

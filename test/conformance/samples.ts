@@ -75,7 +75,7 @@ export function pageOf(changes: Partial<PageRequest> = {}): PageRequest {
 }
 
 /** The answer, which must not be a refusal. */
-export function granted<T>(answer: T): Exclude<T, import("../../src/core/fault.ts").Fault> {
+export function answered<T>(answer: T): Exclude<T, import("../../src/core/fault.ts").Fault> {
   if (isFault(answer)) throw new Error(`refused: ${answer.code}`);
   return answer as Exclude<T, import("../../src/core/fault.ts").Fault>;
 }
@@ -84,7 +84,7 @@ export async function listAll(mailbox: Mailbox, recipient: MailboxKey, page: Pag
   const all: HeldMessage[] = [];
   let after = page.after;
   for (let pages = 0; pages < 10_000; pages++) {
-    const answer: Page<HeldMessage> = granted(await mailbox.list(recipient, { ...page, after }));
+    const answer: Page<HeldMessage> = answered(await mailbox.list(recipient, { ...page, after }));
     all.push(...answer.entries);
     if (answer.next === null) return all;
     after = answer.next;

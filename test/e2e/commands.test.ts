@@ -103,7 +103,7 @@ describe("with --json", () => {
     expect(oneLine(stderr)).toMatchObject({ ok: false, code });
   });
 
-  test("a result is one line, and one that is not ok is told once", async () => {
+  test("a result is one line, and one that is not ok is reported once", async () => {
     expect(oneLine((await waypost("did", "list", "--json")).stdout)).toMatchObject({ identities: expect.any(Array) });
     const { code, stdout, stderr } = await waypost("doctor", "--config", "taken.toml", "--json");
     expect([code, stderr]).toEqual([1, ""]);
@@ -151,7 +151,7 @@ describe("a number or a duration that is none is refused before anything is done
   });
 });
 
-test("an address where something else answers is told as such", async () => {
+test("an address where something else answers is reported as such", async () => {
   const page = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response("<p>Welcome</p>") });
   const elsewhere = `http://127.0.0.1:${page.port}`;
   const health = await waypost("health", elsewhere);

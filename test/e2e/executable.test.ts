@@ -27,7 +27,7 @@ function placeExample(name: string, folder: string): { readonly url: string } {
   return { url: `http://127.0.0.1:${port}` };
 }
 
-test("it tells its version and its commands", async () => {
+test("it prints its version and its commands", async () => {
   expect((await run(["--version"], { cwd })).stdout.trim()).toMatch(/^\d+\.\d+\.\d+$/);
   const help = await run(["--help"], { cwd });
   for (const command of ["serve", "dev", "config", "doctor", "did", "send", "receive"]) {
@@ -57,7 +57,7 @@ test("where its native part can't be unpacked, a store says so, and commands wit
   expect((await run(["--version"], { cwd: folder, env })).code).toBe(0);
 });
 
-test("what an operator forgot is told by name: a signing key that others may read, an option that is required", async () => {
+test("what an operator forgot is reported by name: a signing key that others may read, an option that is required", async () => {
   const folder = join(cwd, "forgotten");
   const { url } = placeExample("cache.toml", folder);
   expect((await run(["key", "new", "signing-key"], { cwd: folder })).code).toBe(0);
@@ -78,14 +78,14 @@ test("a misspelt command fails with 1", async () => {
 });
 
 describe("configuration", () => {
-  test("every problem is told and the exit code is 1", async () => {
+  test("every problem is reported and the exit code is 1", async () => {
     const text =
       '[server]\nlistn = 1\n[stores.main]\nplugin = "lmdb"\npth = "data"\n[stores.two]\nplugin = "lmbd"\n[stores.three]\n' +
       '[directory]\nenabled = true\nstore = "four"\nledger = "three"\n[relay]\nenabled = true\nstore = 5\n[cache]\nenabled = 1\n';
     writeFileSync(join(cwd, "bad.toml"), text);
     const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
-    const told = [...stderr.matchAll(/^ {2}(?:line \d+, column \d+: )?(\S+): /gm)].map((m) => m[1] as string);
-    expect([code, told.sort()]).toEqual([
+    const reported = [...stderr.matchAll(/^ {2}(?:line \d+, column \d+: )?(\S+): /gm)].map((m) => m[1] as string);
+    expect([code, reported.sort()]).toEqual([
       1,
       [
         "cache.enabled",
@@ -100,7 +100,7 @@ describe("configuration", () => {
     ]);
   });
 
-  test("problems of stores are told under their names", async () => {
+  test("problems of stores are reported under their names", async () => {
     const text =
       '[stores.main]\nplugin = "lmdb"\npath = "data"\ncolour = 1\n[directory]\nenabled = true\nledger = "other"\n';
     writeFileSync(join(cwd, "bad.toml"), text);

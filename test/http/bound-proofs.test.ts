@@ -1,5 +1,5 @@
 /**
- * Version 3 over HTTP: what `/limits` and preparations tell of it, that a prepared proof of it is taken, and that a
+ * Version 3 over HTTP: what `/limits` and preparations say of it, that a prepared proof of it is taken, and that a
  * Directory takes the versions that it is configured for and its ledger knows.
  */
 import { afterEach, expect, test } from "bun:test";

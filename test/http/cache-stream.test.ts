@@ -28,7 +28,7 @@ const cacheFor = cachesKnowing(bob, alice);
 
 type StreamEvent = { id: string; data: { message_id: string } };
 
-/** Reads a stream of server-sent events piece by piece. */
+/** Reads a stream of server-sent events chunk by chunk. */
 class EventReader {
   private readonly reader: ReadableStreamDefaultReader<Uint8Array>;
   private text = "";

@@ -1,6 +1,6 @@
 /**
  * The chain driver's connection with nodes that misbehave: none of them ends the process, fills memory or
- * the log, holds up the end of the program, or makes it tell what stands behind the host of an endpoint.
+ * the log, holds up the end of the program, or makes it reveal what stands behind the host of an endpoint.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Socket } from "node:net";
@@ -105,7 +105,7 @@ describe("a connection to a node", () => {
 
   test("passes over news of nothing and answers to nobody", async () => {
     const node = fakeNode();
-    const strays = [
+    const unexpected = [
       '{"method":"x"}',
       '{"method":"x","params":null}',
       '{"method":"x","params":{"subscription":[]}}',
@@ -113,7 +113,7 @@ describe("a connection to a node", () => {
       "{}",
     ];
     const rpc = await rpcTo(node.endpoint);
-    for (const frame of strays) {
+    for (const frame of unexpected) {
       node.answer = () => ({ frame });
       expect(await textOf(rpc.ask("lost", [], 30))).toContain("no answer to lost");
     }
@@ -121,7 +121,7 @@ describe("a connection to a node", () => {
     expect(await rpc.ask("chain_getFinalizedHead", [], 1_000)).toBe(blockHash(6));
   });
 
-  test("tells a refusal by its code, and an answer with neither result nor error is no result", async () => {
+  test("reports a refusal by its code, and an answer with neither result nor error is no result", async () => {
     const node = fakeNode();
     const rpc = await rpcTo(node.endpoint);
     node.answer = ({ id }) => ({
@@ -203,8 +203,8 @@ describe("what stands behind the host of an endpoint", () => {
     node.answer = () => "cut";
     expect(await textOf(endpoints.session().hashAt(1n))).toContain("did not answer");
     await until("the next round", () => logged.some(({ message }) => message === "the chain can't be reached"));
-    expect(endpoints.trouble()).toContain(new URL(node.endpoint).origin);
-    expectNoSecrets(endpoints.trouble() + JSON.stringify(logged));
+    expect(endpoints.outage()).toContain(new URL(node.endpoint).origin);
+    expectNoSecrets(endpoints.outage() + JSON.stringify(logged));
   });
 });
 
@@ -262,16 +262,16 @@ describe("the way to the chain", () => {
     expect(pauses().slice(0, 3)).toEqual([200, 400, 800]);
   });
 
-  test("goes on when whoever is told of a connection fails", async () => {
+  test("goes on when the handler of a connection fails", async () => {
     const node = fakeNode();
-    let told = 0;
+    let reported = 0;
     const { endpoints } = endpointsTo([node.endpoint], {
       onSession: () => {
-        if (told++ === 0) throw new Error("a bug");
+        if (reported++ === 0) throw new Error("a bug");
       },
     });
     endpoints.start();
-    await until("another connection", () => told === 2);
+    await until("another connection", () => reported === 2);
     expect(await endpoints.session().hashAt(6n)).toBe(blockHash(6));
     expect(node.standing).toBe(1);
   });

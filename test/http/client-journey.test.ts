@@ -244,8 +244,8 @@ describe("several Caches", () => {
     for (const cache of await cachesOf(client, carol, "")) expect((await cache.summary()).count).toBe(0);
   });
 
-  test("one that tells of another place in another file gets its own copy acknowledged, and no other", async () => {
-    const dave = await enrol("dave.told");
+  test("one that names another place in another file gets its own copy acknowledged, and no other", async () => {
+    const dave = await enrol("dave.named");
     await send(writeFile("true.txt", "true"), dave);
     const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
     const place = { message_group_id: crypto.randomUUID(), sequence_number: 1, total_chunks: 1 };
@@ -253,9 +253,9 @@ describe("several Caches", () => {
       const page = await honest.summary(cursor);
       return { ...page, messages: page.messages.map((message) => ({ ...message, ...place })) };
     };
-    const told: (readonly string[])[] = [];
+    const reported: (readonly string[])[] = [];
     const ack: CacheClient["ack"] = async (ids) => {
-      told.push(ids);
+      reported.push(ids);
       return { acked: ids.length, message_ids: [...ids] };
     };
     const liar = { ...honest, summary, ack };
@@ -264,13 +264,13 @@ describe("several Caches", () => {
       expect(pending.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1], [1]]);
       await acknowledge(pending.filter(({ groupId }) => groupId !== null));
     }
-    expect(told.length).toBe(2);
+    expect(reported.length).toBe(2);
     const folder = freshFolder();
     await receive(dave, folder);
     expect(readdirSync(folder)).toEqual(["true.txt"]);
   });
 
-  test("one that tells the same page for ever is left after the second", async () => {
+  test("one that answers the same page for ever is left after the second", async () => {
     const dave = await enrol("dave.round");
     await send(writeFile("round.txt", "round"), dave);
     const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
@@ -450,7 +450,7 @@ describe("commands", () => {
     expect([accepted.ok, accepted.alias]).toEqual([true, "gilbert"]);
   }, 30_000);
 
-  const failures: [name: string, args: string[], code: number, told: string][] = [
+  const failures: [name: string, args: string[], code: number, said: string][] = [
     ["a name that is taken", ["did", "create", "--name", "fay"], 1, "already exists"],
     [
       "an unknown recipient",
@@ -468,10 +468,10 @@ describe("commands", () => {
       "nothing arrived",
     ],
   ];
-  for (const [name, args, code, told] of failures) {
+  for (const [name, args, code, said] of failures) {
     test(`${name}: exit code ${code}`, async () => {
       const ran = await waypost(...args);
-      expect([ran.code, ran.stderr.includes(told)]).toEqual([code, true]);
+      expect([ran.code, ran.stderr.includes(said)]).toEqual([code, true]);
     });
   }
 });

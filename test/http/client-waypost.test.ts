@@ -21,7 +21,7 @@ const waiting = { timeoutMs: 10_000, intervalMs: 20 };
 const open = (options: Partial<WaypostOptions> = {}) =>
   Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
 
-/** Takes `count` messages and acknowledges them unless told otherwise. */
+/** Takes `count` messages and acknowledges them unless the test says otherwise. */
 async function take(me: Waypost, count: number, { ack = true } = {}): Promise<Message[]> {
   const taken: Message[] = [];
   for await (const message of me.messages()) {

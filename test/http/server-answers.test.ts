@@ -25,7 +25,7 @@ function serve(limits: Partial<typeof testLimits>) {
 }
 
 /** Asks and reads nothing. */
-function askDeaf(url: string, client = "192.0.2.1"): Socket {
+function askWithoutReading(url: string, client = "192.0.2.1"): Socket {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   cleanups.push(() => socket.destroy());
@@ -51,19 +51,19 @@ test("HEAD of a long answer holds nothing", async () => {
 
 test("beyond what may wait for clients a long answer is 503, a short one is not, until one goes away", async () => {
   const { app, url } = serve({ bodyBytesMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
-  const deaf = [askDeaf(url, "192.0.2.1"), askDeaf(url, "192.0.2.2")];
+  const unread = [askWithoutReading(url, "192.0.2.1"), askWithoutReading(url, "192.0.2.2")];
   while (app.waitingAnswerBytes() < 32 * mebibyte) await Bun.sleep(2);
   const refused = await fetch(`${url}/long`);
   expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
   expect((await fetch(`${url}/short`)).status).toBe(200);
-  deaf[0]?.destroy();
+  unread[0]?.destroy();
   while (app.waitingAnswerBytes() > 16 * mebibyte) await Bun.sleep(2);
   expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
 });
 
 test("one client that takes nothing leaves half of the room to others", async () => {
   const { app, url } = serve({ bodyBytesMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
-  askDeaf(url, "192.0.2.1");
+  askWithoutReading(url, "192.0.2.1");
   while (app.waitingAnswerBytes() < 16 * mebibyte) await Bun.sleep(2);
   const again = await fetch(`${url}/long`, { headers: { "x-forwarded-for": "192.0.2.1" } });
   expect(again.status).toBe(503);
@@ -72,7 +72,7 @@ test("one client that takes nothing leaves half of the room to others", async ()
 
 test("an answer that is not taken in time is cut off", async () => {
   const { app, url } = serve({ bodyDeadlineMs: 300 });
-  const socket = askDeaf(url);
+  const socket = askWithoutReading(url);
   while (app.waitingAnswerBytes() === 0) await Bun.sleep(2);
   while (app.waitingAnswerBytes() > 0) await Bun.sleep(2);
   const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));

@@ -1,6 +1,6 @@
 /**
  * The HTTP server on a real socket: what raw and hostile requests meet, what ends a connection, how drain and
- * upgrades behave. Source of the cases: rules section 9 and the measured behaviour of the server.
+ * upgrades behave. Source of the cases: rules section 9 and the measured behavior of the server.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { connect } from "node:net";
@@ -158,13 +158,13 @@ describe("requests that are none", () => {
       return bytes.subarray(0, next(10) === 0 ? next(bytes.length) : bytes.length);
     };
     const bugs: string[] = [];
-    const lane = async (): Promise<void> => {
+    const client = async (): Promise<void> => {
       for (let i = 0; i < 50; i++) {
         const answer = await sendOnce(server.url, damaged());
         if (answer.includes("HTTP/1.1 500")) bugs.push(answer);
       }
     };
-    await Promise.all(Array.from({ length: 40 }, lane));
+    await Promise.all(Array.from({ length: 40 }, client));
     expect(bugs).toEqual([]);
     expect(main.lines.filter((line) => line.level === "error")).toEqual([]);
     expect((await get("/nonces")).status).toBe(200);
@@ -187,8 +187,8 @@ describe("bodies on the wire", () => {
   });
 
   test("a chunked body is cut at the cap", async () => {
-    const piece = `${(65_536).toString(16)}\r\n${"x".repeat(65_536)}\r\n`;
-    const answer = await post("Transfer-Encoding: chunked\r\n", piece.repeat(4));
+    const chunk = `${(65_536).toString(16)}\r\n${"x".repeat(65_536)}\r\n`;
+    const answer = await post("Transfer-Encoding: chunked\r\n", chunk.repeat(4));
     expect([answer.status, codeOf(answer.body), answer.closed]).toEqual([413, "too_large", true]);
   });
 

@@ -61,7 +61,7 @@ describe("a process", () => {
     });
   });
 
-  test("keeps identities in the ledger that is named, and asks for recipients where it is told", async () => {
+  test("keeps identities in the ledger that is named, and asks for recipients where the setting says", async () => {
     const identity = identityOf("stores");
     expect((await post("/register-did", registerBodyOf(identity, Date.now()))).status).toBe(202);
     const known = async () => {
@@ -89,7 +89,7 @@ describe("a process", () => {
     }
   });
 
-  test("waits for what is under way as long as it is told, and no longer", async () => {
+  test("waits for what is under way as long as the setting says, and no longer", async () => {
     const unfinished = new ReadableStream({ start: (controller) => controller.enqueue(utf8("{")) });
     const asked = at(main, "/register-did", { method: "POST", body: unfinished }).catch(() => null);
     await Bun.sleep(50);
@@ -102,7 +102,7 @@ describe("a process", () => {
   });
 });
 
-test("a Relay starts beside proxy variables only when it is told to", () => {
+test("a Relay starts beside proxy variables only when the setting says so", () => {
   const problemsWith = (ignore: boolean) =>
     environmentProblems(settings({ relay: { enabled: true, ignore_proxy_variables: ignore } }), {
       HTTP_PROXY: "http://p",

@@ -5,7 +5,7 @@ import { postEnvelope, retryingDefault } from "../../src/client/relay.ts";
 import { sendPlan } from "../../src/client/send.ts";
 import { plan, source, to } from "../support/send-plan.ts";
 
-/** A Relay that answers as told, and keeps what it was sent. */
+/** A Relay that answers as the test says, and keeps what it was sent. */
 function scriptedRelay(answers: readonly { status: number; success?: boolean; code?: string }[]) {
   const bodies: Uint8Array[] = [];
   const paths: string[] = [];
@@ -60,7 +60,7 @@ describe("handing over to the Relay", () => {
     });
   }
 
-  test("without retries left the last failure is told", async () => {
+  test("without retries left the last failure is reported", async () => {
     const relay = scriptedRelay([{ status: 503, code: "service_unavailable" }]);
     const error = await postEnvelope(relay.at, envelope, quick).catch((cause: unknown) => cause);
     relay.stop();

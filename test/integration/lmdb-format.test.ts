@@ -74,9 +74,9 @@ test("what lies in a store is what its format number says", async () => {
   const rows = [...databases]
     .filter(([name]) => name !== "table" && name !== "meta")
     .sort(([a], [b]) => (a < b ? -1 : 1));
-  const told = rows.flatMap(([name, pairs]) => [[Buffer.from(name), new Uint8Array()] as const, ...pairs]);
+  const reported = rows.flatMap(([name, pairs]) => [[Buffer.from(name), new Uint8Array()] as const, ...pairs]);
   expect(rows.filter(([, pairs]) => pairs.length === 0).map(([name]) => name)).toEqual([]);
-  expect([Buffer.from(mark).toString(), digest(told)]).toEqual([format.number, format.store]);
+  expect([Buffer.from(mark).toString(), digest(reported)]).toEqual([format.number, format.store]);
 });
 
 test("so is what the ledger keeps in its table", async () => {

@@ -322,7 +322,7 @@ describe("a flipped bit on the disk", () => {
     await again.close();
   });
 
-  test("in a receipt or the index is told as corrupt, never answered", async () => {
+  test("in a receipt or the index is reported as corrupt, never answered", async () => {
     const path = folder();
     const store = await openLmdb(options(path), testEnvironment());
     await store.capabilities.receipts!.put("key", bytesOf(9, 200), 5_000);
@@ -416,7 +416,7 @@ describe("a commit", () => {
     await opened.close();
   });
 
-  test("that the library refuses ends the store: the program is told once, and nothing is answered any more", async () => {
+  test("that the library refuses ends the store: the program learns it once, and nothing is answered any more", async () => {
     const environment = testEnvironment();
     const opened = await open(environment);
     const tooLong = Buffer.alloc(5_000, 7);

@@ -22,7 +22,7 @@ import { keyOf } from "../support/identity.ts";
 
 const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const kept = (await Bun.file(metadataFile).text()).trim();
-/** The kept form may be any version of the metadata that the runtime tells. */
+/** The kept form may be any version of the metadata that the runtime has. */
 const metadataHex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
 const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
 const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
@@ -74,7 +74,7 @@ describe("the metadata of the reference runtime", () => {
     ]);
   });
 
-  test("is refused under other names, and every difference is told", () => {
+  test("is refused under other names, and every difference is reported", () => {
     expect(runtimeOf({ ...names, did_registry: "Registry" })).toEqual(["there is no pallet Registry"]);
     const swapped = runtimeOf({ did_registry: "DeliveryPolicy", delivery_policy: "DidRegistry" });
     expect(swapped).toContain("storage DeliveryPolicy.Dids is missing");

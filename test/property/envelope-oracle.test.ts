@@ -76,8 +76,8 @@ function nextInput(): Uint8Array {
   return dice(50) === 0 ? bytes.subarray(0, dice(bytes.length)) : bytes;
 }
 
-/** Pieces of JSON where they belong and where they don't: members twice, escapes, white space, other numbers. */
-const pieces = [
+/** Parts of JSON where they belong and where they don't: members twice, escapes, white space, other numbers. */
+const parts = [
   '"to":"x",',
   '"ttl":"1h",',
   '"a":{"b":1,"b":1},',
@@ -105,7 +105,7 @@ const pieces = [
 function changedText(text: string): string {
   const at = dice(3) === 0 ? 1 : dice(text.length);
   const left = dice(4) === 0 ? at + dice(8) : at;
-  return text.slice(0, at) + pick(pieces) + text.slice(left);
+  return text.slice(0, at) + pick(parts) + text.slice(left);
 }
 
 /** All that a caller can see of an outcome. */

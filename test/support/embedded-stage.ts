@@ -1,5 +1,5 @@
 /**
- * A stage for the embedded ledger: a table in memory that counts and fails when told to, a clock that
+ * A stage for the embedded ledger: a table in memory that counts and fails on request, a clock that
  * stands still unless a test moves it, and the calls of a few identities.
  */
 
@@ -14,7 +14,7 @@ import type { Table, TableChange } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "./identity.ts";
 import { operatorAccount } from "./world.ts";
 
-/** A memory table that counts its commits, and fails or waits when told to. */
+/** A memory table that counts its commits, and fails or waits on request. */
 export class TestTable implements Table {
   private readonly table = openMemoryTable({ bytesMax: 1 << 30 });
   commits = 0;

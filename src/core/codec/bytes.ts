@@ -1,6 +1,6 @@
 /**
  * Bytes and their text forms: hex, Base64 (strict), base58btc, UTF-8. Decoders answer `null` for
- * text that is not exactly of the form: no white space, no missing padding, no stray trailing bits.
+ * text that is not exactly of the form: no white space, no missing padding, no leftover bits.
  * Native where the runtime has it (every node); in JavaScript where it does not yet (Node, some browsers).
  * Source: rules section 1.
  */
@@ -148,7 +148,7 @@ function base64InJavaScript(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-/** `atob` takes white space and stray bits: only what encodes to the same text again is strict. */
+/** `atob` takes white space and leftover bits: only what encodes to the same text again is strict. */
 function base64FromJavaScript(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
   if (alphabet === "base64url" && /[+/]/.test(text)) return null;
   const standard = alphabet === "base64" ? text : text.replaceAll("-", "+").replaceAll("_", "/");

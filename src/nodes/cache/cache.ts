@@ -83,7 +83,7 @@ export type CacheParts = {
   readonly blocks?: Blocks;
   /** Called for every new entry, with whether a stream of its recipient is open. */
   readonly onStored?: (recipient: Did, streamed: boolean) => void;
-  /** Tells the other processes of this installation what was stored, and hears of theirs. */
+  /** Publishes what was stored to the other processes of this installation, and receives what they stored. */
   readonly signal?: StoredSignal;
   readonly counting?: Counting;
 };

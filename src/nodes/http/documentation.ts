@@ -61,7 +61,7 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
   {
     id: "cacheMessages",
     title: "Retrieve",
-    what: "Prove that you are the recipient: sign the proof with the key that the service authorizes, and send it in headers. `GET /cache/stream/{did}` and live sessions tell of new messages at once.",
+    what: "Prove that you are the recipient: sign the proof with the key that the service authorizes, and send it in headers. `GET /cache/stream/{did}` and live sessions announce new messages at once.",
   },
   {
     id: "cacheAck",

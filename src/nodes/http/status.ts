@@ -42,13 +42,13 @@ export function statusRoutes(options: StatusOptions): Route[] {
   return [...routes, ...documentation(options, routes)];
 }
 
-type Piece = Pick<Operation, "id" | "summary" | "responses"> & { readonly codes?: readonly FaultCode[] };
+type Description = Pick<Operation, "id" | "summary" | "responses"> & { readonly codes?: readonly FaultCode[] };
 
-function nodeRoute(path: string, piece: Piece, handle: Route["handle"]): Route {
+function nodeRoute(path: string, description: Description, handle: Route["handle"]): Route {
   return {
     method: "GET",
     path,
-    operation: { tag: "Node", codes: [], ...piece },
+    operation: { tag: "Node", codes: [], ...description },
     bodyBytesMax: null,
     capacity: "reserved",
     faults: "problem",
@@ -74,13 +74,13 @@ function readiness(options: StatusOptions): Route {
     return memo.failed;
   };
   const checks = Object.fromEntries(Object.keys(options.probes).map((name) => [name, "ok"]));
-  const piece: Piece = {
+  const description: Description = {
     id: "readiness",
     summary: "Whether stores, ledger and sources answer",
     responses: { 200: { description: "Everything answers.", schema: ReadyAnswer } },
     codes: ["service_unavailable", "shutting_down"],
   };
-  return nodeRoute("/readyz", piece, async () => {
+  return nodeRoute("/readyz", description, async () => {
     if (options.draining()) return fault("shutting_down", "the node is shutting down");
     const names = await failed();
     return names.length === 0
@@ -105,23 +105,23 @@ async function succeedsInTime(probe: () => Promise<unknown>): Promise<boolean> {
 }
 
 function limits(options: StatusOptions): Route {
-  const piece: Piece = {
+  const description: Description = {
     id: "limits",
     summary: "Limits of this node",
     responses: { 200: { description: "The limits that this node applies.", schema: limitsShape } },
     codes: ["chain_unavailable"],
   };
-  const route = nodeRoute("/limits", piece, async () => ({ status: 200, json: await options.limits() }));
+  const route = nodeRoute("/limits", description, async () => ({ status: 200, json: await options.limits() }));
   return { ...route, unavailable: "chain_unavailable" };
 }
 
 function metrics(options: StatusOptions): Route {
-  const piece: Piece = {
+  const description: Description = {
     id: "metrics",
     summary: "Measurements in the Prometheus text format",
     responses: { 200: { description: "Measurements." } },
   };
-  return nodeRoute("/metrics", piece, async () => ({
+  return nodeRoute("/metrics", description, async () => ({
     status: 200,
     body: { contentType: "text/plain; version=0.0.4; charset=utf-8", content: await options.renderMetrics() },
   }));

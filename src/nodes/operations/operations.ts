@@ -37,7 +37,7 @@ export function operationRoutes(parts: OperationsParts): Route[] {
 
 const bodyBytesMax = 4 << 20;
 
-type Piece = {
+type Description = {
   readonly method: "GET" | "POST";
   readonly path: string;
   readonly id: string;
@@ -47,7 +47,7 @@ type Piece = {
   readonly handle: Route["handle"];
 };
 
-function operation({ method, path, id, summary, answer, request, handle }: Piece): Route {
+function operation({ method, path, id, summary, answer, request, handle }: Description): Route {
   return {
     method,
     path,

@@ -222,7 +222,7 @@ function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Deliv
   });
 }
 
-/** Where nobody listens here: one round trip tells whether anybody does in another process. */
+/** Where nobody listens here: one round trip shows whether anybody does in another process. */
 async function deliverElsewhere(node: RelayNode, { envelope, recipient }: Admitted): Promise<LiveOutcome> {
   const { sessions, settings } = node;
   if (sessions === null || envelope.hint === "cache" || sessions.listens(envelope.to)) return "gone";

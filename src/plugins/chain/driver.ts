@@ -264,7 +264,7 @@ async function firstContact({ endpoints, isKnown }: OpenLedger, waitMs: number):
   });
   await Promise.race([endpoints.tried(), late]);
   clearTimeout(timer);
-  if (!isKnown && endpoints.differs()) throw new StoreError("unavailable", endpoints.trouble());
+  if (!isKnown && endpoints.differs()) throw new StoreError("unavailable", endpoints.outage());
 }
 
 /** The file holds one line: a seed of 32 bytes in hex, or a secret phrase with or without derivations. */

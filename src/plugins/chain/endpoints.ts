@@ -97,11 +97,11 @@ export class Endpoints {
   session(): OpenSession {
     if (this.closed) throw new StoreError("closed", "the store is closed");
     if (this.current !== null) return this.current;
-    throw new StoreError("unavailable", this.trouble());
+    throw new StoreError("unavailable", this.outage());
   }
 
   /** What stands against every endpoint, by kind. */
-  trouble(): string {
+  outage(): string {
     if (this.reasons.length === 0) return "the chain has not answered yet";
     const list = this.reasons.map(({ message }) => message).join("; ");
     if (this.reasons.some(({ kind }) => kind === "differs")) return `no endpoint has the right chain: ${list}`;
@@ -133,7 +133,7 @@ export class Endpoints {
       if (failed.length < endpoints.length) continue;
       failed = [];
       this.firstRound.resolve();
-      this.logOnce("the chain can't be reached", { reason: this.trouble(), pause_ms: pauseMs });
+      this.logOnce("the chain can't be reached", { reason: this.outage(), pause_ms: pauseMs });
       await this.pause(pauseMs * (0.75 + this.options.host.chance() / 2));
       pauseMs = Math.min(pauseMs * 2, reconnectMsMax);
     }

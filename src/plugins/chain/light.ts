@@ -5,8 +5,8 @@
  * connections come and go over one client, which need not catch up again.
  *
  * What it can't answer is put together here: `state_queryStorageAt` from single proven values, and the hash of a
- * number from the parents of the finalized head. Its word about an extrinsic is only that it was passed on; whether a
- * block takes it, the blocks tell.
+ * number from the parents of the finalized head. Its word about an extrinsic is only that it was passed on; the blocks show
+ * whether one takes it.
  *
  * Law: what no peer answers now is asked again and then left unanswered, which ends the connection. Only what peers
  * may have let go of (older than `statesKept` blocks) is refused as gone.
@@ -21,7 +21,7 @@ import type { ChainOptions } from "./chain.ts";
 import { type Host, isLight, lightScheme, parseHash, parseHeader, type Socket, type SocketEvents } from "./rpc.ts";
 
 const specificationBytesMax = 64 * 1024 * 1024;
-/** How far back a full node keeps states and bodies unless it is told otherwise. */
+/** How far back a full node keeps states and bodies unless it is configured otherwise. */
 const statesKept = 256n;
 /** Headers that one question may fetch; what was fetched is remembered for the next one. */
 const walkMax = 20_000n;

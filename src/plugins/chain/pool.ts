@@ -45,7 +45,7 @@ export type Entry = {
   stored: boolean;
   /** How often it was signed anew because a nonce was lost or an era was over. */
   renewals: number;
-  /** Number of the present attempt to send; answers to earlier ones only tell that it may be out. */
+  /** Number of the present attempt to send; answers to earlier ones only show that it may be out. */
   attempt: number;
   sending: boolean;
   /** When the node of this connection last answered about it, or `null`. */

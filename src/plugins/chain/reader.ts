@@ -103,8 +103,8 @@ export class Reader {
   }
 
   /**
-   * Whether a state shows that a call took effect. A proof is used up by its call, so its counter tells; of what the
-   * operator signs the content tells.
+   * Whether a state shows that a call took effect. A proof is used up by its call, so its counter shows it; what the
+   * operator signs shows in the content.
    */
   async showsEffect(call: LedgerCall, { head, account }: Facts, operator: Uint8Array): Promise<boolean> {
     const { record } = account;

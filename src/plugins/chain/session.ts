@@ -171,7 +171,7 @@ export class Session {
     }
   }
 
-  /** Hands in an extrinsic. A missing answer is no word about the connection; heads tell of that. */
+  /** Hands in an extrinsic. A missing answer says nothing about the connection; heads do. */
   async submit(extrinsic: Uint8Array): Promise<void> {
     try {
       const waitMs = submitPatience * this.options.requestMs;

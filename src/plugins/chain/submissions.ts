@@ -431,24 +431,25 @@ export class Submissions {
     const key = storageKeys(head.metadata).events;
     const isSame = outcomes !== null && (await this.options.endpoints.corroborate(key, outcomes.events, contents.hash));
     if (outcomes !== null && isSame === false)
-      throw new StoreError("unavailable", "two endpoints tell different events of a block");
+      throw new StoreError("unavailable", "two endpoints report different events of a block");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
     const ends: [Entry, End][] = [];
     for (const { kept, index } of found) {
       const failure = outcomes?.byIndex.get(index);
-      const told = failure === undefined ? noWord : failure && faultOfFailure(failure, kept.call);
+      const reported = failure === undefined ? noWord : failure && faultOfFailure(failure, kept.call);
       // What one endpoint alone says of events counts where the state does not show the opposite.
-      const reason = isSame === true && failure !== undefined ? told : await this.reasonByState(kept.call, head, told);
+      const reason =
+        isSame === true && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
       ends.push([kept.entry, { state: reason === null ? "finalized" : "failed", reason, block }]);
     }
     await this.finish(ends);
   }
 
   /** For a call in a block whose events are gone or in doubt: `null` when the head's state shows its effect. */
-  private async reasonByState(call: LedgerCall, head: Head, told: Fault | null): Promise<Fault | null> {
+  private async reasonByState(call: LedgerCall, head: Head, reported: Fault | null): Promise<Fault | null> {
     const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
-    if (told === null || (await this.isShown(call, facts))) return null;
-    return told === noWord ? (this.dryRun(call, facts) ?? noWord) : told;
+    if (reported === null || (await this.isShown(call, facts))) return null;
+    return reported === noWord ? (this.dryRun(call, facts) ?? noWord) : reported;
   }
 
   // -------------------------------------------------------------------------------------------------- finish

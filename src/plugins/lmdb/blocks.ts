@@ -185,14 +185,14 @@ export class BlockTable {
   add(block: number, size: number, live: number): void {
     this.bytes += size;
     this.blocks.set(block, { size, live });
-    this.judge(block);
+    this.classify(block);
   }
 
   release(block: number, bytes: number): void {
     const known = this.blocks.get(block);
     if (known === undefined || bytes === 0) return;
     known.live -= bytes;
-    this.judge(block);
+    this.classify(block);
   }
 
   forget(block: number): void {
@@ -202,7 +202,7 @@ export class BlockTable {
     this.sparse.delete(block);
   }
 
-  private judge(block: number): void {
+  private classify(block: number): void {
     const { size, live } = this.blocks.get(block)!;
     if (live <= 0) {
       this.sparse.delete(block);

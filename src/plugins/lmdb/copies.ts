@@ -22,7 +22,7 @@ import { markOf, verifyFile, verifyRecords } from "./integrity.ts";
 import { howToGoOn } from "./records.ts";
 import { openSnapshot } from "./snapshot.ts";
 
-const pieceBytes = 1024 * 1024;
+const partBytes = 1024 * 1024;
 
 /** Copies the store at `from`, which a node may have open, into the folder `to`. */
 export async function backupStore(from: string, to: string, bytesPerSecondMax: number): Promise<string> {
@@ -46,10 +46,10 @@ async function copyState(file: DataFile, to: string, bytesPerSecondMax: number):
     const startedMs = performance.now();
     const head = file.metaPages();
     writeSync(target, head);
-    for (let at = head.length; at < file.lengthBytes; at += pieceBytes) {
-      const piece = file.raw(at, Math.min(pieceBytes, file.lengthBytes - at));
-      if (piece.length === 0) break;
-      writeSync(target, piece, 0, piece.length, at);
+    for (let at = head.length; at < file.lengthBytes; at += partBytes) {
+      const part = file.raw(at, Math.min(partBytes, file.lengthBytes - at));
+      if (part.length === 0) break;
+      writeSync(target, part, 0, part.length, at);
       const aheadMs = (at / bytesPerSecondMax) * 1_000 - (performance.now() - startedMs);
       await Bun.sleep(Math.max(0, Math.min(aheadMs, 10_000)));
     }

@@ -1,7 +1,7 @@
 /**
  * The forms of the mailbox's index on disk. A journal record holds what one commit did, in order; a page
  * holds the rows of 512 neighbouring slots as they stood when it was written. Each begins with the
- * latest time that was told and the last arrival. Reading all pages and then the whole journal gives the index back; reading
+ * latest time that a call has named and the last arrival. Reading all pages and then the whole journal gives the index back; reading
  * an operation twice changes nothing, because the operations after it are read too.
  */
 

@@ -76,7 +76,7 @@ export class MailboxIndex {
   /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
   private readonly sweepQueue = { first: none, last: none };
   private lastArrival = 0;
-  /** The latest time that was told. */
+  /** The latest time that a call has named. */
   private toldMs = 0;
 
   /** `onDrop` hears of every row that goes, while its columns still stand. */
@@ -153,7 +153,7 @@ export class MailboxIndex {
   }
 
   /**
-   * Settles what was over at the latest time that was told before, and puts the rest in order of arrival.
+   * Settles what was over at the latest time that a call had named, and puts the rest in order of arrival.
    * Before that, groups may hold chunks of two lives. Cost: one sort of what is held.
    */
   finishLoading(latest: { readonly toldMs: number; readonly arrival: number }): void {

@@ -2,7 +2,7 @@
  * The mailbox on disk. Its index is the index in memory; the disk holds bodies in blocks and, to get the
  * index back, a journal and pages. Callers queue; one commit at a time takes what has gathered, decides
  * it in order, and writes all of it as a few sequential records. A promise settles after that commit.
- * Reads wait while a commit is on its way, so that what they tell is on disk.
+ * Reads wait while a commit is on its way, so that what they answer is on disk.
  * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
  */
 import { isFault } from "../../core/fault.ts";

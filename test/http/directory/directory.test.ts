@@ -319,7 +319,7 @@ describe("pending registrations", () => {
     expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
   });
 
-  test("tell their transaction after they are confirmed, for longer than they could have been pending", async () => {
+  test("report their transaction after they are confirmed, for longer than they could have been pending", async () => {
     const directory = await directoryOf({ blockTimeMs: 50 });
     const identity = identityOf("settled");
     const reply = await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));

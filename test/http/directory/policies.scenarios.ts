@@ -252,7 +252,7 @@ const policyBreaches: readonly [name: string, policy: Json, pointer: string][] =
     { release_pricing: { base_fee: "0", per_kib_fee: "1000000000000001" } },
     "/policy/release_pricing/per_kib_fee",
   ],
-  ["another behaviour", { expiration_behavior: "Never" }, "/policy/expiration_behavior"],
+  ["another behavior", { expiration_behavior: "Never" }, "/policy/expiration_behavior"],
 ];
 
 const rules: readonly Rule[] = [

@@ -1,6 +1,6 @@
 /**
  * Scenarios of preparation. A client that knows no SCALE prepares, signs the bytes, adds the signature
- * and submits where it is told to: each action goes that way once, and settles.
+ * and submits where the answer says: each action goes that way once, and settles.
  */
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
@@ -19,7 +19,7 @@ const prepareRegistration = "POST /register-did/prepare";
 /** Whom something was prepared for, by DID. */
 const askers = new Map<unknown, Identity>();
 
-/** Signs what was prepared, adds the signature, and submits it as told; it is accepted and settles. */
+/** Signs what was prepared, adds the signature, and submits it as the answer says; it is accepted and settles. */
 async function expectSettled({ body: prepared }: Reply, stage: Stage): Promise<Reply> {
   const reply = await submit(stage, prepared);
   expect({ status: reply.status, code: reply.body["code"] }).toEqual({ status: 202, code: undefined });

@@ -68,7 +68,7 @@ export const readScenarios: readonly Scenario[] = [
     },
   },
   {
-    name: "tells that a DID is deactivated",
+    name: "reports that a DID is deactivated",
     route: resolve,
     status: 200,
     act: (stage) => stage.ask("GET", `/resolve/${stage.deactivated.did}`),
@@ -112,7 +112,7 @@ export const readScenarios: readonly Scenario[] = [
   },
   unreadable(alias, (stage) => stage.ask("GET", `/aliases/${aliasOf(stage.standing)}`)),
   {
-    name: "tells why a submission failed later",
+    name: "reports why a submission failed later",
     route: submission,
     status: 200,
     act: async (stage) => {

@@ -1,5 +1,5 @@
 /**
- * The stage on which scenarios of the Directory play: one shared Directory, a ledger that can be told to
+ * The stage on which scenarios of the Directory play: one shared Directory, a ledger that can be made to
  * fail, and for each scenario identities of its own in the states that refusals need, so that a request which
  * is wrongly taken changes nothing for the next scenario. A scenario is a record, so that a test can count
  * which codes of which routes have one.

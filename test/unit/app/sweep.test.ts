@@ -1,13 +1,13 @@
 /**
  * The sweepers: they free what is due in batches until nothing is left, go on when one store fails, and
- * stop when they are told to.
+ * stop on request.
  */
 import { expect, test } from "bun:test";
 import { startSweepers } from "../../../src/app/sweep.ts";
 import type { OpenStores } from "../../../src/storage/bind.ts";
 import { type Capabilities, type Replay, type Store, StoreError } from "../../../src/storage/contract.ts";
 
-/** A store whose replay marks are due already: `due` counts down. */
+/** A store whose replay claims are due already: `due` counts down. */
 function storeWithDue(due: { left: number; batches: number[] }): Store {
   const replay: Replay = {
     claim: async () => true,

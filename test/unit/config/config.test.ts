@@ -77,7 +77,7 @@ test("text that is no TOML is one problem of the file, with its place", () => {
   expect(result).toMatchObject({ problems: [{ place: { line: 3, column: 1 } }] });
 });
 
-test("addresses and networks must be readable, and are told with all other problems", () => {
+test("addresses and networks must be readable, and are reported with all other problems", () => {
   const text = `[server]
 listen = ["127.0.0.1:1", "7400"]
 admin_listen = ["127.0.0.1:99999"]
@@ -96,7 +96,7 @@ allow_private = ["10.0.0.0/8", "home"]
   ]);
 });
 
-test("what settings lack between each other is told beside those that are wrong by themselves", () => {
+test("problems between settings are reported beside those that are wrong by themselves", () => {
   const text = `${allInOne}colour = 1\n[limits]\nchunk_bytes_max = "17MiB"\nttl_max = "soon"\n`;
   expect(problemsOf(text).sort()).toEqual(["cache.colour", "limits.chunk_bytes_max", "limits.ttl_max"]);
 });

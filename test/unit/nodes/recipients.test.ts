@@ -67,7 +67,7 @@ const failure = async (promise: Promise<unknown>) => {
 };
 
 describe("a Directory", () => {
-  test("tells document, links and deactivation", async () => {
+  test("answers document, links and deactivation", async () => {
     const { source, asked } = directory({ [resolvePath]: { status: 200, body: record } });
     const subject = await source.subject(did);
     expect(subject?.document?.service[0]).toMatchObject({ type: "SvcCacheService", priority: 3, authorization: [] });
@@ -136,7 +136,7 @@ describe("a Directory", () => {
     expect(await failure(directory({ [resolvePath]: reply }).source.subject(did))).toBe("unavailable");
   });
 
-  test("tells policies of recipients, tags and personas, and the block time", async () => {
+  test("answers policies of recipients, tags and personas, and the block time", async () => {
     const key = encodeURIComponent(did);
     const policy = { effective_ttl: 10, max_message_bytes: 100, cache_eligible: false };
     const full = {

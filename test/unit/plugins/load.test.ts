@@ -55,8 +55,8 @@ describe("an external plugin", () => {
     expect(await open.capability("x.replay", "replay").claim("tag", 2, 1)).toBe(false);
     await open.close();
     const wrong = { one: { plugin, options: { answer: "yes" } } };
-    const told = storeProblems({ stores: wrong, plugins: all, needs: [need("one")] });
-    expect(told).toEqual([{ setting: "stores.one.answer", message: "a boolean, please" }]);
+    const reported = storeProblems({ stores: wrong, plugins: all, needs: [need("one")] });
+    expect(reported).toEqual([{ setting: "stores.one.answer", message: "a boolean, please" }]);
   });
 
   test("may be a function that is given the program's own classes", async () => {
@@ -95,14 +95,19 @@ describe("an external plugin", () => {
     "closed.ts": "export default { name: 'u', provides: ['replay'], parseOptions() {} };",
   };
   for (const [name, text] of Object.entries(broken)) {
-    test(`that can't serve is told under its setting, once (${name})`, async () => {
+    test(`that can't serve is reported under its setting, once (${name})`, async () => {
       const plugin = text === null ? `./${name}` : module(name, text);
       const stores = { main: { plugin, options: {} } };
       const { plugins, problems } = await loadPlugins(stores, base);
       expect(plugins).toEqual([]);
-      const told = storeProblems({ stores, plugins: builtInPlugins, needs: [need("main")], pluginProblems: problems });
-      expect(told.map(({ setting }) => setting)).toEqual(["stores.main.plugin"]);
-      expect(told[0]!.message).toContain(name);
+      const reported = storeProblems({
+        stores,
+        plugins: builtInPlugins,
+        needs: [need("main")],
+        pluginProblems: problems,
+      });
+      expect(reported.map(({ setting }) => setting)).toEqual(["stores.main.plugin"]);
+      expect(reported[0]!.message).toContain(name);
     });
   }
 
@@ -114,18 +119,18 @@ describe("an external plugin", () => {
     "refuses with garbage": "() => ({ ok: false, problems: ['no'] })",
   };
   for (const [what, parser] of Object.entries(parsers)) {
-    test(`whose parseOptions ${what} is told as a problem of its store`, async () => {
+    test(`whose parseOptions ${what} is reported as a problem of its store`, async () => {
       const text = `export default { name: "p", provides: ["replay"], parseOptions: ${parser}, open: async () => null };`;
       const stores = { main: { plugin: module(`parse ${what}.ts`, text), options: {} } };
       const { plugins } = await loadPlugins(stores, base);
-      const told = storeProblems({ stores, plugins, needs: [need("main")] });
-      expect(told.map(({ setting }) => setting)).toEqual(["stores.main"]);
-      expect(told[0]!.message).toContain("parseOptions");
+      const reported = storeProblems({ stores, plugins, needs: [need("main")] });
+      expect(reported.map(({ setting }) => setting)).toEqual(["stores.main"]);
+      expect(reported[0]!.message).toContain("parseOptions");
     });
   }
 
   const whole = { plugin: "w", durability: "flushed", capabilities: {}, probe() {}, close() {} };
-  const incomplete: Readonly<Record<string, [opened: unknown, told: string]>> = {
+  const incomplete: Readonly<Record<string, [opened: unknown, reported: string]>> = {
     nothing: [null, "no store"],
     "a store without close": [{ ...whole, close: undefined }, "close()"],
     "a store without a probe": [{ ...whole, probe: undefined }, "probe()"],
@@ -139,8 +144,8 @@ describe("an external plugin", () => {
     ],
     "a capability of an older contract": [{ ...whole, capabilities: { replay: { claim() {} } } }, "expire()"],
   };
-  for (const [what, [opened, told]] of Object.entries(incomplete)) {
-    test(`that opens ${what} is told before anything relies on it`, async () => {
+  for (const [what, [opened, reported]] of Object.entries(incomplete)) {
+    test(`that opens ${what} is reported before anything relies on it`, async () => {
       const stores = { main: { plugin: "w", options: {} } };
       const plugin = {
         name: "w",
@@ -158,7 +163,7 @@ describe("an external plugin", () => {
       );
       expect(failure).toBeInstanceOf(StoreError);
       expect((failure as StoreError).message).toContain('store "main"');
-      expect((failure as StoreError).message).toContain(told);
+      expect((failure as StoreError).message).toContain(reported);
     });
   }
 });

@@ -19,7 +19,7 @@ function settings(problems: InputProblem[]): string[] {
   return problems.map(({ setting }) => setting);
 }
 
-/** A driver that says what it is told to say, and counts how often it is closed. */
+/** A driver that says what the test says, and counts how often it is closed. */
 function sampleDriver(
   name: string,
   says: { durability: Durability; fails?: boolean; hangs?: boolean; closed?: string[] },
@@ -42,7 +42,7 @@ function sampleDriver(
 }
 
 describe("binding", () => {
-  test("every problem of the configuration is told at once, under its setting", () => {
+  test("every problem of the configuration is reported at once, under its setting", () => {
     const problems = storeProblems({
       stores: {
         main: { plugin: "memory", options: { records_max: 0, colour: "red" } },

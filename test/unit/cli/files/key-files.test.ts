@@ -55,7 +55,7 @@ describe("identities", () => {
     chmodSync(identityPath(folder, "a"), 0o644);
     expect(await codeOf(loadIdentity(folder, "a"))).toBe("keys_exposed");
   });
-  test("that are missing, broken or oddly named are told apart", async () => {
+  test("that are missing, broken or oddly named are distinguished", async () => {
     const folder = freshFolder();
     await writeDurably(join(folder, "bad.json"), "{");
     await writeDurably(join(folder, "half.json"), JSON.stringify({ version: 1, did: "did:svc:x", root_seed: "00" }));

@@ -22,7 +22,7 @@ test("the same bytes are read from hex and from Base64 of either alphabet, padde
   );
 });
 
-test("a text that mixes alphabets, is padded by half, has stray bits or white space is none of them", () => {
+test("a text that mixes alphabets, is padded by half, has leftover bits or white space is none of them", () => {
   const texts = ["+_8", "-/8=", "A", "AA=", "A===", "AAAA====", "AB", "AB==", "AA AA", "AAA=\n", "=", "0x1", "0xzz"];
   for (const text of texts) expect(decodePayloadText(text)).toBeNull();
 });

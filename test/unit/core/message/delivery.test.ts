@@ -288,7 +288,7 @@ describe("outcomes", () => {
     if (!run.result.success) expect(run.result.ndr?.attempts.length).toBe(expected.asked.length);
   });
 
-  test("the channel, the receipt, its copies and the downstream result are told", () => {
+  test("the channel, the receipt, its copies and the downstream result are reported", () => {
     expect(play(facts([inbox(i)]), { [i]: [status(200)] }).result.details).toEqual({ channel: "inbox" });
     expect(play(facts([inbox(i)], { live: true }), { live: [acked] }).result.details).toEqual({ channel: "live" });
     expect(play(facts([cache(c)]), { [c]: [kept("c")] }).result.cache_result).toEqual({ accepted: true, copy: "c" });

@@ -58,7 +58,7 @@ describe("the checker", () => {
     ]);
   });
 
-  test("tells a value of a union what is wrong inside the variant it is meant as", () => {
+  test("reports for a value of a union what is wrong inside the variant it is meant as", () => {
     const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
     const service = (serviceEndpoint: unknown) => ({ ...renderService(exampleService), serviceEndpoint });
     expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([

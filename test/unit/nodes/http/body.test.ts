@@ -18,15 +18,15 @@ describe("bodies", () => {
   });
 
   test("a streamed body counts as it arrives", async () => {
-    const pieces = (count: number): ReadableStream =>
+    const parts = (count: number): ReadableStream =>
       new ReadableStream({
         start(controller) {
           for (let i = 0; i < count; i++) controller.enqueue(new Uint8Array(50));
           controller.close();
         },
       });
-    expect(await (await ask("/things", post(pieces(2)))).json()).toMatchObject({ bytes: 100 });
-    expect(await codeOf(await ask("/things", post(pieces(3))))).toBe("too_large");
+    expect(await (await ask("/things", post(parts(2)))).json()).toMatchObject({ bytes: 100 });
+    expect(await codeOf(await ask("/things", post(parts(3))))).toBe("too_large");
   });
 
   test("a body that stalls is refused at the deadline", async () => {

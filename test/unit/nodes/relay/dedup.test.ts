@@ -39,7 +39,7 @@ const delivered: DeliveryResult = {
   details: {},
 };
 
-/** Receipts whose writes end when told to. */
+/** Receipts whose writes end on request. */
 function stage() {
   const kept = new Map<string, Uint8Array>();
   const writes: { end: (failure?: StoreError) => void }[] = [];

@@ -76,7 +76,7 @@ test("under any traffic the bounds hold, and everybody who waits is answered", a
   );
 });
 
-test("who waits too long is told so, and leaves no trace", async () => {
+test("who waits too long gets that answer, and leaves no trace", async () => {
   const limiter = createHostLimiter({ ...limits, concurrentPerDestination: 1 }, () => 0);
   const first = await limiter.acquire("a", 1_000);
   expect(await limiter.acquire("a", 10)).toBe("late");

@@ -11,7 +11,7 @@ describe("faults", () => {
     }
   });
 
-  test("of a whole document are told as such", () => {
+  test("of a whole document are reported as such", () => {
     const failure = { pallet: "did_registry", error: "ServiceAlreadyExists" } as const;
     expect(faultOfFailure(failure, registration).code).toBe("document_invalid");
     expect(faultOfFailure(failure, removal).code).toBe("component_exists");

@@ -46,7 +46,7 @@ describe("the memory table", () => {
     );
   });
 
-  test("keeps thousands of keys in order, in pieces", async () => {
+  test("keeps thousands of keys in order, in parts", async () => {
     const table = openMemoryTable({ bytesMax: 1 << 24 });
     const key = (n: number) => `k/${String(Math.imul(n, 40_503) & 0xffff).padStart(5, "0")}`;
     await table.commit((view) => {
