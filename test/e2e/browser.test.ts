@@ -10,13 +10,18 @@ import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
+import { type Network, openNetwork } from "./network.ts";
 
 const root = join(import.meta.dir, "..", "..");
 const policy =
   "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src data:; connect-src http://127.0.0.1:* ws://127.0.0.1:*";
+/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that nobody waits for each time. */
+const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
 const scratch = mkdtempSync(join(tmpdir(), "waypost-browser-"));
-const address = `127.0.0.1:${freePort()}`;
-const url = `http://${address}`;
+/** The nodes listen on one port, and are reached through a network that can be lost on the other. */
+const [nodePort, publicPort] = [freePort(), freePort()];
+const url = `http://127.0.0.1:${publicPort}`;
+let network: Network;
 let nodes: TestNodes;
 let browser: Browser;
 let pages: ReturnType<typeof Bun.serve>;
@@ -24,7 +29,7 @@ let pages: ReturnType<typeof Bun.serve>;
 /** On disk, so that a restart finds the identities and what waits again. */
 const start = () =>
   startTestNodes({
-    server: { listen: [address], drain_timeout: "1s" },
+    server: { listen: [`127.0.0.1:${nodePort}`], drain_timeout: "1s" },
     stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
     relay: {
       enabled: true,
@@ -57,12 +62,14 @@ beforeAll(async () => {
       return new Response(body, { headers: { "Content-Type": type, "Content-Security-Policy": policy } });
     },
   });
+  network = openNetwork(publicPort, nodePort);
   [nodes, browser] = await Promise.all([start(), startChromium()]);
 }, 60_000);
 afterAll(async () => {
   await browser?.close();
   await pages?.stop(true);
   await nodes?.stop();
+  network?.close();
   rmSync(scratch, { recursive: true, force: true });
 });
 
@@ -108,6 +115,14 @@ test.skipIf(chromiumPath === null)(
     await Bun.sleep(2_000);
     await bob.setOffline(false);
     await heard(bob, "said while bob is offline");
+
+    network.lose();
+    await say(alice, "said while the network is lost");
+    await say(bob, "said from the other side");
+    await Bun.sleep(lossMs);
+    network.restore();
+    await heard(bob, "said while the network is lost");
+    await heard(alice, "said from the other side");
     await say(bob, "all there");
     await heard(alice, "all there");
 
@@ -115,8 +130,9 @@ test.skipIf(chromiumPath === null)(
       "hello bob",
       "said while the nodes are away",
       "said while bob is offline",
+      "said while the network is lost",
     ]);
-    expect(await lines(alice, "received")).toEqual(["hello alice", "all there"]);
+    expect(await lines(alice, "received")).toEqual(["hello alice", "said from the other side", "all there"]);
     expect([await lines(alice, "problem"), await lines(bob, "problem")]).toEqual([[], []]);
     const refused = [...alice.console, ...bob.console].filter((line) =>
       /Content Security Policy|unsafe-eval|CORS/.test(line),

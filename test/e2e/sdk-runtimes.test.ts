@@ -4,6 +4,8 @@
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { command, findRuntimes, installPackedSdk, type PackedSdk, place } from "./packed-sdk.ts";
 
@@ -45,6 +47,63 @@ for (const { name, command: runtime } of findRuntimes()) {
     60_000,
   );
 }
+
+// node:sqlite, which holds the lock of an inbox, came with Node 22.5.
+for (const { name, command: runtime } of findRuntimes().filter((one) => one.name !== "the machine's node")) {
+  if (runtime === null) console.log(`SKIPPED: keys and files in ${name}, which is not on this machine`);
+  test.skipIf(runtime === null)(
+    `the packed SDK keeps keys and files in ${name}`,
+    async () => {
+      const program = place(sdk, "test/e2e/files-journey.mjs", "files-journey.mjs");
+      const words = [...(runtime ?? [])];
+      if (name === "deno") words.push("--allow-read", "--allow-write", "--allow-sys");
+      const printed = await command([...words, program], sdk.folder, { WAYPOST_URL: nodes.url });
+      expect(JSON.parse(printed.trim().split("\n").at(-1) ?? "")).toEqual({
+        sameDid: true,
+        mode: "600",
+        chunks: 3,
+        received: [["data.bin", true, true]],
+        same: true,
+        again: 0,
+        files: ["data.bin"],
+        busy: [true, "busy"],
+      });
+    },
+    60_000,
+  );
+}
+
+test("the hello world of the documents has at most 7 lines, and runs as it is printed", async () => {
+  const printed = await Promise.all(
+    ["docs/client.md", "src/client/README.md"].map(async (path) => {
+      const text = await Bun.file(join(import.meta.dir, "..", "..", path)).text();
+      const block = /```ts\n(import \{ memoryKeys, Waypost \}[\s\S]*?)```/.exec(text)?.[1] ?? "";
+      return block.split("\n").filter((line) => line !== "");
+    }),
+  );
+  for (const lines of printed) {
+    expect(lines.length).toBeGreaterThan(3);
+    expect(lines.length).toBeLessThanOrEqual(7);
+    const friend = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
+    const program = join(sdk.folder, "printed.mjs");
+    const text = lines.join("\n").replace("http://127.0.0.1:7400", nodes.url);
+    await Bun.write(program, `const friend = ${JSON.stringify(friend.did)};\n${text}`);
+    const child = Bun.spawn(["node", program], { cwd: sdk.folder, stdout: "pipe", stderr: "inherit" });
+    try {
+      for await (const message of friend.messages()) {
+        expect(message.text).toBe("hello");
+        await message.reply("hello yourself");
+        await message.ack();
+        break;
+      }
+      const { value } = await child.stdout.getReader().read();
+      expect(new TextDecoder().decode(value)).toBe("hello yourself\n");
+    } finally {
+      child.kill();
+      await child.exited;
+    }
+  }
+}, 60_000);
 
 /** All that the page loads until it says hello, its first registration included (docs/client.md "Browsers"). */
 const helloBytesMax = 40_000;

@@ -99,6 +99,12 @@ function parseLine(line: string): JournalEntry | null {
 
 const sqliteBusy = 5;
 
+/** Deno gives no code of SQLite, and SQLite's own words for it. */
+function isBusy(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return "errcode" in error ? error.errcode === sqliteBusy : error.message === "database is locked";
+}
+
 /**
  * A lock that the kernel takes back when the process dies, however it dies: SQLite's exclusive lock on an
  * empty file. A process id would lie: in a container the next process has the same one.
@@ -114,8 +120,7 @@ async function lock(path: string): Promise<() => void> {
     return () => taken.close();
   } catch (error) {
     held?.close();
-    if (error instanceof Error && "errcode" in error && error.errcode === sqliteBusy)
-      throw localError("busy", `another process receives for this identity: it holds ${path}`);
+    if (isBusy(error)) throw localError("busy", `another process receives for this identity: it holds ${path}`);
     throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
   }
 }

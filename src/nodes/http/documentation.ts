@@ -56,7 +56,7 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
   {
     id: "cacheStore",
     title: "Send",
-    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. A signature of the sender is optional.",
+    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. What is larger than `/limits` allows goes out in chunks: an envelope each with its own `message_id`, the same `message_group_id`, `sequence_number` from 0, `total_chunks`, and `delivery_hint` `chunked`. A signature of the sender is optional.",
   },
   {
     id: "cacheMessages",
