@@ -1,0 +1,41 @@
+/** How a command ends: exit codes and texts by the kind of the failure. */
+import { expect, test } from "bun:test";
+import { CommandFailure } from "../../../src/app/failure.ts";
+import { asksForJson, endingOf } from "../../../src/cli/outcome.ts";
+import { ClientError } from "../../../src/client/http.ts";
+
+const timedOut = new ClientError("timed_out", "timed_out", "nothing came in time");
+const refused = new ClientError("refused", "policy_denied", "no", { status: 403 });
+
+test("what did not come in time has an exit code of its own", () => {
+  expect(endingOf(timedOut, false)).toEqual({ text: "nothing came in time (timed_out)", exitCode: 2 });
+  expect(endingOf(refused, false)).toEqual({ text: "no (policy_denied)", exitCode: 1 });
+});
+
+test("with --json a failure is one line with code, message and status", () => {
+  const { text, exitCode } = endingOf(refused, true);
+  expect(JSON.parse(text ?? "")).toEqual({ ok: false, code: "policy_denied", message: "no", status: 403 });
+  expect(exitCode).toBe(1);
+  expect(JSON.parse(endingOf(timedOut, true).text ?? "")).toMatchObject({ code: "timed_out", status: null });
+});
+
+test("a refusal of a proof's time names the clocks", () => {
+  const expired = new ClientError("refused", "proof_expired", "too old", { status: 401 });
+  expect(endingOf(expired, false).text).toContain("clocks");
+});
+
+test("any other error is a bug and shows its stack", () => {
+  const { text, exitCode } = endingOf(new TypeError("broken"), true);
+  expect(JSON.parse(text ?? "")).toMatchObject({ ok: false, code: "internal_error" });
+  expect([exitCode, text?.includes("outcome.test.ts")]).toEqual([1, true]);
+});
+
+test("a failure of a command keeps its exit code, and prints nothing beside a result that says it", () => {
+  expect(endingOf(new CommandFailure("late", 2), false)).toEqual({ text: "late", exitCode: 2 });
+  expect(endingOf(new CommandFailure("two of three", 1, true), true)).toEqual({ text: null, exitCode: 1 });
+});
+
+test("behind -- there are no options", () => {
+  expect(asksForJson(["send", "--json"])).toBe(true);
+  expect(asksForJson(["send", "--", "--json"])).toBe(false);
+});

@@ -1,0 +1,49 @@
+/** Relations between settings: each that is broken is one problem, unless one of its settings is wrong by itself. */
+import { describe, expect, test } from "bun:test";
+import { isReported, relationProblems } from "../../../src/config/relations.ts";
+import type { ConfigInput } from "../../../src/config/schema.ts";
+import { settings } from "../../support/settings.ts";
+
+const relay = { enabled: true, recipients: "https://directory.net" } as const;
+const cache: ConfigInput["cache"] = {
+  enabled: true,
+  recipients: "https://directory.net",
+  public_endpoints: ["https://cache.net"],
+};
+const broken = (input: ConfigInput): string[] => relationProblems(settings(input), []).map(({ setting }) => setting);
+
+describe("a broken relation is reported under its first setting", () => {
+  const rows: readonly (readonly [name: string, setting: string, input: ConfigInput])[] = [
+    [
+      "a header larger than a body",
+      "limits.header_bytes_max",
+      {
+        relay,
+        limits: {
+          body_bytes_max: 65_536,
+          unchunked_bytes_max: 1_024,
+          chunk_bytes_max: 1_024,
+          header_bytes_max: 131_072,
+        },
+      },
+    ],
+    ["a port shared by a Cache", "server.share_port", { relay, cache, server: { share_port: true } }],
+    [
+      "a port shared by a Directory",
+      "server.share_port",
+      { relay, directory: { enabled: true }, server: { share_port: true } },
+    ],
+    ["a certificate without its key", "server.tls_cert_file", { relay, server: { tls_cert_file: "a" } }],
+  ];
+  test.each(rows)("%s", (_, setting, input) => expect(broken(input)).toEqual([setting]));
+  test("and what holds is not", () => expect(broken({ relay, server: { share_port: true } })).toEqual([]));
+});
+
+test("a setting is reported by itself, by a part of it, or by the table around it, and by no namesake", () => {
+  const reported = [{ setting: "limits.chunk_bytes_max", message: "" }];
+  expect(isReported("limits.chunk_bytes_max", reported)).toBe(true);
+  expect(isReported("limits", reported)).toBe(true);
+  expect(isReported("limits.chunk_bytes_max.0", reported)).toBe(true);
+  expect(isReported("limits.chunk_bytes", reported)).toBe(false);
+  expect(isReported("limits.chunk_bytes_max_more", reported)).toBe(false);
+});

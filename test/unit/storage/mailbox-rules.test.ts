@@ -1,0 +1,19 @@
+/** What every mailbox driver decides alike: numbers of arrival and the edges of a page. */
+import { expect, test } from "bun:test";
+import { nextArrival, PageFill } from "../../../src/storage/mailbox-rules.ts";
+
+test("numbers of arrival follow the clock, grow with every entry, and stay exact whatever the clock says", () => {
+  expect(nextArrival(0, 1_000)).toBe(1_024_000);
+  expect(nextArrival(1_024_000, 1_000)).toBe(1_024_001);
+  expect(nextArrival(2_000_000, 1_000)).toBe(2_000_001);
+  const last = nextArrival(0, Number.MAX_SAFE_INTEGER);
+  expect(last).toBe(2 ** 52);
+  expect(nextArrival(last, Number.MAX_SAFE_INTEGER)).toBe(2 ** 52 + 1);
+});
+
+test("a page takes its first entry however large it is, and none beyond its bounds", () => {
+  const page = new PageFill(3, 100);
+  expect([page.accepts(500), page.accepts(1)]).toEqual([true, false]);
+  const other = new PageFill(2, 100);
+  expect([other.accepts(50), other.accepts(50), other.accepts(0)]).toEqual([true, true, false]);
+});
