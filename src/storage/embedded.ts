@@ -426,7 +426,7 @@ class Chain implements EmbeddedLedger {
     const kept = readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
     const dropped = this.numberByTime() > maxOf(kept.takenAt, this.openedAt) + this.limits.lifetimeBlocks;
-    const outcome = dropped ? lifeOver : this.apply(view, entry, block);
+    const outcome = dropped ? lifeOver : this.apply(view, entry);
     const refused = isFault(outcome);
     if (!refused) writeApplied(view, kept.submission.did, outcome);
     const state = dropped ? "dropped" : refused ? "failed" : "finalized";
@@ -441,11 +441,15 @@ class Chain implements EmbeddedLedger {
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
-  /** A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. */
-  private apply(view: TableView, entry: records.Pending, block: Block): Applied | Fault {
+  /**
+   * A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. Calls
+   * expire by the clock, as when they were taken, and not by the time of the block: that never goes back, so after
+   * an hour in which the clock was ahead by an hour, everything would be taken and then fail.
+   */
+  private apply(view: TableView, entry: records.Pending): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");
-      return this.outcomeOf(view, entry.call, block.timeMs);
+      return this.outcomeOf(view, entry.call, this.options.now());
     } catch (error) {
       if (error instanceof StoreError && error.code !== "corrupt") throw error;
       const text = errorStack(error);

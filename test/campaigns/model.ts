@@ -33,7 +33,7 @@ type Member = {
   readonly person: StagePerson;
   readonly known: Map<string, Known>;
   /** Values of the document counter: answered changes, and whether one more was begun. */
-  changes: { answered: bigint; begun: bigint };
+  changes: { answered: bigint; begun: bigint; txHash: string };
   live: AbortController | null;
 };
 
@@ -47,8 +47,8 @@ export type ModelOptions = {
   readonly url: string;
   readonly people: number;
   readonly find: (finding: string) => void;
-  /** The time of the node, for envelopes and proofs. */
-  readonly now?: () => number;
+  /** The clock may jump over the life of what was submitted. */
+  readonly mayExpire?: boolean;
 };
 
 const pageEntries = 50;
@@ -76,7 +76,7 @@ export class Model {
       const { status, body } = await this.client.post("/register-did", await registrationOf(person));
       if (status !== 202) throw new Error(`a registration was answered with ${status} ${body}`);
       this.registered.add(person.did);
-      this.members.push({ person, known: new Map(), changes: { answered: 0n, begun: 0n }, live: null });
+      this.members.push({ person, known: new Map(), changes: { answered: 0n, begun: 0n, txHash: "" }, live: null });
     }
     await this.settleRegistrations();
   }
@@ -106,6 +106,11 @@ export class Model {
     this.client.close();
   }
 
+  /** The node's clock has passed the life of everything: it may be gone, and must not be doubled. */
+  outlive(): void {
+    for (const { known } of this.members) for (const one of known.values()) one.unsure = true;
+  }
+
   private async loop(step: () => Promise<unknown>): Promise<void> {
     while (this.running) {
       await step();
@@ -125,7 +130,7 @@ export class Model {
   private async begin(member: Member): Promise<Begun> {
     const sender = this.members[Math.floor(Math.random() * this.members.length)] as Member;
     const ciphertext = randomBytes(12 + Math.floor(Math.random() ** 4 * 20_000)).toString("base64");
-    const timestamp = new Date(this.options.now?.() ?? Date.now()).toISOString();
+    const timestamp = new Date(Date.now()).toISOString();
     const plain = envelopeTo(member.person, { payload: { ciphertext_b64: ciphertext }, timestamp });
     const envelope = Math.random() < 0.5 ? plain : signedBy(sender.person, plain);
     const known: Known = { ciphertext, state: "begun", unsure: false };
@@ -267,8 +272,10 @@ export class Model {
         const { status } = await this.client.ask({ path: `/resolve/${did}` });
         if (status === 200) break;
         if (performance.now() > endsAtMs) {
-          if (this.workers.length === 0) this.options.find(`${did} was registered and is not there: ${status}`);
-          return;
+          if (this.workers.length > 0) return;
+          if (await this.isOver(`/registration-status/${did}`)) break;
+          this.options.find(`${did} was registered and is not there: ${status}`);
+          break;
         }
         await Bun.sleep(50);
       }
@@ -290,7 +297,7 @@ export class Model {
       priority: null,
     };
     const action = nonce === 0n ? "AddService" : "UpdateService";
-    const nowMs = this.options.now?.() ?? Date.now();
+    const nowMs = Date.now();
     const signer = { keyId: "root", seed: identity.rootSeed };
     const submission = await signIntent({ action, did, service }, signer, { nonce, nowMs });
     changes.begun = nonce + 1n;
@@ -302,18 +309,28 @@ export class Model {
       return;
     }
     changes.answered = nonce + 1n;
+    changes.txHash = String(JSON.parse(answer.body).tx_hash);
     this.counts.changed++;
     await this.counterAt(member, changes.answered);
     await Bun.sleep(200);
   }
 
+  /** Where the clock may pass the end of what was signed: whether the node says that it failed for that. */
+  private async isOver(path: string): Promise<boolean> {
+    if (this.options.mayExpire !== true) return false;
+    const { status, body } = await this.client.ask({ path });
+    return status === 200 && /"(failed|dropped|missing)"/.test(body);
+  }
+
   /** Waits until the counter is there, for a while. */
   private async counterAt(member: Member, value: bigint): Promise<bigint> {
     const endsAtMs = performance.now() + (this.running ? 2_000 : settleMs);
-    for (;;) {
+    for (let asked = 0; ; asked++) {
       const { status, body } = await this.client.ask({ path: `/dids/${member.person.did}/nonces` });
       const counter = status === 200 ? BigInt(JSON.parse(body).document_nonce) : 0n;
       if (counter >= value || performance.now() > endsAtMs) return counter;
+      if (!this.running && asked % 20 === 19 && (await this.isOver(`/submissions/${member.changes.txHash}`)))
+        return counter;
       await Bun.sleep(50);
     }
   }
@@ -329,7 +346,9 @@ export class Model {
     }
     for (const { ask } of this.proofs.splice(0)) {
       const { status, body } = await this.client.ask(ask);
-      if (status !== 409) this.options.find(`a proof that was taken is answered with ${status} ${body.slice(0, 100)}`);
+      // 401: its time is over.
+      if (status !== 409 && status !== 401)
+        this.options.find(`a proof that was taken is answered with ${status} ${body.slice(0, 100)}`);
     }
   }
 
@@ -364,7 +383,8 @@ export class Model {
   private async auditChanges(member: Member): Promise<void> {
     const { changes, person } = member;
     const counter = await this.counterAt(member, changes.answered);
-    if (counter < changes.answered) this.options.find(`change ${changes.answered - 1n} of ${person.did} is lost`);
+    if (counter < changes.answered && !(await this.isOver(`/submissions/${changes.txHash}`)))
+      this.options.find(`change ${changes.answered - 1n} of ${person.did} is lost`);
     if (counter > changes.begun) this.options.find(`${person.did} has ${counter} changes of ${changes.begun}`);
     const { body } = await this.client.ask({ path: `/resolve/${person.did}` });
     const shown = /https:\/\/example\.com\/(\d+)/.exec(body)?.[1];

@@ -14,7 +14,7 @@ import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DidDocument, Service } from "../../src/core/ledger/document-form.ts";
 import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
-import { freePort, type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
+import { type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
 
 // ------------------------------------------------------------------------------------------------ the node
 
@@ -40,7 +40,7 @@ export type Stage = {
 export async function openStage(options: StageOptions = {}): Promise<Stage> {
   const { mode = "serve", lines = {}, env = {} } = options;
   const scratch = scratchFolder();
-  const port = freePort();
+  const port = await lastingPort();
   const url = `http://127.0.0.1:${port}`;
   writeFileSync(join(scratch.path, "waypost.toml"), fileText(url, port, lines));
   const args = mode === "serve" ? ["serve"] : ["dev", "--port", String(port), "--data", join(scratch.path, "data")];
@@ -60,6 +60,20 @@ export async function openStage(options: StageOptions = {}): Promise<Stage> {
       scratch.remove();
     },
   };
+}
+
+/** Below the ports that the system gives out by itself: nobody else gets it while the node is down. */
+async function lastingPort(): Promise<number> {
+  for (let tries = 0; tries < 100; tries++) {
+    const port = 12_000 + Math.floor(Math.random() * 18_000);
+    try {
+      await Bun.serve({ port, hostname: "127.0.0.1", fetch: () => new Response() }).stop(true);
+      return port;
+    } catch {
+      // Somebody listens there.
+    }
+  }
+  throw new Error("no port is free");
 }
 
 function fileText(url: string, port: number, lines: NonNullable<StageOptions["lines"]>): string {

@@ -10,6 +10,7 @@ import {
   register,
   registration,
   settled,
+  signed,
   stage,
   startMs,
   taken,
@@ -199,6 +200,20 @@ describe("block numbers", () => {
     const { block } = await settled(ledger, await ledger.submit(registration(alice), "register"));
     expect(block!.number).toBeGreaterThan(shown.number);
     expect((await ledger.head()).finalized).toEqual(block!);
+    await ledger.close();
+  });
+
+  test("go on when the clock was hours ahead: what is taken by the clock of now does not fail as expired", async () => {
+    const made = stage(3);
+    const ledger = await made.open();
+    const hourMs = 3_600_000;
+    made.nowMs += hourMs;
+    await settled(ledger, await ledger.submit(registration(alice, made.nowMs), "register"));
+    made.nowMs -= hourMs;
+    const change = signed(alice, { action: "add_alias", did: alice.did, alias: "anna" }, 0n, made.nowMs + 60_000);
+    const { block, state } = await settled(ledger, await ledger.submit(change, "add_alias"));
+    expect(state).toBe("finalized");
+    expect(block!.timeMs).toBeGreaterThanOrEqual(startMs + hourMs);
     await ledger.close();
   });
 

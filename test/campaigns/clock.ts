@@ -1,0 +1,155 @@
+/**
+ * The compiled executable under clocks that jump, and that go slow and fast, with a mixed load and the model
+ * outside (`model.ts`). After every change of the clock nothing may be lost, doubled or back, no proof may be
+ * taken twice, and nothing may be stuck: new registrations and changes settle, new messages come through.
+ * Clients have the node's time, as if both were set by the same source. Needs Linux and libfaketime (Debian's
+ * `faketime`), which stands between the process and its wall clock; the monotonic clock is left alone.
+ *
+ * `bun test/campaigns/clock.ts --rounds 3 --seconds 5` prints what each step did, and ends with 1 on a finding.
+ */
+import { existsSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { scratchFolder } from "../support/executable.ts";
+import { Model } from "./model.ts";
+import { Findings, openStage } from "./stage.ts";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "1" },
+    seconds: { type: "string", default: "5" },
+    library: { type: "string", default: "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1" },
+  },
+});
+if (!existsSync(values.library)) {
+  console.log(`${values.library} is missing: install faketime, or name it with --library`);
+  process.exit(2);
+}
+
+const secondMs = 1_000;
+const hourMs = 3_600 * secondMs;
+const seconds = Number(values.seconds);
+const findings = new Findings();
+const scratch = scratchFolder();
+const offsetFile = join(scratch.path, "offset");
+
+// -------------------------------------------------------------------------------------------------- clock
+
+/** This process and the node tell the time by the real clock and this. */
+let offsetMs = 0;
+const realNow = Date.now;
+Date.now = () => realNow() + offsetMs;
+
+function setOffset(ms: number): void {
+  offsetMs = Math.round(ms);
+  const text = `${offsetMs < 0 ? "-" : "+"}${(Math.abs(offsetMs) / secondMs).toFixed(3)}\n`;
+  // Replaced as a whole: the node reads it at every look at its clock.
+  writeFileSync(`${offsetFile}.new`, text);
+  renameSync(`${offsetFile}.new`, offsetFile);
+}
+
+/** Lets the clock go this many times as fast, in steps of 50 ms. */
+async function drift(factor: number, forSeconds: number): Promise<void> {
+  const [beginMs, from] = [performance.now(), offsetMs];
+  for (let passedMs = 0; passedMs < forSeconds * secondMs; passedMs = performance.now() - beginMs) {
+    setOffset(from + passedMs * (factor - 1));
+    await Bun.sleep(50);
+  }
+}
+
+setOffset(0);
+const environment = {
+  LD_PRELOAD: values.library,
+  FAKETIME_TIMESTAMP_FILE: offsetFile,
+  FAKETIME_NO_CACHE: "1",
+  FAKETIME_DONT_FAKE_MONOTONIC: "1",
+  DONT_FAKE_MONOTONIC: "1",
+};
+
+// -------------------------------------------------------------------------------------------------- steps
+
+const jump = (ms: number) => async (): Promise<void> => setOffset(offsetMs + ms);
+
+/** In this order: each goes on from the clock that the one before left. */
+const steps: readonly { readonly name: string; readonly change: () => Promise<void>; readonly outlives?: boolean }[] = [
+  { name: "a minute ahead", change: jump(60 * secondMs) },
+  { name: "a minute back", change: jump(-60 * secondMs) },
+  { name: "six hours ahead", change: jump(6 * hourMs) },
+  { name: "six hours back", change: jump(-6 * hourMs) },
+  { name: "an hour back", change: jump(-hourMs) },
+  { name: "killed, and started an hour further back", change: async () => restart(-hourMs) },
+  { name: "killed, and started two hours ahead", change: async () => restart(2 * hourMs) },
+  { name: "three times as fast", change: () => drift(3, seconds) },
+  { name: "half as fast", change: () => drift(0.5, seconds) },
+  { name: "a third backwards", change: () => drift(-0.3, seconds) },
+  { name: "ten jumps of seconds", change: wobble },
+  { name: "three days ahead", change: jump(72 * hourMs), outlives: true },
+  { name: "three days back", change: jump(-72 * hourMs), outlives: true },
+];
+
+async function wobble(): Promise<void> {
+  for (let i = 0; i < 10; i++) {
+    setOffset(offsetMs + (Math.random() - 0.5) * 20 * secondMs);
+    await Bun.sleep(200);
+  }
+}
+
+async function restart(ms: number): Promise<void> {
+  await stage.node().kill("SIGKILL");
+  setOffset(offsetMs + ms);
+  await stage.start();
+}
+
+/** Waits until something of everything was answered again, for a while. */
+async function untilMore(before: Readonly<Record<string, number>>): Promise<void> {
+  const endsAtMs = performance.now() + 60 * secondMs;
+  const isStuck = () => Object.entries(model.counts).some(([what, count]) => count <= (before[what] ?? 0));
+  while (isStuck() && performance.now() < endsAtMs) await Bun.sleep(100);
+}
+
+const wide = {
+  directory: ["rate_limit_loopback = false"],
+  relay: ["rate_limit_loopback = false", "recipient_rate = 100000"],
+};
+const stage = await openStage({ lines: wide, env: environment });
+let step = "the beginning";
+const model = new Model({
+  url: stage.url,
+  people: 6,
+  find: (finding) => findings.expect(false, `${step}: ${finding}`),
+  mayExpire: true,
+});
+await model.open();
+for (let round = 0; round < Number(values.rounds); round++) {
+  for (const { name, change, outlives = false } of steps) {
+    step = name;
+    const before = { ...model.counts };
+    model.start();
+    await Bun.sleep((seconds * secondMs) / 2);
+    await change();
+    if (outlives) model.outlive();
+    await Bun.sleep((seconds * secondMs) / 2);
+    await model.stop();
+    if (outlives) model.outlive();
+    await model.audit();
+    // With nothing left of before, the same again must go through: nothing is stuck.
+    const between = { ...model.counts };
+    model.start();
+    await untilMore(between);
+    await model.stop();
+    await model.audit();
+    for (const [what, count] of Object.entries(model.counts)) {
+      findings.expect(count > between[what as keyof typeof between], `${name}: nothing was ${what} after it`);
+    }
+    const done = Object.entries(model.counts).map(([what, count]) => [
+      what,
+      count - before[what as keyof typeof before],
+    ]);
+    console.log(`${name}: ${JSON.stringify(Object.fromEntries(done))}`);
+  }
+}
+console.log(`not answered, or refused: ${JSON.stringify(model.refusals)}`);
+model.close();
+await stage.close();
+scratch.remove();
+findings.exit();
