@@ -441,11 +441,8 @@ class Chain implements EmbeddedLedger {
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
-  /**
-   * A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. Calls
-   * expire by the clock, as when they were taken, and not by the time of the block: that never goes back, so after
-   * an hour in which the clock was ahead by an hour, everything would be taken and then fail.
-   */
+  // Calls expire by the clock, as when they were taken: the time of blocks never goes back, and may be ahead of it.
+  /** A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. */
   private apply(view: TableView, entry: records.Pending): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");

@@ -4,17 +4,18 @@
  * the pipeline.
  * Source: rules sections 3, 9 and D140.
  */
+
 import { Elysia } from "elysia";
 import { type Fault, fault } from "../../core/fault.ts";
 import { errorStack } from "../../core/std/error-text.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
+import { internalError } from "./failures.ts";
 import {
   type AppOptions,
   type Connection,
   clientOf,
   createHttp,
   type Http,
-  internalError,
   type Plan,
   planOf,
   readSettings,

@@ -10,7 +10,6 @@ import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/client-address.ts";
 import { BoundedMap } from "../../core/std/bounded-map.ts";
 import { errorStack } from "../../core/std/error-text.ts";
-import { StoreError } from "../../storage/contract.ts";
 import { type Counting, ownCounting } from "../counting.ts";
 import {
   type BodyHead,
@@ -38,6 +37,7 @@ import {
   overCapacity,
   type Room,
 } from "./capacity.ts";
+import { createFailures, type Failures, internalError } from "./failures.ts";
 import { type Log, maskAddress } from "./log.ts";
 import type { Counter, CounterSeries, Histogram, HistogramSeries, Metrics } from "./metrics.ts";
 import { observe } from "./metrics.ts";
@@ -95,6 +95,7 @@ export function httpMetrics(metrics: Metrics): HttpMetrics {
 export type Http = AppOptions & {
   readonly capacity: Capacity;
   readonly streams: ResponseStreams;
+  readonly failures: Failures;
   /** Derived from the settings; `readSettings` derives them again. */
   addressOf: ClientAddress;
   readsForwarded: boolean;
@@ -127,6 +128,7 @@ export function createHttp(options: AppOptions): Http {
       turns: createTurns(),
     },
     ...derivedFrom(options),
+    failures: createFailures(options.log),
     clients: new BoundedMap(clientsMax),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
@@ -386,11 +388,7 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome
     const result = route.handle(exchange);
     return { result: result instanceof Promise ? await result : result, close: false };
   } catch (error) {
-    const { requestId } = exchange;
-    const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
-    const level = refusal.code === "internal_error" ? "error" : "warn";
-    http.log(level, "a request failed", { request_id: requestId, route: route.path, error: errorStack(error) });
-    return { result: refusal, close: false };
+    return { result: http.failures.faultOf(error, route, exchange), close: false };
   } finally {
     if (placed) room.work.give(network, 1);
     if (exchange.received.held > 0) room.bodyBytes.give(network, exchange.received.held);
@@ -419,25 +417,6 @@ function boundLength(http: Http, exchange: Exchange, outcome: Outcome): Outcome 
 async function refuseLate(http: Http, unread: boolean): Promise<Outcome> {
   const delayed = await delayRefusal(http.capacity);
   return { result: overCapacity(), close: unread || !delayed };
-}
-
-function storeFault(error: StoreError, route: Route): Fault {
-  switch (error.code) {
-    case "unavailable":
-      return route.unavailable === "chain_unavailable"
-        ? fault("chain_unavailable", "the ledger can't be read at the moment")
-        : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");
-    case "full":
-      return fault("storage_full", "the store has no room for this");
-    case "closed":
-      return fault("shutting_down", "the node is shutting down");
-    case "corrupt":
-      return internalError();
-  }
-}
-
-export function internalError(): Fault {
-  return fault("internal_error", "something went wrong in the node; the request id names the entry in its log");
 }
 
 /** Streams have no length, and nobody would read them: a HEAD request ends them at once. */

@@ -1,0 +1,66 @@
+/**
+ * A day of mixed load over all nodes of the compiled executable, with the model outside (`model.ts`): memory,
+ * descriptors and the data file must stay flat, nothing may be lost, doubled or back, and the node must end in
+ * order when it is asked to.
+ *
+ * `bun test/campaigns/soak.ts --minutes 1440` prints a line every tenth of the time, and ends with 1 on a finding.
+ */
+import { readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { Model } from "./model.ts";
+import { Findings, openStage, residentMib } from "./stage.ts";
+
+const { values } = parseArgs({
+  options: { minutes: { type: "string", default: "1440" }, people: { type: "string", default: "8" } },
+});
+const minutes = Number(values.minutes);
+const findings = new Findings();
+const parts = 10;
+const minuteMs = 60_000;
+/** Above what the node held after the first tenth, when its caches are full. */
+const growthMibMax = 128;
+const descriptorsMoreMax = 200;
+
+const wide = {
+  directory: ["rate_limit_loopback = false"],
+  relay: ["rate_limit_loopback = false", "recipient_rate = 100000"],
+};
+const stage = await openStage({ lines: wide });
+const model = new Model({
+  url: stage.url,
+  people: Number(values.people),
+  find: (finding) => findings.expect(false, finding),
+});
+await model.open();
+
+type Size = { readonly rssMib: number; readonly descriptors: number; readonly dataMib: number };
+
+function sizeNow(): Size {
+  const { pid } = stage.node();
+  const data = statSync(join(stage.folder, "data", "data.mdb"), { throwIfNoEntry: false })?.size ?? 0;
+  return {
+    rssMib: residentMib(pid),
+    descriptors: readdirSync(`/proc/${pid}/fd`).length,
+    dataMib: Math.round(data / 1024 ** 2),
+  };
+}
+
+let first: Size | null = null;
+for (let part = 1; part <= parts; part++) {
+  model.start();
+  await Bun.sleep((minutes * minuteMs) / parts);
+  const busy = sizeNow();
+  await model.stop();
+  await model.audit();
+  first ??= busy;
+  findings.expect(busy.rssMib - first.rssMib <= growthMibMax, `memory grew from ${first.rssMib} to ${busy.rssMib} MiB`);
+  findings.expect(busy.descriptors - first.descriptors <= descriptorsMoreMax, `${busy.descriptors} descriptors`);
+  console.log(`${part} of ${parts}: ${JSON.stringify(busy)}; answered ${JSON.stringify(model.counts)}`);
+}
+console.log(`refused: ${JSON.stringify(model.refusals)}`);
+model.close();
+const code = await stage.node().kill("SIGTERM");
+findings.expect(code === 0, `it ended with ${code}: ${(await stage.node().output()).slice(-1_000)}`);
+await stage.close();
+findings.exit();

@@ -1,0 +1,34 @@
+/** What a client gets for what a handler threw, and how often the log says so. */
+import { expect, test } from "bun:test";
+import { createFailures } from "../../../../src/nodes/http/failures.ts";
+import { StoreError } from "../../../../src/storage/contract.ts";
+
+const route = { path: "/dids/:did/nonces", unavailable: "chain_unavailable" } as const;
+
+test("an outage is one line without a stack, a new one after a minute of silence, another reason its own", () => {
+  const lines: string[] = [];
+  const failures = createFailures((level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`));
+  const away = new StoreError("unavailable", "no endpoint answers");
+  const ask = (nowMs: number, error: unknown = away) => failures.faultOf(error, route, { requestId: "r", nowMs }).code;
+  for (let i = 0; i < 1_000; i++) expect(ask(i * 100)).toBe("chain_unavailable");
+  expect(lines).toEqual(["warn requests fail, and are answered so until this is over no endpoint answers"]);
+  ask(100_000, new StoreError("full", "no room"));
+  expect(lines.length).toBe(2);
+  ask(99_900 + 60_000);
+  expect(lines.length).toBe(3);
+  ask(0);
+  expect(lines.length).toBe(3);
+});
+
+test("each bug is a line with its stack", () => {
+  const lines: string[] = [];
+  const failures = createFailures((level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`));
+  for (let i = 0; i < 3; i++) {
+    const { code } = failures.faultOf(new Error("a bug"), route, { requestId: "r", nowMs: 1 });
+    expect(code).toBe("internal_error");
+  }
+  expect(lines.length).toBe(3);
+  expect(lines.every((line) => line.startsWith("error a request failed") && line.includes("failures.test.ts"))).toBe(
+    true,
+  );
+});
