@@ -73,8 +73,8 @@ export type DirectoryOptions = {
 };
 
 const memoMsMax = 30_000;
-/** Who asks for a DID just before its registration must not wait for long. */
-const absentMs = 2_000;
+/** Who asks for a DID just before its registration knows of it within a second. */
+const absentMs = 900;
 /** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
 
