@@ -13,48 +13,96 @@ export type Load = {
   readonly request: () => Buffer<ArrayBuffer>;
 };
 
-/** Where the answer that is arriving stands. */
-type Place = { missing: number; head: Buffer | null };
+/** Where the answer that is arriving stands, and when its request was due. */
+type Place = { missing: number; head: Buffer | null; dueMs: number };
+
+type Clients = {
+  readonly sockets: readonly Socket<Place>[];
+  /** Rejects when a connection ends or an answer is none of success. */
+  readonly failed: Promise<never>;
+  readonly close: () => void;
+};
 
 const headEnd = Buffer.from("\r\n\r\n");
 
-/** Answers a second. */
-export async function measureLoad(load: Load): Promise<number> {
+async function openClients(load: Load, answered: (socket: Socket<Place>) => void): Promise<Clients> {
   const { hostname, port } = new URL(load.url);
-  let answered = 0;
   let open = true;
-  let refuse: (reason: Error) => void = () => undefined;
-  const refused = new Promise<never>((_, reject) => {
-    refuse = reject;
-  });
+  const { promise: failed, reject } = Promise.withResolvers<never>();
   const end = (socket: Socket<Place>, reason: string): void => {
-    if (open) refuse(new Error(reason));
+    if (open) reject(new Error(reason));
     socket.end();
   };
   const socketRules = {
-    open: (socket: Socket<Place>) => void socket.write(load.request()),
     data: (socket: Socket<Place>, chunk: Buffer) => {
       const left = take(socket.data, chunk);
       if (typeof left === "string") end(socket, left);
-      if (left !== true) return;
-      answered += 1;
-      if (open && socket.write(load.request()) < 0) end(socket, "a connection was closed");
+      else if (left && open) answered(socket);
     },
     close: (socket: Socket<Place>) => end(socket, "a connection was closed"),
     error: (socket: Socket<Place>, error: Error) => end(socket, error.message),
   };
   const sockets = await Promise.all(
-    Array.from({ length: load.connections }, () =>
-      Bun.connect<Place>({ hostname, port: Number(port), data: { missing: 0, head: null }, socket: socketRules }),
-    ),
+    Array.from({ length: load.connections }, () => {
+      const data = { missing: 0, head: null, dueMs: 0 };
+      return Bun.connect<Place>({ hostname, port: Number(port), data, socket: socketRules });
+    }),
   );
+  const close = (): void => {
+    open = false;
+    for (const socket of sockets) socket.end();
+  };
+  return { sockets, failed, close };
+}
+
+/** Answers a second. */
+export async function measureLoad(load: Load): Promise<number> {
+  let answers = 0;
+  const { sockets, failed, close } = await openClients(load, (socket) => {
+    answers += 1;
+    socket.write(load.request());
+  });
   const startedMs = performance.now();
-  const before = answered;
-  await Promise.race([Bun.sleep(load.durationMs), refused]);
-  const perSecond = ((answered - before) * 1_000) / (performance.now() - startedMs);
-  open = false;
-  for (const socket of sockets) socket.end();
+  for (const socket of sockets) socket.write(load.request());
+  await Promise.race([Bun.sleep(load.durationMs), failed]);
+  const perSecond = (answers * 1_000) / (performance.now() - startedMs);
+  close();
   return perSecond;
+}
+
+/**
+ * The 99th percentile, in milliseconds, of requests that come at an even pace whatever became of those before: a
+ * request that finds no free connection waits, and its wait counts.
+ */
+export async function measureP99(load: Load, perSecond: number): Promise<number> {
+  const times: number[] = [];
+  const waiting: number[] = [];
+  const send = (socket: Socket<Place>, dueMs: number): void => {
+    socket.data.dueMs = dueMs;
+    socket.write(load.request());
+  };
+  const free: Socket<Place>[] = [];
+  const { sockets, failed, close } = await openClients(load, (socket) => {
+    times.push(performance.now() - socket.data.dueMs);
+    const next = waiting.shift();
+    if (next === undefined) free.push(socket);
+    else send(socket, next);
+  });
+  free.push(...sockets);
+  const startedMs = performance.now();
+  let sent = 0;
+  const timer = setInterval(() => {
+    for (const due = ((performance.now() - startedMs) * perSecond) / 1_000; sent < due; sent++) {
+      const dueMs = startedMs + (sent * 1_000) / perSecond;
+      const socket = free.pop();
+      if (socket === undefined) waiting.push(dueMs);
+      else send(socket, dueMs);
+    }
+  }, 1);
+  await Promise.race([Bun.sleep(load.durationMs), failed]).finally(() => clearInterval(timer));
+  close();
+  times.sort((a, b) => a - b);
+  return times[Math.floor(times.length * 0.99)] ?? Number.POSITIVE_INFINITY;
 }
 
 /** `true` when the answer is complete, `false` while it is not, a text when it is none of success. */

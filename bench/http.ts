@@ -1,8 +1,8 @@
 /**
- * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, records and `/healthz` a second at 1, 64 and 512
+ * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
- * commas; `--against <folder>` measures another checkout of the program in turn too. Prints one JSON
+ * commas; `--against <folder>` measures another checkout of the program in turn too, `--p99` the time at half of the best rate. Prints one JSON
  * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
  * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
  */
@@ -11,13 +11,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Reader } from "../src/client/cache.ts";
-import { cachesOf, connect } from "../src/client/client.ts";
-import { waitingDefault } from "../src/client/confirm.ts";
-import { createIdentity } from "../src/client/keys.ts";
-import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
 import { createSigner } from "../src/core/codec/ed25519.ts";
 import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
-import { measureLoad } from "./http-load.ts";
+import { type Load, measureLoad, measureP99 } from "./http-load.ts";
+import { registered } from "./registered.ts";
 import { report } from "./report.ts";
 
 type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
@@ -31,6 +28,8 @@ type Row = {
   readonly ratio: Readonly<Record<string, number>>;
   /** Processor time of the server for one answer; neighbours move it less than the rate. Linux only. */
   readonly cpuMicros: Readonly<Record<string, number>>;
+  /** Of ours, at half of the best rate. */
+  readonly p99Ms?: number;
 };
 
 const { values: flags } = parseArgs({
@@ -38,8 +37,10 @@ const { values: flags } = parseArgs({
     short: { type: "boolean", default: false },
     drivers: { type: "string", default: "memory,lmdb" },
     paths: { type: "string", default: "healthz,store,relay,messages,pull,resolve,nonces" },
-    connections: { type: "string", default: "1,64,512" },
+    connections: { type: "string", default: "1,16,64,512" },
     against: { type: "string" },
+    /** Measures the 99th percentile at half of the best rate too. */
+    p99: { type: "boolean", default: false },
     out: { type: "string" },
     /** Compares with `baseline.json`. */
     check: { type: "boolean", default: false },
@@ -47,7 +48,9 @@ const { values: flags } = parseArgs({
 });
 const rounds = 3;
 const lapMs = flags.short ? 400 : 2_000;
-const warmMs = 1_000;
+/** Answers before anything is measured: the first ones also pay for compiling what answers them. */
+const warmAnswers = flags.short ? 3_000 : 20_000;
+const warmMsMax = flags.short ? 2_000 : 10_000;
 const smallEntries = 10;
 const payloadBytes = 1_024;
 
@@ -117,7 +120,7 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   for (let round = 0; round < rounds; round++) {
     for (const target of targets) {
       const load = { url: target.url, connections: row.connections, request: make(target) };
-      if (round === 0) await measureLoad({ ...load, durationMs: flags.short ? warmMs / 4 : warmMs });
+      if (round === 0) await warm(load);
       const cpuBefore = cpuSeconds(target.pid);
       const perSecond = await measureLoad({ ...load, durationMs: lapMs });
       const micros = ((cpuSeconds(target.pid) - cpuBefore) * 1e9) / (perSecond * lapMs);
@@ -134,7 +137,18 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   console.error(
     `${row.path} ${row.driver} ${row.connections}: ${JSON.stringify(best)} ${JSON.stringify(ratio)} cpu ${JSON.stringify(cpuMicros)}`,
   );
-  return { ...row, perSecond: best, ratio, cpuMicros };
+  const [first] = targets;
+  if (!flags.p99 || first === undefined) return { ...row, perSecond: best, ratio, cpuMicros };
+  const load = { url: first.url, connections: row.connections, request: make(first), durationMs: lapMs };
+  const p99Ms = Math.round((await measureP99(load, ours / 2)) * 10) / 10;
+  console.error(`${row.path} ${row.driver} ${row.connections}: p99 at half of the rate ${p99Ms} ms`);
+  return { ...row, perSecond: best, ratio, cpuMicros, p99Ms };
+}
+
+async function warm(load: Omit<Load, "durationMs">): Promise<void> {
+  const endsAtMs = performance.now() + warmMsMax;
+  for (let done = 0; done < warmAnswers && performance.now() < endsAtMs; )
+    done += (await measureLoad({ ...load, durationMs: 250 })) / 4;
 }
 
 /** User and system time of a process, in ticks of a hundredth of a second; 0 where there is no /proc. */
@@ -164,11 +178,11 @@ async function start(name: string, args: readonly string[]): Promise<Server> {
 // ------------------------------------------------------------------------------------------------ requests
 
 async function populate(server: Server): Promise<Target> {
-  const full = await registered(server);
-  const small = await registered(server);
+  const full = await registered(server.url);
+  const small = await registered(server.url);
   const next = posting("/cache/store", small.did);
   for (let i = 0; i < smallEntries; i++) await storeOne(server.url, next());
-  return { ...server, full: full.did, small, empty: await registered(server) };
+  return { ...server, full: full.did, small, empty: await registered(server.url) };
 }
 
 function getting(path: string): () => Buffer<ArrayBuffer> {
@@ -181,16 +195,6 @@ async function storeOne(url: string, request: Buffer<ArrayBuffer>): Promise<void
   const headers = { "content-type": "application/json" };
   const response = await fetch(`${url}/cache/store`, { method: "POST", headers, body });
   if (!response.ok) throw new Error(await response.text());
-}
-
-async function registered({ url }: Server): Promise<Reader> {
-  const client = connect({ directoryUrl: url, relayUrl: url });
-  const identity = createIdentity("bench");
-  const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
-  await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
-  const [cache] = await cachesOf(client, identity, "");
-  if (cache === undefined) throw new Error("the identity has no Cache");
-  return cache.reader;
 }
 
 function posting(path: string, to: string): () => Buffer<ArrayBuffer> {

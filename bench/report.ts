@@ -60,6 +60,12 @@ export function report(options: ReportOptions): number {
   return fallen.length === 0 ? 0 : 1;
 }
 
+/** A file with the machine and the commit beside what was measured. */
+export function writeReport(file: string, results: unknown): void {
+  const whole = { bun: Bun.version, machine: machine(), commit: commit(), results };
+  writeFileSync(file, `${JSON.stringify(whole, null, 2)}\n`);
+}
+
 function machine() {
   const [first] = cpus();
   return {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 export type NatsServer = {
   readonly url: string;
   readonly port: number;
+  readonly pid: () => number;
   readonly stop: () => Promise<void>;
   readonly start: () => Promise<void>;
   /** The process stands still: connections stay open and nothing is read. */
@@ -22,9 +23,9 @@ export function natsAbsence(): string | null {
   return binary === null ? "no nats-server on this machine (Debian: apt-get install nats-server)" : null;
 }
 
-/** `settings` are lines of its configuration file. */
-export async function startNats(settings: readonly string[] = []): Promise<NatsServer> {
-  if (binary === null) throw new Error("no nats-server");
+/** `settings` are lines of its configuration file, `program` another server than the one of the machine. */
+export async function startNats(settings: readonly string[] = [], program = binary): Promise<NatsServer> {
+  if (program === null) throw new Error("no nats-server");
   const folder = mkdtempSync(join(tmpdir(), "waypost-nats-"));
   const probe = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => {} } });
   const { port } = probe;
@@ -33,7 +34,7 @@ export async function startNats(settings: readonly string[] = []): Promise<NatsS
   await Bun.write(file, [`listen: "127.0.0.1:${port}"`, ...settings].join("\n"));
   let child: Bun.Subprocess | null = null;
   const start = async () => {
-    child = Bun.spawn([binary, "-c", file], { stdout: "ignore", stderr: "ignore" });
+    child = Bun.spawn([program, "-c", file], { stdout: "ignore", stderr: "ignore" });
     for (let tried = 0; tried < 200; tried++, await Bun.sleep(25)) if (await isOpen(port)) return;
     throw new Error("nats-server does not listen");
   };
@@ -47,6 +48,7 @@ export async function startNats(settings: readonly string[] = []): Promise<NatsS
     port,
     start,
     stop,
+    pid: () => child?.pid ?? 0,
     freeze: () => child?.kill("SIGSTOP"),
     thaw: () => child?.kill("SIGCONT"),
     end: async () => {

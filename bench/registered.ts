@@ -1,0 +1,16 @@
+/** A new DID on a node that is measured, and how to read its mail there. */
+import type { Reader } from "../src/client/cache.ts";
+import { cachesOf, connect } from "../src/client/client.ts";
+import { waitingDefault } from "../src/client/confirm.ts";
+import { createIdentity } from "../src/client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
+
+export async function registered(url: string): Promise<Reader> {
+  const client = connect({ directoryUrl: url, relayUrl: url });
+  const identity = createIdentity("bench");
+  const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
+  const [cache] = await cachesOf(client, identity, "");
+  if (cache === undefined) throw new Error("the identity has no Cache");
+  return cache.reader;
+}
