@@ -5,6 +5,7 @@
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import type { Chunk } from "../../storage/contract.ts";
+import { LabelSets } from "./label-sets.ts";
 import { held, none, type RowTable } from "./row-table.ts";
 
 export type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
@@ -34,7 +35,7 @@ export class RecipientIndex {
   private readonly groupsFree: number[] = [];
   /** Chunks of loaded rows. While it is there, rows count, but stand in no list and no group yet. */
   private loading: Map<number, Chunk> | null = null;
-  private readonly labelsOf = new Map<number, readonly string[]>();
+  private readonly labelSets = new LabelSets();
 
   constructor(private readonly rows: RowTable) {}
 
@@ -64,21 +65,25 @@ export class RecipientIndex {
   }
 
   labels(slot: number): readonly string[] {
-    return this.labelsOf.get(slot) ?? [];
+    return this.labelSets.labels(this.rows.labels[slot]!);
   }
 
   setLabels(slot: number, labels: readonly string[]): void {
-    if (labels.length > 0) this.labelsOf.set(slot, labels);
-    else this.labelsOf.delete(slot);
+    const before = this.rows.labels[slot]!;
+    this.rows.labels[slot] = this.labelSets.take(labels);
+    this.labelSets.release(before);
   }
 
   private countLabels(slot: number, recipient: Recipient, sign: 1 | -1): void {
     for (const label of this.labels(slot)) {
-      const usage = recipient.labels.get(label) ?? { entries: 0, bytes: 0 };
+      let usage = recipient.labels.get(label);
+      if (usage === undefined) {
+        usage = { entries: 0, bytes: 0 };
+        recipient.labels.set(label, usage);
+      }
       usage.entries += sign;
       usage.bytes += sign * this.rows.envelopeBytes[slot]!;
       if (usage.entries === 0) recipient.labels.delete(label);
-      else recipient.labels.set(label, usage);
     }
   }
 
@@ -177,7 +182,7 @@ export class RecipientIndex {
   /** A row goes. */
   leave(slot: number): void {
     const recipient = this.recipients[this.rows.recipient[slot]!]!;
-    this.labelsOf.delete(slot);
+    this.setLabels(slot, []);
     if (--recipient.rows > 0) return;
     this.byDid.delete(recipient.did);
     this.recipients[recipient.number] = undefined;

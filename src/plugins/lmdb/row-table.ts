@@ -45,6 +45,8 @@ export class RowTable {
   /** Number of the group, `none` for a message that is no chunk. */
   group: Uint32Array<ArrayBuffer>;
   sequence: Uint32Array<ArrayBuffer>;
+  /** Number of the set of labels. */
+  labels: Uint32Array<ArrayBuffer>;
   next: Uint32Array<ArrayBuffer>;
   previous: Uint32Array<ArrayBuffer>;
 
@@ -69,6 +71,7 @@ export class RowTable {
     this.previewBytes = new Uint32Array(capacity);
     this.group = new Uint32Array(capacity);
     this.sequence = new Uint32Array(capacity);
+    this.labels = new Uint32Array(capacity);
     this.next = new Uint32Array(capacity);
     this.previous = new Uint32Array(capacity);
     this.chain = new Uint32Array(capacity);
@@ -189,6 +192,7 @@ export class RowTable {
     this.previewBytes = resized(this.previewBytes, new Uint32Array(to));
     this.group = resized(this.group, new Uint32Array(to));
     this.sequence = resized(this.sequence, new Uint32Array(to));
+    this.labels = resized(this.labels, new Uint32Array(to));
     this.next = resized(this.next, new Uint32Array(to));
     this.previous = resized(this.previous, new Uint32Array(to));
     this.chain = resized(this.chain, new Uint32Array(to));
