@@ -5,7 +5,7 @@
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { isDid } from "../core/codec/did.ts";
 import type { SendPlan } from "./send.ts";
-import { isRecord } from "./shape.ts";
+import { parseRecord } from "./shape.ts";
 
 /** What a plan is without its sender's seed, which stays with the keys. */
 export type UnsignedPlan = Omit<SendPlan, "sender">;
@@ -42,7 +42,7 @@ export function renderPlan(plan: SendPlan, delivered: number): string {
 
 /** `null` when the text is not that of a plan. */
 export function parsePlan(text: string): SavedPlan | null {
-  const json = parseObject(text);
+  const json = parseRecord(text);
   if (json === null || json["version"] !== 1) return null;
   const string = (name: string) => (typeof json[name] === "string" ? json[name] : "");
   const count = (value: unknown) => (typeof value === "number" && Number.isSafeInteger(value) ? value : -1);
@@ -70,13 +70,4 @@ export function parsePlan(text: string): SavedPlan | null {
     senderKeyId: typeof json["sender_key_id"] === "string" ? json["sender_key_id"] : null,
     delivered,
   };
-}
-
-function parseObject(text: string): Record<string, unknown> | null {
-  try {
-    const json: unknown = JSON.parse(text);
-    return isRecord(json) ? json : null;
-  } catch {
-    return null;
-  }
 }

@@ -8,7 +8,7 @@ import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/byte
 import { localError } from "./http.ts";
 import type { KeyStore } from "./key-stores.ts";
 import { parseIdentity } from "./keys.ts";
-import { isRecord } from "./shape.ts";
+import { parseRecord } from "./shape.ts";
 
 const format = "waypost-keys:v1";
 /** 32 MiB of memory and about half a second. */
@@ -55,22 +55,13 @@ type Sealed = { readonly salt: Uint8Array; readonly nonce: Uint8Array; readonly 
 
 /** The cost is fixed: a stranger's text must not choose how much memory it takes. */
 function parseSealed(text: string): Sealed {
-  const json = parseObject(text);
+  const json = parseRecord(text);
   const bytes = (name: string) => (typeof json?.[name] === "string" ? decodeBase64(json[name]) : null);
   const [salt, nonce, sealed] = [bytes("salt_b64"), bytes("nonce_b64"), bytes("sealed_b64")];
   const known = json?.["format"] === format && json["N"] === cost.N && json["r"] === cost.r && json["p"] === cost.p;
   if (!known || salt?.length !== saltBytes || nonce?.length !== nonceBytes || sealed === null || sealed === undefined)
     throw localError("keys_unreadable", "not an exported identity of this version");
   return { salt, nonce, sealed };
-}
-
-function parseObject(text: string): Record<string, unknown> | null {
-  try {
-    const json: unknown = JSON.parse(text);
-    return isRecord(json) ? json : null;
-  } catch {
-    return null;
-  }
 }
 
 async function decrypt({ salt, nonce, sealed }: Sealed, passphrase: string): Promise<string> {

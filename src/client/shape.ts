@@ -39,6 +39,16 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** A JSON object, or `null` for any other text. */
+export function parseRecord(text: string): Record<string, unknown> | null {
+  try {
+    const json: unknown = JSON.parse(text);
+    return isRecord(json) ? json : null;
+  } catch {
+    return null;
+  }
+}
+
 export function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
   return of((value): value is T => texts.some((one) => one === value), texts.join(" or "));
 }

@@ -24,7 +24,8 @@ function unless(holds: boolean, settings: Broken["settings"], message: string): 
   return holds ? [] : [{ settings, message }];
 }
 
-function serverProblems({ server, directory, cache }: Config): Broken[] {
+function serverProblems(config: Config): Broken[] {
+  const { server, directory } = config;
   const loopback = server.listen.every(isLoopbackListener);
   return [
     ...unless(
@@ -43,11 +44,20 @@ function serverProblems({ server, directory, cache }: Config): Broken[] {
       "only Linux spreads the connections of a port over processes",
     ),
     ...unless(
-      !server.share_port || (!directory.enabled && !cache.enabled),
+      !server.share_port || lonelyStores(config).length === 0,
       ["server.share_port", "directory.enabled", "cache.enabled"],
-      "is for Relays alone: the stores of a Directory or a Cache belong to one process, which every request must reach",
+      `can't be: ${lonelyStores(config).join(", ")} belongs to one process, which every request must reach; a Directory or a Cache needs stores of postgres`,
     ),
   ];
+}
+
+/** Stores of a Directory or a Cache that several processes can't share. A Relay's hold what may differ for a while. */
+function lonelyStores({ directory, cache, stores }: Config): string[] {
+  const used = [
+    ...(directory.enabled ? [directory.store, directory.ledger] : []),
+    ...(cache.enabled ? [cache.store] : []),
+  ];
+  return [...new Set(used)].filter((name) => stores[name]?.plugin !== "postgres").map((name) => `stores.${name}`);
 }
 
 function limitProblems({ limits, server }: Config): Broken[] {

@@ -102,7 +102,7 @@ const serverSchema = z.strictObject({
     .meta(doc("Threads that answer requests, each on the same addresses (default: one).")),
   share_port: flag(false).meta(
     doc(
-      "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only, and only for Relays.",
+      "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only. A Directory or a Cache needs stores of `postgres` for it.",
     ),
   ),
   tls_cert_file: filePath.meta(

@@ -19,6 +19,7 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
+import { late, withDeadline } from "../../core/std/deadline.ts";
 import { createMemo, type Memo } from "../memo.ts";
 import { canConnect, sendPinned } from "./egress-request.ts";
 import { createHostLimiter, type HostLimits, hostLimits, type Slot } from "./host-limiter.ts";
@@ -263,15 +264,9 @@ function remember(state: EgressState, origin: string, address: string): void {
 }
 
 async function resolveInTime(resolve: Resolver, host: string): Promise<readonly ResolvedAddress[]> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error("the name was not resolved in time")), resolveMs);
-  });
-  try {
-    return await Promise.race([resolve(host), late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const found = await withDeadline(resolve(host), resolveMs);
+  if (found === late) throw new Error("the name was not resolved in time");
+  return found;
 }
 
 async function systemResolver(host: string): Promise<readonly ResolvedAddress[]> {

@@ -11,6 +11,7 @@ import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
+import { withDeadline } from "../../core/std/deadline.ts";
 import { errorText } from "../../core/std/error-text.ts";
 import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Table } from "../../storage/table.ts";
@@ -258,12 +259,7 @@ function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): L
  * the rest runs, as is a chain that does not answer.
  */
 async function firstContact({ endpoints, isKnown }: OpenLedger, waitMs: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<void>((done) => {
-    timer = setTimeout(done, waitMs);
-  });
-  await Promise.race([endpoints.tried(), late]);
-  clearTimeout(timer);
+  await withDeadline(endpoints.tried(), waitMs);
   if (!isKnown && endpoints.differs()) throw new StoreError("unavailable", endpoints.outage());
 }
 

@@ -159,10 +159,11 @@ describe("relations", () => {
     expect(lone('recipients = "directory.example.org"')).toEqual(["relay.recipients"]);
   });
 
-  test("a port is shared by Relays alone", () => {
+  test("a port is shared by Relays, and by nodes whose stores several processes share", () => {
     const share = "[server]\nshare_port = true\n";
     expect(with_(share)).toEqual(["server.share_port"]);
     expect(problemsOf(`${share}${loneRelay('recipients = "ledger:main"')}`)).toEqual([]);
+    expect(problemsOf(`${share}${allInOne.replace('"memory"', '"postgres"')}`)).toEqual([]);
   });
 
   test("a Cache must know its endpoints, and some node must be enabled", () => {
