@@ -33,7 +33,7 @@ export function addConnectionFlags(command: Command): Command {
     .option("--directory <url>", "address of the Directory (WAYPOST_DIRECTORY_URL)", parseUrl)
     .option("--relay <url>", "address of the Relay (WAYPOST_RELAY_URL)", parseUrl)
     .option("--cache <url>", "address of the Cache (WAYPOST_CACHE_URL)", parseUrl)
-    .option("--keys <folder>", "where keys lie (WAYPOST_KEYS; default ~/.waypost/keys)")
+    .option("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default ~/.waypost/keys)")
     .option("--json", "print the result as JSON");
 }
 

@@ -48,7 +48,7 @@ export function registerDevCommand(program: Command): void {
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
     .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), usualPort)
-    .option("-d, --data <folder>", "where data lie", ".waypost")
+    .option("-d, --data <folder>", "folder for data", ".waypost")
     .action(async (options: { port: number; data: string }) => {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
       const folder = resolve(options.data);

@@ -17,7 +17,9 @@ type RotateFlags = ChangeFlags & { readonly ifOlder?: number };
 export function registerAgreementCommand(did: Command): void {
   const command = did
     .command("rotate-agreement")
-    .description("replace the key that others seal to; the old secret is destroyed when all sealed to it has expired")
+    .description(
+      "replace the key that others seal to; the old secret is destroyed once everything sealed to it has expired",
+    )
     .option("--if-older <duration>", "only when the key is older: 7d", parseWait);
   addChangeFlags(command).action((flags: RotateFlags) =>
     runSession(flags, async (session) => {

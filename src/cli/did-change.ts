@@ -106,7 +106,7 @@ function registerKeyCommands(did: Command): void {
   changeCommand(
     did
       .command("rotate")
-      .description("replace the root key, and the key of the method #root when it is one of this machine")
+      .description("replace the root key, and the key of the method #root if this machine holds it")
       .option("--root-only", "leave the document as it is"),
     rotate,
   );
@@ -309,7 +309,7 @@ function registerAliasCommands(did: Command): void {
       ),
   );
   changeCommand(
-    alias.command("remove").argument("<alias>", "alias", parseAlias).description("give an alias up"),
+    alias.command("remove").argument("<alias>", "alias", parseAlias).description("release an alias"),
     async (session, identity, flags, name: string) =>
       reportChange(
         session,
@@ -332,7 +332,7 @@ function registerAliasCommands(did: Command): void {
     alias
       .command("primary")
       .argument("<alias>", "alias", parseAlias)
-      .description("make this the only alias: all others are given up"),
+      .description("make this the only alias and release all others"),
     async (session, identity, flags, name: string) => {
       const waiting = waitingOf(session, flags, "waiting for set_alias");
       const update = { extrinsic: "set_alias" as const, did: identity.did, alias: name };
@@ -350,7 +350,7 @@ function registerEndCommands(did: Command): void {
   changeCommand(
     did
       .command("deactivate")
-      .description("end an identity for good: it can't be changed, reached or deleted afterwards")
+      .description("deactivate an identity for good: afterwards it can't be changed, reached or deleted")
       .option("--yes", "do it without asking"),
     async (session, identity, flags: EndFlags) => {
       confirmed(`Deactivate ${identity.name} (${identity.did}) for good?`, flags);

@@ -23,7 +23,7 @@ export function registerExternalCommands(did: Command): void {
     .command("prepare")
     .argument("<target>", "a DID, an alias, or an identity of this machine")
     .argument("<action>", actionsText)
-    .description("let the Directory make what a key held elsewhere has to sign")
+    .description("ask the Directory for the bytes that a key held elsewhere must sign")
     .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
     .option("--signer <id>", "root, or the id of a method, such as #k1")
     .option("--out <file>", "keep the preparation in a file for submit");

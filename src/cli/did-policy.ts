@@ -24,7 +24,7 @@ import { addChangeFlags, type ChangeFlags, reportChange, signerOf } from "./did-
 const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
 
 export function registerPolicyCommand(did: Command): void {
-  const policy = did.command("policy").description("what may be delivered, how large, for how long");
+  const policy = did.command("policy").description("manage what may be delivered, how large, and for how long");
   registerShow(policy);
   registerRecipientPolicy(policy);
   registerLinks(policy);
@@ -123,7 +123,7 @@ type LinkFlags = ChangeFlags & { readonly recipient?: string; readonly tag?: str
 function registerLinks(policy: Command): void {
   const command = policy
     .command("links")
-    .description("say which policies count: what is not named is cleared")
+    .description("set which policies apply; those not named are cleared")
     .option("--recipient <did>", "the DID whose recipient policy counts")
     .option("--tag <tag...>", "admitted tags")
     .option("--persona <did...>", "persona DIDs whose constraints are added");

@@ -16,7 +16,7 @@ export function registerHealthCommand(program: Command): void {
     .command("health")
     .description("ask a node whether it is ready")
     .argument("<url>", "base URL of the node", parseUrl)
-    .option("-w, --wait <duration>", "ask again until it is, at most so long: 20s, 2m", parseSeconds, 0)
+    .option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m", parseSeconds, 0)
     .action(async (url: string, { wait: waitMs }: { wait: number }) => {
       const endsAtMs = performance.now() + waitMs;
       let answer = await askReadiness(url);

@@ -18,7 +18,7 @@ import { createReport } from "./report.ts";
 type KeyFlags = { readonly json?: boolean; readonly payload?: string };
 
 export function registerKeyCommand(program: Command): void {
-  const key = program.command("key").description("single signing keys in files");
+  const key = program.command("key").description("manage signing keys in files");
   key
     .command("new <file>")
     .description("make a key; an existing file is never replaced")
@@ -36,7 +36,7 @@ export function registerKeyCommand(program: Command): void {
   key
     .command("rotate <file>")
     .description("replace the key of event proofs; the former public key stays published for a while")
-    .option("--overlap <duration>", "for how long clients shall accept what it signed", parseOverlap, 30 * dayMs)
+    .option("--overlap <duration>", "how long clients should still accept the former key", parseOverlap, 30 * dayMs)
     .option("--json", "print the result as JSON")
     .action((file: string, flags: KeyFlags & { readonly overlap: number }) => rotate(file, flags));
   key

@@ -34,7 +34,7 @@ type PurgeFlags = ConnectionFlags & {
 export function registerPurgeCommand(program: Command): void {
   const command = program
     .command("purge")
-    .description("remove waiting messages unread; they are gone for good")
+    .description("remove waiting messages without reading them; they can't be recovered")
     .option("--id <id...>", "message ids or group ids")
     .option("--all", "everything that waits")
     .option("--device <id>", "the device to read as", "")

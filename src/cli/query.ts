@@ -20,7 +20,7 @@ type QueryFlags = ConnectionFlags & { readonly as?: string; readonly device: str
 export function registerQueryCommand(program: Command): void {
   const command = program
     .command("query")
-    .description("list what waits, without taking it")
+    .description("list waiting messages without removing them")
     .option("--device <id>", "the device to read as", "");
   addIdentityFlag(addConnectionFlags(command)).action((flags: QueryFlags) =>
     runSession(flags, (session) => query(session, flags)),

@@ -40,8 +40,8 @@ export function registerReceiveCommand(program: Command): void {
     .description("fetch, decrypt and store what has arrived, then acknowledge it")
     .requiredOption("--out <folder>", "where files go")
     .option("--device <id>", "the device to read as", "")
-    .option("--wait-for <duration>", "wait until something arrives, at most so long: 30s, 5m", parseWait)
-    .option("--follow", "go on until interrupted");
+    .option("--wait-for <duration>", "wait for something to arrive, for at most this long: 30s, 5m", parseWait)
+    .option("--follow", "keep receiving until interrupted");
   addIdentityFlag(addConnectionFlags(command)).action((flags: ReceiveFlags) =>
     runSession(flags, async (session) => {
       const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));

@@ -31,7 +31,7 @@ const mebibyte = 1024 * 1024;
 export function registerMaintenance(storage: Command): void {
   command(storage, "backup", "copy the stores into a folder, beside running nodes")
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
-    .option("--rate <MiB/s>", "read and write at most so much a second", "64")
+    .option("--rate <MiB/s>", "read and write at most this much per second", "64")
     .action(backup);
   command(storage, "restore", "make the stores out of a backup; existing ones are set aside")
     .requiredOption("--from <folder>", "folder that `backup` wrote")

@@ -117,7 +117,7 @@ const serverSchema = z.strictObject({
   log_level: z
     .enum(["debug", "info", "warn", "error"])
     .prefault("info")
-    .meta(doc("Least level that is written. `info` writes a line for each request.")),
+    .meta(doc("Lowest level that is logged. `info` logs every request.")),
   cors_origins: z
     .array(text.refine(isOrigin, 'is no origin such as "https://app.example", nor "*"'))
     .max(256)
@@ -128,15 +128,15 @@ const serverSchema = z.strictObject({
       ),
     ),
   requests_max: count(1_024, { max: 65_536 }).meta(
-    doc("Requests in work at once; beyond them a delayed 503. One client network gets at most half."),
+    doc("Requests handled at once. A request beyond them gets a delayed 503. One client network gets at most half."),
   ),
   body_bytes_in_flight: size("256MiB", { min: 1 << 20 }).meta(
     doc(
-      "Sum of request bodies in memory at once; the same again for long answers that clients have not taken yet. One client gets at most half.",
+      "Bytes of request bodies in memory at once, and as many again of long answers that clients have not read yet. One client network gets at most half.",
     ),
   ),
   drain_timeout: duration("30s", { min: 0, max: 3_600_000 }).meta(
-    doc("After SIGTERM: how long requests in work may take to end."),
+    doc("How long requests may take to finish after SIGTERM."),
   ),
 });
 
@@ -165,7 +165,7 @@ const busSchema = z.looseObject({
 
 const limitsSchema = z.strictObject({
   body_bytes_max: size("25MiB", { min: 1_024, max: 1 << 30 }).meta(doc("Largest HTTP body.")),
-  unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).meta(doc("Largest payload of an envelope that is no chunk.")),
+  unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).meta(doc("Largest payload of an envelope that is not a chunk.")),
   chunk_bytes_max: size("2MiB", { max: 1 << 30 }).meta(doc("Largest payload of a chunk.")),
   header_bytes_max: size("4KiB", { max: 1 << 20 }).meta(doc("Largest encrypted header, decoded.")),
   ttl_max: duration("48h", { min: 1_000, max: 30 * 86_400_000 }).meta(
@@ -187,7 +187,7 @@ const directorySchema = z.strictObject({
     .prefault(null)
     .meta(
       doc(
-        "Versions of the registration proof that are taken, of those that the ledger takes (default: all of these). v1 leaves the document unsigned, and v2 the account that submits it.",
+        "Versions of the registration proof that are accepted; by default all that the ledger accepts. v1 does not sign the document, v2 does not sign the account that submits it.",
       ),
     ),
   unsigned_updates: z
@@ -199,17 +199,17 @@ const directorySchema = z.strictObject({
       ),
     ),
   authorization_max_ahead: duration("1h", { min: 1_000, max: 30 * 86_400_000 }).meta(
-    doc("Longest time an authorization may still be valid for."),
+    doc("How far ahead the expiry of an authorization may lie."),
   ),
   registration_rate: count(10, { max: 1_000_000 }).meta(
     doc("Registrations a second from one client network; before it applies, 300 times as many at once."),
   ),
   registration_work_bits: count(18, { min: 0, max: workBitsMax }).meta(
     doc(
-      "Zero bits of the proof of work that a registration beyond the rate must carry; each doubles it. 0: none helps.",
+      "Zero bits of the proof of work for a registration beyond the rate; each bit doubles the work. With 0 such registrations are refused.",
     ),
   ),
-  rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
+  rate_limit_loopback: flag(true).meta(doc("Whether rates apply to clients on this machine too.")),
 });
 
 const recipientsSetting = z
@@ -225,10 +225,10 @@ function isRecipientsSource(text: string): boolean {
 /** Whom a node serves besides what the recipient's policy says. */
 const admissionSettings = {
   require_sender_signature: flag(false).meta(doc("Whether envelopes without a sender signature are refused.")),
-  allow_recipients: texts.meta(doc("When not empty: the only recipients that are served.")),
-  deny_recipients: texts.meta(doc("Recipients that are refused.")),
-  allow_senders: texts.meta(doc("When not empty: the only (signed) senders that are served.")),
-  deny_senders: texts.meta(doc("Senders that are refused.")),
+  allow_recipients: texts.meta(doc("The only recipients that are served, unless empty.")),
+  deny_recipients: texts.meta(doc("Recipients whose envelopes are refused.")),
+  allow_senders: texts.meta(doc("The only senders that are served, unless empty. They must sign.")),
+  deny_senders: texts.meta(doc("Senders whose envelopes are refused.")),
 };
 
 const relaySchema = z.strictObject({
@@ -249,26 +249,26 @@ const relaySchema = z.strictObject({
     .meta(doc("URLs by which others reach this Relay. Live sessions need one; the Relay sends nothing to itself.")),
   allow_http: flag(false).meta(doc("Whether destinations may be `http:`.")),
   allow_private: textsOf((text) => parseNetwork(text) !== null, "no network such as 10.0.0.0/8").meta(
-    doc("Networks that are no public ones and may be destinations all the same."),
+    doc("Private networks that may be destinations."),
   ),
   ignore_proxy_variables: flag(false).meta(
     doc(
-      "Start although proxy variables are set in the environment. They are never used: destinations are reached directly.",
+      "Whether the Relay starts when proxy variables are set in the environment. It never uses them: it connects to destinations directly.",
     ),
   ),
   attempts: count(3, { max: 10 }).meta(doc("Attempts for each destination.")),
   delivery_budget: duration("10s", { min: 100, max: deliveryMsMax - liveAckMsMin }).meta(
     doc("Longest time for all attempts of one envelope."),
   ),
-  destination_requests_max: count(4, { max: 1_000 }).meta(doc("Requests at once to one destination.")),
-  sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions in all.")),
+  destination_requests_max: count(4, { max: 1_000 }).meta(doc("Concurrent requests to one destination.")),
+  sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions of all recipients together.")),
   client_rate: count(50, { max: 1_000_000 }).meta(
     doc("Envelopes a second from one client network; before it applies, 4 times as many at once."),
   ),
   recipient_rate: count(20, { max: 1_000_000 }).meta(
     doc("Envelopes a second to one recipient; before it applies, 10 times as many at once."),
   ),
-  rate_limit_loopback: flag(true).meta(doc("Whether clients of this machine are limited as well.")),
+  rate_limit_loopback: flag(true).meta(doc("Whether rates apply to clients on this machine too.")),
   ...admissionSettings,
 });
 
@@ -280,20 +280,20 @@ const cacheSchema = z.strictObject({
     .array(endpoint)
     .max(16)
     .prefault([])
-    .meta(doc("URLs by which others know this Cache: what recipients publish and sign. At least one.")),
+    .meta(doc("URLs by which others reach this Cache, as recipients publish and sign them. At least one.")),
   signing_key_file: z
     .string()
     .min(1)
     .nullable()
     .prefault(null)
-    .meta(doc("File with the 32-byte seed, in hex, of the key that signs event proofs.")),
+    .meta(doc("File with the key that signs event proofs: a 32-byte seed in hex.")),
   recipient_entries_max: count(10_000).meta(doc("Entries held for one recipient.")),
   recipient_bytes_max: size("256MiB").meta(doc("Bytes held for one recipient.")),
   stranger_share: count(50, { max: 100 }).meta(
-    doc("Percent of a recipient's quota for unsigned and first-time senders together."),
+    doc("Percent of a recipient's quota that unsigned and first-time senders may use together."),
   ),
   network_share: count(25, { max: 100 }).meta(
-    doc("Percent of a recipient's quota for unsigned and first-time senders of one client network."),
+    doc("Percent of a recipient's quota that unsigned and first-time senders of one client network may use."),
   ),
   client_rate: count(500, { max: 1_000_000 }).meta(
     doc("Stores a second from one client network; before it applies, 4 times as many at once."),
@@ -303,15 +303,15 @@ const cacheSchema = z.strictObject({
       "Whether clients of this machine, such as a Relay beside this Cache, have that rate. Else a loopback address has no rate, and half as much again of a network's share.",
     ),
   ),
-  store_entries_max: count(10_000_000).meta(doc("Entries held in all.")),
-  store_bytes_max: size("64GiB").meta(doc("Bytes held in all.")),
+  store_entries_max: count(10_000_000).meta(doc("Entries held for all recipients together.")),
+  store_bytes_max: size("64GiB").meta(doc("Bytes held for all recipients together.")),
   retrieve_bytes_max: size("64MiB", { min: 1_024 }).meta(
-    doc("Bytes of envelopes in such an answer, which goes out as the client takes it."),
+    doc("Bytes of envelopes in one retrieval without `limit` and `cursor`. The answer is streamed."),
   ),
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
-    doc("Bytes of envelopes in one page, past the first."),
+    doc("Bytes of envelopes in one page; the first envelope always fits."),
   ),
-  streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open streams of new entries in all.")),
+  streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open event streams of all recipients together.")),
   wake_url: endpoint
     .nullable()
     .prefault(null)
