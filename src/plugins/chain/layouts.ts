@@ -3,8 +3,9 @@
  * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
  * Source: docs/ledger.md 1.1 to 1.9, rules sections 1 and 10 ("Persona policy on the ledger").
  */
+import { actionRows, type ItemName } from "../../core/ledger/actions.ts";
 import type { LedgerBoundName } from "../../core/ledger/bounds.ts";
-import type { LedgerCallName } from "../../core/ledger/calls.ts";
+import type { LedgerCallName, ProofCall } from "../../core/ledger/calls.ts";
 
 export type PalletRole = "did_registry" | "delivery_policy";
 
@@ -17,36 +18,33 @@ const expiration = "0:DeleteOnExpiry|1:KeepHeaderPreview|2:TombstoneReference";
 const policy = `(u32,u32,bool,u8?,u32?,(u128,u128)?,${expiration}?)`;
 const persona = `((bytes,u128)?,(${expiration},u64?)?,[bytes])`;
 
-const proof = ["bytes", "bytes", "bytes"];
-const methodCall = ["bytes", method, ...proof];
-const serviceCall = ["bytes", service, ...proof];
-const textCall = ["bytes", "bytes", ...proof];
-
 export type CallLayout = { readonly pallet: PalletRole; readonly layout: readonly string[] };
 const registry = (layout: readonly string[]): CallLayout => ({ pallet: "did_registry", layout });
 const policies = (layout: readonly string[]): CallLayout => ({ pallet: "delivery_policy", layout });
 
+/** What an item of a signed action is as an argument; every other one is bytes. */
+const itemLayouts: Partial<Record<ItemName, string>> = {
+  verificationMethod: method,
+  keyAgreement: method,
+  service,
+};
+/** The payload, its signature, who signed. */
+const proof = ["bytes", "bytes", "bytes"];
+
+/** The calls that a key of the DID signs: the DID and the items, which a control payload holds itself. */
+const proofLayouts = Object.fromEntries(
+  Object.values(actionRows).map(({ call, counter, items }) => [
+    call,
+    registry(counter === "control" ? proof : ["bytes", ...items.map((item) => itemLayouts[item] ?? "bytes"), ...proof]),
+  ]),
+) as Readonly<Record<ProofCall["name"], CallLayout>>;
+
 export const callLayouts: Readonly<Record<LedgerCallName, CallLayout>> = {
+  ...proofLayouts,
   set_alias: registry(["bytes", "bytes"]),
   set_document_with_proof: registry(["bytes", "bytes", "bytes", "bytes", "bytes"]),
   register_with_document_proof_signed: registry(["bytes", "bytes?", "bytes", "bytes", "bytes", "bytes"]),
   set_delivery_policy_links: registry(["bytes", "bytes?", "[bytes]", "[bytes]"]),
-  add_alias: registry(textCall),
-  update_alias: registry(["bytes", "bytes", "bytes", ...proof]),
-  remove_alias: registry(textCall),
-  add_verification_method: registry(methodCall),
-  update_verification_method: registry(methodCall),
-  remove_verification_method: registry(textCall),
-  add_authentication: registry(textCall),
-  remove_authentication: registry(textCall),
-  add_key_agreement: registry(methodCall),
-  update_key_agreement: registry(methodCall),
-  remove_key_agreement: registry(textCall),
-  add_service: registry(serviceCall),
-  update_service: registry(serviceCall),
-  remove_service: registry(textCall),
-  update_root_pubkey: registry(textCall),
-  apply_control_with_proof: registry(proof),
   set_delivery_policy: policies(["bytes", policy]),
   set_tag_policy: policies(["bytes", policy]),
   set_persona_policy: policies(["bytes", persona]),
