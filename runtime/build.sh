@@ -6,6 +6,8 @@
 #   ./build.sh --test           run the tests of the pallets
 #   ./build.sh --spec PRESET    print the raw specification of a chain that starts with the kept runtime
 #                               and this preset: development or local_testnet
+#   ./build.sh --node           build the node of node/ and a runtime with the next version number, into
+#                               node/target or the folder that NODE_TARGET_DIR names; neither is kept
 #
 # RUSTC names the compiler: it needs the sources of the standard library beside it, because the target
 # comes without a compiled one. CARGO_TARGET_DIR, CARGO_BUILD_JOBS and CARGO_HOME are honoured.
@@ -14,9 +16,9 @@ cd "$(dirname "$0")"
 
 mode="${1:-}"
 case "$mode" in
-"" | --check | --test) ;;
+"" | --check | --test | --node) ;;
 --spec) [ -n "${2:-}" ] || { echo "build.sh: --spec wants a preset" >&2; exit 2; } ;;
-*) echo "usage: build.sh [--check | --test | --spec PRESET]" >&2; exit 2 ;;
+*) echo "usage: build.sh [--check | --test | --spec PRESET | --node]" >&2; exit 2 ;;
 esac
 
 target=wasm32v1-none
@@ -28,6 +30,7 @@ linker="$(command -v wasm-ld || command -v rust-lld || true)"
 command -v cargo >/dev/null || missing+=("cargo (1.84 or later)")
 command -v cc >/dev/null || missing+=("a C compiler, cc (Debian: gcc), for the tool that compresses the runtime")
 [ -n "$linker" ] || missing+=("wasm-ld, the WebAssembly linker (Debian: lld)")
+[ "$mode" != --node ] || command -v protoc >/dev/null || missing+=("protoc (Debian: protobuf-compiler)")
 if [ -z "$RUSTC" ]; then
 	missing+=("rustc $rustc_needed or later (Debian: rustc-web)")
 else
@@ -55,6 +58,11 @@ if [ "$mode" = --spec ]; then
 		spec artifacts/waypost-runtime.compact.compressed.wasm "$2"
 fi
 
+if [ "$mode" = --node ]; then
+	export CARGO_TARGET_DIR="${NODE_TARGET_DIR:-$PWD/node/target}"
+	env -u RUSTC cargo build --locked --release --manifest-path node/Cargo.toml
+fi
+
 # Panic messages hold paths of sources: they are mapped to the same ones on every machine.
 cargo fetch --locked --quiet
 remap=("--remap-path-prefix=$PWD=/runtime" "--remap-path-prefix=$library=/library")
@@ -80,6 +88,12 @@ build() {
 	done
 	cp "$built/waypost_runtime.wasm" "$built/$name.wasm"
 }
+if [ "$mode" = --node ]; then
+	build next --features next
+	cp "$built/next.wasm" "$CARGO_TARGET_DIR/waypost-next.wasm"
+	echo "built $CARGO_TARGET_DIR/release/waypost-node and $CARGO_TARGET_DIR/waypost-next.wasm"
+	exit 0
+fi
 build runtime
 build canary --features canary
 # What breaks rules on command must not get into the runtime that is used.

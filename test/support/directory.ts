@@ -12,7 +12,7 @@ import { type RoutedAction, routedActions } from "../../src/core/ledger/actions.
 import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
-import { documentMessage, registrationMessage } from "../../src/core/ledger/record-proof.ts";
+import { documentMessage, type ProofBinding, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/document.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";
@@ -204,8 +204,13 @@ export function documentBlobOf(document: unknown, did: Did): Uint8Array {
   return encodeDidDocument(parsed);
 }
 
-/** A version 1 registration unless `members` names another timestamp. */
-export function registerBodyOf(identity: Identity, nowMs: number, members: Json = {}): Json {
+/** A version 1 registration unless `members` names another timestamp; version 3 needs a `binding`. */
+export function registerBodyOf(
+  identity: Identity,
+  nowMs: number,
+  members: Json = {},
+  binding: ProofBinding | null = null,
+): Json {
   const { did, root } = identity;
   const body = {
     did,
@@ -217,7 +222,7 @@ export function registerBodyOf(identity: Identity, nowMs: number, members: Json 
   const { timestamp } = body;
   const alias = "alias" in body ? String(body.alias) : null;
   const docBlob = documentBlobOf(body.did_document, did);
-  const message = registrationMessage({ did, alias, timestamp, pubkey: root.publicKey, docBlob });
+  const message = registrationMessage({ did, alias, timestamp, pubkey: root.publicKey, docBlob }, binding);
   return { ...body, signature: encodeBase64(root.sign(message ?? utf8("nothing"))) };
 }
 

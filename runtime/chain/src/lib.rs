@@ -81,7 +81,7 @@ pub mod opaque {
 
 /// Raise `spec_version` with every change of behaviour, `transaction_version` as well when the bytes of
 /// a call or of an extension change.
-#[cfg(not(feature = "canary"))]
+#[cfg(not(any(feature = "canary", feature = "next")))]
 #[sp_version::runtime_version]
 pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
@@ -363,3 +363,17 @@ impl<const N: u32> frame_support::traits::Get<u32> for DeviceBound<N> {
 		}
 	}
 }
+
+/// What an upgrade is tried with: nothing but the version number differs.
+#[cfg(feature = "next")]
+#[sp_version::runtime_version]
+pub const VERSION: RuntimeVersion = RuntimeVersion {
+	spec_name: Cow::Borrowed("waypost"),
+	impl_name: Cow::Borrowed("waypost"),
+	authoring_version: 1,
+	spec_version: 3,
+	impl_version: 1,
+	apis: apis::RUNTIME_API_VERSIONS,
+	transaction_version: 2,
+	system_version: 1,
+};
