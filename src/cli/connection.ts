@@ -89,12 +89,19 @@ function openSession(flags: ConnectionFlags, report: Report): Session {
 /** The identity that `--as` or the environment names, else the only one there is. */
 export async function chooseIdentity(session: Session, name: string | undefined): Promise<Identity> {
   const chosen = name ?? process.env["WAYPOST_AS"];
-  if (chosen !== undefined) return loadIdentity(session.keysFolder, chosen);
+  if (chosen !== undefined) return useIdentity(session, chosen);
   const names = await listIdentities(session.keysFolder);
-  if (names.length === 1) return loadIdentity(session.keysFolder, names[0] as string);
+  if (names.length === 1) return useIdentity(session, names[0] as string);
   if (names.length === 0)
     throw failed(`no identity in ${session.keysFolder}; make one: waypost did create --name alice`);
   throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
+}
+
+/** Signs for the ledger that the identity belongs to, and no other. */
+export async function useIdentity({ keysFolder, client }: Session, name: string): Promise<Identity> {
+  const identity = await loadIdentity(keysFolder, name);
+  client.learnt.ledger = identity.ledger;
+  return identity;
 }
 
 /** A DID from what a person types: a DID, the name of an identity here, or an alias. */

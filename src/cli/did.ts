@@ -17,6 +17,7 @@ import {
   runSession,
   type Session,
   targetDid,
+  useIdentity,
   type WaitFlags,
   waitingOf,
 } from "./connection.ts";
@@ -24,7 +25,7 @@ import { registerAgreementCommand } from "./did-agreement.ts";
 import { registerChangeCommands } from "./did-change.ts";
 import { registerExternalCommands } from "./did-external.ts";
 import { registerPolicyCommand } from "./did-policy.ts";
-import { listIdentities, loadIdentity, saveNewIdentity } from "./files/key-files.ts";
+import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/key-files.ts";
 import { checkEndpoint } from "./node-info.ts";
 import { printable } from "./report.ts";
 
@@ -57,6 +58,7 @@ async function createDid(session: Session, flags: CreateFlags): Promise<void> {
   const document = await firstDocument(identity, { relayUrl: session.relayUrl, cacheUrl: session.cacheUrl });
   session.report.progress(`registering ${identity.did}`);
   const registered = await register(session.client, identity, { document, alias: flags.alias ?? null });
+  await saveIdentity(session.keysFolder, { ...identity, ledger: session.client.learnt.ledger });
   const waiting = waitingOf(session, flags, "waiting for the ledger");
   const status = waiting === null ? null : await settleRegistration(session.client, registered, waiting);
   const state = status?.registration_status ?? registered.registration_status;
@@ -98,7 +100,7 @@ async function claimIdentity(session: Session, name: string): Promise<Identity> 
     await saveNewIdentity(keysFolder, identity);
     return identity;
   }
-  const identity = await loadIdentity(keysFolder, name);
+  const identity = await useIdentity(session, name);
   const status = await client.directory.registrationStatus(identity.did);
   if (status.registration_status === "confirmed") throw failed(`${name} already exists: ${identity.did}`);
   return identity;

@@ -40,6 +40,8 @@ export type Client = {
   readonly learnt: {
     hasResolution: boolean;
     limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
+    /** Genesis hash in hex of the one ledger for which anything is signed; `null` until one is known. */
+    ledger: string | null;
   };
 };
 
@@ -48,7 +50,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     directory: directoryClient(endpoint(directoryUrl, timeoutMs)),
     relay: endpoint(relayUrl, timeoutMs),
     timeoutMs,
-    learnt: { hasResolution: true, limits: null },
+    learnt: { hasResolution: true, limits: null, ledger: null },
   };
 }
 

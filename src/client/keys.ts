@@ -43,6 +43,11 @@ export type Identity = {
   readonly agreements: readonly HeldAgreement[];
   /** `null` in key files of 0.1.0: the first rotation begins a chain. */
   readonly chain: AgreementChain | null;
+  /**
+   * The genesis hash of the ledger that the identity belongs to, in hex: pinned with its first use at a Directory that
+   * takes proofs of version 3. Nothing is signed for another ledger from then on.
+   */
+  readonly ledger: string | null;
 };
 
 export const rootSignerId = "root";
@@ -82,6 +87,7 @@ export function createIdentity(name: string, nowMs: number = Date.now()): Identi
     methods: [{ id: `${did}#root`, secret: rootSeed }],
     agreements: [{ id: `${did}#x25519-1`, secret, destroyAtMs: null }],
     chain,
+    ledger: null,
   };
 }
 
@@ -124,6 +130,7 @@ export const renderIdentity = (identity: Identity): string =>
       methods: identity.methods.map(renderHeld),
       agreements: identity.agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
       agreement_chain: identity.chain === null ? null : renderChain(identity.chain),
+      ledger: identity.ledger,
     },
     null,
     2,
@@ -142,7 +149,8 @@ export function parseIdentity(text: string, name: string): Identity | null {
   const [methods, agreements] = [parseHeld(json["methods"]), parseAgreements(json["agreements"])];
   if (rootSeed === null || methods === null || agreements === null) return null;
   const chain = parseChain(json["agreement_chain"]);
-  return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements, chain };
+  const ledger = typeof json["ledger"] === "string" && /^[0-9a-f]{64}$/.test(json["ledger"]) ? json["ledger"] : null;
+  return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements, chain, ledger };
 }
 
 function parseAgreements(value: unknown): HeldAgreement[] | null {

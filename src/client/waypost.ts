@@ -112,8 +112,10 @@ export class Waypost {
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
     const name = options.name ?? "default";
     const identity = (await loadIdentity(options.keys, name)) ?? (await makeIdentity(options, name));
+    client.learnt.ledger = identity.ledger;
     const me = new Waypost(client, options, identity);
     await me.#settle(urls);
+    await me.#pinLedger();
     await me.#rotateIfDue();
     return me;
   }
@@ -310,6 +312,14 @@ export class Waypost {
         ? { did: this.did, tx_id: status.tx_id ?? "" }
         : await register(this.#client, this.#identity, { document, alias });
     await settleRegistration(this.#client, registered, waiting);
+  }
+
+  /** Once in the life of an identity: keeps the ledger for which alone it signs from now on. */
+  async #pinLedger(): Promise<void> {
+    const { learnt } = this.#client;
+    if (this.#identity.ledger !== null) return;
+    if (learnt.ledger === null) await (await import("./proving.ts")).provingAt(this.#client);
+    if (learnt.ledger !== null) await this.#save({ ...this.#identity, ledger: learnt.ledger });
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {

@@ -39,6 +39,40 @@ async function waitingCount(me: Waypost): Promise<number> {
 }
 
 describe("an identity", () => {
+  test("belongs to the ledger of its first use, and signs nothing for another", async () => {
+    const keys = memoryKeys();
+    const me = await open({ keys, rotateMs: false });
+    const { genesis_hash: own } = (await (await fetch(`${nodes.url}/limits`)).json()) as { genesis_hash: string };
+    expect(`0x${me.identity.ledger}`).toBe(own);
+    const posted: string[] = [];
+    for (const change of [{ genesis_hash: `0x${"ab".repeat(32)}` }, { authorization_proofs: ["plain"] }]) {
+      const other = Bun.serve({
+        hostname: "127.0.0.1",
+        port: 0,
+        fetch: async (request) => {
+          const { pathname } = new URL(request.url);
+          if (request.method !== "GET") posted.push(pathname);
+          const answer = await fetch(`${nodes.url}${pathname}`);
+          const json = (await answer.json()) as object;
+          return Response.json(pathname === "/limits" ? { ...json, ...change } : json, { status: answer.status });
+        },
+      });
+      const elsewhere = await open({ directoryUrl: `http://127.0.0.1:${other.port}`, keys, rotateMs: 0 }).catch(
+        (error: unknown) => error,
+      );
+      // A rotation that fails is an event, and the identity goes on.
+      expect(elsewhere).toBeInstanceOf(Waypost);
+      const failures: string[] = [];
+      if (elsewhere instanceof Waypost) {
+        elsewhere.on((event) => event.type === "failed" && failures.push(event.error.code));
+        await elsewhere.rotate();
+      }
+      await other.stop(true);
+      expect(failures).toEqual(["other_ledger"]);
+    }
+    expect(posted).toEqual([]);
+  });
+
   test("is made once and found again", async () => {
     const keys = memoryKeys();
     const first = await open({ keys });
