@@ -1,7 +1,7 @@
 /**
- * A day of mixed load over all nodes of the compiled executable, with the model outside (`model.ts`): memory,
- * descriptors and the data file must stay flat, nothing may be lost, doubled or back, and the node must end in
- * order when it is asked to.
+ * A day of mixed load over all nodes of the compiled executable, with the model outside (`model.ts`): memory
+ * and descriptors must stay flat, nothing may be lost, doubled or back, and the node must end in order when it
+ * is asked to. The size of the data file is printed: it holds what the ledger keeps of each change.
  *
  * `bun test/campaigns/soak.ts --minutes 1440` prints a line every tenth of the time, and ends with 1 on a finding.
  */
