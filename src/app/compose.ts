@@ -23,6 +23,7 @@ import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
 import { certificateOf, type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
+import { measureStores } from "./store-metrics.ts";
 import { openConfiguredStores } from "./stores.ts";
 import { startSweepers } from "./sweep.ts";
 import { startWorkers, type Workers, workerCount } from "./workers.ts";
@@ -67,7 +68,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(render, now, () => workers?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
+  const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
+  const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
   const release = async (): Promise<void> => {

@@ -99,9 +99,10 @@ async function readTextOf(file: string): Promise<string> {
 }
 
 function problemReport(file: string, problems: readonly ConfigProblem[]) {
+  // As compilers write it, so that terminals and editors lead to the place.
   const lines = problems.map(({ setting, message, place }) => {
-    const where = place === null ? "" : `line ${place.line}, column ${place.column}: `;
-    return `  ${where}${setting}: ${message}`;
+    const where = place === null ? file : `${file}:${place.line}:${place.column}`;
+    return `  ${where}: ${setting}: ${message}`;
   });
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }

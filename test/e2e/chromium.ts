@@ -13,6 +13,8 @@ export type Page = {
   readonly evaluate: (expression: string) => Promise<unknown>;
   /** Asks until the expression is truthy; throws with `what` and the page's console after 30 s. */
   readonly until: (expression: string, what: string, timeoutMs?: number) => Promise<void>;
+  /** A call of the debugging protocol. */
+  readonly call: (method: string, params: object) => Promise<Record<string, unknown>>;
   readonly setOffline: (offline: boolean) => Promise<void>;
   readonly console: readonly string[];
 };
@@ -104,7 +106,7 @@ function pageOf(call: (method: string, params: object) => Promise<Record<string,
     const conditions = { offline, latency: 0, downloadThroughput: -1, uploadThroughput: -1 };
     await call("Network.emulateNetworkConditions", conditions);
   };
-  return { evaluate, until, setOffline, console: lines };
+  return { evaluate, until, call, setOffline, console: lines };
 }
 
 async function debuggingUrl(stderr: ReadableStream<Uint8Array>): Promise<string> {

@@ -15,11 +15,13 @@ h1{font-size:1.35rem;margin:0}h2{font-size:.95rem;margin:1.6rem 0 .6rem;color:va
 .state{font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(19rem,1fr));gap:.8rem}
 .card{background:var(--card);border:1px solid var(--line);border-radius:.7rem;padding:.8rem .9rem}
-.card .name{color:var(--soft);font-size:.85rem}.card .value{font-size:1.45rem;font-variant-numeric:tabular-nums}
+.card .name{color:var(--soft);font-size:.85rem;display:flex;justify-content:space-between;gap:.5rem}.card .value{font-size:1.45rem;font-variant-numeric:tabular-nums}
 .card .value small{font-size:.85rem;color:var(--soft)}svg{display:block;width:100%;height:3.6rem;margin-top:.4rem}
-svg path{fill:none;stroke-width:1.6;vector-effect:non-scaling-stroke}svg .area{stroke:none;opacity:.12}
+svg path{fill:none;stroke-width:1.6;stroke-linecap:round;stroke-linejoin:round;vector-effect:non-scaling-stroke}svg .area{stroke:none;opacity:.12}
 table{width:100%;border-collapse:collapse;background:var(--card);border:1px solid var(--line);border-radius:.7rem;overflow:hidden}
 td,th{text-align:left;padding:.4rem .7rem;border-top:1px solid var(--line);font-variant-numeric:tabular-nums}th{color:var(--soft);font-weight:500;border-top:0}
+tr:first-child td{border-top:0}td:first-child{width:15rem;color:var(--soft)}#warnings td:nth-child(2){width:5rem}
+@media(max-width:40rem){main{padding:.8rem}.grid{grid-template-columns:1fr 1fr;gap:.5rem}.card{padding:.6rem .7rem}.card .value{font-size:1.15rem}.card .name span:last-child:not(:first-child){display:none}svg{height:2.6rem}td:first-child{width:7.5rem}}
 `;
 
 const script = `
@@ -28,18 +30,18 @@ const $=(id)=>document.getElementById(id);
 const number=(v)=>v==null?"–":v>=1e6?(v/1e6).toFixed(1)+" M":v>=1e4?(v/1e3).toFixed(1)+" k":v>=100?v.toFixed(0):v>=10?v.toFixed(1):v.toFixed(v%1?2:0);
 const bytes=(v)=>{const u=["B","KiB","MiB","GiB","TiB"];let i=0;while(v>=1024&&i<4){v/=1024;i++}return v.toFixed(i&&v<100?1:0)+" "+u[i]};
 const time=(v)=>v==null?"–":v<1?(v*1000).toFixed(v<.01?1:0)+" ms":v.toFixed(1)+" s";
-const cards=[["Requests",s=>s.requests,number,"/s",s=>s.serverErrors,"5xx"],["Latency",s=>s.p50,time," p50",s=>s.p99,"p99"],
+const cards=[["Requests",s=>s.requests,number,"/s",s=>s.serverErrors,"errors"],["Latency, median",s=>s.p50,time,"",s=>s.p99,"p99"],
 ["Envelopes stored",s=>s.stored,number,"/s"],["Envelopes relayed",s=>s.delivered,number,"/s"],["Refusals",s=>s.refusals,number,"/s"],
 ["Requests in work",s=>s.inFlight,number,""],["Live sessions",s=>s.liveSessions,number,""],["Envelopes waiting",s=>s.entries,number,""],
 ["Bytes waiting",s=>s.entryBytes,bytes,""],["Memory",s=>s.residentBytes,bytes,""],["Event loop delay",s=>s.loopLagSeconds,time,""]];
-const line=(values,max)=>{const n=values.length;let d="",pen=false;values.forEach((v,i)=>{if(v==null){pen=false;return}d+=(pen?"L":"M")+(n<2?0:i/(n-1)*100).toFixed(2)+" "+(38-(max>0?v/max:0)*36).toFixed(2);pen=true});return d};
+const line=(values,max)=>{const n=values.length;let d="",pen=false;values.forEach((v,i)=>{if(v==null){pen=false;return}d+=(pen?"L":"M")+(n<2?0:i/(n-1)*100).toFixed(2)+" "+(38-(max>0?v/max:0)*36).toFixed(2)+(pen?"":"h0");pen=true});return d};
 const node=(name,attributes,text)=>{const e=document.createElement(name);for(const k in attributes)e.setAttribute(k,attributes[k]);if(text!==undefined)e.textContent=text;return e};
 const vector=(name,attributes)=>{const e=document.createElementNS("http://www.w3.org/2000/svg",name);for(const k in attributes)e.setAttribute(k,attributes[k]);return e};
 function card([name,first,form,unit,second,label],samples){
  const values=samples.map(first),others=second?samples.map(second):[];
  const max=Math.max(1e-9,...values.filter(v=>v!=null),...others.filter(v=>v!=null));
- const box=node("div",{class:"card"});box.append(node("div",{class:"name"},name));
- const value=node("div",{class:"value"},form(values.at(-1)));value.append(node("small",{},unit+(second?"  "+label+" "+form(others.at(-1)):"")));box.append(value);
+ const box=node("div",{class:"card"});const title=node("div",{class:"name"});const peak=Math.max(...values.filter(v=>v!=null),0);title.append(node("span",{},name),node("span",{},peak>0?"peak "+form(peak)+unit:""));box.append(title);
+ const value=node("div",{class:"value"},form(values.at(-1)));value.append(node("small",{},unit+(second?" \u00a0"+label+" "+form(others.at(-1)):"")));box.append(value);
  const svg=vector("svg",{viewBox:"0 0 100 40",preserveAspectRatio:"none",role:"img","aria-label":name+", last hour"});
  const d=line(values,max);if(d&&!values.includes(null))svg.append(vector("path",{class:"area",d:d+"L100 40L0 40Z",style:"fill:var(--main)"}));
  svg.append(vector("path",{d,style:"stroke:var(--main)"}));if(second)svg.append(vector("path",{d:line(others,max),style:"stroke:var(--second)"}));

@@ -1,0 +1,75 @@
+/**
+ * The status page in headless Chromium: it draws what the node did, in light and in dark, on the width of a phone
+ * without a scroll bar across, asks nothing of any other host, and says so when the node is gone.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
+
+if (chromiumPath === null) console.log("SKIPPED: the status page in Chromium, which is not on this machine");
+
+describe.skipIf(chromiumPath === null)("the status page", () => {
+  let nodes: TestNodes;
+  let browser: Browser;
+  let page: Page;
+  beforeAll(async () => {
+    nodes = await startTestNodes();
+    browser = await startChromium();
+    for (let i = 0; i < 50; i++) await fetch(`${nodes.url}/limits`);
+    page = await browser.open(`${nodes.url}/status`);
+    await page.until('document.getElementById("state").textContent === "ready"', "the state");
+  }, 60_000);
+  afterAll(async () => {
+    await browser.close();
+    await nodes.stop();
+  });
+
+  test("shows every figure as a card with a plot, the checks and the stores", async () => {
+    const cards = await page.evaluate(
+      '[...document.querySelectorAll(".card .name span:first-child")].map((e) => e.textContent)',
+    );
+    expect(cards).toEqual([
+      "Requests",
+      "Latency, median",
+      "Envelopes stored",
+      "Envelopes relayed",
+      "Refusals",
+      "Requests in work",
+      "Live sessions",
+      "Envelopes waiting",
+      "Bytes waiting",
+      "Memory",
+      "Event loop delay",
+    ]);
+    expect(await page.evaluate('document.querySelectorAll(".card svg path").length')).toBeGreaterThanOrEqual(11);
+    expect(await page.evaluate('document.getElementById("checks").innerText')).toContain("store main");
+    expect(await page.evaluate('document.getElementById("facts").innerText')).toContain("memory, volatile");
+  });
+
+  test("asks nothing of any other host, and breaks no rule of its own policy", async () => {
+    const asked = await page.evaluate('performance.getEntriesByType("resource").map((e) => e.name)');
+    expect(new Set(asked as string[])).toEqual(new Set([`${nodes.url}/status.json`]));
+    expect(page.console).toEqual([]);
+  });
+
+  test("follows the light and the dark of the system", async () => {
+    const background = () => page.evaluate("getComputedStyle(document.body).backgroundColor");
+    await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "light" }] });
+    expect(await background()).toBe("rgb(246, 247, 249)");
+    await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "dark" }] });
+    expect(await background()).toBe("rgb(16, 18, 22)");
+  });
+
+  test("fits the width of a phone", async () => {
+    const metrics = { width: 360, height: 740, deviceScaleFactor: 2, mobile: true };
+    await page.call("Emulation.setDeviceMetricsOverride", metrics);
+    const widths = (await page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")) as number[];
+    expect(widths[0]).toBeLessThanOrEqual(widths[1] ?? 0);
+    await page.call("Emulation.clearDeviceMetricsOverride", {});
+  });
+
+  test("says that the node does not answer when the network is gone", async () => {
+    await page.setOffline(true);
+    await page.until('document.getElementById("state").textContent === "does not answer"', "the end");
+  }, 30_000);
+});

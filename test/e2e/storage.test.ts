@@ -1,0 +1,169 @@
+/**
+ * The commands for stores on the executable, beside a node under way: a backup that is killed and made again, a restore
+ * elsewhere that is killed and made again, verify, top, export, import and compact. What was answered before a backup
+ * began is in what comes out of it.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+
+const folder = scratchFolder();
+afterAll(folder.remove);
+const cwd = folder.path;
+const did = "did:svc:storageTeststorage2222";
+const entries = 24;
+
+type Site = { readonly name: string; readonly url: string; readonly config: string };
+
+/** A machine of its own: another configuration with another store. */
+function site(name: string): Site {
+  const url = `http://127.0.0.1:${freePort()}`;
+  const config = join(cwd, `${name}.toml`);
+  const text = `[server]\nlisten = ["${url.slice(7)}"]\nlog_level = "error"\n[stores.main]\nplugin = "lmdb"\npath = "${join(cwd, name)}"\nblock_time_ms = 50\n[directory]\nenabled = true\n[cache]\nenabled = true\npublic_endpoints = ["http://cache.test"]\n`;
+  writeFileSync(config, text);
+  return { name, url, config };
+}
+
+const [home, away] = [site("home"), site("away")];
+const storage = async (words: readonly string[], { config }: Site): Promise<Record<string, unknown>> => {
+  const { code, stdout, stderr } = await run(["storage", ...words, "--config", config, "--json"], { cwd });
+  if (code !== 0) throw new Error(`storage ${words.join(" ")} ended with ${code}: ${stderr}${stdout}`);
+  return JSON.parse(stdout) as Record<string, unknown>;
+};
+
+/** Starts a command and kills it after a while; whether it was still at work. */
+async function killed(words: readonly string[], afterMs: number): Promise<boolean> {
+  const child = Bun.spawn([await executable(), ...words], { cwd, stdout: "ignore", stderr: "ignore" });
+  await Bun.sleep(afterMs);
+  child.kill("SIGKILL");
+  return (await child.exited) !== 0;
+}
+
+let node: RunningNode;
+const stored: string[] = [];
+beforeAll(async () => {
+  node = await startNode(["serve", "--config", home.config], { cwd, url: home.url });
+  await register();
+  for (let i = 0; i < entries; i++) stored.push(await store("x".repeat(200_000)));
+}, 120_000);
+afterAll(async () => {
+  await node.kill("SIGKILL");
+});
+
+const post = (path: string, body: unknown): Promise<Response> =>
+  fetch(home.url + path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+
+async function register(): Promise<void> {
+  const seed = ed25519.utils.randomSecretKey();
+  const timestamp = new Date().toISOString();
+  const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(seed));
+  const did_document = {
+    id: did,
+    verificationMethod: [{ id: `${did}#root`, type: "Multikey", controller: did, publicKeyMultibase }],
+    authentication: [`${did}#root`],
+    service: [
+      {
+        id: `${did}#cache`,
+        type: "SvcCacheService",
+        serviceEndpoint: ["http://cache.test"],
+        authorization: [`${did}#root`],
+      },
+    ],
+  };
+  const signature = encodeBase64(ed25519.sign(utf8(`${did}|${timestamp}`), seed));
+  expect((await post("/register-did", { did, timestamp, signature, did_document })).status).toBe(202);
+  for (;;) {
+    const status = (await (await fetch(`${home.url}/registration-status/${did}`)).json()) as { registered: boolean };
+    if (status.registered) return;
+    await Bun.sleep(20);
+  }
+}
+
+async function store(text: string): Promise<string> {
+  const message_id = crypto.randomUUID();
+  const reply = await post("/cache/store", {
+    message_id,
+    to: did,
+    timestamp: new Date().toISOString(),
+    payload: { text },
+  });
+  expect(reply.status).toBe(202);
+  return message_id;
+}
+
+/** Ids of the messages in an export. */
+async function idsIn(at: Site): Promise<string[]> {
+  const file = join(cwd, `${at.name}-${crypto.randomUUID()}.jsonl`);
+  await storage(["export", "--to", file], at);
+  const lines = readFileSync(file, "utf8").trim().split("\n");
+  return lines.flatMap((line) => /"message_id":"([0-9a-f-]{36})"/.exec(line)?.[1] ?? []).sort();
+}
+
+describe("beside a running node", () => {
+  const backup = join(cwd, "backup");
+
+  test("a killed backup leaves no store behind, and the next one is whole", async () => {
+    const words = ["storage", "backup", "--to", backup, "--config", home.config];
+    expect(await killed([...words, "--rate", "1"], 2_500)).toBe(true);
+    expect(existsSync(join(backup, "main", "data.mdb"))).toBe(false);
+    await storage(["backup", "--to", backup], home);
+    expect(existsSync(join(backup, "main", "data.mdb"))).toBe(true);
+  }, 60_000);
+
+  test("a backup keeps to its rate", async () => {
+    const began = performance.now();
+    await storage(["backup", "--to", join(cwd, "slow"), "--rate", "4"], home);
+    expect(performance.now() - began).toBeGreaterThan(900);
+  }, 60_000);
+
+  test("verify finds nothing, and top names who holds the most", async () => {
+    await storage(["verify"], home);
+    const top = await storage(["top"], home);
+    expect(top).toMatchObject({ entries, recipients: [{ name: did, entries }] });
+    const labels = (top["labels"] as { name: string }[]).map(({ name }) => name);
+    expect(labels.length).toBeGreaterThan(0);
+  }, 60_000);
+
+  test("a restore on another machine that is killed again and again ends whole, and a node starts on it", async () => {
+    const words = ["storage", "restore", "--from", backup, "--config", away.config];
+    for (const afterMs of [150, 300, 450]) await killed(words, afterMs);
+    await storage(["restore", "--from", backup], away);
+    expect(await idsIn(away)).toEqual([...stored].sort());
+    const restored = await startNode(["serve", "--config", away.config], { cwd, url: away.url });
+    expect((await fetch(`${away.url}/readyz`)).status).toBe(200);
+    expect((await fetch(`${away.url}/resolve/${did}`)).status).toBe(200);
+    expect(await restored.kill("SIGTERM")).toBe(0);
+  }, 120_000);
+
+  test("an export is read by another store of another machine", async () => {
+    const file = join(cwd, "moved.jsonl");
+    await storage(["export", "--to", file], home);
+    const fresh = site("fresh");
+    const report = await storage(["import", "--from", file], fresh);
+    expect(report).toMatchObject({ messages: entries });
+    expect(await idsIn(fresh)).toEqual([...stored].sort());
+  }, 60_000);
+
+  test("what needs the store alone says that a node has it", async () => {
+    for (const words of [["compact"], ["restore", "--from", backup]]) {
+      const { code, stderr } = await run(["storage", ...words, "--config", home.config], { cwd });
+      expect([code, stderr.trim().split("\n").length]).toEqual([1, 1]);
+    }
+  }, 60_000);
+});
+
+test("compact makes the file of a stopped node no larger, with everything in it", async () => {
+  const before = readFileSync(join(cwd, "away", "data.mdb")).length;
+  await storage(["compact"], away);
+  expect(readFileSync(join(cwd, "away", "data.mdb")).length).toBeLessThanOrEqual(before);
+  expect(await idsIn(away)).toEqual([...stored].sort());
+  expect(readdirSync(join(cwd, "away")).filter((name) => name.includes("partial"))).toEqual([]);
+}, 60_000);

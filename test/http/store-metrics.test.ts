@@ -1,0 +1,37 @@
+/** Writes of a store are measured by kind, and Prometheus' own checker finds nothing in the text. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(() => nodes.stop());
+
+const metrics = async (): Promise<string> => (await fetch(`${nodes.url}/metrics`)).text();
+
+test("each kind of write is counted with its time, a refused claim among them", async () => {
+  const replay = nodes.stores.capability("cache.store", "replay");
+  const receipts = nodes.stores.capability("cache.store", "receipts");
+  const nowMs = Date.now();
+  expect([await replay.claim("a", nowMs + 1_000, nowMs), await replay.claim("a", nowMs + 1_000, nowMs)]).toEqual([
+    true,
+    false,
+  ]);
+  await receipts.put("key", new Uint8Array([1]), nowMs + 1_000);
+  const text = await metrics();
+  expect(text).toContain('waypost_store_write_seconds_count{store="main",operation="claim"} 2');
+  expect(text).toContain('waypost_store_write_seconds_count{store="main",operation="put"} 1');
+  expect(text).toMatch(/waypost_store_write_seconds_bucket\{store="main",operation="claim",le="\+Inf"\} 2/);
+});
+
+const promtool = Bun.which("promtool");
+if (promtool === null) console.log("SKIPPED: promtool, which is not on this machine");
+test.skipIf(promtool === null)("promtool finds nothing in /metrics", async () => {
+  await fetch(`${nodes.url}/limits`);
+  const child = Bun.spawn([promtool ?? "", "check", "metrics"], { stdin: "pipe", stdout: "pipe", stderr: "pipe" });
+  child.stdin.write(await metrics());
+  await child.stdin.end();
+  const said = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  expect([await child.exited, ...said]).toEqual([0, "", ""]);
+});
