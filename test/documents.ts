@@ -16,7 +16,7 @@ const [rules, decisions, contract, ledger] = await Promise.all(
 /** The text of all comments that cite, with line breaks and comment marks made spaces. */
 const sources = await Promise.all(
   [...new Bun.Glob("{src,test,bench}/**/*.{ts,json}").scanSync(root)]
-    .filter((name) => !name.includes("node_modules") && !name.endsWith("documents.test.ts"))
+    .filter((name) => !name.includes("node_modules") && !name.endsWith("documents.ts"))
     .sort()
     .map(async (name) => ({ name, text: (await read(name)).replace(/\s*\n\s*(?:\*|\/\/)? ?/g, " ") })),
 );
