@@ -9,7 +9,7 @@ import type { Config, SectionName } from "./schema.ts";
 
 /** What is made once at the start: listeners, stores, the bus, who the nodes are and where they learn and send. */
 const fixed: { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "share_port"],
+  server: ["listen", "admin_listen", "share_port", "workers"],
   // A page of a stranger could change policies in the moment between the two.
   directory: ["enabled", "store", "ledger", "unsigned_updates"],
   relay: [

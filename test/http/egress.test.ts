@@ -9,6 +9,8 @@ import { at, cleanUp, cleanups, egress, egressSettings, post, serve, sniff, verd
 
 afterEach(cleanUp);
 
+const loopback = egressSettings({ allow_private: ["127.0.0.0/8"] });
+
 describe("a well-behaved destination", () => {
   test("gets the body, the published name and the extra headers, at the checked address", async () => {
     const seen: Record<string, unknown> = {};
@@ -72,6 +74,44 @@ describe("a well-behaved destination", () => {
     const both = { settings: egressSettings({ allow_private: ["127.0.0.0/8"], connect_timeout: 1_000 }) };
     const sender = egress({ ...both, resolve: async () => at("127.0.0.9", "127.0.0.1") });
     expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
+  });
+
+  test("is followed to its new address, though the former one answered a moment ago", async () => {
+    const seen: string[] = [];
+    const [first, moved] = ["127.0.0.1", "127.0.0.2"];
+    const server = (hostname: string, port: number) => {
+      const fetch = () => {
+        seen.push(hostname);
+        return new Response("ok");
+      };
+      const started = Bun.serve({ hostname, port, fetch });
+      cleanups.push(() => started.stop(true));
+      return started.port as number;
+    };
+    const port = server(first, 0);
+    server(moved, port);
+    let address = first;
+    let nowMs = 0;
+    const sender = egress({ settings: loopback, resolve: async () => at(address), now: () => nowMs });
+    await post(sender, `http://inbox.waypost.net:${port}/`);
+    address = moved;
+    // The name is resolved again; the test connection would still be spared.
+    nowMs += 10_000;
+    await post(sender, `http://inbox.waypost.net:${port}/`);
+    expect(seen).toEqual([first, moved]);
+  });
+
+  test("whose known address went away is found at another one after a single failure", async () => {
+    const known = Bun.serve({ hostname: "127.0.0.2", port: 0, fetch: () => new Response("first") });
+    const port = known.port as number;
+    const other = Bun.serve({ hostname: "127.0.0.1", port, fetch: () => new Response("other") });
+    cleanups.push(() => other.stop(true));
+    const sender = egress({ settings: loopback, resolve: async () => at("127.0.0.2", "127.0.0.1") });
+    const endpoint = `http://inbox.waypost.net:${port}/`;
+    expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
+    await known.stop(true);
+    expect(verdict(await post(sender, endpoint))).toEqual([null, "destination_unavailable"]);
+    expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
   });
 
   test.each([400, 404, 410, 429, 500, 503])("its %i is reported as it is", async (status) => {

@@ -14,6 +14,13 @@ test("a burst passes, then the rate holds, and the wait that is named is enough"
   expect(limiter.claim("b", 1_000)).toBe(0);
 });
 
+test("a clock that steps back takes nothing away", () => {
+  const limiter = createRateLimiter({ perSecond: 10, burst: 10, keysMax: 10 });
+  expect(limiter.claim("a", 100_000)).toBe(0);
+  for (let i = 0; i < 9; i++) expect(limiter.claim("a", 1_000)).toBe(0);
+  expect(limiter.claim("a", 1_000)).toBe(100);
+});
+
 test("over any stretch of time no more passes than burst plus rate", () => {
   const steps = fc.array(fc.integer({ min: -50, max: 200 }), { minLength: 1, maxLength: 300 });
   fc.assert(

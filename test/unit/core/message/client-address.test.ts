@@ -14,6 +14,13 @@ describe("who calls", () => {
     expect(clientAddress([])("198.51.100.1", "10.0.0.1")).toBe("10.0.0.1");
   });
 
+  test("a chain is followed through sixteen proxies and no further", () => {
+    const of = clientAddress(["10.0.0.0/8"]);
+    const chain = (proxies: number) => ["198.51.100.1", ...Array(proxies).fill("10.1.1.1")].join(", ");
+    expect(of(chain(15), "10.0.0.1")).toBe("198.51.100.1");
+    expect(of(chain(16), "10.0.0.1")).toBe("10.1.1.1");
+  });
+
   test("networks of proxies are checked", () => {
     for (const good of ["10.0.0.1", "10.0.0.0/8", "::1", "2001:db8::/32", "unix"])
       expect(isProxyNetwork(good)).toBe(true);
