@@ -149,9 +149,16 @@ test("SIGHUP reads the file again: a mistake is logged and changes nothing, a ch
   writeFileSync(path, `${text}\ncolour = 1\n`);
   node.hangUp();
   await untilPrinted(node, "the configuration was not taken over");
-  writeFileSync(path, text.replace("[server]", '[server]\nlog_level = "error"\nrequests_max = 99'));
+  writeFileSync(
+    path,
+    text.replace(
+      "[server]",
+      `[server]\nlog_level = "error"\nrequests_max = 99\nadmin_listen = ["127.0.0.1:${freePort()}"]`,
+    ),
+  );
   node.hangUp();
-  await untilPrinted(node, '"needs_restart":["server.requests_max"]');
+  await untilPrinted(node, '"changed":["server.log_level","server.requests_max"]');
+  await untilPrinted(node, '"needs_restart":["server.admin_listen"]');
   expect((await fetch(`${url}/healthz`)).status).toBe(200);
   expect(await node.kill("SIGTERM")).toBe(0);
 });

@@ -320,7 +320,7 @@ describe("a random series of calls", () => {
     // The series reach every rule of which the twin knows.
     expect(taken).toBeGreaterThan(10_000);
     expect(refusals.size).toBe(29);
-  }, 60_000);
+  }, 240_000);
 });
 
 // ------------------------------------------------------------------------------------------------- damage

@@ -15,8 +15,8 @@ import { Scrub } from "./scrub.ts";
 import type { Disk } from "./space.ts";
 import { openTable } from "./table.ts";
 
-/** Tests give their own disk and shorter folds. */
-export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits };
+/** Tests give their own disk, shorter folds, and commits as long as a busy machine needs. */
+export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits; readonly commitMsMax?: number };
 
 export async function openLmdb(
   options: LmdbOptions,
@@ -28,6 +28,7 @@ export async function openLmdb(
     space: { floorBytes: options.free_space_floor_bytes, reserveBytes: options.reserve_bytes },
     host,
     ...(test.disk === undefined ? {} : { disk: test.disk }),
+    ...(test.commitMsMax === undefined ? {} : { commitMsMax: test.commitMsMax }),
   });
   try {
     const fold = test.fold === undefined ? {} : { fold: test.fold };

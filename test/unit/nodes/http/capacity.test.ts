@@ -1,5 +1,5 @@
 /** Capacity: shares of clients, and other limits while requests are in work. */
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import {
   type CapacityLimits,
   changeCapacity,
@@ -38,4 +38,32 @@ test("higher limits give every room more at once, and each client half of it", (
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(true);
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
   expect(capacity.limits.bodyBytesMax).toBe(2_000);
+});
+
+describe("a fair share", () => {
+  test("is half for one client, and at least one where there is only one", () => {
+    const share = createFairShare(4);
+    expect([share.take("a", 2), share.take("a", 1), share.take("b", 2), share.take("c", 1)]).toEqual([
+      true,
+      false,
+      true,
+      false,
+    ]);
+    const lone = createFairShare(1);
+    expect([lone.take("a", 1), lone.take("b", 1)]).toEqual([true, false]);
+  });
+
+  test("given back is there for others, and what was refused took nothing", () => {
+    const share = createFairShare(2);
+    expect([share.take("a", 2), share.take("a", 1), share.take("b", 1)]).toEqual([false, true, true]);
+    share.give("a", 1);
+    expect([share.total, share.take("b", 1), share.take("c", 1), share.total]).toEqual([1, false, true, 2]);
+  });
+
+  test("takes one amount larger than the whole where nothing else is held, if it may", () => {
+    const share = createFairShare(10, { allowOversizeWhenIdle: true });
+    expect([share.take("a", 50), share.take("b", 1)]).toEqual([true, false]);
+    share.give("a", 50);
+    expect([share.total, share.take("b", 5)]).toEqual([0, true]);
+  });
 });
