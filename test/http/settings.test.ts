@@ -124,7 +124,7 @@ beforeAll(async () => {
   readsWhileRunning = new Set(reads);
   await nodes.stop();
   for (const setting of readAtStart) reads.add(setting);
-});
+}, 60_000);
 afterAll(() => stop());
 
 /** The runtime's own WebSocket, which takes headers. */
