@@ -2,12 +2,12 @@
  * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
  * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
  * URL on the first line of its output and ends when its input does.
- * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|bare> <folder>`; `bare` is no node: it parses bodies and answers 202.
+ * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|bare> <folder> <workers>`; `bare` is no node: it parses bodies and answers 202.
  */
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 
-const [checkout = ".", driver = "memory", folder = ".bench"] = process.argv.slice(2);
+const [checkout = ".", driver = "memory", folder = ".bench", workers = "1"] = process.argv.slice(2);
 const running = driver === "bare" ? startBare() : await startNode();
 console.log(running.url);
 for await (const _ of Bun.stdin.stream()) {
@@ -62,6 +62,8 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
     server: {
       listen: [address],
       drain_timeout: "2s",
+      // A checkout of an earlier version does not know the setting.
+      ...(workers === "1" ? {} : { workers: Number(workers) }),
       log_level: process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn",
     },
     stores: { main: { ...store, block_time_ms: 50 } },

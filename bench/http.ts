@@ -2,7 +2,8 @@
  * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
- * commas; `--against <folder>` measures another checkout of the program in turn too, `--p99` the time at half of the best rate. Prints one JSON
+ * commas; `--workers 1,2,4` measures a node of so many workers each, in turn; `--against <folder>` another checkout of
+ * the program, `--p99` the time at half of the best rate. Prints one JSON
  * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
  * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
  */
@@ -12,7 +13,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Reader } from "../src/client/cache.ts";
 import { createSigner } from "../src/core/codec/ed25519.ts";
-import { encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
+import { ackSubject, encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
 import { type Load, measureLoad, measureP99 } from "./http-load.ts";
 import { registered } from "./registered.ts";
 import { report } from "./report.ts";
@@ -36,8 +37,9 @@ const { values: flags } = parseArgs({
   options: {
     short: { type: "boolean", default: false },
     drivers: { type: "string", default: "memory,lmdb" },
-    paths: { type: "string", default: "healthz,store,relay,messages,pull,resolve,nonces" },
+    paths: { type: "string", default: "healthz,store,relay,messages,pull,ack,resolve,nonces" },
     connections: { type: "string", default: "1,16,64,512" },
+    workers: { type: "string", default: "1" },
     against: { type: "string" },
     /** Measures the 99th percentile at half of the best rate too. */
     p99: { type: "boolean", default: false },
@@ -60,6 +62,7 @@ const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuff
   relay: (target) => posting("/relay", target.full),
   messages: (target) => pulling(target.small),
   pull: (target) => pulling(target.empty),
+  ack: (target) => acknowledging(target.empty),
   resolve: (target) => getting(`/resolve/${target.small.did}`),
   nonces: (target) => getting(`/dids/${target.small.did}/nonces`),
 };
@@ -87,14 +90,16 @@ process.exit(flags.check ? fallen : 0);
 async function measureDriver(driver: string): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-bench-"));
   const here = join(import.meta.dir, "..");
-  const checkouts = [
-    ["ours", here] as const,
-    ...(flags.against === undefined ? [] : [["other", flags.against] as const]),
+  const [first = "1", ...more] = flags.workers.split(",");
+  const nodes = [
+    ["ours", here, first] as const,
+    ...more.map((workers) => [`${workers} workers`, here, workers] as const),
+    ...(flags.against === undefined ? [] : [["other", flags.against, "1"] as const]),
   ];
   const targets: Target[] = [];
   try {
-    for (const [name, checkout] of checkouts) {
-      targets.push(await populate(await start(name, [checkout, driver, join(folder, name)])));
+    for (const [name, checkout, workers] of nodes) {
+      targets.push(await populate(await start(name, [checkout, driver, join(folder, name), workers])));
     }
     const bare = await start("bare", [here, "bare"]);
     targets.push({ ...(targets[0] as Target), ...bare });
@@ -104,6 +109,7 @@ async function measureDriver(driver: string): Promise<Row[]> {
         found.push(await measureRow({ path, driver, connections }, targets));
       }
     }
+    for (const { name, pid } of targets) console.error(`${driver} ${name}: ${residentMebibytes(pid)} MiB resident`);
     return found;
   } finally {
     await Promise.all(targets.map((target) => target.stop()));
@@ -160,6 +166,13 @@ function cpuSeconds(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
+/** Resident memory of a process, measured under the load that went before. */
+function residentMebibytes(pid: number): number {
+  const file = `/proc/${pid}/status`;
+  const found = existsSync(file) ? /VmRSS:\s+(\d+)/.exec(readFileSync(file, "utf8")) : null;
+  return Math.round(Number(found?.[1] ?? 0) / 1_024);
+}
+
 async function start(name: string, args: readonly string[]): Promise<Server> {
   const script = join(import.meta.dir, "http-server.ts");
   const child = Bun.spawn([process.execPath, script, ...args], { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
@@ -204,6 +217,43 @@ function posting(path: string, to: string): () => Buffer<ArrayBuffer> {
   const length = bodyOf(crypto.randomUUID()).length;
   const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
   return () => Buffer.from(head + bodyOf(crypto.randomUUID()));
+}
+
+/** Of an id that is not there any more: the proof, its claim and one write, without a store for each request. */
+function acknowledging(reader: Reader): () => Buffer<ArrayBuffer> {
+  const { did, serviceId, at } = reader;
+  const { keyId, seed } = reader.signer;
+  const sign = createSigner(seed);
+  if (sign === null) throw new Error("the seed is none");
+  return () => {
+    const message_ids = [crypto.randomUUID()];
+    const timestamp = new Date().toISOString();
+    const nonce = crypto.randomUUID();
+    const claims = {
+      operation: "ack",
+      did,
+      deviceId: "",
+      serviceId,
+      endpoint: at.url,
+      keyId,
+      timestamp,
+      nonce,
+    } as const;
+    const signature_b64 = sign(encodeRetrievalProof({ ...claims, subject: ackSubject(message_ids) })).toBase64();
+    const body = JSON.stringify({
+      did,
+      device_id: "",
+      service_id: serviceId,
+      cache_endpoint: at.url,
+      key_id: keyId,
+      timestamp,
+      nonce,
+      signature_b64,
+      message_ids,
+    });
+    const head = `POST /cache/ack HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
+    return Buffer.from(head + body);
+  };
 }
 
 /** Signed with the native signer, which is cheap beside what checking costs the node. */

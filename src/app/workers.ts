@@ -12,7 +12,7 @@ import { type CountingMemory, createCountingMemory } from "../nodes/counting.ts"
 import type { Log, LogLevel } from "../nodes/http/log.ts";
 import type { FamilySample } from "../nodes/http/metrics.ts";
 import { createRelayId } from "../nodes/relay/relay.ts";
-import { type BusDescription, serveBus } from "../plugins/port/bus.ts";
+import { type BusDescription, SharedSubjects, serveBus } from "../plugins/port/bus.ts";
 import { Channel } from "../plugins/port/channel.ts";
 import { type StoreDescription, serveStore } from "../plugins/port/store.ts";
 import { failed } from "./failure.ts";
@@ -90,8 +90,9 @@ export async function startWorkers(config: Config, parts: WorkersParts): Promise
     // Nobody waits for its answers any more.
     running[index]?.channel.close();
   };
+  const subjects = parts.bus.plugin === "local" ? new SharedSubjects() : null;
   const running: Running[] = Array.from({ length: count }, (_, index) =>
-    startWorker({ ...start, index, config: configOf(place, index, count) }, parts, onDeath),
+    startWorker({ ...start, index, config: configOf(place, index, count) }, { ...parts, subjects }, onDeath),
   );
   let lagSeconds = 0;
   const end = async (): Promise<void> => {
@@ -143,7 +144,7 @@ function lagOf({ family, series }: FamilySample): number {
 
 function startWorker(
   start: Omit<WorkerStart, "stores" | "bus">,
-  parts: WorkersParts,
+  parts: WorkersParts & { readonly subjects: SharedSubjects | null },
   onDeath: (index: number, reason: string) => void,
 ): Running {
   const { index } = start;
@@ -155,13 +156,13 @@ function startWorker(
   };
   // The main thread of the program, once more: it sees that it is a worker.
   const isCompiled = import.meta.path.startsWith("/$bunfs/") || import.meta.path.includes("~BUN");
-  const program = isCompiled ? import.meta.url : new URL("../main.ts", import.meta.url);
+  const program = isCompiled ? import.meta.path : new URL("../main.ts", import.meta.url);
   const thread = new Worker(parts.workerEntry ?? program, { workerData: { index } });
   thread.on("error", (error) => dead(errorText(error)));
   thread.on("exit", (code) => dead(`exit code ${code}`));
   const channel = new Channel(thread);
   const stores = [...parts.stores.stores].map(([name, store]) => serveStore(channel, name, store));
-  const bus = serveBus(channel, parts.bus);
+  const bus = serveBus(channel, parts.bus, parts.subjects);
   channel.serve("process", (method, [first, second]) => {
     switch (method) {
       case "start":

@@ -3,18 +3,23 @@
  * The account is drawn once per ledger and kept in its table: it signs nothing here, since the driver
  * itself is the authority that a chain would be.
  */
-import { type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import { type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
 /** No record of the ledger begins with this letter sequence. */
 const operatorKey = "driver/operator";
 
+export type FollowedLedger = {
+  readonly ledger: EmbeddedLedger;
+  readonly followHead: NonNullable<Store["followHead"]>;
+};
+
 export async function openLedger(
   table: Table | SharedTable,
   blockTimeMs: number,
   environment: StoreEnvironment,
-): Promise<EmbeddedLedger> {
+): Promise<FollowedLedger> {
   const operator = await table.commit((view) => {
     const known = view.get(operatorKey);
     if (known !== null) return known;
@@ -23,7 +28,16 @@ export async function openLedger(
     return drawn;
   });
   const { now, log } = environment;
-  return openEmbeddedLedger({ table, blockTimeMs, now, log, operator });
+  const followers = new Set<() => void>();
+  const onHead = (): void => followers.forEach((changed) => void changed());
+  const ledger = await openEmbeddedLedger({ table, blockTimeMs, now, log, operator, onHead });
+  return {
+    ledger,
+    followHead: (changed) => {
+      followers.add(changed);
+      return () => void followers.delete(changed);
+    },
+  };
 }
 
 /** What a new ledger has: its head, its operator and its genesis. */

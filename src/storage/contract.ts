@@ -297,6 +297,11 @@ export interface Store {
   probe(): Promise<void>;
   /** Writes pairs of an exported embedded ledger, whose own was begun with the store. */
   importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
+  /**
+   * Calls back at once, before anybody is answered, after every change of what reads of the ledger answer.
+   * Only for a ledger that this process alone changes and that is never away: its reads may be remembered until then.
+   */
+  followHead?(changed: () => void): () => void;
   /** What the scrub of a running store has found, for metrics. */
   scrubbed?(): ScrubReport;
   /** Finishes the operations in work and releases everything. Later calls throw `closed`. Idempotent. */

@@ -15,6 +15,9 @@ import { type Block, StoreError, type Submission } from "./contract.ts";
 import * as records from "./embedded-records.ts";
 import type { TableChange, TableView } from "./table.ts";
 
+/** A block of another process is committed within this time after it was begun, or not at all. */
+export const sharedMarginMs = 30_000;
+
 export function maxOf(a: bigint, b: bigint): bigint {
   return a > b ? a : b;
 }

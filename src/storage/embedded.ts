@@ -40,6 +40,7 @@ import {
   readSubmission,
   releaseClaims,
   sameFacts,
+  sharedMarginMs,
   writeApplied,
 } from "./embedded-state.ts";
 import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
@@ -70,6 +71,7 @@ export type EmbeddedOptions = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
   readonly limits?: Partial<EmbeddedLimits>;
+  readonly onHead?: () => void; // After every block time and every block.
 };
 
 export type EmbeddedLedger = Ledger & {
@@ -360,6 +362,7 @@ class Chain implements EmbeddedLedger {
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
         this.madeHash = made.hash ?? this.madeHash;
+        this.options.onHead?.();
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
         // A table in memory commits without ever leaving the event loop to others.
@@ -373,6 +376,7 @@ class Chain implements EmbeddedLedger {
       this.options.log("error", "no block could be made; it will be tried again", { code, error: text });
     } finally {
       this.making = null;
+      this.options.onHead?.();
       this.timer = null;
       this.arm();
     }
@@ -492,8 +496,5 @@ class Chain implements EmbeddedLedger {
     await Promise.allSettled(this.atHand);
   }
 }
-
-/** A block of another process is committed within this time after it was begun, or not at all. */
-export const sharedMarginMs = 30_000;
 
 const lifeOver = fault("chain_submission_rejected", "no block held the call within its lifetime");

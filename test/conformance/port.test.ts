@@ -7,7 +7,7 @@ import { MessageChannel } from "node:worker_threads";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
-import { PortBus, serveBus } from "../../src/plugins/port/bus.ts";
+import { PortBus, SharedSubjects, serveBus } from "../../src/plugins/port/bus.ts";
 import { Channel } from "../../src/plugins/port/channel.ts";
 import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
@@ -48,17 +48,26 @@ async function openAt(path: string, environment: StoreEnvironment): Promise<Stor
 }
 
 /** One end of a bus that another thread would have open: messages cross a port in either direction. */
-function portEnd(bus: Bus, environment: BusEnvironment): Bus {
+function portEnd(bus: Bus, environment: BusEnvironment, subjects: SharedSubjects | null): Bus {
   const pair = new MessageChannel();
   ports.push(pair);
-  return new PortBus(new Channel(pair.port2), serveBus(new Channel(pair.port1), bus), environment.log);
+  return new PortBus(new Channel(pair.port2), serveBus(new Channel(pair.port1), bus, subjects), environment.log);
 }
 
 runBusConformance({
   name: "local between two workers",
   open: async (environment) => {
     const bus = openLocalBus(environment);
-    return [portEnd(bus, environment), portEnd(bus, environment)];
+    return [portEnd(bus, environment, null), portEnd(bus, environment, null)];
+  },
+});
+
+runBusConformance({
+  name: "local between two workers that know each other's subjects",
+  open: async (environment) => {
+    const bus = openLocalBus(environment);
+    const subjects = new SharedSubjects();
+    return [portEnd(bus, environment, subjects), portEnd(bus, environment, subjects)];
   },
 });
 
@@ -66,6 +75,6 @@ runBusConformance({
   name: "local between a worker and the thread that has it open",
   open: async (environment) => {
     const bus = openLocalBus(environment);
-    return [portEnd(bus, environment), bus];
+    return [portEnd(bus, environment, null), bus];
   },
 });

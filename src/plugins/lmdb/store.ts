@@ -35,7 +35,7 @@ export async function openLmdb(
     const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, ...fold }, host.log);
     let opening = true;
     const table = openTable(environment, () => (opening ? "removal" : "record"));
-    const ledger = await openLedger(table, options.block_time_ms, host);
+    const { ledger, followHead } = await openLedger(table, options.block_time_ms, host);
     opening = false;
     let closed: Promise<void> | null = null;
     const scrub = openScrub(options, environment, host);
@@ -51,6 +51,7 @@ export async function openLmdb(
       durability: "flushed",
       capabilities: { mailbox, replay: openReplay(environment), receipts: openReceipts(environment), ledger },
       importLedger: ledgerImport(table),
+      followHead,
       scrubbed: () => scrub.report,
       async probe() {
         environment.checkHealth();

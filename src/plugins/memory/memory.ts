@@ -52,7 +52,7 @@ export const memoryPlugin: StoragePlugin<MemoryOptions> = {
 async function openMemory(options: MemoryOptions, environment: StoreEnvironment): Promise<Store> {
   let open = true;
   const table = openMemoryTable({ bytesMax: options.ledger_bytes_max });
-  const ledger = await openLedger(table, options.block_time_ms, environment);
+  const { ledger, followHead } = await openLedger(table, options.block_time_ms, environment);
   const checkOpen = () => {
     if (!open) throw new StoreError("closed", "the store is closed");
   };
@@ -67,6 +67,7 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
       ledger,
     },
     importLedger: ledgerImport(table),
+    followHead,
     async probe() {
       checkOpen();
     },

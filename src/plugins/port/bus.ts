@@ -19,11 +19,47 @@ const busTarget = "bus";
 const receiverTarget = "bus receiver";
 
 /** What another thread must know of a bus to offer it. */
-export type BusDescription = Pick<Bus, "plugin" | "messageBytesMax">;
+export type BusDescription = Pick<Bus, "plugin" | "messageBytesMax"> & {
+  /** Whether every subscription there is belongs to a thread that shares its subjects. */
+  readonly sharesSubjects: boolean;
+};
+
+/**
+ * Which subjects the threads of a process subscribe to, known to each of them: most messages have no receiver, and
+ * then need not cross a port. Only for a bus within one process, all of whose subscriptions come through here.
+ */
+export class SharedSubjects {
+  private readonly counts = new Map<string, number>();
+  private readonly channels: Channel[] = [];
+
+  add(channel: Channel): void {
+    this.channels.push(channel);
+    for (const subject of this.counts.keys()) channel.send(receiverTarget, "known", [subject]);
+  }
+
+  /** Resolves when every thread knows. A thread that is gone needs to know nothing. */
+  async begin(subject: string): Promise<void> {
+    this.counts.set(subject, (this.counts.get(subject) ?? 0) + 1);
+    const told = this.channels.map((channel) => channel.call(receiverTarget, "known", [subject]));
+    await Promise.allSettled(told);
+  }
+
+  end(subject: string): void {
+    const left = (this.counts.get(subject) ?? 0) - 1;
+    if (left > 0) this.counts.set(subject, left);
+    else {
+      this.counts.delete(subject);
+      for (const channel of this.channels) channel.send(receiverTarget, "unknown", [subject]);
+    }
+  }
+}
+
+type Served = { readonly subject: string; readonly subscription: Subscription };
 
 /** Lets the other end of the channel use the bus. */
-export function serveBus(channel: Channel, bus: Bus): BusDescription {
-  const subscriptions = new Map<number, Subscription>();
+export function serveBus(channel: Channel, bus: Bus, subjects: SharedSubjects | null = null): BusDescription {
+  subjects?.add(channel);
+  const subscriptions = new Map<number, Served>();
   channel.serve(busTarget, (method, args) => {
     const [first, second, third] = args;
     switch (method) {
@@ -38,19 +74,24 @@ export function serveBus(channel: Channel, bus: Bus): BusDescription {
           return answer instanceof Uint8Array ? answer : undefined;
         };
         const missed = () => channel.send(receiverTarget, "missed", [id, bus.stats().dropped]);
-        const subscription = bus.subscribe(textOf(second), deliver, { missed });
-        subscriptions.set(id, subscription);
-        return subscription.ready;
+        const subject = textOf(second);
+        const subscription = bus.subscribe(subject, deliver, { missed });
+        subscriptions.set(id, { subject, subscription });
+        return Promise.all([subscription.ready, subjects?.begin(subject)]).then(() => undefined);
       }
-      case "unsubscribe":
-        subscriptions.get(Number(first))?.unsubscribe();
+      case "unsubscribe": {
+        const served = subscriptions.get(Number(first));
+        if (served === undefined) return undefined;
+        served.subscription.unsubscribe();
+        subjects?.end(served.subject);
         return void subscriptions.delete(Number(first));
+      }
       default:
         throw new Error(`a bus has no operation ${method}`);
     }
   });
   const { plugin, messageBytesMax } = bus;
-  return { plugin, messageBytesMax };
+  return { plugin, messageBytesMax, sharesSubjects: subjects !== null };
 }
 
 function textOf(value: unknown): string {
@@ -69,6 +110,8 @@ export class PortBus implements Bus {
   readonly plugin: string;
   readonly messageBytesMax: number;
   private readonly receivers = new Map<number, Receiver>();
+  /** `null` when subscriptions elsewhere are not known here. */
+  private readonly known: Set<string> | null;
   private readonly openRequests = new Set<() => void>();
   private lastId = 0;
   /** Too large. */
@@ -84,7 +127,10 @@ export class PortBus implements Bus {
   ) {
     this.plugin = description.plugin;
     this.messageBytesMax = description.messageBytesMax;
+    this.known = description.sharesSubjects ? new Set() : null;
     channel.serve(receiverTarget, (method, [id, given]) => {
+      if (method === "known") return void this.known?.add(textOf(id));
+      if (method === "unknown") return void this.known?.delete(textOf(id));
       if (method === "missed") this.droppedThere = Number(given);
       const receiver = this.receivers.get(Number(id));
       if (receiver === undefined) return undefined;
@@ -94,7 +140,7 @@ export class PortBus implements Bus {
 
   publish(subject: string, message: Uint8Array): void {
     checkSubject(subject);
-    if (this.closed) return;
+    if (this.closed || this.isUnknown(subject)) return;
     if (message.length > this.messageBytesMax) this.dropped++;
     else this.channel.send(busTarget, "publish", [subject, message.slice()]);
   }
@@ -104,6 +150,8 @@ export class PortBus implements Bus {
     if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
     const id = ++this.lastId;
     this.receivers.set(id, { subject, handler, missed });
+    // Others know when `ready` resolves; messages of this thread reach it from now on.
+    this.known?.add(subject);
     const ready = this.channel.call(busTarget, "subscribe", [id, subject]).then(
       () => {},
       () => {},
@@ -116,7 +164,7 @@ export class PortBus implements Bus {
 
   async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
-    if (this.closed || message.length > this.messageBytesMax) return "nobody";
+    if (this.closed || message.length > this.messageBytesMax || this.isUnknown(subject)) return "nobody";
     const { promise, resolve } = Promise.withResolvers<"nobody">();
     const giveUp = () => resolve("nobody");
     this.openRequests.add(giveUp);
@@ -140,6 +188,10 @@ export class PortBus implements Bus {
     for (const id of this.receivers.keys()) this.channel.send(busTarget, "unsubscribe", [id]);
     this.receivers.clear();
     for (const giveUp of this.openRequests) giveUp();
+  }
+
+  private isUnknown(subject: string): boolean {
+    return this.known !== null && !this.known.has(subject);
   }
 
   private async deliver({ subject, handler }: Receiver, message: Uint8Array): Promise<Uint8Array | undefined> {

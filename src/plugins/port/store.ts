@@ -21,6 +21,8 @@ export type StoreDescription = {
   readonly plugin: string;
   readonly durability: Durability;
   readonly capabilities: readonly CapabilityName[];
+  /** Shared memory that counts changes of the ledger's head; `null` where nobody can count them. */
+  readonly headChanges: SharedArrayBuffer | null;
 };
 
 const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
@@ -41,7 +43,15 @@ export function serveStore(channel: Channel, name: string, store: Store): StoreD
       return bearsSubmission(one, method) ? Promise.resolve(result).then(packSubmission) : result;
     });
   }
-  return { name, plugin, durability, capabilities };
+  return { name, plugin, durability, capabilities, headChanges: countHeads(store) };
+}
+
+function countHeads(store: Store): SharedArrayBuffer | null {
+  if (store.followHead === undefined) return null;
+  const buffer = new SharedArrayBuffer(4);
+  const changes = new Int32Array(buffer);
+  store.followHead(() => void Atomics.add(changes, 0, 1));
+  return buffer;
 }
 
 /** The store at the other end of the channel. Closing it ends the use by this thread. */
@@ -59,8 +69,15 @@ export function portStore(channel: Channel, description: StoreDescription): Stor
     inWork.add(settled);
     return answer;
   };
+  const { headChanges } = description;
+  const remembered = headChanges === null ? null : rememberReads(new Int32Array(headChanges));
   const capabilities = Object.fromEntries(
-    description.capabilities.map((one) => [one, portCapability(one, (...call) => ask(targetOf(name, one), ...call))]),
+    description.capabilities.map((one) => {
+      const through: Ask = (method, args) => ask(targetOf(name, one), method, args);
+      if (one !== "ledger" || remembered === null) return [one, portCapability(one, through)];
+      const reads: Ask = (method, args) => (closed ? through(method, args) : remembered(method, args, through));
+      return [one, portCapability(one, reads)];
+    }),
   );
   const store: unknown = {
     plugin,
@@ -84,6 +101,35 @@ function portCapability(name: CapabilityName, ask: Ask): Readonly<Record<string,
       ? async (...args: readonly unknown[]) => unpackSubmission(await ask(method, args))
       : (...args: readonly unknown[]) => ask(method, args);
   return Object.fromEntries(Object.keys(capabilityMethods[name]).map((method) => [method, operation(method)]));
+}
+
+/** Reads of a ledger that are the same until its head changes. */
+const headReads: readonly string[] = ["head", "bounds", "account", "aliasHolder", "policy", "operator", "proofs"];
+/** An account with the longest document takes about 40 KiB. */
+const readsMax = 4_096;
+
+/**
+ * What the ledger answered, until its head changes. The count of changes stands in shared memory and goes up before
+ * any thread can get an answer of the new state, so nobody reads an older state than another thread has seen. An
+ * answer to a read of the former state that comes in late is remembered in the former memory, which is gone.
+ */
+function rememberReads(changes: Int32Array) {
+  let reads = new Map<string, Promise<unknown>>();
+  let seen = Atomics.load(changes, 0);
+  return (method: string, args: readonly unknown[], through: Ask): Promise<unknown> => {
+    if (!headReads.includes(method)) return through(method, args);
+    const now = Atomics.load(changes, 0);
+    if (now !== seen) reads = new Map();
+    seen = now;
+    const key = `${method} ${args.join(" ")}`;
+    const known = reads.get(key);
+    if (known !== undefined) return known;
+    const memory = reads;
+    const read = through(method, args);
+    if (memory.size < readsMax) memory.set(key, read);
+    read.catch(() => memory.delete(key));
+    return read;
+  };
 }
 
 function isStore(value: unknown): value is Store {

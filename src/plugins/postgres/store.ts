@@ -65,7 +65,7 @@ export async function openPostgres(
     const table = new PostgresTable(pool, environment.now);
     await table.readClock();
     const now = () => table.databaseNow();
-    const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
+    const { ledger } = await openLedger(table, options.block_time_ms, { ...environment, now });
     const totals = new StoreTotals(pool, test.totalsAgeMs ?? totalsAgeMs);
     return {
       plugin: "postgres",

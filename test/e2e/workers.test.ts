@@ -1,0 +1,129 @@
+/**
+ * The executable with workers, over LMDB: it reads its configuration again on SIGHUP, drains on SIGTERM, says what its
+ * doctor sees, and after `kill -9` under load everything that was answered is there.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { cachesOf, connect } from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { listPending } from "../../src/client/retrieve.ts";
+import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+
+const scratch = scratchFolder();
+const running: RunningNode[] = [];
+beforeAll(async () => {
+  await executable();
+}, 120_000);
+afterAll(async () => {
+  await Promise.all(running.map((node) => node.kill("SIGKILL")));
+  scratch.remove();
+});
+
+type Place = { readonly folder: string; readonly url: string };
+
+function place(name: string, workers: number): Place {
+  const folder = join(scratch.path, name);
+  const address = `127.0.0.1:${freePort()}`;
+  const url = `http://${address}`;
+  const sections = [
+    `[server]\nlisten = ["${address}"]\nworkers = ${workers}\ndrain_timeout = "5s"`,
+    '[stores.main]\nplugin = "lmdb"\npath = "data"\nblock_time_ms = 50',
+    "[directory]\nenabled = true\nrate_limit_loopback = false",
+    `[relay]\nenabled = true\npublic_endpoints = ["${url}"]\nallow_http = true\nallow_private = ["127.0.0.0/8"]\nrate_limit_loopback = false`,
+    `[cache]\nenabled = true\npublic_endpoints = ["${url}"]`,
+  ];
+  mkdirSync(folder);
+  writeFileSync(join(folder, "waypost.toml"), `${sections.join("\n")}\n`);
+  return { folder, url };
+}
+
+async function start({ folder, url }: Place): Promise<RunningNode> {
+  const node = await startNode(["serve"], { cwd: folder, url });
+  running.push(node);
+  return node;
+}
+
+async function enrol(url: string): Promise<Identity> {
+  const client = connect({ directoryUrl: url, relayUrl: url });
+  const identity = createIdentity("bob");
+  const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  const waiting = { ...waitingDefault, timeoutMs: 20_000, intervalMs: 20 };
+  await settleRegistration(client, await register(client, identity, { document, alias: null }), waiting);
+  return identity;
+}
+
+async function store(url: string, to: string, messageId: string): Promise<number> {
+  const payload = { ciphertext_b64: "AAAA" };
+  const body = { message_id: messageId, to, timestamp: new Date().toISOString(), ttl: "1h", payload };
+  const headers = { "content-type": "application/json", connection: "close" };
+  const response = await fetch(`${url}/cache/store`, { method: "POST", headers, body: JSON.stringify(body) });
+  await response.arrayBuffer();
+  return response.status;
+}
+
+/** Waits for a line of the log that has all of these. */
+async function untilPrinted(node: RunningNode, ...texts: string[]): Promise<void> {
+  const isPrinted = () =>
+    node
+      .printed()
+      .split("\n")
+      .some((line) => texts.every((text) => line.includes(text)));
+  for (const endMs = performance.now() + 10_000; !isPrinted(); await Bun.sleep(20)) {
+    if (performance.now() > endMs) throw new Error(`not printed: ${texts}; but: ${node.printed()}`);
+  }
+}
+
+describe.each([2, 4])("the executable with %d workers", (workers) => {
+  test("holds everything it answered when it is killed in the middle", async () => {
+    const at = place(`killed-${workers}`, workers);
+    let node = await start(at);
+    const bob = await enrol(at.url);
+    const answered: string[] = [];
+    for (let round = 0; round < 3; round++) {
+      let open = true;
+      const sender = async (): Promise<void> => {
+        while (open) {
+          const id = crypto.randomUUID();
+          // A connection that breaks was not answered.
+          if ((await store(at.url, bob.did, id).catch(() => 0)) === 202) answered.push(id);
+        }
+      };
+      const senders = Array.from({ length: 16 }, sender);
+      const before = answered.length;
+      while (answered.length < before + 60) await Bun.sleep(5);
+      await node.kill("SIGKILL");
+      open = false;
+      await Promise.all(senders);
+      node = await start(at);
+    }
+    const caches = await cachesOf(connect({ directoryUrl: at.url, relayUrl: at.url }), bob, "");
+    const { pending } = await listPending(caches);
+    const held = new Set(pending.flatMap((message) => message.held.map(({ messageId }) => messageId)));
+    expect(answered.length).toBeGreaterThanOrEqual(180);
+    expect(answered.filter((id) => !held.has(id))).toEqual([]);
+    expect(await node.kill("SIGTERM")).toBe(0);
+  }, 120_000);
+
+  test("reads its configuration again in every worker, and ends in order", async () => {
+    const at = place(`reloaded-${workers}`, workers);
+    const node = await start(at);
+    expect((await run(["health", at.url], { cwd: at.folder })).code).toBe(0);
+    expect((await run(["doctor"], { cwd: at.folder })).stdout).toContain("ok    running node");
+    const bob = await enrol(at.url);
+    expect(await store(at.url, bob.did, crypto.randomUUID())).toBe(202);
+    const file = join(at.folder, "waypost.toml");
+    writeFileSync(file, `${readFileSync(file, "utf8")}deny_recipients = ["${bob.did}"]\n`);
+    node.hangUp();
+    await untilPrinted(node, "the configuration was read again");
+    // The workers hear of it within the same turn of the main thread.
+    await Bun.sleep(100);
+    const refused = await Promise.all(Array.from({ length: 24 }, () => store(at.url, bob.did, crypto.randomUUID())));
+    expect(new Set(refused)).toEqual(new Set([403]));
+    for (let worker = 0; worker < workers; worker++) await untilPrinted(node, `"status":403,`, `"worker":${worker}}`);
+    expect(await node.kill("SIGTERM")).toBe(0);
+    expect(await node.output()).toContain('"stopped"');
+  }, 60_000);
+});
