@@ -29,7 +29,7 @@ export type Target = {
   /** One of so many inputs of a run, for parsers that do public-key arithmetic. */
   readonly oneOf?: number;
   /** The outcome as a short text, for novelty; throws when the parser breaks a promise. */
-  readonly run: (input: Uint8Array) => string;
+  readonly run: (input: Uint8Array) => string | Promise<string>;
 };
 
 export type Figures = { readonly inputs: number; readonly accepted: number; readonly outcomes: number };
@@ -66,10 +66,10 @@ const sealed = listOf("sealed/payloads.json")[0] as {
   readonly payload: { readonly nonce_b64: string };
 };
 
-function opened(payload: unknown): string {
+async function opened(payload: unknown): Promise<string> {
   const secret = decodeHex(sealed.recipient_secret) as Uint8Array;
   try {
-    openPayload(payload, { messageId: sealed.message_id, to: sealed.to, chunk: null }, () => [secret]);
+    await openPayload(payload, { messageId: sealed.message_id, to: sealed.to, chunk: null }, () => [secret]);
     return "accepted";
   } catch (error) {
     if (error instanceof ClientError) return `${error.code} ${error.message}`;
@@ -234,7 +234,7 @@ function mutate(input: Uint8Array, random: (below: number) => number): Uint8Arra
 const corpusMax = 500;
 
 /** Runs one target over so many inputs. Throws with the input in hex when it breaks a promise. */
-export function attack(target: Target, most: number, seed: number): Figures {
+export async function attack(target: Target, most: number, seed: number): Promise<Figures> {
   const inputs = Math.ceil(most / (target.oneOf ?? 1));
   const random = createRandom(seed);
   const corpus = [...target.samples];
@@ -245,7 +245,8 @@ export function attack(target: Target, most: number, seed: number): Figures {
     const input = i < target.samples.length ? parent : mutate(parent, random);
     let outcome: string;
     try {
-      outcome = target.run(input);
+      const answer = target.run(input);
+      outcome = typeof answer === "string" ? answer : await answer;
     } catch (error) {
       throw new Error(`${target.name}, seed ${seed}, input ${i}: ${Buffer.from(input).toString("hex")}`, {
         cause: error,
@@ -265,7 +266,7 @@ if (import.meta.main) {
   });
   for (const target of targets) {
     const startedMs = performance.now();
-    const { inputs, accepted, outcomes } = attack(target, Number(values.inputs), Number(values.seed));
+    const { inputs, accepted, outcomes } = await attack(target, Number(values.inputs), Number(values.seed));
     const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
     console.log(
       `${target.name}: ${inputs} inputs, ${accepted} accepted, ${outcomes} outcomes, 0 failures, ${seconds} s`,

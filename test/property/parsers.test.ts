@@ -7,9 +7,9 @@ const inputs = Math.ceil(100_000 / targets.length);
 describe("a parser answers or refuses, whatever comes", () => {
   test.each(targets.map((target) => [target.name, target] as const))(
     "%s",
-    (_, target) => {
+    async (_, target) => {
       expect(target.samples.length).toBeGreaterThan(0);
-      const figures = attack(target, inputs, 1);
+      const figures = await attack(target, inputs, 1);
       expect(figures.inputs).toBe(Math.ceil(inputs / (target.oneOf ?? 1)));
       expect(figures.outcomes).toBeGreaterThan(1);
     },
@@ -17,7 +17,7 @@ describe("a parser answers or refuses, whatever comes", () => {
   );
 });
 
-test("the attack notices a parser that throws", () => {
+test("the attack notices a parser that throws", async () => {
   const [envelope] = targets;
   if (envelope === undefined) throw new Error("no target");
   const fragile = {
@@ -27,5 +27,5 @@ test("the attack notices a parser that throws", () => {
       return "accepted";
     },
   };
-  expect(() => attack(fragile, 5_000, 1)).toThrow(/seed 1, input \d+: [0-9a-f]*$/);
+  await expect(attack(fragile, 5_000, 1)).rejects.toThrow(/seed 1, input \d+: [0-9a-f]*$/);
 });
