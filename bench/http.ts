@@ -219,36 +219,37 @@ function posting(path: string, to: string): () => Buffer<ArrayBuffer> {
   return () => Buffer.from(head + bodyOf(crypto.randomUUID()));
 }
 
-/** Of an id that is not there any more: the proof, its claim and one write, without a store for each request. */
-function acknowledging(reader: Reader): () => Buffer<ArrayBuffer> {
+type FreshProof = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
+
+/** Signs with the native signer, which is cheap beside what checking costs the node. */
+function proving(reader: Reader, operation: "ack" | "pull"): (subject: string) => FreshProof {
   const { did, serviceId, at } = reader;
   const { keyId, seed } = reader.signer;
   const sign = createSigner(seed);
-  if (sign === null) throw new Error("the seed is none");
-  return () => {
-    const message_ids = [crypto.randomUUID()];
+  if (sign === null) throw new Error("the reader's seed is not a key");
+  return (subject) => {
     const timestamp = new Date().toISOString();
     const nonce = crypto.randomUUID();
-    const claims = {
-      operation: "ack",
-      did,
-      deviceId: "",
-      serviceId,
-      endpoint: at.url,
-      keyId,
-      timestamp,
-      nonce,
-    } as const;
-    const signature_b64 = sign(encodeRetrievalProof({ ...claims, subject: ackSubject(message_ids) })).toBase64();
+    const claims = { operation, did, deviceId: "", serviceId, endpoint: at.url, keyId, timestamp, nonce, subject };
+    return { timestamp, nonce, signature: sign(encodeRetrievalProof(claims)).toBase64() };
+  };
+}
+
+/** Of an id that the mailbox does not hold: the proof, its claim and one write, without a store for each request. */
+function acknowledging(reader: Reader): () => Buffer<ArrayBuffer> {
+  const prove = proving(reader, "ack");
+  return () => {
+    const message_ids = [crypto.randomUUID()];
+    const { timestamp, nonce, signature } = prove(ackSubject(message_ids));
     const body = JSON.stringify({
-      did,
+      did: reader.did,
       device_id: "",
-      service_id: serviceId,
-      cache_endpoint: at.url,
-      key_id: keyId,
+      service_id: reader.serviceId,
+      cache_endpoint: reader.at.url,
+      key_id: reader.signer.keyId,
       timestamp,
       nonce,
-      signature_b64,
+      signature_b64: signature,
       message_ids,
     });
     const head = `POST /cache/ack HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
@@ -256,36 +257,20 @@ function acknowledging(reader: Reader): () => Buffer<ArrayBuffer> {
   };
 }
 
-/** Signed with the native signer, which is cheap beside what checking costs the node. */
 function pulling(reader: Reader): () => Buffer<ArrayBuffer> {
-  const { did, serviceId, at } = reader;
-  const { keyId, seed } = reader.signer;
-  const sign = createSigner(seed);
-  if (sign === null) throw new Error("the seed is none");
+  const prove = proving(reader, "pull");
   return () => {
-    const timestamp = new Date().toISOString();
-    const nonce = crypto.randomUUID();
-    const proof = {
-      operation: "pull",
-      did,
-      deviceId: "",
-      serviceId,
-      endpoint: at.url,
-      keyId,
-      timestamp,
-      nonce,
-    } as const;
-    const signature = sign(encodeRetrievalProof({ ...proof, subject: "*" })).toBase64();
+    const { timestamp, nonce, signature } = prove("*");
     const headers = {
       host: "bench",
-      [retrievalHeaders.serviceId]: serviceId,
-      [retrievalHeaders.endpoint]: at.url,
-      [retrievalHeaders.keyId]: keyId,
+      [retrievalHeaders.serviceId]: reader.serviceId,
+      [retrievalHeaders.endpoint]: reader.at.url,
+      [retrievalHeaders.keyId]: reader.signer.keyId,
       [retrievalHeaders.timestamp]: timestamp,
       [retrievalHeaders.nonce]: nonce,
       [retrievalHeaders.signature]: signature,
     };
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
-    return Buffer.from(`GET /cache/messages/${did} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`);
+    return Buffer.from(`GET /cache/messages/${reader.did} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`);
   };
 }

@@ -7,8 +7,8 @@
  * lost, doubled, back, or taken twice.
  */
 import { parseArgs } from "node:util";
-import { Model } from "./model.ts";
-import { Findings, openStage, residentMib } from "./stage.ts";
+import { openLoad } from "./model.ts";
+import { Findings, residentMib } from "./stage.ts";
 
 const { values } = parseArgs({
   options: { kills: { type: "string", default: "300" }, people: { type: "string", default: "8" } },
@@ -16,19 +16,7 @@ const { values } = parseArgs({
 const kills = Number(values.kills);
 const findings = new Findings();
 
-/** What testers need besides the defaults: the load of one address stands for many. */
-const wide = {
-  directory: ["rate_limit_loopback = false"],
-  relay: ["rate_limit_loopback = false", "recipient_rate = 100000"],
-};
-
-const stage = await openStage({ lines: wide });
-const model = new Model({
-  url: stage.url,
-  people: Number(values.people),
-  find: (finding) => findings.expect(false, finding),
-});
-await model.open();
+const { stage, model } = await openLoad(Number(values.people), findings);
 let startsMs = 0;
 for (let kill = 1; kill <= kills; kill++) {
   model.start();

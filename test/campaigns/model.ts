@@ -14,8 +14,11 @@ import {
   type Answered,
   clientFrom,
   envelopeTo,
+  type Findings,
+  openStage,
   personAt,
   registrationOf,
+  type Stage,
   type StageClient,
   type StagePerson,
   signedBy,
@@ -54,6 +57,20 @@ export type ModelOptions = {
 const pageEntries = 50;
 const settleMs = 30_000;
 const proofsKept = 20;
+
+/** What testers need besides the defaults: the load of one address stands for many. */
+const wide = {
+  directory: ["rate_limit_loopback = false"],
+  relay: ["rate_limit_loopback = false", "recipient_rate = 100000"],
+};
+
+/** The executable with wide limits, and a model of that many people whose findings are taken down. */
+export async function openLoad(people: number, findings: Findings): Promise<{ stage: Stage; model: Model }> {
+  const stage = await openStage({ lines: wide });
+  const model = new Model({ url: stage.url, people, find: (finding) => findings.expect(false, finding) });
+  await model.open();
+  return { stage, model };
+}
 
 export class Model {
   readonly counts: Counts = { registered: 0, changed: 0, stored: 0, relayed: 0, live: 0, pulled: 0, acked: 0 };

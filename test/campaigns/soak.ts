@@ -8,8 +8,8 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { Model } from "./model.ts";
-import { Findings, openStage, residentMib } from "./stage.ts";
+import { openLoad } from "./model.ts";
+import { Findings, residentMib } from "./stage.ts";
 
 const { values } = parseArgs({
   options: { minutes: { type: "string", default: "1440" }, people: { type: "string", default: "8" } },
@@ -22,17 +22,7 @@ const minuteMs = 60_000;
 const growthMibMax = 128;
 const descriptorsMoreMax = 200;
 
-const wide = {
-  directory: ["rate_limit_loopback = false"],
-  relay: ["rate_limit_loopback = false", "recipient_rate = 100000"],
-};
-const stage = await openStage({ lines: wide });
-const model = new Model({
-  url: stage.url,
-  people: Number(values.people),
-  find: (finding) => findings.expect(false, finding),
-});
-await model.open();
+const { stage, model } = await openLoad(Number(values.people), findings);
 
 type Size = { readonly rssMib: number; readonly descriptors: number; readonly dataMib: number };
 

@@ -1,7 +1,7 @@
 /**
  * In development every refusal of a signature shows what the node verified: proofs of retrieval, acknowledgement,
  * stream and live session, and the sender's signature on an envelope. Elsewhere none does. A proof that is made for
- * another endpoint is told the right one by every node.
+ * another endpoint names the right one at every node.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Reader } from "../../src/client/cache.ts";
@@ -156,7 +156,7 @@ describe("a refused signature is shown in development", () => {
   }
 });
 
-test("a proof for another endpoint is told the right one", async () => {
+test("a proof for another endpoint is refused with the right one", async () => {
   const { headers } = forge(reader, "pull", "*", "https://cache.elsewhere");
   const { status, body } = await ask(`/cache/messages/${me.did}`, { headers });
   expect([status, body["code"]]).toEqual([403, "proof_not_authorized"]);

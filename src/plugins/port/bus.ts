@@ -40,8 +40,8 @@ export class SharedSubjects {
   /** Resolves when every thread knows. A thread that is gone needs to know nothing. */
   async begin(subject: string): Promise<void> {
     this.counts.set(subject, (this.counts.get(subject) ?? 0) + 1);
-    const told = this.channels.map((channel) => channel.call(receiverTarget, "known", [subject]));
-    await Promise.allSettled(told);
+    const announced = this.channels.map((channel) => channel.call(receiverTarget, "known", [subject]));
+    await Promise.allSettled(announced);
   }
 
   end(subject: string): void {

@@ -1,4 +1,4 @@
-//! Votes, majorities, and what a session is told.
+//! Votes, majorities, and what a session learns.
 
 use crate as pallet_authorities;
 use crate::*;

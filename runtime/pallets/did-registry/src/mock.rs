@@ -122,7 +122,7 @@ pub fn test(run: impl FnOnce()) {
 	on_chain(true, run);
 }
 
-/// A chain that takes version 3 only, as every chain does that is not told otherwise.
+/// A chain that takes version 3 only, as every chain does whose first state does not say otherwise.
 pub fn strict(run: impl FnOnce()) {
 	on_chain(false, run);
 }
