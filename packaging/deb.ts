@@ -5,7 +5,7 @@
 import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "bun";
-import { unitFile } from "../src/cli/init-files.ts";
+import { unitFile } from "../src/cli/init.ts";
 import type { Platform } from "./platforms.ts";
 import { run } from "./run.ts";
 

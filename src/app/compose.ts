@@ -17,15 +17,12 @@ import { createMetrics, mergeSamples, renderMetrics } from "../nodes/http/metric
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import { createRelayId } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import { openConfiguredBus, registerBusMetrics } from "./bus.ts";
 import { startHistory } from "./dashboard.ts";
-import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
+import { measureStores, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
 import { certificateOf, type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
-import { measureStores } from "./store-metrics.ts";
-import { openConfiguredStores } from "./stores.ts";
-import { startSweepers } from "./sweep.ts";
+import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
 import { startWorkers, type Workers, workerCount } from "./workers.ts";
 
 /** What `serve` fixes and tests may set. A clock and a resolver can't be given to workers. */

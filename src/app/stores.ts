@@ -1,11 +1,18 @@
 /**
- * From the configuration to what `storage/bind.ts` binds: the stores with their plugins, and the needs of
- * the nodes that are enabled, each under the setting that names its store.
+ * The stores and the bus of a process, out of its configuration: the stores with their plugins and the needs of the
+ * nodes that are enabled, each under the setting that names its store; the sweepers, which free what is due in small
+ * batches, so that a sweep never stalls the writes of requests for long; the bus that `[bus]` names. Nothing depends on
+ * a sweep for correctness: what is due is invisible before.
+ * Source: rules section 6 ("Expiry").
  */
-
 import type { Config } from "../config/schema.ts";
+import type { Log } from "../nodes/http/log.ts";
+import type { Metrics } from "../nodes/http/metrics.ts";
+import { openLocalBus } from "../plugins/bus/local.ts";
+import { type NatsBusOptions, natsOptions, openNatsBus } from "../plugins/bus/nats.ts";
 import { builtInPlugins } from "../plugins/index.ts";
 import { loadPlugins } from "../plugins/load.ts";
+import { type ParsedOptions, parseWith } from "../plugins/options.ts";
 import {
   bindStores,
   type Need,
@@ -16,6 +23,7 @@ import {
   type StoreConfiguration,
   storeProblems,
 } from "../storage/bind.ts";
+import type { Bus, BusEnvironment } from "../storage/bus.ts";
 import { type InputProblem, type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
 
@@ -86,4 +94,78 @@ function needsOf(config: Config): Need[] {
 /** The store that `ledger:<store>` names, or `null` for another source of recipients. */
 export function ledgerOfRecipients(recipients: string): string | null {
   return recipients.startsWith("ledger:") ? recipients.slice("ledger:".length) : null;
+}
+
+// ----------------------------------------------------------------------------------------------- sweepers
+
+type Sweepers = { readonly stop: () => Promise<void> };
+
+const roundMs = 1_000;
+const batchMax = 256;
+/** A store with a backlog gives way to requests between two batches. */
+const betweenBatchesMs = 5;
+
+type Expiring = { readonly expire: (nowMs: number, limit: number) => Promise<number> };
+
+export function startSweepers(
+  stores: OpenStores,
+  environment: { readonly now: () => number; readonly log: Log },
+): Sweepers {
+  let running = true;
+  const rounds = [...stores.stores].flatMap(([name, { capabilities }]) =>
+    ([capabilities.mailbox, capabilities.replay, capabilities.receipts] as const).flatMap((capability) =>
+      capability === undefined ? [] : [{ name, capability }],
+    ),
+  );
+  const stopped = Promise.withResolvers<void>();
+  const sweepAll = async (): Promise<void> => {
+    while (running) {
+      for (const { name, capability } of rounds) await sweep(capability, name);
+      await Promise.race([Bun.sleep(roundMs), stopped.promise]);
+    }
+  };
+  const sweep = async (capability: Expiring, name: string): Promise<void> => {
+    try {
+      while (running && (await capability.expire(environment.now(), batchMax)) >= batchMax)
+        await Bun.sleep(betweenBatchesMs);
+    } catch (error) {
+      if (running) environment.log("warn", "a sweep failed", { store: name, error: String(error) });
+    }
+  };
+  const ended = sweepAll();
+  return {
+    stop: async () => {
+      running = false;
+      stopped.resolve();
+      await ended;
+    },
+  };
+}
+
+// ---------------------------------------------------------------------------------------------------- bus
+
+/** Every problem of the bus's options, found without connecting. Options of the bus that is not used may stay. */
+export function checkBus({ bus }: Config): InputProblem[] {
+  const parsed = parseOptions(bus);
+  const problems = parsed.ok ? [] : parsed.problems;
+  const counting = bus.plugin === "nats" ? problems : problems.filter(({ setting }) => setting !== "servers");
+  return counting.map(({ setting, message }) => ({ setting: `bus.${setting}`, message }));
+}
+
+function parseOptions({ plugin: _, ...options }: Config["bus"]): ParsedOptions<NatsBusOptions> {
+  return parseWith(natsOptions, options);
+}
+
+export async function openConfiguredBus({ bus }: Config, environment: BusEnvironment): Promise<Bus> {
+  if (bus.plugin === "local") return openLocalBus(environment);
+  const parsed = parseOptions(bus);
+  if (parsed.ok) return openNatsBus(parsed.options, environment);
+  throw failed(parsed.problems.map(({ setting, message }) => `bus.${setting}: ${message}`).join("\n"));
+}
+
+export function registerBusMetrics(metrics: Metrics, bus: Bus): void {
+  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
+  gauge("bus_connected", "1 while messages reach other processes.", () => Number(bus.stats().connected));
+  gauge("bus_subscriptions", "Subjects that this process listens to.", () => bus.stats().subscriptions);
+  gauge("bus_messages_dropped", "Messages lost here since the start.", () => bus.stats().dropped);
 }

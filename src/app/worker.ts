@@ -14,12 +14,11 @@ import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
 import { PortBus } from "../plugins/port/bus.ts";
 import { Channel } from "../plugins/port/channel.ts";
 import { portStore } from "../plugins/port/store.ts";
-import { CommandFailure } from "./failure.ts";
+import { CommandFailure, logLibraryOutput, logUncaught } from "./failure.ts";
 import { loopLagFamily } from "./metrics.ts";
 import { type Serving, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
 import { bindOpenStores } from "./stores.ts";
-import { logLibraryOutput, logUncaught } from "./uncaught.ts";
 import type { WorkerLine, WorkerStart } from "./workers.ts";
 
 /** Runs until the main thread ends this one. */

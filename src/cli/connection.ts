@@ -61,7 +61,7 @@ export type Session = {
   readonly report: Report;
 };
 
-/** Runs a command's work with what it needs; `outcome.ts` reports failures. */
+/** Runs a command's work with what it needs; `report.ts` reports failures. */
 export async function runSession(flags: ConnectionFlags, work: (session: Session) => Promise<void>): Promise<void> {
   const report = createReport(flags.json === true);
   try {

@@ -1,8 +1,8 @@
 /**
- * `waypost did rotate|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
- * an identity, signed here with a key of this machine and waited for. New secrets are on disk before
- * anything that needs them is submitted.
- * Source: interface "Signed DID-document updates", rules section 4.
+ * `waypost did rotate|rotate-agreement|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`:
+ * changes of an identity, signed here with a key of this machine and waited for. New secrets are on disk before
+ * anything that needs them is submitted. A command that receives rotates the agreement key when that is due.
+ * Source: interface "Signed DID-document updates", rules section 4, docs/client.md "Forward secrecy".
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
@@ -10,14 +10,23 @@ import { failed } from "../app/failure.ts";
 import type { Signer } from "../client/change.ts";
 import { type Changed, change, changeAsOwner } from "../client/changes.ts";
 import { activeDocument } from "../client/client.ts";
-import { heldSeed, type Identity, rootSignerId, signingSeed } from "../client/keys.ts";
+import { ClientError } from "../client/http.ts";
+import {
+  heldSeed,
+  type Identity,
+  isRotationDue,
+  rootSignerId,
+  rotationMsDefault,
+  signingSeed,
+} from "../client/keys.ts";
+import { type Rotated, rotateAgreement } from "../client/rotation.ts";
 import { parseAgreementKey, renderAgreementKey } from "../client/seal.ts";
 import { equalBytes } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import { parsePublicKey, renderPublicKey } from "../core/codec/public-key.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intents.ts";
-import { collectUrls, parseCount } from "./arguments.ts";
+import { collectUrls, parseCount, parseWait } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
@@ -384,4 +393,66 @@ export function confirmed(question: string, flags: { readonly yes?: boolean }): 
   if (flags.yes === true) return;
   if (process.stdin.isTTY !== true) throw failed("this can't be undone; say --yes");
   if (prompt(`${question} Type yes:`) !== "yes") throw failed("nothing was done");
+}
+
+// ------------------------------------------------------------------------------------------ agreement key
+
+type RotateAgreementFlags = ChangeFlags & { readonly ifOlder?: number };
+
+export function registerAgreementCommand(did: Command): void {
+  const command = did
+    .command("rotate-agreement")
+    .description(
+      "replace the key that others seal to; the old secret is destroyed once everything sealed to it has expired",
+    )
+    .option("--if-older <duration>", "only when the key is older: 7d", parseWait);
+  addChangeFlags(command).action((flags: RotateAgreementFlags) =>
+    runSession(flags, async (session) => {
+      if (flags.wait === false) throw failed("a rotation must be waited for: it is finished when it is in force");
+      const identity = await chooseIdentity(session, flags.as);
+      const rotated = await rotateIfOlder(session, identity, { flags, everyMs: flags.ifOlder ?? 0 });
+      if (!rotated.holdsPublished) throw failed(missingText);
+      const kept = rotated.identity.agreements.filter(({ destroyAtMs }) => destroyAtMs !== null);
+      const until = kept.map(({ destroyAtMs }) => new Date(destroyAtMs ?? 0).toISOString()).sort();
+      session.report.result(
+        { ok: true, did: identity.did, rotated: rotated.rotated, old_secrets_kept_until: until },
+        rotated.rotated
+          ? `${identity.name} has a new agreement key; the old secret is destroyed at ${until.at(-1) ?? "once"}`
+          : `${identity.name} keeps its agreement key: it is not old enough`,
+      );
+    }),
+  );
+}
+
+const missingText =
+  "another device has published an agreement key that can't be derived here: import the identity again";
+
+/** Before receiving. What goes wrong is reported and holds nothing up: the old key goes on working. */
+export async function rotateIfDue(session: Session, identity: Identity): Promise<Identity> {
+  if (!isRotationDue(identity, Date.now(), rotationMsDefault)) return identity;
+  try {
+    const rotated = await rotateIfOlder(session, identity, { flags: {}, everyMs: rotationMsDefault });
+    if (!rotated.holdsPublished) session.report.note(missingText);
+    else if (rotated.rotated) session.report.note(`${identity.name} has a new agreement key`);
+    return rotated.identity;
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error;
+    session.report.note(`the agreement key could not be replaced: ${error.message} (${error.code})`);
+    return identity;
+  }
+}
+
+function rotateIfOlder(
+  session: Session,
+  identity: Identity,
+  { flags, everyMs }: { readonly flags: ChangeFlags; readonly everyMs: number },
+): Promise<Rotated> {
+  const waiting = waitingOf(session, flags, "waiting for UpdateKeyAgreement");
+  return rotateAgreement(session.client, identity, {
+    nowMs: Date.now(),
+    everyMs,
+    signer: signerOf(identity, flags),
+    ...(waiting === null ? {} : { waiting }),
+    save: (next) => saveIdentity(session.keysFolder, next),
+  });
 }

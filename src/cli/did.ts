@@ -21,12 +21,11 @@ import {
   type WaitFlags,
   waitingOf,
 } from "./connection.ts";
-import { registerAgreementCommand } from "./did-agreement.ts";
-import { registerChangeCommands } from "./did-change.ts";
+import { registerAgreementCommand, registerChangeCommands } from "./did-change.ts";
 import { registerExternalCommands } from "./did-external.ts";
 import { registerPolicyCommand } from "./did-policy.ts";
 import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/key-files.ts";
-import { checkEndpoint } from "./node-info.ts";
+import { checkEndpoint } from "./health.ts";
 import { printable } from "./report.ts";
 
 export function registerDidCommand(program: Command): void {

@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { orNull } from "../client/http.ts";
 import type { Did } from "../core/codec/did.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";
-import { checkEndpoint } from "./node-info.ts";
+import { checkEndpoint } from "./health.ts";
 import { printable } from "./report.ts";
 
 export function registerExplainCommand(program: Command): void {

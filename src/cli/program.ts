@@ -13,16 +13,14 @@ import { registerExplainCommand } from "./explain.ts";
 import { registerHealthCommand } from "./health.ts";
 import { registerInitCommand } from "./init.ts";
 import { registerKeyCommand } from "./key.ts";
-import { registerListenCommand } from "./listen.ts";
 import { registerBlockCommand, registerReloadCommand } from "./operations.ts";
-import { asksForJson, endingOf } from "./outcome.ts";
-import { registerPurgeCommand } from "./purge.ts";
-import { registerQueryCommand } from "./query.ts";
-import { registerReceiveCommand } from "./receive.ts";
+import { registerListenCommand, registerReceiveCommand } from "./receive.ts";
+import { asksForJson, endingOf } from "./report.ts";
 import { registerSendCommand } from "./send.ts";
 import { registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 import { registerTopCommand } from "./top.ts";
+import { registerPurgeCommand, registerQueryCommand } from "./waiting.ts";
 
 /** Options that can't be left out say so. */
 function describeOption(option: Option): string {
@@ -37,7 +35,7 @@ function createProgram(json: boolean): Command {
     .exitOverride()
     .configureHelp({ optionDescription: describeOption })
     .showHelpAfterError("Add --help to see how the command is used.");
-  // With --json the failure line of `outcome.ts` reports usage errors; the parser must print nothing.
+  // With --json the failure line of `report.ts` reports usage errors; the parser must print nothing.
   if (json) program.configureOutput({ writeErr: () => undefined });
   registerDidCommand(program);
   registerSendCommand(program);

@@ -1,12 +1,17 @@
 /**
- * `waypost receive`: fetches what waits in the Caches of an identity, writes each file to disk, and only
- * then acknowledges it. With `--follow` it continues when the streams of the Caches announce an arrival.
- * Source: rules section 6.
+ * `waypost receive` fetches what waits in the Caches of an identity, writes each file to disk, and only then
+ * acknowledges it; with `--follow` it goes on when the streams of the Caches announce an arrival. `waypost listen` takes
+ * files live from the Relay as they are sent, and from the Caches what was sent before, until interrupted; it connects
+ * again by itself.
+ * Source: docs/ledger.md 3.2 and 3.3, rules sections 5 ("Live sessions") and 6.
  */
 import type { Command } from "commander";
 import { failedInResult, timedOut } from "../app/failure.ts";
-import type { CacheClient } from "../client/cache.ts";
+import type { CacheClient, Reader } from "../client/cache.ts";
+import { liveEndpoints } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
+import type { Identity } from "../client/keys.ts";
+import { type LiveEvents, listenLive } from "../client/live.ts";
 import { parseWait } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -16,10 +21,10 @@ import {
   runSession,
   type Session,
 } from "./connection.ts";
-import { rotateIfDue } from "./did-agreement.ts";
-import type { Inbox } from "./files/inbox.ts";
-import { createRoundReporter, describeRound, pause, renderRound, untilInterrupted, withInbox } from "./inbox.ts";
-import { countOf } from "./report.ts";
+import { rotateIfDue } from "./did-change.ts";
+import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
+import { stateFolder } from "./files/key-files.ts";
+import { countOf, printable, renderBar, renderBytes } from "./report.ts";
 
 type ReceiveFlags = ConnectionFlags & {
   readonly as?: string;
@@ -105,4 +110,194 @@ async function signalOnNews(cache: CacheClient, ring: () => void, signal: AbortS
     });
     await pause(reconnectMs, signal);
   }
+}
+
+// ------------------------------------------------------------------------------------------------- listen
+
+type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };
+
+const pausesMs = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000];
+
+export function registerListenCommand(program: Command): void {
+  const command = program
+    .command("listen")
+    .description("receive live, until interrupted")
+    .requiredOption("--out <folder>", "where files go")
+    .option("--device <id>", "the name of this device", "cli");
+  addIdentityFlag(addConnectionFlags(command)).action((flags: ListenFlags) =>
+    runSession(flags, async (session) => {
+      const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
+      const posts = await liveEndpoints(session.client, identity, flags.device);
+      const work = (inbox: Inbox) => listen(session, inbox, posts);
+      // Caches are read for all devices: the name is only that of the live session.
+      await withInbox(session, identity, { place: { folder: flags.out, device: "" }, work });
+    }),
+  );
+}
+
+/** One Relay after the other, in turn; a proof that is refused at the first attempt ends it. */
+async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]): Promise<void> {
+  const signal = untilInterrupted();
+  let failures = 0;
+  for (let turn = 0; !signal.aborted; turn++) {
+    const post = posts[turn % posts.length] as Reader;
+    let admitted = false;
+    const rounds = createRounds(session, inbox);
+    const events: LiveEvents = {
+      onReady: () => {
+        admitted = true;
+        failures = 0;
+        session.report.note(`listening at ${post.at.url}`);
+        rounds.request("everywhere");
+      },
+      onEnvelope: async (chunk) => {
+        const kept = await inbox.keep(chunk);
+        if (kept) rounds.request("here");
+        return kept;
+      },
+    };
+    try {
+      await listenLive(post, events, signal);
+    } catch (error) {
+      if (!(error instanceof ClientError) || (error.kind === "refused" && !admitted && turn < posts.length))
+        throw error;
+      session.report.note(`${error.message} (${error.code})`);
+    } finally {
+      await rounds.idle();
+    }
+    await pause(pausesMs[Math.min(failures++, pausesMs.length - 1)] as number, signal);
+  }
+}
+
+type Where = "here" | "everywhere";
+
+/** Rounds one after the other; requests that come during one are answered by one more. */
+function createRounds(session: Session, inbox: Inbox) {
+  const reportRound = createRoundReporter(session);
+  let wanted: Where | null = null;
+  let running: Promise<void> | null = null;
+  const run = async () => {
+    while (wanted !== null) {
+      const caches = wanted === "everywhere" ? inbox.caches : [];
+      wanted = null;
+      try {
+        reportRound(await inbox.receive(caches));
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        session.report.note(`${error.message} (${error.code})`);
+      }
+    }
+    running = null;
+  };
+  return {
+    request: (where: Where) => {
+      if (wanted !== "everywhere") wanted = where;
+      running ??= run();
+    },
+    idle: () => running ?? Promise.resolve(),
+  };
+}
+
+// ------------------------------------------------------------------------------------------------- rounds
+
+type InboxPlace = { readonly folder: string; readonly device: string };
+
+/** Opens what an identity receives into, for this process alone, and closes it after the work. */
+async function withInbox(
+  session: Session,
+  identity: Identity,
+  { place, work }: { readonly place: InboxPlace; readonly work: (inbox: Inbox) => Promise<void> },
+): Promise<void> {
+  const inbox = await openInbox(session.client, identity, {
+    folder: place.folder,
+    state: stateFolder(session.keysFolder, identity.name),
+    deviceId: place.device,
+    onPart: (done, total) => session.report.progress(`receiving ${renderBar(done, total)}`),
+  });
+  try {
+    await work(inbox);
+  } finally {
+    await inbox.close();
+  }
+}
+
+function renderRound(round: Round): Record<string, unknown> {
+  const received = round.received.map((one) => ({
+    path: one.path,
+    name: one.name,
+    media_type: one.mediaType,
+    size_bytes: one.sizeBytes,
+    sha256: one.sha256,
+    message_ids: one.messageIds,
+    from: one.from?.did ?? null,
+    from_verified: one.from?.verified ?? null,
+  }));
+  const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
+  const unreadable = round.unreadable.map((one) => ({ ...one, remove: removal(one) }));
+  const { failed, unreachable } = round;
+  return { ok: failed.length === 0, received, incomplete, unreadable, failed, unreachable };
+}
+
+function describeRound(round: Round): string[] {
+  return [
+    ...round.received.map((one) => `${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`),
+    ...round.incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
+    ...round.unreadable.map((one) =>
+      printable(`${one.what}: ${one.message} (${one.code}); to remove it unread: ${removal(one)}`),
+    ),
+    ...[...round.failed, ...round.unreachable].map(({ what, message, code }) =>
+      printable(`${what}: ${message} (${code})`),
+    ),
+  ];
+}
+
+const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
+
+function describeSender({ from }: Received): string {
+  if (from === null) return "from an unnamed sender";
+  if (from.verified === true) return `from ${from.did}`;
+  return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT HOLD"}`;
+}
+
+/**
+ * Reports rounds as they come: what was received, and each problem once. With `--json` one line for each
+ * round that brought something.
+ */
+function createRoundReporter(session: Session): (round: Round) => void {
+  const reported = new Set<string>();
+  return (round) => {
+    const isNew = ({ what, code }: Problem) => !reported.has(`${what} ${code}`);
+    const shown: Round = {
+      ...round,
+      incomplete: [],
+      unreadable: round.unreadable.filter(isNew),
+      failed: round.failed.filter(isNew),
+      unreachable: round.unreachable.filter(isNew),
+    };
+    for (const { what, code } of [...shown.unreadable, ...shown.failed, ...shown.unreachable])
+      if (reported.size < 10_000) reported.add(`${what} ${code}`);
+    const lists = [shown.received, shown.unreadable, shown.failed, shown.unreachable];
+    if (lists.every((list) => list.length === 0)) return;
+    session.report.result(renderRound(shown), describeRound(shown).join("\n"));
+  };
+}
+
+/** Aborted by Ctrl-C and SIGTERM, for commands that go on until then. */
+function untilInterrupted(): AbortSignal {
+  const stop = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
+  return stop.signal;
+}
+
+/** Waits, but not beyond an interruption. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  if (signal.aborted) return Promise.resolve();
+  const timer = setTimeout(resolve, ms);
+  const abort = () => resolve();
+  signal.addEventListener("abort", abort);
+  return promise.finally(() => {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", abort);
+  });
 }

@@ -20,8 +20,7 @@ import {
   targetDid,
 } from "./connection.ts";
 import { removeIfThere } from "./files/files.ts";
-import { findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
-import { fileSource } from "./files/source.ts";
+import { fileSource, findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
 
 type SendFlags = ConnectionFlags & {

@@ -6,8 +6,7 @@
  */
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
-import { failed } from "../app/failure.ts";
-import { endAtOnce, logLibraryOutput, logUncaught } from "../app/uncaught.ts";
+import { endAtOnce, failed, logLibraryOutput, logUncaught } from "../app/failure.ts";
 import type { Config } from "../config/schema.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";

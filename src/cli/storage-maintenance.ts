@@ -1,6 +1,7 @@
 /**
  * `waypost storage backup`, `restore`, `verify`, `compact`, `export`, `import` and `top`: work on the stores
- * of a configuration. `backup`, `verify`, `export` and `top` run beside the nodes.
+ * of a configuration. `backup`, `verify`, `export` and `top` run beside the nodes. `top` shows who uses a store: entries
+ * and bytes of each recipient, and of each label that entries carry (senders and client networks, as digests).
  */
 import { createReadStream, createWriteStream } from "node:fs";
 import { join } from "node:path";
@@ -14,7 +15,6 @@ import type { StoreEnvironment, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { createReport } from "./report.ts";
-import { createUsage, renderUsage } from "./storage-usage.ts";
 
 type Options = {
   readonly config: string;
@@ -192,4 +192,58 @@ async function top(options: Options): Promise<void> {
   }
   const found = usage.top(limit);
   createReport(options.json === true).result(found, renderUsage(found));
+}
+
+// -------------------------------------------------------------------------------------------------- usage
+
+export type Usage = { readonly name: string; readonly entries: number; readonly bytes: number };
+type UsageReport = {
+  readonly entries: number;
+  readonly bytes: number;
+  readonly recipients: readonly Usage[];
+  readonly labels: readonly Usage[];
+};
+
+type Sum = { entries: number; bytes: number };
+
+function createUsage(nowMs: number) {
+  const [recipients, labels] = [new Map<string, Sum>(), new Map<string, Sum>()];
+  const all: Sum = { entries: 0, bytes: 0 };
+  const count = (sums: Map<string, Sum>, name: string, bytes: number) => {
+    const sum = sums.get(name) ?? { entries: 0, bytes: 0 };
+    sums.set(name, { entries: sum.entries + 1, bytes: sum.bytes + bytes });
+  };
+  return {
+    add(record: StoreRecord): void {
+      if (record.kind !== "message" || record.state !== "active" || record.entry.expiresAtMs <= nowMs) return;
+      const { recipient, envelope } = record.entry;
+      all.entries++;
+      all.bytes += envelope.length;
+      count(recipients, recipient, envelope.length);
+      for (const label of record.entry.labels) count(labels, label, envelope.length);
+    },
+    top: (limit: number): UsageReport => ({
+      ...all,
+      recipients: largest(recipients, limit),
+      labels: largest(labels, limit),
+    }),
+  };
+}
+
+function largest(sums: ReadonlyMap<string, Sum>, limit: number): Usage[] {
+  const usages = [...sums].map(([name, sum]) => ({ name, ...sum }));
+  return usages.sort((a, b) => b.bytes - a.bytes || (a.name < b.name ? -1 : 1)).slice(0, limit);
+}
+
+function renderUsage({ entries, bytes, recipients, labels }: UsageReport): string {
+  const lines = [`${entries} entries, ${bytes} bytes`];
+  for (const [title, usages] of [
+    ["recipients", recipients],
+    ["labels", labels],
+  ] as const) {
+    if (usages.length > 0) lines.push("", title);
+    for (const usage of usages)
+      lines.push(`  ${String(usage.entries).padStart(9)} ${String(usage.bytes).padStart(14)}  ${usage.name}`);
+  }
+  return lines.join("\n");
 }

@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { parseUrl } from "./arguments.ts";
 import { defaultConfigFile } from "./config.ts";
-import { askJson } from "./node-info.ts";
+import { askJson } from "./health.ts";
 import { type Answered, askNode } from "./operations.ts";
 import { createReport, printable, renderBytes } from "./report.ts";
 

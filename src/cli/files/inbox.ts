@@ -1,19 +1,35 @@
 /**
  * An identity's inbox on this machine: what is complete is stored as files, and only then acknowledged on
  * every Cache that holds a copy. One message that fails does not hold up the others, and nothing is stored
- * twice, also after a crash. One process at a time for an identity.
+ * twice, also after a crash. Envelopes of a live session are kept on disk until their file is complete. One process
+ * at a time for an identity.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, rules section 6.
  */
+
+import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { CacheClient } from "../../client/cache.ts";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
 import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { LiveEnvelope } from "../../client/live.ts";
-import { acknowledge, isComplete, isUnreadable, listPending, type PendingMessage } from "../../client/retrieve.ts";
-import { openJournal } from "./journal.ts";
-import { openLiveChunks } from "./live-chunks.ts";
-import { type Received, storeMessage, sweepTemporaries, wasReceived } from "./store-message.ts";
+import {
+  acknowledge,
+  chunkOf,
+  type HeldEnvelope,
+  isComplete,
+  isUnreadable,
+  listPending,
+  type PendingMessage,
+  type Recipient,
+  readChunks,
+  type Sender,
+  type Written,
+} from "../../client/retrieve.ts";
+import { isRecord } from "../../client/shape.ts";
+import { encodeHex } from "../../core/codec/bytes.ts";
+import { readText, removeIfThere, safeFileName, sweepLeftovers, writeDurably } from "./files.ts";
+import { type Journal, openJournal } from "./journal.ts";
 
 export type InboxOptions = {
   /** Where files go; made when it is not there. */
@@ -125,3 +141,156 @@ async function attempt(store: Steps["store"], message: PendingMessage): Promise<
 const nameOf = ({ groupId, parts }: PendingMessage): string => groupId ?? parts[0]?.messageId ?? "?";
 
 const problem = (what: string, error: ClientError): Problem => ({ what, code: error.code, message: error.message });
+
+// ---------------------------------------------------------------------------------------- message to file
+
+export type Received = {
+  readonly path: string;
+  readonly name: string;
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  readonly sha256: string;
+  readonly messageIds: readonly string[];
+  readonly from: Sender | null;
+};
+
+type ReceiveOptions = {
+  readonly folder: string;
+  readonly journal: Journal;
+  /** Begins the names of temporary files: different for each recipient, none the beginning of another. */
+  readonly temporaryPrefix: string;
+  readonly onChunk?: (done: number, total: number) => void;
+};
+
+/**
+ * Whether an earlier run stored the file and its acknowledgement did not arrive everywhere. The journal
+ * knows whole files only, so one known chunk stands for all: another copy of a chunk is no new file.
+ */
+export function wasReceived(message: PendingMessage, journal: Journal): boolean {
+  return message.held.some(({ messageId }) => journal.has(messageId));
+}
+
+/** Writes a complete message to a file with its own name. Nothing is acknowledged yet. */
+export async function storeMessage(
+  message: PendingMessage,
+  recipient: Recipient,
+  options: ReceiveOptions,
+): Promise<Received> {
+  await mkdir(options.folder, { recursive: true });
+  const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
+  const { file, from } = await writeTemporary(temporary, message, recipient, options.onChunk);
+  const messageIds = message.held.map(({ messageId }) => messageId);
+  // From here on the file belongs to the journal: should its naming fail, the next run finishes it.
+  const path = await options.journal.place({
+    messageIds,
+    untilMs: message.held.reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
+    temporary,
+    folder: options.folder,
+    name: safeFileName(file.name),
+  });
+  const { name, mediaType, sizeBytes } = file;
+  return { path, name, mediaType, sizeBytes, sha256: encodeHex(file.sha256), messageIds, from };
+}
+
+/** The whole file under its temporary name, synced; or nothing. */
+async function writeTemporary(
+  path: string,
+  message: PendingMessage,
+  recipient: Recipient,
+  onChunk: ReceiveOptions["onChunk"],
+): Promise<Written> {
+  const handle = await open(path, "wx", 0o600);
+  try {
+    const write = (data: Uint8Array) => handle.appendFile(data);
+    const written = await readChunks(message, recipient, { write, ...(onChunk === undefined ? {} : { onChunk }) });
+    await handle.sync();
+    await handle.close();
+    return written;
+  } catch (error) {
+    await handle.close().catch(() => undefined);
+    await removeIfThere(path);
+    throw error;
+  }
+}
+
+/**
+ * Removes temporary files of runs that were cut off before they had anything to keep. Only for who holds
+ * the journal of the recipient: the prefix must be his alone.
+ */
+async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
+  const files = await readdir(folder).catch(() => []);
+  for (const file of files) {
+    if (file.startsWith(prefix) && file.endsWith(".part")) await removeIfThere(join(folder, file));
+  }
+}
+
+// -------------------------------------------------------------------------------------------- live chunks
+
+/** More than this are refused, and then go to the Cache. */
+const chunksKeptMax = 100_000;
+
+export type LiveChunks = {
+  readonly held: () => HeldEnvelope[];
+  readonly has: (messageId: string) => boolean;
+  /** `false` when there are too many; true means synced. */
+  readonly put: (chunk: {
+    messageId: string;
+    expiresAtMs: number;
+    envelope: Record<string, unknown>;
+  }) => Promise<boolean>;
+  readonly remove: (messageIds: readonly string[]) => Promise<void>;
+};
+
+export async function openLiveChunks(folder: string, nowMs: number): Promise<LiveChunks> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await sweepLeftovers(folder, nowMs);
+  const index = new Map<string, HeldEnvelope>();
+  for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
+    const path = join(folder, file);
+    const chunk = await readChunkFile(path);
+    if (chunk === null || chunk.expiresAtMs <= nowMs) await removeIfThere(path);
+    else index.set(file.slice(0, -".json".length), heldChunk(path, chunk));
+  }
+  return {
+    held: () => [...index.values()],
+    has: (messageId) => index.has(messageId),
+    put: async ({ messageId, expiresAtMs, envelope }) => {
+      if (index.size >= chunksKeptMax) return false;
+      const path = join(folder, `${messageId}.json`);
+      await writeDurably(path, JSON.stringify({ expires_at_ms: expiresAtMs, envelope }));
+      index.set(messageId, heldChunk(path, { messageId, expiresAtMs, envelope }));
+      return true;
+    },
+    remove: async (messageIds) => {
+      for (const messageId of messageIds) {
+        if (index.delete(messageId)) await removeIfThere(join(folder, `${messageId}.json`));
+      }
+    },
+  };
+}
+
+type StoredEnvelope = {
+  readonly messageId: string;
+  readonly expiresAtMs: number;
+  readonly envelope: Record<string, unknown>;
+};
+
+/** Keeps what places the chunk in memory, and leaves its payload on disk. */
+function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
+  const { messageId, expiresAtMs, envelope } = chunk;
+  const local = async () => (await readChunkFile(path).catch(() => null))?.envelope ?? null;
+  return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
+}
+
+/** `null` when it is no chunk. Throws when it can't be read: nobody else may have it, so it must not be taken for none. */
+async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
+  const text = await readText(path);
+  try {
+    const json: unknown = JSON.parse(text ?? "");
+    if (!isRecord(json) || !isRecord(json["envelope"]) || typeof json["expires_at_ms"] !== "number") return null;
+    const { envelope, expires_at_ms: expiresAtMs } = json;
+    return { messageId: String(envelope["message_id"]).toLowerCase(), expiresAtMs, envelope };
+  } catch {
+    return null;
+  }
+}

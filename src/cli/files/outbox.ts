@@ -1,17 +1,20 @@
 /**
- * Chunk sets that are on their way, on disk: what is needed to build every chunk again and how many were
- * delivered, so that an interrupted send goes on where it stopped instead of starting a second set. The
- * files hold the seed of the set and are removed once it is complete.
+ * What is sent from this machine: the file, measured and hashed once and then read by ranges, so that nothing is sealed
+ * that its own SHA-256 contradicts; and chunk sets that are on their way, on disk: what is needed to build every chunk
+ * again and how many were delivered, so that an interrupted send goes on where it stopped instead of starting a second
+ * set. The files hold the seed of the set and are removed once it is complete.
  */
-import { readdir } from "node:fs/promises";
-import { join } from "node:path";
+import { open, readdir, stat } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { createSha256 } from "#sha256";
+import { localError } from "../../client/http.ts";
 import { parsePlan, renderPlan, type SavedPlan, type UnsignedPlan } from "../../client/plan-text.ts";
-import { groupIdOf, type SendPlan } from "../../client/send.ts";
+import { groupIdOf, type SendPlan, type Source } from "../../client/send.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 
-export type Unfinished = SavedPlan & { readonly path: string };
+type Unfinished = SavedPlan & { readonly path: string };
 
 export function outboxFolder(keysFolder: string): string {
   return join(keysFolder, ".state", "outbox");
@@ -68,4 +71,47 @@ function isSameSend(state: SavedPlan, wanted: SendPlan): boolean {
     plan.hint === wanted.hint &&
     state.senderKeyId === (wanted.sender?.keyId ?? null)
   );
+}
+
+// ------------------------------------------------------------------------------------------- file to send
+
+const readBytes = 1_048_576;
+
+/** Reads the file once to hash it. Throws `local` errors `no_file` and, later, `file_changed`. */
+export async function fileSource(path: string, mediaType: string): Promise<Source> {
+  const facts = await stat(path).catch((error: unknown) => {
+    if (isSystemError(error, "ENOENT")) throw localError("no_file", `there is no file ${path}`);
+    throw error;
+  });
+  if (!facts.isFile()) throw localError("no_file", `${path} is not a file`);
+  const hash = createSha256();
+  for (let from = 0; from < facts.size; from += readBytes) {
+    hash.update(await readRange(path, from, Math.min(from + readBytes, facts.size)));
+  }
+  const file = { name: basename(path), mediaType, sizeBytes: facts.size, sha256: hash.digest() };
+  const read = async (from: number, to: number) => {
+    const now = await stat(path).catch(() => null);
+    if (now?.size !== facts.size || now.mtimeMs !== facts.mtimeMs) throw changed(path);
+    return readRange(path, from, to);
+  };
+  return { file, read };
+}
+
+async function readRange(path: string, from: number, to: number): Promise<Uint8Array> {
+  const bytes = new Uint8Array(to - from);
+  const handle = await open(path, "r");
+  try {
+    for (let at = 0; at < bytes.length; ) {
+      const { bytesRead } = await handle.read(bytes, at, bytes.length - at, from + at);
+      if (bytesRead === 0) throw changed(path);
+      at += bytesRead;
+    }
+    return bytes;
+  } finally {
+    await handle.close();
+  }
+}
+
+function changed(path: string) {
+  return localError("file_changed", `${path} changed while it was being sent`);
 }

@@ -1,5 +1,5 @@
 /** What `@waypost/client/node` exports: keys, messages and files on disk, as the commands keep them. */
-export { type Inbox, type InboxOptions, openInbox, type Problem, type Round } from "./inbox.ts";
+export { type Inbox, type InboxOptions, openInbox, type Problem, type Received, type Round } from "./inbox.ts";
 export {
   defaultKeysFolder,
   fileKeys,
@@ -8,6 +8,4 @@ export {
   saveIdentity,
   stateFolder,
 } from "./key-files.ts";
-export { findUnfinished, outboxFolder, saveProgress } from "./outbox.ts";
-export { fileSource } from "./source.ts";
-export type { Received } from "./store-message.ts";
+export { fileSource, findUnfinished, outboxFolder, saveProgress } from "./outbox.ts";

@@ -1,8 +1,10 @@
 /**
  * What an operator changes on a running node, by the commands `waypost reload`, `block` and `purge --recipient`.
  * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system says who may ask.
+ * A purge removes everything that waits for a recipient without a proof of the recipient, for duties such as an order
+ * of a court. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
  */
-import { parseDid } from "../../core/codec/did.ts";
+import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { BlockRequest, PurgeRequest, ReloadRequest } from "../../core/schema/operations.ts";
@@ -12,16 +14,15 @@ import type { Log } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
-import { purgeRecipient } from "./purge.ts";
 
-export type ReloadOutcome = {
+type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
   readonly changed: readonly string[];
   /** Settings that differ and need a restart. */
   readonly needsRestart: readonly string[];
 };
 
-export type OperationsParts = {
+type OperationsParts = {
   /** Reads the configuration again; a text says why it was not taken over. */
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly blocks: Blocks;
@@ -182,4 +183,47 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
       return { status: 200, json: purged };
     },
   });
+}
+
+// -------------------------------------------------------------------------------------------------- purge
+
+type Purged = { readonly entries: number; readonly bytes: number };
+
+const batchEntries = 1_000;
+
+/** The mailboxes of the life that the DID has now and of those before; `life` is the present one. */
+export async function purgeRecipient(
+  mailbox: Mailbox,
+  { did, life }: { readonly did: Did; readonly life: number },
+  now: () => number,
+): Promise<Purged | Fault> {
+  let purged: Purged = { entries: 0, bytes: 0 };
+  for (let past = 0; past <= life; past++) {
+    const one = await purgeMailbox(mailbox, { did, life: past }, now);
+    if (isFault(one)) return one;
+    purged = { entries: purged.entries + one.entries, bytes: purged.bytes + one.bytes };
+  }
+  return purged;
+}
+
+/** What arrives meanwhile stands behind the cursor, and is removed as well. */
+async function purgeMailbox(
+  mailbox: Mailbox,
+  { did, life }: { readonly did: Did; readonly life: number },
+  now: () => number,
+): Promise<Purged | Fault> {
+  const key = mailboxOf(did, life);
+  let [entries, bytes] = [0, 0];
+  let after: string | null = null;
+  for (;;) {
+    const nowMs = now();
+    const page = await mailbox.summary(key, { after, entriesMax: batchEntries, bytesMax: 0, nowMs });
+    if (isFault(page)) return page;
+    const sizes = new Map(page.entries.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
+    const removed = sizes.size === 0 ? [] : await mailbox.remove(key, [...sizes.keys()], nowMs);
+    entries += removed.length;
+    for (const { messageId } of removed) bytes += sizes.get(messageId) ?? 0;
+    if (page.next === null) return { entries, bytes };
+    after = page.next;
+  }
 }

@@ -3,8 +3,7 @@
  * the same texts.
  */
 import { describe, expect, test } from "bun:test";
-import { renderConfiguration } from "../../../src/cli/init.ts";
-import { proxyFile, unitFile } from "../../../src/cli/init-files.ts";
+import { proxyFile, renderConfiguration, unitFile } from "../../../src/cli/init.ts";
 import { parseConfig } from "../../../src/config/config.ts";
 
 const answers = {

@@ -3,7 +3,7 @@
  * stop on request.
  */
 import { expect, test } from "bun:test";
-import { startSweepers } from "../../../src/app/sweep.ts";
+import { startSweepers } from "../../../src/app/stores.ts";
 import type { OpenStores } from "../../../src/storage/bind.ts";
 import { type Capabilities, type Replay, type Store, StoreError } from "../../../src/storage/contract.ts";
 

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileSource } from "../../../../src/cli/files/source.ts";
+import { fileSource } from "../../../../src/cli/files/outbox.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 import { content, plan } from "../../../support/send-plan.ts";

@@ -1,6 +1,6 @@
 /** What libraries print becomes one bounded line of the log, without stacks and without tokens of addresses. */
 import { expect, test } from "bun:test";
-import { logLibraryOutput, printedText } from "../../../src/app/uncaught.ts";
+import { logLibraryOutput, printedText } from "../../../src/app/failure.ts";
 
 const texts: [name: string, parts: unknown[], text: string][] = [
   ["an error is its message", [new Error("Input/output error")], "Input/output error"],

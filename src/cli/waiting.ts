@@ -1,13 +1,13 @@
 /**
- * `waypost purge`: removes waiting messages without reading them. It is an acknowledgement of what was
- * never stored, so it asks first. With `--recipient` it is the operator's: the running node removes what waits for
- * that DID, without a proof of the recipient.
- * Source: docs/ledger.md 3.3 ("Replication").
+ * What waits in the Caches of an identity: `waypost query` lists it without fetching anything, `waypost purge` removes
+ * it without reading. A purge acknowledges what was never stored, so it asks first. With `--recipient` it is the
+ * operator's: the running node removes what waits for that DID, without a proof of the recipient.
+ * Source: docs/ledger.md 3.3 ("Replication"), rules section 6 ("Further reads").
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { cachesOf } from "../client/client.ts";
-import { acknowledge, listPending, type PendingMessage } from "../client/retrieve.ts";
+import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
 import { defaultConfigFile } from "./config.ts";
 import {
   addConnectionFlags,
@@ -20,6 +20,48 @@ import {
 import { confirmed } from "./did-change.ts";
 import { askNode } from "./operations.ts";
 import { countOf, createReport, printable, renderBytes } from "./report.ts";
+
+type QueryFlags = ConnectionFlags & { readonly as?: string; readonly device: string };
+
+export function registerQueryCommand(program: Command): void {
+  const command = program
+    .command("query")
+    .description("list waiting messages without removing them")
+    .option("--device <id>", "the device to read as", "");
+  addIdentityFlag(addConnectionFlags(command)).action((flags: QueryFlags) =>
+    runSession(flags, (session) => query(session, flags)),
+  );
+}
+
+async function query(session: Session, flags: QueryFlags): Promise<void> {
+  const identity = await chooseIdentity(session, flags.as);
+  const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
+  const waiting = pending.map((message) => ({
+    message_group_id: message.groupId,
+    message_ids: message.held.map(({ messageId }) => messageId),
+    held: message.parts.length,
+    total: message.total,
+    complete: isComplete(message),
+    expires_at: new Date(Math.min(...message.parts.map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
+    caches: [...new Set(message.held.flatMap(({ at }) => at.map(({ reader }) => reader.at.url)))],
+  }));
+  const lines = waiting.map(
+    ({ message_group_id, message_ids, held, total, expires_at }) =>
+      `${message_group_id ?? message_ids[0]} ${held} of ${total}, until ${expires_at}`,
+  );
+  const problems = unreachable.map(({ endpoint, error }) => ({
+    what: endpoint,
+    code: error.code,
+    message: error.message,
+  }));
+  for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
+  session.report.result(
+    { ok: true, count: waiting.length, waiting, unreachable: problems },
+    lines.join("\n") || `Nothing is waiting${problems.length === 0 ? "" : " where an answer came"}.`,
+  );
+}
+
+// -------------------------------------------------------------------------------------------------- purge
 
 type PurgeFlags = ConnectionFlags & {
   readonly as?: string;

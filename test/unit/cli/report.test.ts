@@ -1,7 +1,7 @@
 /** How a command ends: exit codes and texts by the kind of the failure. */
 import { expect, test } from "bun:test";
 import { CommandFailure } from "../../../src/app/failure.ts";
-import { asksForJson, endingOf } from "../../../src/cli/outcome.ts";
+import { asksForJson, endingOf } from "../../../src/cli/report.ts";
 import { ClientError } from "../../../src/client/http.ts";
 
 const timedOut = new ClientError("timed_out", "timed_out", "nothing came in time");
@@ -27,7 +27,7 @@ test("a refusal of a proof's time names the clocks", () => {
 test("any other error is a bug and shows its stack", () => {
   const { text, exitCode } = endingOf(new TypeError("broken"), true);
   expect(JSON.parse(text ?? "")).toMatchObject({ ok: false, code: "internal_error" });
-  expect([exitCode, text?.includes("outcome.test.ts")]).toEqual([1, true]);
+  expect([exitCode, text?.includes("report.test.ts")]).toEqual([1, true]);
 });
 
 test("a failure of a command keeps its exit code, and prints nothing beside a result that says it", () => {
