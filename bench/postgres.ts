@@ -6,8 +6,8 @@
 import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import type { BatchLimits } from "../src/plugins/postgres/batch.ts";
-import { migrateSchema } from "../src/plugins/postgres/migrate.ts";
-import { postgresOptions } from "../src/plugins/postgres/options.ts";
+import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
+import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, Store } from "../src/storage/contract.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";

@@ -4,9 +4,9 @@
  */
 
 import type { Config } from "../config/schema.ts";
+import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import type { WakeHook } from "../nodes/cache/wake.ts";
-import { type Announcer, announceChanges } from "../nodes/changes.ts";
 import type { Counting } from "../nodes/counting.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
@@ -21,8 +21,7 @@ import { dividedHosts } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
-import { resolutionRoute } from "../nodes/resolution.ts";
-import { createStoredSignal } from "../nodes/stored-signal.ts";
+import { type Announcer, announceChanges, createStoredSignal } from "../nodes/signals.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";

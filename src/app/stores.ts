@@ -10,9 +10,8 @@ import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import { openLocalBus } from "../plugins/bus/local.ts";
 import { type NatsBusOptions, natsOptions, openNatsBus } from "../plugins/bus/nats.ts";
-import { builtInPlugins } from "../plugins/index.ts";
-import { loadPlugins } from "../plugins/load.ts";
-import { type ParsedOptions, parseWith } from "../plugins/options.ts";
+import { type ParsedOptions, parseWith } from "../plugins/drivers.ts";
+import { builtInPlugins, loadPlugins } from "../plugins/load.ts";
 import {
   bindStores,
   type Need,

@@ -3,10 +3,12 @@
  * are gathered in parallel, then one pure function decides. The order of checks is law: recipient (404),
  * deactivated (422), what the node needs of the document (404), sender signature (403), the operator's
  * lists (403), policy (403, 413), expiry under the policy (422).
- * Source: rules sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors".
+ * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand. Every node that
+ * knows recipients has it: a Directory from its ledger, a Relay or a Cache from where it looks recipients up.
+ * Source: rules sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors", docs/ledger.md 3.1, D145.
  */
 import type { Config } from "../config/schema.ts";
-import type { Did } from "../core/codec/did.ts";
+import { type Did, parseDid } from "../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../core/fault.ts";
 import type { DidDocument } from "../core/ledger/document-form.ts";
 import type { PersonaPolicy } from "../core/ledger/policy.ts";
@@ -15,7 +17,9 @@ import {
   checkExpiry,
   type Envelope,
   type EnvelopeLimits,
+  isTag,
   longestTtlMs,
+  tagForm,
   verifySender,
 } from "../core/message/envelope.ts";
 import {
@@ -25,8 +29,11 @@ import {
   isTagListed,
   type PolicyFacts,
 } from "../core/message/policy.ts";
+import { decideResolution, type Resolution } from "../core/message/resolution.ts";
 import { withSignedText } from "../core/message/signed-text.ts";
+import { resolutionAnswer } from "../core/schema/directory.ts";
 import { BoundedMap } from "../core/std/bounded-map.ts";
+import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";
 
@@ -38,7 +45,7 @@ export type AdmissionFacts = {
 };
 
 /** What is known of the sender that the envelope names; `null` when it names none or none exists. */
-export type SenderFacts = { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
+type SenderFacts = { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
 
 // ----------------------------------------------------------------------------------------------- gather
 
@@ -192,4 +199,71 @@ export function checkParties(envelope: Envelope, sender: SenderFacts, operator: 
 /** Whether a list that is not empty lacks the DID. */
 function isLeftOut(allowed: readonly string[], did: string | null): boolean {
   return allowed.length > 0 && (did === null || !allowed.includes(did));
+}
+
+// ------------------------------------------------------------------------------------- resolution for senders
+
+type ResolutionParts = {
+  readonly recipients: RecipientSource;
+  readonly limits: Config["limits"];
+  /** What recipients are looked up in: a ledger, or a Directory elsewhere. */
+  readonly unavailable: "chain_unavailable" | "service_unavailable";
+};
+
+export function resolutionRoute(parts: ResolutionParts): Route {
+  return {
+    method: "GET",
+    path: "/delivery-resolution/:target",
+    operation: {
+      id: "deliveryResolution",
+      summary: "The key to seal to and the sizes that are taken, for one recipient",
+      tag: "Directory",
+      query: ["tag"],
+      responses: { 200: { description: "Key and constraints at the finalized head.", schema: resolutionAnswer } },
+      codes: [
+        "invalid_did",
+        "invalid_request",
+        "did_not_found",
+        "component_not_found",
+        "did_deactivated",
+        "policy_denied",
+        parts.unavailable,
+      ],
+    },
+    bodyBytesMax: null,
+    capacity: "normal",
+    faults: "problem",
+    unavailable: parts.unavailable,
+    handle: (call) => resolve(call, parts),
+  };
+}
+
+async function resolve(call: Call, { recipients, limits }: ResolutionParts): Promise<Answer | Fault> {
+  const did = parseDid(call.params["target"] ?? "");
+  if (isFault(did)) return did;
+  const tag = call.query.get("tag");
+  if (tag !== null && !isTag(tag)) return fault("invalid_request", `tag: must be ${tagForm}`);
+  const recipient = await recipients.subject(did);
+  const receives = recipient !== null && !recipient.deactivated;
+  const policy = receives ? await gatherPolicyFacts(recipients, recipient, tag) : null;
+  const resolution = decideResolution({ recipient, policy }, limits);
+  return isFault(resolution) ? resolution : { status: 200, json: renderResolution(did, resolution) };
+}
+
+function renderResolution(target: string, resolution: Resolution): Record<string, unknown> {
+  const { messageBytesMax } = resolution;
+  return {
+    target,
+    encryption_profile: "direct",
+    recipient_key_id: resolution.keyId,
+    recipient_public_key_multibase: resolution.publicKeyMultibase,
+    policy: {
+      effective_constraints: {
+        max_chunk_bytes: resolution.chunkBytesMax,
+        max_unchunked_message_bytes: resolution.unchunkedBytesMax,
+        max_http_envelope_bytes: resolution.bodyBytesMax,
+        ...(messageBytesMax === null ? {} : { max_message_bytes: messageBytesMax }),
+      },
+    },
+  };
 }

@@ -1,13 +1,83 @@
 /**
- * Where limits are counted: in this thread, or for all worker threads of the process together. Either way a rate
- * is one rate and a budget is one budget for the process.
- * Source: rules section 9, D190.
+ * Rates and budgets, counted in this thread or for all worker threads of the process together. Either way a rate is
+ * one rate and a budget is one budget for the process.
+ * A rate is a token bucket for each key over a bounded table. When the table is full, the bucket used longest ago is
+ * forgotten, which gives its key a fresh burst: under a flood of keys the limiter fails open, and its memory stays
+ * bounded. Threads share a table in memory under one lock, because limits are asked before a body is read and can't
+ * wait for a message to another thread.
+ * Source: rules section 5 "Rate limits", section 9, D190.
  */
+import { type Fault, fault } from "../core/fault.ts";
+import { isLoopbackAddress } from "../core/message/address.ts";
+import { BoundedMap } from "../core/std/bounded-map.ts";
 import { createFairShare, type FairShare, halfOf, type ShareOptions } from "./http/capacity.ts";
-import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax, refill } from "./rate.ts";
-import { createSharedMemory, type SharedMemory, SharedTable } from "./shared-table.ts";
 
-export const limiterNames = [
+/** Read at every claim, so that a setting behind it may change. */
+export type RateLimit = {
+  readonly perSecond: number;
+  readonly burst: number;
+  /** Keys remembered at once; about 150 bytes each. */
+  readonly keysMax: number;
+};
+
+export type RateLimiter = {
+  /** Claims one token: 0 when there was one, else the milliseconds until there is. */
+  claim(key: string, nowMs: number): number;
+  readonly size: number;
+};
+
+/** Keys of one limiter: about 10 MB when full. */
+export const rateKeysMax = 65_536;
+
+type Bucket = { tokens: number; atMs: number };
+
+export function createRateLimiter(limit: RateLimit): RateLimiter {
+  const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
+  return {
+    claim(key, nowMs) {
+      const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
+      refill(bucket, limit, nowMs);
+      // Set again at each use, so that the one that goes is the one used longest ago.
+      buckets.set(key, bucket);
+      if (bucket.tokens >= 1) {
+        bucket.tokens -= 1;
+        return 0;
+      }
+      return Math.ceil(((1 - bucket.tokens) * 1_000) / limit.perSecond);
+    },
+    get size() {
+      return buckets.size;
+    },
+  };
+}
+
+/** Adds what has come since the bucket was used last. */
+function refill(bucket: Bucket, { perSecond, burst }: RateLimit, nowMs: number): void {
+  // A clock that steps back refills nothing and takes nothing away.
+  const elapsedMs = Math.max(0, nowMs - bucket.atMs);
+  bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * perSecond) / 1_000);
+  bucket.atMs = nowMs;
+}
+
+/** The client of a request, asked before its body is read: 429 `rate_limited`. */
+export function checkClientRate(
+  limiter: RateLimiter,
+  { client, network, nowMs }: { readonly client: string; readonly network: string; readonly nowMs: number },
+  settings: { readonly rate_limit_loopback: boolean },
+): Fault | null {
+  if (!settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
+  return checkRate(limiter, network, nowMs);
+}
+
+export function checkRate(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
+  const waitMs = limiter.claim(key, nowMs);
+  if (waitMs === 0) return null;
+  return fault("rate_limited", "too many envelopes in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
+}
+
+// --------------------------------------------------------------------------------------------------- counting
+
+const limiterNames = [
   "registrations",
   "relay clients",
   "relay recipients",
@@ -15,7 +85,7 @@ export const limiterNames = [
   "cache clients",
 ] as const;
 /** Amounts of the public listeners, and of the admin listeners. `deliveries` are the message ids in delivery. */
-export const shareNames = [
+const shareNames = [
   ...(["public", "admin"] as const).flatMap((app) =>
     (["work", "reading", "bodies", "reserved work", "reserved reading", "reserved bodies", "answers"] as const).map(
       (what) => `${app} ${what}` as const,
@@ -24,8 +94,8 @@ export const shareNames = [
   "deliveries",
 ] as const;
 
-export type LimiterName = (typeof limiterNames)[number];
-export type ShareName = (typeof shareNames)[number];
+type LimiterName = (typeof limiterNames)[number];
+type ShareName = (typeof shareNames)[number];
 
 export type Counting = {
   readonly limiter: (name: LimiterName, limit: RateLimit) => RateLimiter;
@@ -129,4 +199,124 @@ function createSharedShare(table: SharedTable, wholeMax: number, options: ShareO
       return table.total;
     },
   };
+}
+
+// ---------------------------------------------------------------------------------------------- shared memory
+
+/** What the threads exchange: memory, and the seed that clients don't know. */
+type SharedMemory = { readonly buffer: SharedArrayBuffer; readonly seed: bigint };
+
+const setLength = 8;
+/** The lock, then the total; padded so that the rest is aligned. */
+const headBytes = 64;
+const bytesPerCell = 24;
+const spinsMax = 200;
+const lockWaitMs = 1;
+
+export function createSharedMemory(cellsMin: number): SharedMemory {
+  const cells = 2 ** Math.ceil(Math.log2(Math.max(setLength, cellsMin)));
+  const [seed = 0n] = crypto.getRandomValues(new BigUint64Array(1));
+  return { buffer: new SharedArrayBuffer(headBytes + cells * bytesPerCell), seed };
+}
+
+/** A place of the table, valid while the lock is held. */
+type Cell = number;
+
+/**
+ * A table of numbers that the worker threads of a process share: two for each key, and one total.
+ * A key is known by 64 bits of a seeded hash: two keys that collide count together. Cells are eight to a set; a key
+ * has a place in one set only.
+ * Cost: about 0.3 µs for each use, of which the lock is held for a third.
+ */
+export class SharedTable {
+  private readonly lock: Int32Array;
+  private readonly sum: Float64Array;
+  private readonly keys: BigUint64Array;
+  readonly first: Float64Array;
+  readonly second: Float64Array;
+  private readonly seed: bigint;
+
+  constructor({ buffer, seed }: SharedMemory) {
+    const cells = (buffer.byteLength - headBytes) / bytesPerCell;
+    this.lock = new Int32Array(buffer, 0, 1);
+    this.sum = new Float64Array(buffer, 8, 1);
+    this.keys = new BigUint64Array(buffer, headBytes, cells);
+    this.first = new Float64Array(buffer, headBytes + 8 * cells, cells);
+    this.second = new Float64Array(buffer, headBytes + 16 * cells, cells);
+    this.seed = seed;
+  }
+
+  get total(): number {
+    return this.sum[0] as number;
+  }
+
+  set total(value: number) {
+    this.sum[0] = value;
+  }
+
+  /** Keys that have a cell. Counts all: for tests and rare readings. */
+  get size(): number {
+    return this.keys.reduce((count, key) => (key === 0n ? count : count + 1), 0);
+  }
+
+  /** Runs `use` while no other thread uses the table. `use` must be short and must not call back here. */
+  locked<T>(use: () => T): T {
+    for (let spins = 0; Atomics.compareExchange(this.lock, 0, 0, 1) !== 0; spins++) {
+      // Whoever holds it may not be running just now.
+      if (spins > spinsMax) Atomics.wait(this.lock, 0, 1, lockWaitMs);
+    }
+    try {
+      return use();
+    } finally {
+      Atomics.store(this.lock, 0, 0);
+    }
+  }
+
+  hashOf(key: string): bigint {
+    const hash = BigInt(Bun.hash(key, this.seed));
+    return hash === 0n ? 1n : hash;
+  }
+
+  /** The cell of a key, or -1. */
+  find(hash: bigint): Cell {
+    const start = this.setOf(hash);
+    for (let cell = start; cell < start + setLength; cell++) if (this.keys[cell] === hash) return cell;
+    return -1;
+  }
+
+  /** A free cell of the key's set, or -1. It holds zeros. */
+  take(hash: bigint): Cell {
+    const start = this.setOf(hash);
+    for (let cell = start; cell < start + setLength; cell++) {
+      if (this.keys[cell] !== 0n) continue;
+      return this.claim(cell, hash);
+    }
+    return -1;
+  }
+
+  /** The cell of the key's set with the least second number, whose key is forgotten. */
+  takeOldest(hash: bigint): Cell {
+    const start = this.setOf(hash);
+    let oldest = start;
+    for (let cell = start + 1; cell < start + setLength; cell++) {
+      if ((this.second[cell] as number) < (this.second[oldest] as number)) oldest = cell;
+    }
+    return this.claim(oldest, hash);
+  }
+
+  free(cell: Cell): void {
+    this.keys[cell] = 0n;
+  }
+
+  private claim(cell: Cell, hash: bigint): Cell {
+    this.keys[cell] = hash;
+    this.first[cell] = 0;
+    this.second[cell] = 0;
+    return cell;
+  }
+
+  private setOf(hash: bigint): Cell {
+    const sets = this.keys.length / setLength;
+    return (Number(hash & 0xffff_ffffn) % sets) * setLength;
+  }
 }

@@ -6,7 +6,7 @@
 import { BoundedMap } from "../core/std/bounded-map.ts";
 import { StoreError } from "../storage/contract.ts";
 
-export type MemoOptions<T> = {
+type MemoOptions<T> = {
   readonly load: (key: string) => Promise<T>;
   /** How long a value may be used after its load began. */
   readonly valueMs: number | ((value: T) => number);

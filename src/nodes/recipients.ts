@@ -16,8 +16,8 @@ import { parseDocument } from "../core/schema/document.ts";
 import { readCapped } from "../core/std/read-capped.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
-import { changedSubject } from "./changes.ts";
 import { createMemo, type Memo } from "./memo.ts";
+import { changedSubject } from "./signals.ts";
 
 /** What admission and delivery need to know of a DID, as recipient or as sender. */
 export type Subject = {
@@ -57,7 +57,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
 
 // ------------------------------------------------------------------------------------------- a Directory
 
-export type DirectoryOptions = {
+type DirectoryOptions = {
   /** Injected by tests. */
   readonly fetch?: (url: string, init: BunFetchRequestInit) => Promise<Response>;
   /** A clock that never steps back. */

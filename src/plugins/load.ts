@@ -1,11 +1,11 @@
 /**
- * External plugins: modules that the configuration names by path (`plugin = "./postgres.ts"`), whose
- * default export is a `StoragePlugin`, or a function that answers one. The function is given the classes
+ * The drivers that a configuration can name: those that are built in, by name, and external ones, by the path of their
+ * module (`plugin = "./postgres.ts"`). A new built-in driver is one row of the table here.
+ * The default export of a module is a `StoragePlugin`, or a function that answers one. The function gets the classes
  * of the running program, because errors and refusals are recognised by their class and a module on the disk
- * has no way into a compiled executable. Modules run with all rights of the program, so only the
+ * can't import from a compiled executable. Modules run with all rights of the program, so only the
  * operator's configuration names them.
  */
-
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -13,8 +13,21 @@ import { fault } from "../core/fault.ts";
 import { errorText } from "../core/std/error-text.ts";
 import { type ConfigurablePlugin, configurable, type StoreSettings } from "../storage/bind.ts";
 import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
+import { chainPlugin } from "./chain/chain.ts";
+import { lmdbPlugin } from "./lmdb/lmdb.ts";
+import { memoryPlugin } from "./memory/memory.ts";
+import { postgresPlugin } from "./postgres/postgres.ts";
 
-export type LoadedPlugins = {
+export const builtInPlugins: readonly ConfigurablePlugin[] = [
+  configurable(memoryPlugin),
+  configurable(lmdbPlugin),
+  configurable(chainPlugin),
+  configurable(postgresPlugin),
+];
+
+// ------------------------------------------------------------------------------------------- external plugins
+
+type LoadedPlugins = {
   /** Under the names by which the configuration calls them: their paths as written. */
   readonly plugins: ConfigurablePlugin[];
   readonly problems: InputProblem[];

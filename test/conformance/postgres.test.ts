@@ -1,8 +1,8 @@
 /** The PostgreSQL driver keeps the contract, on a server of its own; says so when there is none. */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import { migrateSchema } from "../../src/plugins/postgres/migrate.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
+import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type Identity, identityOf, registrationOf } from "../support/identity.ts";

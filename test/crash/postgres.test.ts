@@ -5,8 +5,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { migrateSchema } from "../../src/plugins/postgres/migrate.ts";
-import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/options.ts";
+import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/postgres.ts";
+import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";

@@ -1,7 +1,7 @@
 /** Two Caches on one mailbox and one bus: a stream at one hears at once of what the other stored. */
 import { expect, test } from "bun:test";
 import type { MailboxKey } from "../../src/core/codec/did.ts";
-import { createStoredSignal } from "../../src/nodes/stored-signal.ts";
+import { createStoredSignal } from "../../src/nodes/signals.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 
 const mailbox = "did:svc:11111111111111111111" as MailboxKey;

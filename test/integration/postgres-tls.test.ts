@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, chownSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { postgresOptions } from "../../src/plugins/postgres/options.ts";
+import { postgresOptions } from "../../src/plugins/postgres/postgres.ts";
 import { migratePostgres, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";

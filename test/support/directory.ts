@@ -15,11 +15,11 @@ import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts"
 import { documentMessage, type ProofBinding, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/document.ts";
+import { resolutionRoute } from "../../src/nodes/admission.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { ledgerRecipients } from "../../src/nodes/recipients.ts";
-import { resolutionRoute } from "../../src/nodes/resolution.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
 import { serverSettings, testApp } from "./app.ts";

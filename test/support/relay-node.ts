@@ -13,7 +13,7 @@ import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.
 import { type SessionBounds, sessionBounds } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
-import { createStoredSignal } from "../../src/nodes/stored-signal.ts";
+import { createStoredSignal } from "../../src/nodes/signals.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";

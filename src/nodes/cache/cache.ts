@@ -31,15 +31,13 @@ import {
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { createFactsSource } from "../admission.ts";
-import { type Counting, ownCounting } from "../counting.ts";
+import { type Counting, checkClientRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { checkClientRate, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { noSignal, type StoredSignal } from "../stored-signal.ts";
-import { createKnownSenders } from "./known.ts";
+import { noSignal, type StoredSignal } from "../signals.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -52,7 +50,7 @@ import {
   readSummary,
   summaryIdsMax,
 } from "./retrieve.ts";
-import { createShareReports } from "./shares.ts";
+import { createKnownSenders, createShareReports } from "./shares.ts";
 import {
   type Arrival,
   type EventSigner,

@@ -37,11 +37,20 @@ import type {
 } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { entryParts, renderMore, renderSummaryEntry, splice } from "./entries.ts";
-import { type KnownSenders, remember } from "./known.ts";
+import {
+  entryParts,
+  groupParts,
+  planWhole,
+  renderMore,
+  renderSummaryEntry,
+  scanWhole,
+  splice,
+  startCursor,
+  wholeParts,
+} from "./entries.ts";
+import { type KnownSenders, remember } from "./shares.ts";
 import type { AnswerContext, EventSigner } from "./store.ts";
 import type { Streams } from "./stream.ts";
-import { groupParts, planWhole, scanWhole, startCursor, wholeParts } from "./whole.ts";
 
 export type RetrieveParts = {
   readonly mailbox: Mailbox;

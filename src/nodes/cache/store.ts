@@ -21,8 +21,16 @@ import {
 import type { Trace } from "../http/tracing.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
-import { isKnown, type KnownSenders, senderLabel } from "./known.ts";
-import { labelsOf, type Origin, type Sending, type ShareReports, sharesOf } from "./shares.ts";
+import {
+  isKnown,
+  type KnownSenders,
+  labelsOf,
+  type Origin,
+  type Sending,
+  type ShareReports,
+  senderLabel,
+  sharesOf,
+} from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;

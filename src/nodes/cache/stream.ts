@@ -15,10 +15,10 @@ import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import type { Answer } from "../http/route.ts";
-import type { StoredSignal } from "../stored-signal.ts";
+import type { StoredSignal } from "../signals.ts";
 import { renderSummaryEntry } from "./entries.ts";
 
-export type StreamParts = {
+type StreamParts = {
   readonly mailbox: Mailbox;
   readonly now: () => number;
   readonly settings: StreamSettings;
@@ -39,7 +39,7 @@ export type Streams = {
   readonly size: () => number;
 };
 
-export type StreamStart = {
+type StreamStart = {
   readonly after: Cursor | null;
   readonly signal: AbortSignal;
   /** Whether what opened the stream would still open it. */

@@ -12,7 +12,7 @@ import { sha256 } from "../../core/codec/hash.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import type { Log } from "../http/log.ts";
 
-export type WakeTarget = {
+type WakeTarget = {
   /** Set by the operator, so it may be any host; redirects are not followed. */
   readonly url: string;
   readonly settings: Pick<Config["cache"], "wake_interval">;

@@ -1,8 +1,8 @@
 /**
- * `GET /status` and `GET /status.json`: what this process does, for the operator. The page is served on the
- * admin listener, or on a node that only this machine reaches. It is one HTML text with its own style and script, which
- * asks `/status.json` every ten seconds; it fetches nothing from elsewhere, works without network access, in light and
- * dark, and on a phone.
+ * `GET /status` and `GET /status.json`: what this process does, for the operator. Both are served on the
+ * admin listener, or on a node that only this machine reaches. The page is one HTML text with its own style and
+ * script, which asks `/status.json` every ten seconds. It fetches nothing from elsewhere, works without network
+ * access, in light and dark, and on a phone.
  */
 import { StatusAnswer } from "../../core/schema/node.ts";
 import type { Route } from "../http/route.ts";
@@ -68,7 +68,7 @@ export function dashboardRoutes(parts: DashboardParts): Route[] {
   ];
 }
 
-// --------------------------------------------------------------------------------------------------- page
+// ------------------------------------------------------------------------------------------------------- page
 
 const pageSecurityPolicy =
   "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -5,7 +5,7 @@
  */
 import type { Log } from "../http/log.ts";
 
-export type Sample = {
+type Sample = {
   readonly atMs: number;
   /** Per second since the sample before. */
   readonly requests: number;
@@ -24,7 +24,7 @@ export type Sample = {
   readonly liveSessions: number;
 };
 
-export type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readonly message: string };
+type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readonly message: string };
 
 export type HistoryView = { readonly samples: readonly Sample[]; readonly warnings: readonly Warning[] };
 
@@ -38,7 +38,7 @@ export type History = {
   readonly close: () => void;
 };
 
-export const sampleEveryMs = 10_000;
+const sampleEveryMs = 10_000;
 export const samplesMax = 360;
 const warningsMax = 50;
 

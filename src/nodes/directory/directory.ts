@@ -5,14 +5,12 @@
  */
 import { proofLifeMsMax } from "../../core/ledger/record-proof.ts";
 import type { Route } from "../http/route.ts";
-import { documentRoute } from "./document.ts";
-import { type DirectoryParts, directoryBodyBytesMax } from "./parts.ts";
+import { type DirectoryParts, directoryBodyBytesMax, readBinding, renderProofs } from "./parts.ts";
 import { ownerRoutes, policyReadRoutes } from "./policy.ts";
 import { prepareRoutes } from "./prepare.ts";
 import { readRoutes } from "./read.ts";
 import { registrationRoutes } from "./register.ts";
-import { updateRoutes } from "./update.ts";
-import { readBinding, renderProofs } from "./versions.ts";
+import { documentRoute, updateRoutes } from "./update.ts";
 
 export type Directory = {
   readonly routes: readonly Route[];

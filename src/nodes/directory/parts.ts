@@ -1,13 +1,17 @@
 /**
  * What every route of the Directory is made of: the stores and settings it works with, the members that
- * all its routes share, and the first steps of decoding (body, path, the DID that both must name).
- * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4.
+ * all its routes share, the first steps of decoding (body, path, the DID that both must name), and the versions of
+ * proofs: which ones this Directory accepts on its ledger, which one a preparation makes, and what version 3 binds.
+ * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
+import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
+import type { ProofBinding, ProofVersion } from "../../core/ledger/record-proof.ts";
 import { withSignedText } from "../../core/message/signed-text.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
@@ -156,7 +160,7 @@ export function checkFreshness(timestampMs: number, nowMs: number, skewMs: numbe
 const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} reports its outcome";
 
 /** The members that an accepted mutation answers besides `status`, `tx_hash` and `message`. */
-export type Accepted = {
+type Accepted = {
   readonly did: Did;
   readonly action?: string;
   readonly alias?: string;
@@ -172,4 +176,58 @@ export function renderAccepted(accepted: Accepted, submission: Submission): Answ
 /** A refusal of a signature says which bytes were verified; any other refusal stays as it is. */
 export function explainSignature(refusal: Fault, signed: Uint8Array): Fault {
   return refusal.code === "invalid_signature" ? withSignedText(refusal, signed) : refusal;
+}
+
+// ----------------------------------------------------------------------------------------- versions of proofs
+
+/** The ledger, its proofs and the account that a proof is for. */
+export type Binding = ProofBinding & { readonly submitter: AccountId; readonly proofs: LedgerProofs };
+
+export async function readBinding(ledger: Ledger): Promise<Binding> {
+  const [proofs, submitter] = await Promise.all([ledger.proofs(), ledger.operator()]);
+  return { proofs, submitter, genesisHash: proofs.genesisHash };
+}
+
+/** Of the registration proof, the best first. */
+export function versionsTaken(settings: DirectorySettings, proofs: LedgerProofs): readonly ProofVersion[] {
+  const bound: readonly ProofVersion[] = proofs.bound ? ["v3"] : [];
+  const older: readonly ProofVersion[] = proofs.plain ? ["v2", "v1"] : [];
+  return [...bound, ...older].filter((version) => settings.registration_proofs?.includes(version) ?? true);
+}
+
+/** What `/limits` says about proofs. */
+export function renderProofs(settings: DirectorySettings, { proofs, submitter }: Binding): Record<string, unknown> {
+  return {
+    registration_proofs: versionsTaken(settings, proofs),
+    authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
+    genesis_hash: encodeHex0x(proofs.genesisHash),
+    operator_account: encodeHex0x(submitter),
+  };
+}
+
+/**
+ * Whether version 3 is prepared: when it is asked for, and where the ledger takes nothing else. Clients of the family
+ * look whether what they are to sign is what they know.
+ */
+export function decideBound(asked: string | undefined, { proofs }: Binding): boolean | Fault {
+  if (asked !== undefined && asked !== "v3") return badInput("invalid_request", "/proof_version", "is v3 or absent");
+  if (asked === "v3" && !proofs.bound) {
+    return badInput("invalid_request", "/proof_version", "the ledger takes no proofs of version 3");
+  }
+  return asked === "v3" || !proofs.plain;
+}
+
+/** Version 1 is prepared only where every other one is switched off. */
+export function decideVersion(
+  asked: string | undefined,
+  settings: DirectorySettings,
+  binding: Binding,
+): ProofVersion | Fault {
+  const bound = decideBound(asked, binding);
+  if (isFault(bound)) return bound;
+  const taken = versionsTaken(settings, binding.proofs);
+  const order: readonly ProofVersion[] = bound ? ["v3", "v2", "v1"] : ["v2", "v3", "v1"];
+  const version = order.find((one) => taken.includes(one));
+  if (version !== undefined && (asked === undefined || version === "v3")) return version;
+  return badInput("invalid_request", "/proof_version", "this Directory takes no registration proof of that version");
 }

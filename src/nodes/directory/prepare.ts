@@ -39,8 +39,18 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
-import { documentPath, parseDocumentMember } from "./document.ts";
-import { bindDid, checkEnd, type DirectoryParts, decodeBody, directoryRoute, pathCodes } from "./parts.ts";
+import {
+  type Binding,
+  bindDid,
+  checkEnd,
+  type DirectoryParts,
+  decideBound,
+  decideVersion,
+  decodeBody,
+  directoryRoute,
+  pathCodes,
+  readBinding,
+} from "./parts.ts";
 import { type OwnerUpdate, ownerUpdates } from "./policy.ts";
 import {
   checkSubject,
@@ -49,8 +59,7 @@ import {
   parseRegistrationSubject,
   type RegistrationSubject,
 } from "./register.ts";
-import { isAliasAction, parseSigner } from "./update.ts";
-import { type Binding, decideBound, decideVersion, readBinding } from "./versions.ts";
+import { documentPath, isAliasAction, parseDocumentMember, parseSigner } from "./update.ts";
 
 export function prepareRoutes(parts: DirectoryParts): Route[] {
   return [prepareRegistrationRoute(parts), prepareUpdateRoute(parts)];

@@ -3,10 +3,10 @@
  * way, `confirmed` once the finalized head has the DID. A receipt is written before the submission, so
  * that a crash in between is read as "under way", never as "nothing happened".
  * Order of checks: shape, DID, document id, timestamp, keys and document, alias, existing, pending,
- * signature. The same registration repeated while pending answers the same `tx_id`.
+ * signature. The same registration repeated while pending answers the same `tx_id`. Whoever registers many DIDs pays
+ * for each with a proof of work.
  * Source: interface "Registration state of a DID", rules sections 4 and 10 ("Registration").
  */
-
 import type { Static } from "@sinclair/typebox";
 import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
@@ -28,6 +28,8 @@ import {
   registrationMessage,
 } from "../../core/ledger/record-proof.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
+import { isLoopbackAddress } from "../../core/message/address.ts";
+import { verifyWork } from "../../core/message/work.ts";
 import {
   type prepareRegistrationBody,
   registerBody,
@@ -37,21 +39,23 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger, Submission } from "../../storage/contract.ts";
-import { ownCounting } from "../counting.ts";
+import { type Counting, ownCounting, rateKeysMax } from "../counting.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import { createPace, workHeader } from "./pace.ts";
 import {
+  type Binding,
   checkEnd,
   checkFreshness,
   type DirectoryParts,
+  type DirectorySettings,
   decodeBody,
   directoryRoute,
   explainSignature,
   pathCodes,
   pathValue,
+  readBinding,
   stateRoute,
+  versionsTaken,
 } from "./parts.ts";
-import { type Binding, readBinding, versionsTaken } from "./versions.ts";
 
 export function registrationRoutes(parts: DirectoryParts): Route[] {
   return [registerRoute(parts), statusRoute(parts)];
@@ -376,4 +380,42 @@ function statusRoute(parts: DirectoryParts): Route {
 
 function renderConfirmed(document: DidDocument | null, version: bigint): Record<string, unknown> {
   return { ...(document === null ? {} : { did_document: renderDocument(document) }), version: Number(version) };
+}
+
+// -------------------------------------------------------------------------------------- pace of registrations
+
+const workHeader = "Svc-Work";
+
+/**
+ * Each client network has a token bucket. Beyond it a registration must carry a proof of work in `Svc-Work` (D152).
+ * 429 `rate_limited` names the work that is asked for; `null` lets the registration go on.
+ */
+type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
+
+function createPace(settings: DirectorySettings, counting: Counting): CheckPace {
+  const limiter = counting.limiter("registrations", {
+    get perSecond() {
+      return settings.registration_rate;
+    },
+    get burst() {
+      return settings.registration_burst;
+    },
+    keysMax: rateKeysMax,
+  });
+  return (call) => {
+    if (!settings.rate_limit_loopback && isLoopbackAddress(call.client)) return null;
+    const bits = settings.registration_work_bits;
+    // Work is checked first: it must not cost the tokens of others of the same network.
+    const nonce = call.headers.get(workHeader);
+    if (nonce !== null && bits > 0 && verifyWork(call.body, nonce, bits)) return null;
+    const waitMs = limiter.claim(call.network, call.nowMs);
+    return waitMs === 0 ? null : tooFast(waitMs, bits);
+  };
+}
+
+function tooFast(waitMs: number, bits: number): Fault {
+  const retryAfterSeconds = Math.ceil(waitMs / 1_000);
+  if (bits === 0) return fault("rate_limited", "too many registrations in a short time", { retryAfterSeconds });
+  const detail = `too many registrations in a short time: wait, or send a proof of work of ${bits} bits in ${workHeader}`;
+  return fault("rate_limited", detail, { retryAfterSeconds, headers: { [workHeader]: `sha256; bits=${bits}` } });
 }

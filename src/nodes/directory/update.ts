@@ -4,25 +4,33 @@
  * all of them.
  * Order of checks: shape, path equals body, action, payload equals the rebuilt bytes, expiry, then what the ledger
  * refuses (DID exists, not deactivated, nonce, signature, the rule of the action).
- * Source: interface "Signed DID-document updates", rules sections 4 and 10.
+ * The full document is replaced with a proof of the root key: version 1 carries a fresh time later than that of the
+ * last full document, versions 2 and 3 the document nonce and an expiry.
+ * Source: interface "Signed DID-document updates", `PUT /dids/{did}/document/proof`, rules sections 4
+ * ("Full document") and 10.
  */
-
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, decodePayloadText, equalBytes } from "../../core/codec/bytes.ts";
-import { didOfUrl, normalizeAlias, parseDidUrl } from "../../core/codec/did.ts";
+import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/codec/did.ts";
+import { parsePublicKey } from "../../core/codec/public-key.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { parseU64 } from "../../core/codec/u64.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { actionRows, counters, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/authorization.ts";
-import { callOfIntent, type ProofCall } from "../../core/ledger/calls.ts";
-import { rootKeyId } from "../../core/ledger/document.ts";
+import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
+import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
+import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { type Intent, parseIntent, subjectOf, subjectParameter, type Terms } from "../../core/ledger/intents.ts";
+import { documentMessage, parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/record-proof.ts";
 import { actionTexts } from "../../core/schema/actions.ts";
 import {
   aliasUpdateAnswer,
   type authorizationShape,
+  replaceDocumentAnswer,
+  replaceDocumentBody,
   signedAction,
+  signedDocument,
   updateAnswer,
   updateBody,
 } from "../../core/schema/directory.ts";
@@ -195,4 +203,88 @@ function checkTimes(update: SignedUpdate, nowMs: number, { settings, limits }: D
     checkEnd(validUntilMs, nowMs, { aheadMsMax: settings.authorization_max_ahead, pointer: "/valid_until" }) ??
     (update.timestampMs === null ? null : checkFreshness(update.timestampMs, nowMs, limits.clock_skew))
   );
+}
+
+// ------------------------------------------------------------------------------------------ the full document
+
+export const documentPath = "/dids/:did/document/proof";
+
+export function documentRoute(parts: DirectoryParts): Route {
+  const parseShape = compileShape(replaceDocumentBody);
+  return directoryRoute({
+    method: "PUT",
+    path: documentPath,
+    id: "replace_document",
+    summary: "Replace the full document",
+    request: replaceDocumentBody,
+    answer: [202, "The ledger has taken the document; it is not settled.", replaceDocumentAnswer],
+    codes: [
+      ...mutationCodes,
+      "authorization_expired",
+      "authorization_too_far_ahead",
+      "document_invalid",
+      "document_stale",
+      "nonce_mismatch",
+      "invalid_signature",
+    ],
+    signed: signedDocument,
+    handle: async (call) => {
+      const replacement = decodeReplacement(call, decodeBody(call, parseShape));
+      if (isFault(replacement)) return replacement;
+      const early = checkProofTime(replacement, call.nowMs, parts.limits.clock_skew);
+      if (early !== null) return early;
+      const submission = await parts.ledger.submit(replacement, "replace_document");
+      if (isFault(submission)) {
+        const { genesisHash } = await parts.ledger.proofs();
+        return explainSignature(submission, documentMessage(replacement, genesisHash) ?? new Uint8Array(0));
+      }
+      const { did, name } = replacement;
+      return renderAccepted({ did, action: "replace_document", extrinsic: name }, submission);
+    },
+  });
+}
+
+function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> | Fault): DocumentCall | Fault {
+  if (isFault(body)) return body;
+  const did = bindDid(call, body.did);
+  if (isFault(did)) return did;
+  const docBlob = parseDocumentMember(body, did);
+  if (isFault(docBlob)) return docBlob;
+  const pubkey = parsePublicKey(body.pubkey);
+  if (pubkey === null) return badInput("invalid_request", "/pubkey", "is no public key");
+  const signature = decodeBase64(body.signature) as Uint8Array;
+  return { name: "set_document_with_proof", did, docBlob, timestamp: body.timestamp, pubkey, signature };
+}
+
+/**
+ * The SCALE document of a body that gives it as JSON or as a blob, exactly one of the two. A blob is held
+ * to the same ids as JSON: absolute, and of this DID.
+ */
+export function parseDocumentMember(
+  body: { readonly document?: DocumentForm | undefined; readonly doc_blob?: string | undefined },
+  did: Did,
+): Uint8Array | Fault {
+  if ((body.document === undefined) === (body.doc_blob === undefined)) {
+    return badInput("invalid_request", "/document", "exactly one of document and doc_blob must be given");
+  }
+  if (body.document !== undefined) {
+    const document = normalizeDocument(body.document, did, "/document");
+    return isFault(document) ? document : encodeDidDocument(document);
+  }
+  const blob = decodePayloadText(body.doc_blob ?? "");
+  if (blob === null) return badInput("invalid_request", "/doc_blob", "must be 0x hex or Base64");
+  const document = decodeDidDocument(blob);
+  // What can't be decoded is left to the ledger's rules, which refuse it as an invalid document.
+  if (document === null) return blob;
+  if (document.id !== did) return badInput("invalid_request", "/doc_blob", "the document belongs to another DID");
+  return hasOwnIds(document, did)
+    ? blob
+    : badInput("invalid_request", "/doc_blob", "holds ids that are not of this DID");
+}
+
+function checkProofTime(call: DocumentCall, nowMs: number, skewMs: number): Fault | null {
+  const time = parseProofTimestamp(call.timestamp);
+  if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
+  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, skewMs);
+  return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }

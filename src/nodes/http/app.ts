@@ -9,7 +9,6 @@ import { Elysia } from "elysia";
 import { type Fault, fault } from "../../core/fault.ts";
 import { errorStack } from "../../core/std/error-text.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
-import { internalError } from "./failures.ts";
 import {
   type AppOptions,
   type Connection,
@@ -23,7 +22,7 @@ import {
   requestIdOf,
   serve,
 } from "./pipeline.ts";
-import { preflightHeaders } from "./render.ts";
+import { internalError, preflightHeaders } from "./render.ts";
 import type { Route } from "./route.ts";
 
 type Respond = (request: Request, connection: Connection) => Response | Promise<Response>;

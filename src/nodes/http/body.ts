@@ -8,9 +8,8 @@
 import { type Fault, fault } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/deadline.ts";
 import { joinBytes } from "../../core/std/read-capped.ts";
-import type { FairShare } from "./capacity.ts";
+import type { FairShare, Turns } from "./capacity.ts";
 import type { JsonPart } from "./route.ts";
-import type { Turns } from "./turns.ts";
 
 export type BodyRules = {
   /** `null`: the route takes no body. */
@@ -30,7 +29,7 @@ export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
 export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
 
 /** Why a body was not read: a refusal, or `null` for no room. What was read so far is given back. */
-export type Unread = { readonly fault: Fault | null };
+type Unread = { readonly fault: Fault | null };
 
 /**
  * Announced bodies up to this size are read in one go. Longer ones count only as they arrive, so that connections

@@ -1,7 +1,7 @@
 /**
  * What a request may cost before its handler runs: requests in work, bodies that are still arriving, and bytes of
  * bodies, each bounded in all and shared fairly between clients. A refusal over capacity is delayed for a moment,
- * because an instant one makes clients that retry at once take the processor.
+ * because an instant one makes clients that retry at once take the processor. Long answers take turns at the event loop.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
  * Source: rules section 9, interface "Limits".
  */
@@ -170,5 +170,36 @@ export function inFlight({ normal, reserved, delayedRefusals }: Capacity): InFli
     reading: normal.reading.total + reserved.reading.total,
     bodyBytes: normal.bodyBytes.total + reserved.bodyBytes.total,
     delayedRefusals,
+  };
+}
+
+// ------------------------------------------------------------------------------------------------------ turns
+
+/**
+ * Turns at something that occupies the event loop for milliseconds: one for each of its iterations, so that a hundred
+ * clients that read long answers do not make everybody else wait for all of them.
+ * Cost: nothing while one asks at a time.
+ */
+export type Turns = { take(): Promise<void> | undefined };
+
+export function createTurns(): Turns {
+  const waiting: (() => void)[] = [];
+  let taken = false;
+  const pass = (): void => {
+    const next = waiting.shift();
+    if (next === undefined) {
+      taken = false;
+      return;
+    }
+    next();
+    setImmediate(pass);
+  };
+  return {
+    take() {
+      if (taken) return new Promise((resolve) => waiting.push(resolve));
+      taken = true;
+      setImmediate(pass);
+      return undefined;
+    },
   };
 }

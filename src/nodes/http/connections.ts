@@ -16,7 +16,7 @@ import type { Metrics } from "./metrics.ts";
 
 export type ConnectionGuard = { readonly close: () => void };
 
-export type GuardOptions = {
+type GuardOptions = {
   /** The TCP ports of this process. */
   readonly ports: readonly number[];
   /** In all; one client network gets half. */
@@ -76,7 +76,7 @@ export function startConnectionGuard(options: GuardOptions): ConnectionGuard | n
 // ------------------------------------------------------------------------------------------------ decide
 
 export type HeldConnection = { readonly inode: string; readonly address: string };
-export type Surplus = { readonly connection: HeldConnection; readonly scope: "network" | "total" };
+type Surplus = { readonly connection: HeldConnection; readonly scope: "network" | "total" };
 
 /** The newest of each network beyond half of `max`, and of the largest networks what is still too much in all. */
 export function decideSurplus(

@@ -19,7 +19,7 @@ export type LogSink = {
 };
 
 /** Where lines go: `write` resolves when they have left the process. */
-export type LineWriter = (text: string) => Promise<void>;
+type LineWriter = (text: string) => Promise<void>;
 
 const pendingCharactersMax = 1 << 20;
 /** What a line with a few short fields comes to. */

@@ -25,7 +25,7 @@ export type Histogram = {
 export type GaugeReading = number | readonly (readonly [labels: readonly string[], value: number])[];
 
 /** Name without the `waypost_` prefix, the help line, and the names of the labels in order. */
-export type Family = {
+type Family = {
   readonly name: string;
   readonly help: string;
   readonly labels?: readonly string[];

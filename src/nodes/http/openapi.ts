@@ -1,6 +1,7 @@
 /**
- * The description of the interface as OpenAPI 3.1, made of the same routes and schemas that serve it:
- * what a route takes, what it answers, and every code it can refuse with.
+ * The description of the interface as OpenAPI 3.1, and the pages `/docs` and `/docs/signing` that show it. Both are
+ * made from the routes and schemas that serve the interface: what a route accepts, what it answers, and every code it
+ * can refuse with. The pages are HTML texts with their own style, without scripts and without external assets.
  * Source: rules section 9 ("/openapi.json"); OpenAPI 3.1.
  */
 import type { TSchema } from "@sinclair/typebox";
@@ -10,7 +11,7 @@ import { exampleDid } from "../../core/ledger/example.ts";
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleTxHash, problemShape } from "../../core/schema/schema.ts";
-import { type SchemeName, type Signed, type SignedExample, schemes } from "../../core/schema/signing.ts";
+import { type SchemeName, type Signed, type SignedExample, schemes, sealedMembers } from "../../core/schema/signing.ts";
 import { renderDeliveryFault, renderProblem } from "./render.ts";
 import type { Route } from "./route.ts";
 
@@ -39,11 +40,11 @@ export type DescribedOperation = {
   readonly responses: Readonly<Record<string, DescribedResponse>>;
 };
 
-export type DescribedScheme =
+type DescribedScheme =
   | { readonly type: "apiKey"; readonly in: "header"; readonly name: string; readonly description: string }
   | { readonly type: "http"; readonly scheme: string; readonly description: string };
 
-export type DescribedParameter = {
+type DescribedParameter = {
   readonly name: string;
   readonly in: "path" | "query" | "header";
   readonly required: boolean;
@@ -58,23 +59,18 @@ type DescribedText = {
   readonly examples?: readonly string[];
 };
 
-export type DescribedResponse = {
+type DescribedResponse = {
   readonly description: string;
   readonly content?: DescribedContent;
   /** The codes behind the status. */
   readonly "x-codes"?: readonly FaultCode[];
 };
 
-export type DescribedContent = Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
+type DescribedContent = Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
 
 /** Codes that the server itself answers on any route, and on routes that take a body. */
-export const serverCodes: readonly FaultCode[] = [
-  "invalid_request",
-  "internal_error",
-  "service_unavailable",
-  "shutting_down",
-];
-export const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "unsupported_media_type"];
+const serverCodes: readonly FaultCode[] = ["invalid_request", "internal_error", "service_unavailable", "shutting_down"];
+const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "unsupported_media_type"];
 
 export function describeInterface(options: {
   readonly version: string;
@@ -234,3 +230,177 @@ function exampleFault([code]: readonly FaultCode[]): Fault {
 }
 
 const exampleId = "7a0c0b4e-6d3c-4a52-9d1c-0f6f5f6f6b10";
+
+export function renderDocumentation(description: InterfaceDescription): string {
+  const { info, tags } = description;
+  const operations = operationsOf(description);
+  const sections = tags.map(({ name }) => {
+    const own = operations.filter(({ operation }) => operation.tags.includes(name));
+    const index = own.map(
+      ({ path, method, operation }) =>
+        `<li><a href="#${text(operation.operationId)}"><b>${method}</b> <code>${text(path)}</code></a> ${text(operation.summary)}</li>`,
+    );
+    return `<h2>${text(name)}</h2><ul class="index">${index.join("")}</ul>${own.map(renderOperation).join("")}`;
+  });
+  return page(
+    `${info.title} ${info.version}`,
+    `<h1>${text(info.title)} <small>${text(info.version)}</small></h1><p>${ticks(info.description)}
+The same as data: <a href="/openapi.json">/openapi.json</a>. All codes with cause and remedy: <a href="/problems">/problems</a>.
+Limits of this node: <a href="/limits">/limits</a>. What clients sign: <a href="/docs/signing">Signing</a>.</p>
+${renderWalkThrough(operations)}${sections.join("")}`,
+  );
+}
+
+function page(title: string, body: string): string {
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>${text(title)}</title><style>${style}</style></head><body>
+${body}</body></html>`;
+}
+
+function operationsOf({ paths }: InterfaceDescription): Listed[] {
+  return Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+  );
+}
+
+// ----------------------------------------------------------------------------------------- walk-through
+
+/** From nothing to a message that was read, by the operations of a node that is all three. */
+const steps: readonly { readonly id: string; readonly title: string; readonly what: string }[] = [
+  {
+    id: "register",
+    title: "Register",
+    what: "Make an Ed25519 key, choose a DID, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it says `confirmed`.",
+  },
+  {
+    id: "AddService",
+    title: "Publish",
+    what: "Say in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. It may stand in the registered document already, as in the example above. A key agreement (X25519) tells senders what to encrypt to.",
+  },
+  {
+    id: "cacheStore",
+    title: "Send",
+    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. What is larger than `/limits` allows goes out in chunks: an envelope each with its own `message_id`, the same `message_group_id`, `sequence_number` from 0, `total_chunks`, and `delivery_hint` `chunked`. A signature of the sender is optional.",
+  },
+  {
+    id: "cacheMessages",
+    title: "Retrieve",
+    what: "Prove that you are the recipient: sign the proof with the key that the service authorizes, and send it in headers. `GET /cache/stream/{did}` and live sessions announce new messages at once.",
+  },
+  {
+    id: "cacheAck",
+    title: "Acknowledge",
+    what: "When a message is stored safely on the device, acknowledge it: the Cache removes it. Until then it is given again.",
+  },
+];
+
+function renderWalkThrough(operations: readonly Listed[]): string {
+  const shown = steps.flatMap(({ id, title, what }) => {
+    const found = operations.find(({ operation }) => operation.operationId === id);
+    if (found === undefined) return [];
+    return [`<li><h3 id="step-${id}">${title}</h3><p>${ticks(what)}</p>${renderRequest(found)}</li>`];
+  });
+  if (shown.length === 0) return "";
+  return `<h2 id="walk-through">From nothing to a message</h2><p>The examples are those of one identity, whose key is
+known to all (a seed of 32 bytes <code>07</code>), at noon of 16 July 2026: every signature verifies.</p><ol>${shown.join("")}</ol>`;
+}
+
+/** The example of an operation as it goes over the wire. */
+function renderRequest({ method, path, operation }: Listed): string {
+  const signed = operation["x-signed-text"];
+  const example = Object.values(operation.requestBody?.content ?? {})[0]?.example;
+  const filled = operation.parameters
+    .filter((one) => one.in === "path")
+    .reduce((filling, { name, schema }) => filling.replace(`{${name}}`, schema.examples?.[0] ?? ""), path);
+  const headers = Object.entries(signed?.headers ?? {}).map(([name, value]) => `${name}: ${value}`);
+  const type = example === undefined ? [] : ["Content-Type: application/json"];
+  const body = example === undefined ? [] : ["", JSON.stringify(example, null, 2)];
+  const lines = [`${method} ${filled} HTTP/1.1`, ...type, ...headers, ...body];
+  return `<pre>${text(lines.join("\n"))}</pre><p><a href="#${text(operation.operationId)}">Details</a></p>${renderSigned(signed)}`;
+}
+
+function renderSigned(signed: DescribedOperation["x-signed-text"]): string {
+  if (signed === undefined) return "";
+  const shown = signed.text === null ? signed.hex : signed.text;
+  return `<details><summary>signed text (${text(signed.scheme)})</summary><pre>${text(shown)}</pre>
+<p>key <code>${text(signed.public_key_multibase)}</code>, signature <code>${text(signed.signature_b64)}</code></p></details>`;
+}
+
+// ---------------------------------------------------------------------------------------------- signing
+
+/** The page of all that clients sign. */
+export function renderSigning(description: InterfaceDescription): string {
+  const operations = operationsOf(description);
+  const sections = Object.entries(schemes).map(([name, { title, carried, layout, notes }]) => {
+    const own = operations.filter(({ operation }) => operation["x-signed-text"]?.scheme === name);
+    const [first] = own;
+    const links = own.map(
+      ({ method, path, operation }) =>
+        `<li><a href="/docs#${text(operation.operationId)}"><b>${method}</b> <code>${text(path)}</code></a></li>`,
+    );
+    return `<section id="${name}"><h2>${text(title)}</h2><p>${text(notes)}</p><h4>Carried in</h4><p>${text(carried)}</p>
+<h4>Signed</h4><pre>${text(layout.join("\n"))}</pre>${renderSigned(first?.operation["x-signed-text"])}
+<ul class="index">${links.join("")}</ul></section>`;
+  });
+  const rows = sealedMembers.map(
+    ([name, type, meaning]) => `<tr><td><code>${name}</code></td><td>${type}</td><td>${meaning}</td></tr>`,
+  );
+  return page(
+    "Signing",
+    `<h1>Signing</h1><p>All signatures are Ed25519 over the bytes as they are, in standard Base64. Private keys stay with
+the client. <a href="/docs">Back to the interface</a>.</p>${sections.join("")}
+<section id="sealed"><h2>Inside a sealed payload</h2><p>What a recipient finds after opening <code>ciphertext_b64</code> is a
+CBOR map. No node reads it.</p><table>${rows.join("")}</table></section>`,
+  );
+}
+
+// ------------------------------------------------------------------------------------------- operations
+
+type Listed = { readonly path: string; readonly method: string; readonly operation: DescribedOperation };
+
+function renderOperation({ path, method, operation }: Listed): string {
+  const parameters = operation.parameters.map(
+    (one) =>
+      `<tr><td><code>${text(one.name)}</code></td><td>${one.in}</td><td>${one.required ? "required" : ""}</td></tr>`,
+  );
+  const responses = Object.entries(operation.responses).map(
+    ([status, response]) =>
+      `<tr><td>${status}</td><td>${ticks(response.description)}${response["x-codes"] === undefined ? renderContent(response.content) : ""}</td></tr>`,
+  );
+  return `<section id="${text(operation.operationId)}"><h3><b>${method}</b> <code>${text(path)}</code></h3>
+<p>${text(operation.summary)}</p>
+${parameters.length === 0 ? "" : `<table>${parameters.join("")}</table>`}
+${operation.requestBody === undefined ? "" : `<h4>Body</h4>${renderContent(operation.requestBody.content)}`}
+${renderSigned(operation["x-signed-text"])}
+<h4>Answers</h4><table>${responses.join("")}</table></section>`;
+}
+
+function renderContent(content: DescribedContent | undefined): string {
+  if (content === undefined) return "";
+  return Object.values(content)
+    .map(({ schema, example }) => {
+      const shown = example === undefined ? "" : `<pre>${text(JSON.stringify(example, null, 2))}</pre>`;
+      return `${shown}<details><summary>schema</summary><pre>${text(JSON.stringify(schema, null, 2))}</pre></details>`;
+    })
+    .join("");
+}
+
+function text(value: string): string {
+  return value.replace(/[&<>"]/g, (c) => escapes[c] as string);
+}
+
+const escapes: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+/** Text whose words in backticks become code. */
+function ticks(value: string): string {
+  return text(value).replace(/`([^`]*)`/g, "<code>$1</code>");
+}
+
+const style = `
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1f;background:#fff}
+h2{margin-top:3rem;border-bottom:2px solid #ccc}section{border-top:1px solid #ddd;margin-top:2rem}
+code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f4f6;padding:.7rem;overflow:auto}
+table{border-collapse:collapse}td{border:1px solid #ddd;padding:.2rem .6rem;vertical-align:top}
+ul.index{list-style:none;padding:0}h3 b,li b{color:#3455a4}summary{cursor:pointer;color:#3455a4}
+@media(prefers-color-scheme:dark){body{color:#e4e4e8;background:#17171a}pre{background:#232328}td,section{border-color:#444}
+a,h3 b,li b,summary{color:#9db4ff}}`;

@@ -33,18 +33,25 @@ import {
   capacityLimits,
   changeCapacity,
   createCapacity,
+  createTurns,
   delayRefusal,
   overCapacity,
   type Room,
 } from "./capacity.ts";
-import { createFailures, type Failures, internalError } from "./failures.ts";
 import { type Log, maskAddress } from "./log.ts";
 import type { Counter, CounterSeries, Histogram, HistogramSeries, Metrics } from "./metrics.ts";
 import { observe } from "./metrics.ts";
-import { type Cors, type CorsOrigins, createCors, renderResponse } from "./render.ts";
+import {
+  type Cors,
+  type CorsOrigins,
+  createCors,
+  createFailures,
+  type Failures,
+  internalError,
+  renderResponse,
+} from "./render.ts";
 import { type Answer, type Call, pathOf, type Route } from "./route.ts";
 import type { RequestTrace, Tracer } from "./tracing.ts";
-import { createTurns } from "./turns.ts";
 
 export type AppOptions = {
   readonly routes: readonly Route[];
@@ -68,7 +75,7 @@ export type Connection<R extends Request = Request> = {
   readonly timeout: (request: R, seconds: number) => void;
 };
 
-export type HttpMetrics = {
+type HttpMetrics = {
   readonly requests: Counter;
   readonly seconds: Histogram;
   readonly refusals: Counter;

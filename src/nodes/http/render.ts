@@ -1,13 +1,19 @@
 /**
- * From what a handler answers to a Response: JSON, problem+json (RFC 9457), or the DeliveryResult of the Relay, with
- * the headers that every answer carries: request id, no caching, and those that let pages of other origins read it.
- * Nothing but the Fault's own words reaches the client.
+ * From what a handler answers or throws to a Response: JSON, problem+json (RFC 9457), or the DeliveryResult of the
+ * Relay, with the headers that every answer carries: request id, no caching, and those that let pages of other origins
+ * read it. Only the words of a Fault reach the client. An error that was thrown goes to the log: one line with its
+ * stack for each bug, and one line for an outage, while every request fails for the same reason.
  * Source: interface "DeliveryResult" and "Errors", rules section 3, D140; Fetch standard, CORS protocol.
  */
-import { type Fault, isFault } from "../../core/fault.ts";
-import type { Answer } from "./route.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { BoundedMap } from "../../core/std/bounded-map.ts";
+import { errorStack, errorText } from "../../core/std/error-text.ts";
+import { StoreError } from "../../storage/contract.ts";
+import type { Log } from "./log.ts";
+import type { Answer, Route } from "./route.ts";
 
-export type RenderOptions = {
+type RenderOptions = {
   readonly requestId: string;
   readonly faults: "problem" | "delivery";
   /** Ends the connection: the body of the request was not read. */
@@ -153,4 +159,59 @@ export function preflightHeaders(methods: readonly string[], headers: readonly s
     "access-control-allow-headers": headers.join(", "),
     "access-control-max-age": String(preflightSeconds),
   };
+}
+
+// --------------------------------------------------------------------------------------------------- failures
+
+export type Failures = {
+  readonly faultOf: (
+    error: unknown,
+    route: Pick<Route, "path" | "unavailable">,
+    at: { readonly requestId: string; readonly nowMs: number },
+  ) => Fault;
+};
+
+/** Silence after which the same reason is a new outage. */
+const outageEndMs = minuteMs;
+const reasonsMax = 100;
+
+export function createFailures(log: Log): Failures {
+  const lastMs = new BoundedMap<string, number>(reasonsMax);
+  const begins = (reason: string, nowMs: number): boolean => {
+    const isNew = nowMs - (lastMs.get(reason) ?? Number.NEGATIVE_INFINITY) >= outageEndMs;
+    lastMs.set(reason, nowMs);
+    return isNew;
+  };
+  return {
+    faultOf: (error, route, { requestId, nowMs }) => {
+      const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
+      const where = { request_id: requestId, route: route.path };
+      const reason = errorText(error);
+      if (refusal.code === "internal_error") {
+        log("error", "a request failed", { ...where, error: errorStack(error) });
+      } else if (begins(reason, nowMs)) {
+        log("warn", "requests fail, and are answered so until this is over", { ...where, error: reason });
+      }
+      return refusal;
+    },
+  };
+}
+
+function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault {
+  switch (error.code) {
+    case "unavailable":
+      return route.unavailable === "chain_unavailable"
+        ? fault("chain_unavailable", "the ledger can't be read at the moment")
+        : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");
+    case "full":
+      return fault("storage_full", "the store has no room for this");
+    case "closed":
+      return fault("shutting_down", "the node is shutting down");
+    case "corrupt":
+      return internalError();
+  }
+}
+
+export function internalError(): Fault {
+  return fault("internal_error", "something went wrong in the node; the request id names the entry in its log");
 }

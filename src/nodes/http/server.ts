@@ -33,7 +33,7 @@ export type UpgradeContext = {
   readonly refuse: (refusal: Fault) => Response;
 };
 
-export type ListenOptions<Session> = {
+type ListenOptions<Session> = {
   readonly app: App;
   /** `127.0.0.1:7400`, `[::]:7400`, port 0 for a free one, or `unix:/run/waypost.sock`. */
   readonly address: string;

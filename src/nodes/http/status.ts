@@ -1,12 +1,13 @@
 /**
- * The routes that every node has: health, readiness, limits, metrics, the catalogue of refusals, the
- * description of the interface and its page. None of them reads a store but readiness.
+ * The routes that every node has: what it is, health, readiness, limits, metrics, the catalogue of refusals, the
+ * description of the interface and its pages. Readiness alone reads a store.
  * Source: rules sections 3 and 9.
  */
-
 import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
 import { problems as catalogue } from "../../core/problems.ts";
 import {
+  type About,
+  AboutAnswer,
   HealthAnswer,
   type ProblemEntry,
   ProblemEntrySchema,
@@ -15,11 +16,10 @@ import {
 } from "../../core/schema/node.ts";
 import { limitsShape } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/deadline.ts";
-import { renderDocumentation, renderSigning } from "./documentation.ts";
-import { describeInterface, type InterfaceDescription } from "./openapi.ts";
+import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
 import type { Answer, Operation, Route } from "./route.ts";
 
-export type StatusOptions = {
+type StatusOptions = {
   readonly version: string;
   /** The routes of the nodes on the same listener, for the description. */
   readonly routes: readonly Route[];
@@ -218,3 +218,13 @@ const pageHeaders = {
   "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
   "x-content-type-options": "nosniff",
 };
+
+/** `GET /node`: what a node says about itself, so that a client can check an address before it publishes it. */
+export function aboutRoute(about: () => About): Route {
+  const description: Description = {
+    id: "node",
+    summary: "Roles, public endpoints, version and keys of this node",
+    responses: { 200: { description: "What this node is.", schema: AboutAnswer } },
+  };
+  return nodeRoute("/node", description, () => ({ status: 200, json: about() }));
+}

@@ -7,7 +7,7 @@
 import { errorText } from "../../core/std/error-text.ts";
 import type { Log } from "./log.ts";
 
-export type Stage = "decode" | "gather" | "decide" | "commit" | "render";
+type Stage = "decode" | "gather" | "decide" | "commit" | "render";
 
 /** The trace of one request. */
 export type Trace = {
@@ -28,7 +28,7 @@ export type Tracer = {
   readonly close: () => Promise<void>;
 };
 
-export type TracingSettings = {
+type TracingSettings = {
   /** Where spans go, `http://127.0.0.1:4318/v1/traces`. */
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;

@@ -24,9 +24,9 @@ import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 
 /** `did` is shut out as sender and as recipient, `sender` as sender alone. */
-export type BlockKind = "did" | "sender" | "network";
+type BlockKind = "did" | "sender" | "network";
 
-export type Block = {
+type Block = {
   /** A DID, or a network such as `203.0.113.0/24`. */
   readonly subject: string;
   readonly kind: BlockKind;
@@ -112,7 +112,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
 // ------------------------------------------------------------------------------------------------ decide
 
 /** Later entries of a subject replace earlier ones. */
-export function decideBlocks(
+function decideBlocks(
   blocks: readonly Block[],
   { add, remove }: BlockChange,
   nowMs: number,

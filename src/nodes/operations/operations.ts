@@ -1,8 +1,8 @@
 /**
  * What an operator changes on a running node, by the commands `waypost reload`, `block` and `purge --recipient`.
  * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system says who may ask.
- * A purge removes everything that waits for a recipient without a proof of the recipient, for duties such as an order
- * of a court. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
+ * A purge removes everything that waits for a recipient, without a proof of the recipient: for duties such as a court
+ * order. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
  */
 import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
@@ -185,14 +185,12 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
   });
 }
 
-// -------------------------------------------------------------------------------------------------- purge
-
 type Purged = { readonly entries: number; readonly bytes: number };
 
 const batchEntries = 1_000;
 
 /** The mailboxes of the life that the DID has now and of those before; `life` is the present one. */
-export async function purgeRecipient(
+async function purgeRecipient(
   mailbox: Mailbox,
   { did, life }: { readonly did: Did; readonly life: number },
   now: () => number,

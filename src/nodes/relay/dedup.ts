@@ -34,7 +34,7 @@ type InFlight = { readonly digest: string; readonly delivered: Promise<Delivered
 /** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
 type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
 
-export type DedupParts = { readonly receipts: Receipts; readonly log: Log; readonly counting?: Counting };
+type DedupParts = { readonly receipts: Receipts; readonly log: Log; readonly counting?: Counting };
 
 /** Beyond this a delivery waits for its result to be written: a store that falls behind slows down who fills it. */
 const rememberingMax = 256;
@@ -44,7 +44,7 @@ export function createDedup({ receipts, log, counting = ownCounting }: DedupPart
   return { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
 }
 
-export type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
+type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
 
 /** Runs `deliver` for the first of all repeats that are in flight together. 409 `duplicate_conflict`. */
 export async function deliverOnce(

@@ -23,7 +23,7 @@ import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 /** The client that handed an envelope in, and the network that it is counted under. */
-export type Origin = { readonly client: string; readonly network: string };
+type Origin = { readonly client: string; readonly network: string };
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type LocalCache = {
@@ -46,7 +46,7 @@ export type DeliveryParts = {
 };
 
 /** One envelope on its way. */
-export type Delivery = {
+type Delivery = {
   readonly envelope: Envelope;
   /** Who handed the envelope in: outbound slots and mailboxes are shared by networks. */
   readonly origin: Origin;

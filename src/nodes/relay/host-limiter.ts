@@ -66,7 +66,7 @@ export type Slot = {
 /** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came in time. */
 export type NoSlot = "busy" | "open" | "late";
 
-export type Requester = {
+type Requester = {
   /** The network of the client on whose behalf the request is made. */
   readonly client?: string;
   /** Ends the request: another client waits for its slot. */

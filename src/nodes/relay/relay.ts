@@ -8,7 +8,14 @@ import type { Config } from "../../config/schema.ts";
 import { parseDid } from "../../core/codec/did.ts";
 import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { type DeliveryPlan, hopsMax, planDelivery } from "../../core/message/delivery.ts";
+import {
+  type AttemptOutcome,
+  type Channel,
+  type DeliveryPlan,
+  type DeliveryResult,
+  hopsMax,
+  planDelivery,
+} from "../../core/message/delivery.ts";
 import {
   checkEnvelopeTime,
   decodeEnvelope,
@@ -26,21 +33,19 @@ import {
   decideAdmission,
   type FactsSource,
 } from "../admission.ts";
-import { type Counting, ownCounting } from "../counting.ts";
+import { type Counting, checkClientRate, checkRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { checkClientRate, checkRate, type RateLimiter, rateKeysMax } from "../rate.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { createDedup, type Dedup, type Delivered, deliverOnce } from "./dedup.ts";
 import { type DeliveryParts, type LocalCache, runDelivery } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
-import { type RelayMetrics, relayMetrics } from "./metrics.ts";
 
-export type RelayParts = {
+type RelayParts = {
   readonly recipients: RecipientSource;
   readonly receipts: Receipts;
   readonly egress: Egress;
@@ -311,4 +316,57 @@ function relayRoutes(node: RelayNode): Route[] {
       codes: [...codes, "invalid_did", "recipient_mismatch"],
     }),
   ];
+}
+
+// ---------------------------------------------------------------------------------------------------- metrics
+
+type RelayMetrics = {
+  readonly result: (result: DeliveryResult) => void;
+  readonly attempt: (channel: Channel, outcome: AttemptOutcome) => void;
+};
+
+type RelayReadings = {
+  readonly inFlight: () => number;
+  readonly outbound: () => { readonly active: number; readonly waiting: number };
+  readonly sessions: () => number;
+};
+
+/** Labels come from fixed lists, never from what a sender or a destination says. */
+function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
+  const results = metrics.counter({
+    name: "relay_results_total",
+    help: "Delivery results by code; deduped ones repeat an earlier result.",
+    labels: ["code", "deduped"],
+  });
+  const attempts = metrics.counter({
+    name: "relay_attempts_total",
+    help: "Attempts to reach a destination, by channel and by status class or error.",
+    labels: ["channel", "outcome"],
+  });
+  const seconds = metrics.histogram(
+    { name: "relay_attempt_seconds", help: "Time of one attempt.", labels: ["channel"] },
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
+  );
+  metrics.gauge({ name: "relay_deliveries_in_flight", help: "Deliveries in flight." }, readings.inFlight);
+  metrics.gauge(
+    { name: "relay_outbound_active", help: "Outbound requests in flight." },
+    () => readings.outbound().active,
+  );
+  metrics.gauge(
+    { name: "relay_outbound_waiting", help: "Outbound requests that wait for a slot." },
+    () => readings.outbound().waiting,
+  );
+  metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
+  return {
+    result: (result) => results.add([result.code, String(result.details["deduped"] === true)]),
+    attempt: (channel, outcome) => {
+      attempts.add([channel, outcomeLabel(outcome)]);
+      seconds.observe([channel], outcome.durationMs / 1_000);
+    },
+  };
+}
+
+function outcomeLabel(outcome: AttemptOutcome): string {
+  if (outcome.error !== null) return outcome.error;
+  return outcome.httpStatus === null ? "acknowledged" : `${Math.floor(outcome.httpStatus / 100)}xx`;
 }

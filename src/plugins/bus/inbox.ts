@@ -17,12 +17,12 @@ export type InboxLimits = {
 export const inboxLimits: InboxLimits = { runningMax: 256, waitingMax: 1_024, waitingBytesMax: 32 * 1024 ** 2 };
 
 /** `answer` is `null` for a published message. */
-export type Arrival = {
+type Arrival = {
   readonly message: Uint8Array;
   readonly answer: ((bytes: Uint8Array | undefined) => void) | null;
 };
 
-export type InboxOptions = {
+type InboxOptions = {
   readonly subject: string;
   readonly handler: BusReceiver;
   readonly missed: (() => void) | undefined;

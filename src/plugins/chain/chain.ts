@@ -6,8 +6,8 @@
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
+import { parseWith } from "../drivers.ts";
 import { loadNative, storeAbsence } from "../lmdb/folder.ts";
-import { parseWith } from "../options.ts";
 import { isLight, lightScheme } from "./rpc.ts";
 
 const mebibyte = 1024 * 1024;

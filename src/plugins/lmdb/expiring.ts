@@ -4,7 +4,7 @@
  * so that no two texts meet in one key. Operations that come together share a commit.
  */
 import type { Receipts, Replay } from "../../storage/contract.ts";
-import { checkReceipt, checkText } from "../options.ts";
+import { checkReceipt, checkText } from "../drivers.ts";
 import type { Change, Environment } from "./environment.ts";
 import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 

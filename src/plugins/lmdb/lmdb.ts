@@ -4,7 +4,7 @@
  */
 import { resolve } from "node:path";
 import type { StoragePlugin } from "../../storage/contract.ts";
-import { parseWith } from "../options.ts";
+import { parseWith } from "../drivers.ts";
 import { loadNative, storeAbsence } from "./folder.ts";
 import { type LmdbOptions, lmdbOptions } from "./options.ts";
 

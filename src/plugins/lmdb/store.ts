@@ -4,7 +4,7 @@
  */
 import { join, resolve } from "node:path";
 import type { Store, StoreEnvironment } from "../../storage/contract.ts";
-import { ledgerImport, openLedger } from "../embedded.ts";
+import { ledgerImport, openLedger } from "../drivers.ts";
 import { type Environment, openEnvironment } from "./environment.ts";
 import { openReceipts, openReplay } from "./expiring.ts";
 import { dataFile } from "./folder.ts";

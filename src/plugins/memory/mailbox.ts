@@ -23,7 +23,7 @@ import {
 import { encodeCursor } from "../../storage/keys.ts";
 import { checkEntry, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 
-export type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
+type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
 
 /**
  * `acked` ids are remembered until their expiry. An `expired` row still has its envelope; a `kept` one has

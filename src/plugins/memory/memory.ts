@@ -4,6 +4,7 @@
  * example for authors of plugins: the contract in maps, with nothing in it for speed.
  */
 import { z } from "zod";
+import { Heap } from "../../core/std/heap.ts";
 import {
   type Mailbox,
   type Receipts,
@@ -13,9 +14,7 @@ import {
   type StoreEnvironment,
   StoreError,
 } from "../../storage/contract.ts";
-import { ledgerImport, openLedger } from "../embedded.ts";
-import { checkReceipt, checkText, parseWith } from "../options.ts";
-import { ExpiringMap } from "./expiring.ts";
+import { checkReceipt, checkText, ledgerImport, openLedger, parseWith } from "../drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { openMemoryTable } from "./table.ts";
 
@@ -40,7 +39,7 @@ const optionsSchema = z.strictObject({
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
 });
 
-export type MemoryOptions = z.output<typeof optionsSchema>;
+type MemoryOptions = z.output<typeof optionsSchema>;
 
 export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   name: "memory",
@@ -142,4 +141,61 @@ function openReceipts(receipts: ExpiringMap<Uint8Array>, checkOpen: () => void):
       return receipts.expire(nowMs, limit);
     },
   };
+}
+
+// ----------------------------------------------------------------------------------------------------- expiry
+
+type Pair<V> = { readonly value: V; readonly untilMs: number };
+type Turn = { readonly key: string; readonly untilMs: number };
+
+/**
+ * A bounded map whose pairs end at a time. A pair that has ended is absent at once, and `expire` frees it, in order of
+ * time. Cost: O(log n).
+ */
+class ExpiringMap<V> {
+  private readonly pairs = new Map<string, Pair<V>>();
+  /** By time. A turn whose pair was replaced or removed is stale and passed over. */
+  private readonly turns = new Heap<Turn>((a, b) => a.untilMs < b.untilMs);
+
+  constructor(private readonly pairsMax: number) {}
+
+  get(key: string, nowMs: number): V | null {
+    const pair = this.pairs.get(key);
+    return pair !== undefined && pair.untilMs > nowMs ? pair.value : null;
+  }
+
+  set(key: string, value: V, untilMs: number): void {
+    if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
+      throw new StoreError("full", `the memory store holds ${this.pairsMax} records`);
+    }
+    this.pairs.set(key, { value, untilMs });
+    this.turns.push({ key, untilMs });
+    if (this.turns.size > 2 * this.pairs.size + 1024) this.dropStale();
+  }
+
+  remove(key: string): void {
+    this.pairs.delete(key);
+  }
+
+  expire(nowMs: number, limit: number): number {
+    let freed = 0;
+    for (let turn = this.turns.first(); freed < limit && turn !== undefined && turn.untilMs <= nowMs; ) {
+      this.turns.pop();
+      if (this.current(turn)) {
+        this.pairs.delete(turn.key);
+        freed++;
+      }
+      turn = this.turns.first();
+    }
+    return freed;
+  }
+
+  private current(turn: Turn): boolean {
+    return this.pairs.get(turn.key)?.untilMs === turn.untilMs;
+  }
+
+  /** Replacing a pair leaves a turn behind; they are dropped when they outnumber the pairs. */
+  private dropStale(): void {
+    this.turns.replace([...this.pairs].map(([key, { untilMs }]) => ({ key, untilMs })));
+  }
 }

@@ -7,7 +7,7 @@ import { StoreError } from "../../storage/contract.ts";
 import { compareUtf8 } from "../../storage/keys.ts";
 import { checkKey, type Table, type TableChange } from "../../storage/table.ts";
 
-export type MemoryTable = Table & { close(): void };
+type MemoryTable = Table & { close(): void };
 
 export function openMemoryTable(limits: { readonly bytesMax: number }): MemoryTable {
   return new MapTable(limits.bytesMax);

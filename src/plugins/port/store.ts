@@ -12,8 +12,7 @@ import {
   type Submission,
 } from "../../storage/contract.ts";
 import { capabilityMethods, storeShapeProblem } from "../../storage/shape.ts";
-import type { Channel } from "./channel.ts";
-import { type PlainFault, packFault, unpackFault } from "./values.ts";
+import { type Channel, type PlainFault, packFault, unpackFault } from "./channel.ts";
 
 /** What another thread must know of a store to offer it. */
 export type StoreDescription = {

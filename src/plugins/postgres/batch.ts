@@ -16,7 +16,7 @@ export const batchLimits: BatchLimits = { operationsMax: 256, bytesMax: 8 * 1024
 /** Operations that wait; beyond them the store is overloaded. */
 const waitingMax = 20_000;
 
-export type Operation<Given> = {
+type Operation<Given> = {
   readonly given: Given;
   readonly bytes: number;
   /** At most `perKeyMax` operations of one key go in one batch. */

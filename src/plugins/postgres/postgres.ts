@@ -1,10 +1,66 @@
 /**
- * The PostgreSQL driver: every capability in one schema of a database that several nodes share. What it
+ * The PostgreSQL driver and its options: every capability in one schema of a database that several nodes share. What it
  * answers survives the death of the database's machine, and with a synchronous standby the loss of it.
  */
+import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
-import { parseWith } from "../options.ts";
-import { type PostgresOptions, postgresOptions } from "./options.ts";
+import { parseWith } from "../drivers.ts";
+
+const hourMs = 3_600_000;
+
+const databaseUrl = z
+  .string()
+  .max(1_024)
+  .refine(isDatabaseUrl, "must be a URL such as postgres://user@host:5432/database, without password and options");
+
+function isDatabaseUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, username, password, hostname, pathname, search, hash } = new URL(text);
+  const known = protocol === "postgres:" || protocol === "postgresql:";
+  return known && username !== "" && hostname !== "" && /^\/[^/]+$/.test(pathname) && password + search + hash === "";
+}
+
+export const postgresOptions = z.strictObject({
+  urls: z
+    .array(databaseUrl)
+    .min(1)
+    .max(8)
+    .describe("Servers of one database; the first that takes writes is used, and the others after a fail-over"),
+  password: z
+    .string()
+    .min(1)
+    .max(1_024)
+    .nullable()
+    .default(null)
+    .describe("Password of the user; `password_file` names a file with it"),
+  tls_ca_file: z
+    .string()
+    .min(1)
+    .nullable()
+    .default(null)
+    .describe("Certificates in PEM that the server's must come from; connections are encrypted when it is set"),
+  schema: z
+    .string()
+    .regex(/^[a-z][a-z0-9_]{0,40}$/, "must be a name of a-z, 0-9 and _")
+    .default("waypost")
+    .describe("Schema of the tables; `waypost storage migrate` creates it"),
+  connections: z.int().min(2).max(100).default(8).describe("Connections of this process"),
+  statement_timeout_ms: z
+    .int()
+    .min(100)
+    .max(600_000)
+    .default(10_000)
+    .describe("Longest time of one statement, in milliseconds"),
+  partition_ms: z
+    .int()
+    .min(1)
+    .max(240 * hourMs)
+    .default(6 * hourMs)
+    .describe("Span of time whose messages expire together, in milliseconds; written into a new database once"),
+  block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
+});
+
+export type PostgresOptions = z.output<typeof postgresOptions>;
 
 export const postgresPlugin: StoragePlugin<PostgresOptions> = {
   name: "postgres",

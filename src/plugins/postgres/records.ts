@@ -1,11 +1,12 @@
 /**
- * Replay claims and receipts over PostgreSQL. Keys are texts of any characters, U+0000 among them, which
+ * Replay claims and receipts over PostgreSQL, and the functions of the schema that decide them by their primary keys: an
+ * insert that meets a row waits for it, in the order of keys. Keys are texts of any characters, U+0000 among them, which
  * no text of the database can hold: their digests stand in for them.
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/hash.ts";
 import type { Receipts, Replay } from "../../storage/contract.ts";
-import { checkReceipt, checkText } from "../options.ts";
+import { checkReceipt, checkText } from "../drivers.ts";
 import { Batcher } from "./batch.ts";
 import type { Pool } from "./pool.ts";
 
@@ -88,3 +89,65 @@ async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8
     return value === undefined ? null : new Uint8Array(Buffer.from(value, "base64"));
   });
 }
+
+// -------------------------------------------------------------------------------------------- functions
+
+export const recordFunctions = `
+create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
+declare
+  done json := {s}.begin_write(p_writer, p_seq);
+begin
+  if done is not null then
+    return done;
+  end if;
+  with won as (
+    insert into {s}.claim as c (tag, until_ms, at_ms)
+    select decode(g.tag, 'hex'), g.until, g.at
+    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint) order by 1
+    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
+      where c.until_ms <= excluded.at_ms
+    returning encode(c.tag, 'hex') as tag
+  )
+  select coalesce(json_agg(tag), '[]') into done from won;
+  return {s}.end_write(p_writer, p_seq, done);
+end $$;
+create function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
+returns json language plpgsql as $$
+declare
+  done json := {s}.begin_write(p_writer, p_seq);
+begin
+  if done is not null then
+    return done;
+  end if;
+  -- Rows are locked in the order of their keys, whatever happens to them.
+  perform 1 from {s}.receipt r where r.key in (
+    select decode(g.key, 'hex') from json_to_recordset(p_given::json) as g(key text)) order by r.key for update;
+  delete from {s}.receipt r using json_to_recordset(p_given::json) as g(key text, how text)
+    where r.key = decode(g.key, 'hex') and g.how = 'remove';
+  with given as materialized (
+    select decode(g.key, 'hex') as key, g.how, g.until, g.at, substring(p_bytes from g.start for g.size) as value
+    from json_to_recordset(p_given::json) as g(key text, how text, until bigint, at bigint, start integer, size integer)
+    where g.how <> 'remove' order by 1
+  ), won as (
+    insert into {s}.receipt as r (key, value, until_ms, at_ms)
+    select key, value, until, case how when 'put' then 9223372036854775807 else at end from given order by key
+    on conflict (key) do update set value = excluded.value, until_ms = excluded.until_ms, at_ms = 0
+      where r.until_ms <= excluded.at_ms
+    returning r.key
+  )
+  select coalesce(json_agg(json_build_array(encode(g.key, 'hex'), encode(r.value, 'base64'))), '[]') into done
+  from given g join {s}.receipt r on r.key = g.key
+  where not exists (select 1 from won w where w.key = g.key);
+  return {s}.end_write(p_writer, p_seq, done);
+end $$;
+create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
+declare
+  freed integer;
+begin
+  execute format('delete from {s}.%I where ctid = any (array(select ctid from {s}.%I
+    where until_ms <= $1 order by until_ms limit $2 for update skip locked))', p_table, p_table)
+    using p_now, p_limit;
+  get diagnostics freed = row_count;
+  return freed;
+end $$;
+`;

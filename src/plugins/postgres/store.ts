@@ -4,19 +4,18 @@
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/std/error-text.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { openLedger } from "../embedded.ts";
+import { openLedger } from "../drivers.ts";
 import type { BatchLimits } from "./batch.ts";
-import { PostgresMailbox } from "./mailbox.ts";
-import { checkSchema, migrateSchema } from "./migrate.ts";
-import type { PostgresOptions } from "./options.ts";
+import { PostgresMailbox, StoreTotals } from "./mailbox.ts";
 import { Partitions } from "./partitions.ts";
 import { Pool } from "./pool.ts";
+import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay } from "./records.ts";
+import { checkSchema, migrateSchema } from "./schema.ts";
 import { PostgresTable } from "./table.ts";
-import { StoreTotals } from "./totals.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
-export type PostgresTestSettings = {
+type PostgresTestSettings = {
   readonly graceMs?: number;
   readonly totalsAgeMs?: number;
   readonly batches?: BatchLimits;

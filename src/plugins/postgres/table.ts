@@ -9,8 +9,7 @@ import { StoreError } from "../../storage/contract.ts";
 import { compareUtf8 } from "../../storage/keys.ts";
 import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
 import { Batcher } from "./batch.ts";
-import type { Row } from "./connection.ts";
-import type { Pool, Query } from "./pool.ts";
+import type { Pool, Query, Row } from "./pool.ts";
 
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];

@@ -1,6 +1,6 @@
 /** How configured stores are matched to what the nodes need. */
 import { describe, expect, jest, test } from "bun:test";
-import { builtInPlugins } from "../../../src/plugins/index.ts";
+import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
 import { configurable, type Need, openStores, storeProblems } from "../../../src/storage/bind.ts";
 import type { Durability, InputProblem, StoragePlugin, Store } from "../../../src/storage/contract.ts";

@@ -17,11 +17,10 @@ import { sameEndpoint } from "../../../core/message/proof.ts";
 import { withDeadline } from "../../../core/std/deadline.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
-import { type Counting, ownCounting } from "../../counting.ts";
+import { type Counting, ownCounting, type RateLimit, type RateLimiter, rateKeysMax } from "../../counting.ts";
 import type { Log } from "../../http/log.ts";
-import { type RateLimit, type RateLimiter, rateKeysMax } from "../../rate.ts";
 import type { RecipientSource } from "../../recipients.ts";
-import type { StoredSignal } from "../../stored-signal.ts";
+import type { StoredSignal } from "../../signals.ts";
 import type { SessionTarget, SessionWishes } from "./frames.ts";
 import type { RemoteSessions } from "./remote.ts";
 
@@ -85,7 +84,7 @@ export type SessionPermit = {
 };
 
 /** A key's id and its public part as the document has them: another key under an old id is another key. */
-export type KeyText = string;
+type KeyText = string;
 
 /** What the recipient's document allows: these keys may listen at these endpoints under this service. */
 export type AuthorizedEndpoint = {

@@ -14,7 +14,7 @@ import type { SessionTarget } from "./frames.ts";
 import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome } from "./registry.ts";
 
 /** What this process does for others. */
-export type LocalSessions = {
+type LocalSessions = {
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Ends older sessions of the device; resolves when the deliveries that began before have ended, `null`: at once. */
   makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> | null;

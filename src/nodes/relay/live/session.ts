@@ -1,9 +1,12 @@
 /**
- * The life of a live session: a WebSocket over which a recipient takes envelopes as they arrive. The
+ * The life of a live session: a WebSocket over which a recipient gets envelopes as they arrive. The
  * laws: nobody listens for a DID without a proof that its document authorizes at this moment; and when
  * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
  * Cache after the welcome misses nothing. How an envelope reaches a session stands in `registry.ts`.
- * Source: rules section 5 "Live sessions" and section 10.
+ * A client that asked for notices also gets a frame when a Cache stored something for the recipient, so that it pulls
+ * at once and never polls. It learns of an envelope this way that no session could deliver, for example because it
+ * was too large for the bus.
+ * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
  */
 import { type Did, mailboxOf } from "../../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
@@ -12,6 +15,7 @@ import { isLoopbackAddress } from "../../../core/message/address.ts";
 import { clientNetwork } from "../../../core/message/client-address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
+import { errorText } from "../../../core/std/error-text.ts";
 import { StoreError } from "../../../storage/contract.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import {
@@ -27,6 +31,7 @@ import {
   renderRefusal,
   renderWelcome,
   type SessionTarget,
+  storedNotice,
 } from "./frames.ts";
 import {
   add,
@@ -51,9 +56,8 @@ import {
   shut,
 } from "./registry.ts";
 import { createRemoteSessions } from "./remote.ts";
-import { followStored } from "./stored-notices.ts";
 
-export type LiveRequest = {
+type LiveRequest = {
   readonly envelope: Envelope;
   /** The recipient's as it is now. A session that it no longer authorizes ends. */
   readonly document: DidDocument | null;
@@ -377,4 +381,43 @@ function acknowledge(socket: SessionWebSocket, frame: string | Uint8Array): void
 
 function isClosed(session: SessionSocket): boolean {
   return session.state === "closed";
+}
+
+// --------------------------------------------------------------------------------- notices of stored messages
+
+/** One notice stands for everything that was stored in this time. */
+const gatherMs = 100;
+
+type StoredNotices = { readonly ready: Promise<void>; readonly end: () => void };
+
+/** `null` for a session that gets none. `ready` never rejects. */
+function followStored(registry: SessionRegistry, socket: SessionWebSocket): StoredNotices | null {
+  const { permit, wishes } = socket.data;
+  if (!wishes.storedNotices || permit === null || registry.stored === undefined) return null;
+  let timer: ReturnType<typeof setTimeout> | null = null;
+  let ended = false;
+  const notify = () => {
+    timer = null;
+    // What waits in the socket is read before a notice could be, and makes the client pull as well.
+    if (socket.data.state === "live" && socket.getBufferedAmount() === 0) socket.sendText(storedNotice);
+    else if (!ended) timer = setTimeout(notify, gatherMs);
+  };
+  const following = registry.stored.follow(
+    permit.mailbox,
+    () => {
+      if (!ended) timer ??= setTimeout(notify, gatherMs);
+    },
+    "every process",
+  );
+  return {
+    ready: following.then(
+      () => {},
+      (error: unknown) => registry.log("warn", "a live session gets no notices", { error: errorText(error) }),
+    ),
+    end: () => {
+      ended = true;
+      if (timer !== null) clearTimeout(timer);
+      following.then((unfollow) => unfollow()).catch(() => {});
+    },
+  };
 }

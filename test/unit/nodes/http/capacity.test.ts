@@ -1,10 +1,11 @@
-/** Capacity: shares of clients, and other limits while requests are in work. */
+/** Capacity: shares of clients, other limits while requests are in work, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
 import {
   type CapacityLimits,
   changeCapacity,
   createCapacity,
   createFairShare,
+  createTurns,
 } from "../../../../src/nodes/http/capacity.ts";
 
 const limits: CapacityLimits = {
@@ -66,4 +67,32 @@ describe("a fair share", () => {
     share.give("a", 50);
     expect([share.total, share.take("b", 5)]).toEqual([0, true]);
   });
+});
+
+const iteration = () => new Promise((resolve) => setImmediate(resolve));
+
+test("whoever comes alone does not wait", async () => {
+  const turns = createTurns();
+  for (let i = 0; i < 3; i++) {
+    expect(turns.take()).toBeUndefined();
+    await iteration();
+    await iteration();
+  }
+});
+
+test("of many one goes in each iteration, in the order in which they came", async () => {
+  const turns = createTurns();
+  const gone: number[] = [];
+  const all = [0, 1, 2, 3, 4].map(async (number) => {
+    await turns.take();
+    gone.push(number);
+  });
+  const seen: number[] = [];
+  while (gone.length < 5) {
+    await iteration();
+    seen.push(gone.length);
+  }
+  await Promise.all(all);
+  expect(gone).toEqual([0, 1, 2, 3, 4]);
+  for (const [i, count] of seen.entries()) expect(count - (seen[i - 1] ?? 1)).toBeLessThanOrEqual(1);
 });

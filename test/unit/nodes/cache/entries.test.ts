@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Uuid } from "../../../../src/core/codec/did.ts";
-import { type PlanEntry, planWhole, startCursor } from "../../../../src/nodes/cache/whole.ts";
+import { type PlanEntry, planWhole, startCursor } from "../../../../src/nodes/cache/entries.ts";
 
 const id = (text: string) => text as Uuid;
 const message = (name: string, bytes = 10): PlanEntry => ({

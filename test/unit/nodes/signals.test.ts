@@ -2,9 +2,9 @@
 import { afterEach, beforeEach, expect, jest, test } from "bun:test";
 import type { Did } from "../../../src/core/codec/did.ts";
 import { fault, isFault } from "../../../src/core/fault.ts";
-import { announceChanges } from "../../../src/nodes/changes.ts";
 import { createMemo } from "../../../src/nodes/memo.ts";
 import { directoryRecipients } from "../../../src/nodes/recipients.ts";
+import { announceChanges } from "../../../src/nodes/signals.ts";
 import { openLocalBus } from "../../../src/plugins/bus/local.ts";
 import type { Ledger, Submission, SubmissionState } from "../../../src/storage/contract.ts";
 

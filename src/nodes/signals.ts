@@ -1,17 +1,48 @@
 /**
- * Announces ended submissions on the bus, so that processes that remember what this Directory said ask
- * again at once: a revoked key is known everywhere within a second, and not when memories have run out.
- * Announcements are hints: a lost one costs the time for which answers may be remembered anyway.
+ * What the processes of one installation signal to each other over the bus: "something was stored for this mailbox",
+ * to those whose streams and live sessions wait for it, and "this record or policy changed", to those that remember
+ * what this Directory answered. A signal is a hint and holds no message: whoever gets it reads the store or asks
+ * again. A lost one costs a stream the time to its next heartbeat, or an answer the time for which it may be
+ * remembered anyway.
  * Source: rules section 7 ("Changes").
  */
 import { utf8 } from "../core/codec/bytes.ts";
-import type { Did } from "../core/codec/did.ts";
+import type { Did, MailboxKey } from "../core/codec/did.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { isFault } from "../core/fault.ts";
 import { errorText } from "../core/std/error-text.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Submission } from "../storage/contract.ts";
 import type { Log } from "./http/log.ts";
+
+// -------------------------------------------------------------------------------------------- stored messages
+
+export type StoredSignal = {
+  readonly send: (mailbox: MailboxKey) => void;
+  /** Calls back for what is stored from then on; resolves once it does, or when the bus is away. */
+  readonly follow: (mailbox: MailboxKey, wake: () => void, of: "every process" | "others") => Promise<() => void>;
+};
+
+export const noSignal: StoredSignal = { send: () => {}, follow: async () => () => {} };
+
+export function createStoredSignal(bus: Bus): StoredSignal {
+  const own = crypto.getRandomValues(new Uint8Array(8));
+  const isOwn = (message: Uint8Array) => Buffer.compare(message, own) === 0;
+  const subjectOf = (mailbox: MailboxKey) => `stored:${mailbox}`;
+  return {
+    send: (mailbox) => bus.publish(subjectOf(mailbox), own),
+    async follow(mailbox, wake, of) {
+      const receive = (message: Uint8Array): undefined => {
+        if (of === "every process" || !isOwn(message)) wake();
+      };
+      const subscription = bus.subscribe(subjectOf(mailbox), receive, { missed: wake });
+      await subscription.ready;
+      return subscription.unsubscribe;
+    },
+  };
+}
+
+// -------------------------------------------------------------------------------------------- changed records
 
 /** The message is the DID whose record or policy changed. */
 export const changedSubject = "recipients.changed";

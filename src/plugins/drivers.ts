@@ -1,16 +1,49 @@
 /**
- * The embedded ledger over a driver's table, with the operator account that owns what is registered.
- * The account is drawn once per ledger and kept in its table: it signs nothing here, since the driver
- * itself is the authority that a chain would be.
+ * What several drivers share: how options are parsed and their problems reported, the bounds of texts and values that
+ * the contract states, and the embedded ledger over a driver's table.
+ * The operator account of an embedded ledger is drawn once and kept in its table. It signs nothing, since the
+ * driver itself is the authority that a chain would be.
  */
-import { type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import type { z } from "zod";
+import { type InputProblem, type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
+import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
+
+// ----------------------------------------------------------------------------------------- options and bounds
+
+export type ParsedOptions<Options> =
+  | { readonly ok: true; readonly options: Options }
+  | { readonly ok: false; readonly problems: InputProblem[] };
+
+export function parseWith<Schema extends z.ZodType>(schema: Schema, input: unknown): ParsedOptions<z.output<Schema>> {
+  const parsed = schema.safeParse(input ?? {}, { error: describeFinding });
+  return parsed.success
+    ? { ok: true, options: parsed.data }
+    : { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue) };
+}
+
+const textLengthMax = 512;
+const receiptBytesMax = 64 * 1024;
+
+/** A breach is a mistake of the caller, not a refusal. */
+export function checkText(name: string, text: string): void {
+  if (text.length === 0 || text.length > textLengthMax) {
+    throw new RangeError(`a ${name} has 1 to ${textLengthMax} characters`);
+  }
+}
+
+export function checkReceipt(key: string, value: Uint8Array): void {
+  checkText("key", key);
+  if (value.length > receiptBytesMax) throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
+}
+
+// -------------------------------------------------------------------------------------------- embedded ledger
 
 /** No record of the ledger begins with this letter sequence. */
 const operatorKey = "driver/operator";
 
-export type FollowedLedger = {
+type FollowedLedger = {
   readonly ledger: EmbeddedLedger;
   readonly followHead: NonNullable<Store["followHead"]>;
 };
