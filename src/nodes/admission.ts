@@ -183,7 +183,7 @@ export function decideAdmission(
 export function checkParties(envelope: Envelope, sender: SenderFacts, operator: OperatorRules): Fault | null {
   if (envelope.sender === null) {
     if (operator.require_sender_signature)
-      return fault("sender_signature_invalid", "this node takes signed envelopes only");
+      return fault("sender_signature_invalid", "this node accepts signed envelopes only");
   } else if (sender === null || sender.deactivated || !verifySender(envelope.sender, sender.document)) {
     const refusal = fault("sender_signature_invalid", "the sender signature does not verify");
     return withSignedText(refusal, envelope.sender.signedBytes);
@@ -216,7 +216,7 @@ export function resolutionRoute(parts: ResolutionParts): Route {
     path: "/delivery-resolution/:target",
     operation: {
       id: "deliveryResolution",
-      summary: "The key to seal to and the sizes that are taken, for one recipient",
+      summary: "The key to seal to and the sizes that one recipient accepts",
       tag: "Directory",
       query: ["tag"],
       responses: { 200: { description: "Key and constraints at the finalized head.", schema: resolutionAnswer } },

@@ -1,7 +1,7 @@
 /**
  * Where Relay and Cache learn about DIDs: the ledger of this process, or a Directory over HTTP.
- * What is remembered is never older than 30 s, an absence or a failure no older than 2 s, and one request per DID is
- * in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
+ * A remembered answer is at most 30 s old, an absence or a failure at most 2 s, and one request per DID is in flight at
+ * a time. A source that can't be reached throws `unavailable`; `null` is known absence.
  * Source: rules section 7.
  */
 
@@ -36,11 +36,11 @@ export interface RecipientSource {
   persona(key: string): Promise<PersonaPolicy | null>;
   /** Policies count time in blocks. */
   blockTimeMs(): Promise<number>;
-  /** Names the state that answers are read from, where asking is cheap: while it stays, so do the answers. */
+  /** Identifies the state that answers are read from; answers stay the same while it does. Absent where asking is costly. */
   state?(): string | Promise<string>;
 }
 
-/** The ledger of this process. Nothing is remembered here: a driver that has to ask afar remembers itself. */
+/** The ledger of this process. Nothing is cached here: a driver with a remote source has its own cache. */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
   return {
     async subject(did) {
@@ -68,12 +68,12 @@ type DirectoryOptions = {
   readonly timeoutMs?: number;
   /** Answers remembered for each kind of question. */
   readonly entriesMax?: number;
-  /** Says which DIDs have changed, so that they are asked for again at once. */
+  /** Announces which DIDs have changed, so that they are asked for again at once. */
   readonly bus?: Bus;
 };
 
 const memoMsMax = 30_000;
-/** Who asks for a DID just before its registration knows of it within a second. */
+/** An absence expires within a second, so that a DID that is looked up just before its registration is found soon. */
 const absentMs = 900;
 /** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
@@ -121,7 +121,7 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
   );
   return {
     subject: (did) => subjects.get(did),
-    // Policies are kept under DIDs; under any other name there is none, and asking would be a waste.
+    // Only DIDs have policies, so other names need no request.
     policy: async (scope, key) => (isDid(key) ? policies[scope].get(key) : null),
     persona: async (key) => (isDid(key) ? personas.get(key) : null),
     blockTimeMs: () => limits.get(""),

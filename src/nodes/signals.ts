@@ -76,7 +76,9 @@ export function announceChanges(ledger: Ledger, bus: Bus, log: Log): Announcer {
     if (closed || timer !== null || watched.size === 0) return;
     timer = setTimeout(() => {
       poll()
-        .catch((error: unknown) => log("warn", "a submission could not be followed", { error: errorText(error) }))
+        .catch((error: unknown) =>
+          log("warn", "the state of a submission could not be read", { error: errorText(error) }),
+        )
         .finally(() => {
           timer = null;
           schedule();

@@ -177,7 +177,7 @@ test("what a collector does not take is dropped and counted, within bounds, and 
   for (let i = 0; i < 3_000; i++) tracer.begin("/x", "GET", new Headers())?.end(200);
   await tracer.close();
   expect(tracer.dropped()).toBeGreaterThan(900);
-  expect(lines).toEqual(["the collector of traces does not answer"]);
+  expect(lines).toEqual(["the trace collector does not answer"]);
 });
 
 describe("the variables", () => {

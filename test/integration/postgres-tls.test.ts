@@ -77,7 +77,9 @@ function declare(): void {
   });
 
   test("refuses a server whose certificate comes from elsewhere, and sends it nothing", async () => {
-    expect(await refusal({ tls_ca_file: other.cert })).toMatch(/^unavailable: the database is away: .*certificate/i);
+    expect(await refusal({ tls_ca_file: other.cert })).toMatch(
+      /^unavailable: the database is unreachable: .*certificate/i,
+    );
   });
 
   test("says that a connection without encryption, a wrong password and a missing file are refused", async () => {

@@ -70,7 +70,7 @@ export const itemForms = {
   newRootPubkey: {
     member: "new_root_pubkey",
     parse: (json: string, _did: Did, pointer: string) =>
-      parsePublicKey(json) ?? badInput("invalid_request", pointer, "is no public key"),
+      parsePublicKey(json) ?? badInput("invalid_request", pointer, "must be a public key"),
     render: renderPublicKey,
   },
 } as const satisfies { readonly [I in ItemName]?: ItemForm<Items[I]> };

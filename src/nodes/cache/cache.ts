@@ -249,7 +249,7 @@ const reads: readonly ReadPlan[] = [
     path: "/cache/message/:did/:messageId",
     signed: signedRead("pull_message", exampleMessageId),
     id: "cacheMessage",
-    summary: "Retrieve one envelope, or learn what became of it",
+    summary: "Retrieve one envelope, or its state when it is gone",
     answer: ["The state of the message", messageStateShape],
     handle: readMessage,
   },

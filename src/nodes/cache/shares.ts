@@ -96,7 +96,7 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
   metrics.gauge(
     {
       name: "cache_share_refusals_latest",
-      help: `Such refusals by recipient (digest) and client network, the latest ${reportedMax} pairs.`,
+      help: `Stores refused because a share is used up, by recipient (digest) and client network: the latest ${reportedMax} pairs.`,
       labels: ["scope", "recipient", "network"],
     },
     () => [...latest].map(([, { labels, count }]) => [labels, count] as const),

@@ -121,7 +121,7 @@ function decideStore(
 ): Admission | Fault {
   const admission = decideAdmission(envelope, facts, rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
-  return fault("not_deliverable", "the sender asked for no Cache");
+  return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
 }
 
 /** The recipient's document must list this Cache. */

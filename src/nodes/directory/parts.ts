@@ -98,7 +98,7 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
   const [status, description, schema] = plan.answer;
   const handle = async (call: Call): Promise<Answer | Fault> => {
     const head = ledger.head();
-    // What is wrong with the request is answered before a ledger that can't be read.
+    // A faulty request gets its own fault, even while the ledger can't be read.
     head.catch(() => undefined);
     const answer = await plan.handle(call);
     if (isFault(answer)) return answer;
@@ -134,7 +134,7 @@ export function bindDid(call: Call, bodyDid: string, name = "did"): Did | Fault 
  */
 export function parsePathId(text: string, did: Did): string | Fault {
   const id = text.includes("/") ? null : parseDidUrl(text, did);
-  return id ?? fault("invalid_request", "the path holds no component id of this DID");
+  return id ?? fault("invalid_request", "the path must name a component id of this DID");
 }
 
 // -------------------------------------------------------------------------------------------------- times
@@ -167,7 +167,7 @@ type Accepted = {
   readonly extrinsic?: string;
 };
 
-/** `202`: the ledger has taken the call; it is not settled. */
+/** `202`: the ledger has accepted the call; it is not settled yet. */
 export function renderAccepted(accepted: Accepted, submission: Submission): Answer {
   const json = { status: "accepted", ...accepted, tx_hash: submission.txHash, message: acceptedMessage };
   return { status: 202, json };
@@ -188,8 +188,8 @@ export async function readBinding(ledger: Ledger): Promise<Binding> {
   return { proofs, submitter, genesisHash: proofs.genesisHash };
 }
 
-/** Of the registration proof, the best first. */
-export function versionsTaken(settings: DirectorySettings, proofs: LedgerProofs): readonly ProofVersion[] {
+/** The versions of the registration proof that this Directory accepts, the best first. */
+export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProofs): readonly ProofVersion[] {
   const bound: readonly ProofVersion[] = proofs.bound ? ["v3"] : [];
   const older: readonly ProofVersion[] = proofs.plain ? ["v2", "v1"] : [];
   return [...bound, ...older].filter((version) => settings.registration_proofs?.includes(version) ?? true);
@@ -198,7 +198,7 @@ export function versionsTaken(settings: DirectorySettings, proofs: LedgerProofs)
 /** What `/limits` says about proofs. */
 export function renderProofs(settings: DirectorySettings, { proofs, submitter }: Binding): Record<string, unknown> {
   return {
-    registration_proofs: versionsTaken(settings, proofs),
+    registration_proofs: acceptedVersions(settings, proofs),
     authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
     genesis_hash: encodeHex0x(proofs.genesisHash),
     operator_account: encodeHex0x(submitter),
@@ -206,13 +206,14 @@ export function renderProofs(settings: DirectorySettings, { proofs, submitter }:
 }
 
 /**
- * Whether version 3 is prepared: when it is asked for, and where the ledger takes nothing else. Clients of the family
- * look whether what they are to sign is what they know.
+ * Whether version 3 is prepared: when it is asked for, or when the ledger accepts nothing else. Otherwise the older
+ * versions are, because clients of the family compare what they sign with the form that they know.
  */
 export function decideBound(asked: string | undefined, { proofs }: Binding): boolean | Fault {
-  if (asked !== undefined && asked !== "v3") return badInput("invalid_request", "/proof_version", "is v3 or absent");
+  if (asked !== undefined && asked !== "v3")
+    return badInput("invalid_request", "/proof_version", "must be v3 or absent");
   if (asked === "v3" && !proofs.bound) {
-    return badInput("invalid_request", "/proof_version", "the ledger takes no proofs of version 3");
+    return badInput("invalid_request", "/proof_version", "the ledger accepts no proofs of version 3");
   }
   return asked === "v3" || !proofs.plain;
 }
@@ -225,9 +226,9 @@ export function decideVersion(
 ): ProofVersion | Fault {
   const bound = decideBound(asked, binding);
   if (isFault(bound)) return bound;
-  const taken = versionsTaken(settings, binding.proofs);
+  const accepted = acceptedVersions(settings, binding.proofs);
   const order: readonly ProofVersion[] = bound ? ["v3", "v2", "v1"] : ["v2", "v3", "v1"];
-  const version = order.find((one) => taken.includes(one));
+  const version = order.find((one) => accepted.includes(one));
   if (version !== undefined && (asked === undefined || version === "v3")) return version;
-  return badInput("invalid_request", "/proof_version", "this Directory takes no registration proof of that version");
+  return badInput("invalid_request", "/proof_version", "this Directory accepts no registration proof of that version");
 }

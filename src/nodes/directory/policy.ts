@@ -57,7 +57,7 @@ import {
 type OwnerMembers = { readonly did: string };
 type Rules<Body> = {
   readonly parse: (body: Body, did: Did) => OwnerCall | Fault;
-  /** What of it breaks a bound of the ledger, where only the ledger knows its bounds. */
+  /** Checks the bounds that only the ledger knows. */
   readonly checkBounds?: (body: Body, bounds: LedgerBounds) => Fault | null;
 };
 
@@ -115,7 +115,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     extrinsic: "set_delivery_policy_links",
     path: "/dids/:did/delivery-policy-links",
     subject: "did",
-    summary: "Say which policies hold for a DID",
+    summary: "Set which policies apply to a DID",
     parse: (body, did) => {
       const links = parseLinks(body);
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
@@ -173,7 +173,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     summary,
     request,
     headers: updateProofHeaders,
-    answer: [202, "The ledger has taken the update; it is not settled.", extrinsicAnswer],
+    answer: [202, "The ledger has accepted the update; it is not settled yet.", extrinsicAnswer],
     codes: [...mutationCodes, ...updateProofCodes, ...codes],
     unstable: extrinsic === "set_alias",
     signed: signedUpdate(extrinsic, (request as { examples?: readonly unknown[] }).examples?.[0]),
@@ -187,7 +187,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
       if (replayed !== null) return replayed;
-      // For the policies of a ledger a deactivated DID does not exist; here the caller learns which it is.
+      // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
       if (account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
       const submission = await parts.ledger.submit(owned.call, extrinsic);
       return isFault(submission) ? submission : renderAccepted({ did: owned.call.did, extrinsic }, submission);
@@ -207,7 +207,7 @@ function decodeOwned(call: Call, update: OwnerUpdate): Owned | Fault {
   return isFault(owned) ? owned : { call: owned, request };
 }
 
-/** The bounds of the ledger, then who signed; the claim on the proof's nonce, or `null` without a proof. */
+/** Checks the bounds of the ledger, then who signed. Answers the claim on the proof's nonce, `null` without a proof. */
 function decideOwned(
   { request }: Owned,
   proof: UpdateProof | null,
@@ -215,8 +215,7 @@ function decideOwned(
 ): ReplayClaim | null | Fault {
   const beyond = request.checkBounds(bounds);
   if (beyond !== null || proof === null) return beyond;
-  const claim = decideUpdateProof(proof, account.record);
-  return claim;
+  return decideUpdateProof(proof, account.record);
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers
@@ -272,7 +271,7 @@ function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault
   const { delivery_policy_links: nested, did: _, ...flat } = body;
   const [extra] = Object.keys(flat);
   if (nested !== undefined && extra !== undefined) {
-    return badInput("invalid_request", `/${extra}`, "can't stand beside delivery_policy_links");
+    return badInput("invalid_request", `/${extra}`, "can't be combined with delivery_policy_links");
   }
   const links: LinkMembers = nested ?? flat;
   return {

@@ -1,8 +1,8 @@
 /**
  * Preparation: everything a client needs to sign, made by the Directory, so that no client has to know
  * SCALE. It answers the complete body without the signature, the bytes to sign, and where the body goes.
- * It changes nothing. It refuses what has no right shape and a document that breaks a rule; whether an
- * update fits the standing document is checked when it is submitted.
+ * It changes nothing. It refuses a body of the wrong shape and a document that breaks a rule; whether an
+ * update fits the present document is checked when it is submitted.
  * Source: rules sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
  */
 
@@ -99,7 +99,7 @@ function renderPrepared(prepared: Prepared, binding: Binding): Record<string, un
   };
 }
 
-/** When what is prepared ends: as asked, or after the default life; never beyond the window. */
+/** When the prepared request expires: as asked, or after the default life; never beyond the window. */
 function decidePreparedEnd(
   asked: string | number | undefined,
   nowMs: number,
@@ -165,8 +165,9 @@ function decodeSubject(body: PrepareRegistration): PreparedSubject | Fault {
 type Stamp = { readonly version: ProofVersion; readonly timestamp: string; readonly expiresAtMs: number };
 
 /**
- * The timestamp of the proof. After a deletion the ledger takes a proof only that ends later than the one before it (version 1: that
- * is later than the last document), so this one does; 409 `document_stale` says until when none can be made.
+ * The timestamp of the proof. After a deletion the ledger accepts only a proof that expires later than the one before
+ * it (version 1: that is later than the last document), so this one does; 409 `document_stale` names the time until
+ * which none can be made.
  */
 function decideStamp(
   body: PrepareRegistration,
@@ -246,7 +247,7 @@ type PreparedTerms = {
   readonly skewMs: number;
 };
 
-/** What comes of it once the DID's state is known. */
+/** Makes the prepared request once the state of the DID is known. */
 type Plan = (state: DidState) => Prepared | Fault;
 type DidState = {
   readonly record: DidRecord;
@@ -319,7 +320,8 @@ function decodePreparation(
   const json = parseJsonObject(call.body);
   if (isFault(json)) return json;
   const preparation = preparations.get(typeof json["action"] === "string" ? json["action"] : "");
-  if (preparation === undefined) return badInput("action_mismatch", "/action", "names no action that can be prepared");
+  if (preparation === undefined)
+    return badInput("action_mismatch", "/action", "must name an action that can be prepared");
   const request = preparation(json);
   if (isFault(request)) return request;
   const { members } = request;
@@ -385,7 +387,7 @@ function ownMembers(body: PrepareMembers): Record<string, unknown> {
 function documentPreparation(): Preparation {
   return definePreparation(prepareDocumentBody, (body, { did, signerKeyId, endMs }) => {
     if (signerKeyId !== rootKeyId) {
-      return badInput("invalid_request", "/signer_key_id", "a full document is signed by root");
+      return badInput("invalid_request", "/signer_key_id", "must be root: only the root key signs a full document");
     }
     const { document, doc_blob } = body;
     const docBlob = parseDocumentMember({ document, doc_blob }, did);
@@ -418,21 +420,21 @@ function documentPreparation(): Preparation {
 
 function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | null {
   const document = decodeDidDocument(docBlob);
-  if (document === null) return fault("document_invalid", "the document exceeds a bound or is no SCALE document");
+  if (document === null) return fault("document_invalid", "the document is too large or not a SCALE document");
   const flaw = checkDocument(document, did, bounds);
   return flaw === null ? null : faultOfRefusal(flaw);
 }
 
 /**
  * An update whose proof stands in headers: the exact body, its headers without `X-Signature`, and the text they sign.
- * The nonce is random and belongs to nobody until it is used.
+ * The nonce is random; nothing is reserved for it.
  */
 function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: OwnerUpdate): Preparation {
   const { did: _, ...own }: Record<string, TSchema> = shape["properties"];
   const members: Record<never, TSchema> = own;
   return definePreparation(prepareBody(extrinsic, members, {}), (asked, { did, signerKeyId, nowMs, skewMs }) => {
     if (asked.valid_until !== undefined) {
-      return badInput("invalid_request", "/valid_until", "these proofs have no end of their own");
+      return badInput("invalid_request", "/valid_until", "must be absent: this proof has no expiry of its own");
     }
     const request = { did: asked.did, ...ownMembers(asked) };
     const owned = parse(request);

@@ -117,9 +117,9 @@ function aliasRoute(parts: DirectoryParts): Route {
     codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
     handle: async (call) => {
       const alias = normalizeAlias(pathValue(call, "alias"));
-      if (alias === null) return fault("invalid_request", "the path holds no alias");
+      if (alias === null) return fault("invalid_request", "the path must name an alias");
       const did = await parts.ledger.aliasHolder(alias);
-      return did === null ? fault("alias_not_found", "nobody holds this alias") : { status: 200, json: { alias, did } };
+      return did === null ? fault("alias_not_found", "no DID holds this alias") : { status: 200, json: { alias, did } };
     },
   });
 }
@@ -131,14 +131,14 @@ function submissionRoute({ ledger }: DirectoryParts): Route {
     method: "GET",
     path: "/submissions/:txHash",
     id: "submission",
-    summary: "What became of an accepted mutation",
+    summary: "The outcome of an accepted mutation",
     answer: [200, "Its state, with the reason when it failed.", submissionAnswer],
     codes: ["invalid_request", "not_found", "chain_unavailable"],
     handle: async (call) => {
       const txHash = pathValue(call, "txHash").toLowerCase();
-      if (!txHashForm.test(txHash)) return fault("invalid_request", "a tx_hash is 0x and 64 hex digits");
+      if (!txHashForm.test(txHash)) return fault("invalid_request", "a tx_hash must be 0x and 64 hex digits");
       const submission = await ledger.submission(txHash);
-      if (submission === null) return fault("not_found", "no such submission is known here");
+      if (submission === null) return fault("not_found", "this node knows no such submission");
       return { status: 200, json: renderSubmission(submission) };
     },
   });

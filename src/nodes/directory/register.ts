@@ -42,6 +42,7 @@ import type { Ledger, Submission } from "../../storage/contract.ts";
 import { type Counting, ownCounting, rateKeysMax } from "../counting.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import {
+  acceptedVersions,
   type Binding,
   checkEnd,
   checkFreshness,
@@ -54,7 +55,6 @@ import {
   pathValue,
   readBinding,
   stateRoute,
-  versionsTaken,
 } from "./parts.ts";
 
 export function registrationRoutes(parts: DirectoryParts): Route[] {
@@ -92,15 +92,15 @@ function registerRoute(parts: DirectoryParts): Route {
     summary: "Register a DID with its document",
     request: registerBody,
     headers: [workHeader],
-    answer: [202, "The ledger has taken the registration; it is pending.", registeredAnswer],
+    answer: [202, "The ledger has accepted the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
       call.trace?.stage("decode");
       const binding = await readBinding(parts.ledger);
       const { clock_skew } = parts.limits;
-      const taken = { clock_skew, registration_proofs: versionsTaken(parts.settings, binding.proofs) };
-      const registration = decodeRegistration(call, taken, decodeBody(call, parseShape));
+      const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
+      const registration = decodeRegistration(call, rule, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
       const tooFast = checkPace(call);
       if (tooFast !== null) return tooFast;
@@ -115,7 +115,7 @@ type BoundParts = DirectoryParts & { readonly binding: Binding };
 async function register(parts: BoundParts, registration: Registration, call: Call): Promise<Answer | Fault> {
   const { nowMs, trace } = call;
   trace?.stage("gather");
-  // In this order: what is no longer pending when it is asked for has become a record when that is read.
+  // Receipt first, state second: a registration that is no longer pending is then already in the state.
   const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
   const facts = await gatherFacts(parts.ledger, registration);
   trace?.stage("decide");
@@ -140,9 +140,9 @@ export async function gatherFacts(ledger: Ledger, { did, aliasText }: Registrati
 }
 
 /**
- * Keys and document, alias, existing, pending: the interface's order, which the ledger's own is not. What else the
- * ledger refuses, the signature above all, it refuses when the call is submitted; the repeat of a pending registration
- * is not submitted, so that its signature is checked here.
+ * Checks in the interface's order, which is not the ledger's: keys and document, alias, existing, pending. The ledger
+ * checks everything else, above all the signature, when the call is submitted. A repeat of a pending registration is
+ * not submitted, so its signature is checked here.
  */
 function decideRegistration(
   registration: Registration,
@@ -172,7 +172,8 @@ export function checkSubject(
   subject: RegistrationSubject & { readonly pubkey: Uint8Array },
   { account, bounds, aliasHolder }: Facts,
 ): Fault | null {
-  if (!isAdmissibleKey(subject.pubkey)) return fault("document_invalid", "the root key is no admissible Ed25519 key");
+  if (!isAdmissibleKey(subject.pubkey))
+    return fault("document_invalid", "the root key is not an admissible Ed25519 key");
   const flaw = checkDocument(subject.document, subject.did, bounds);
   if (flaw !== null) return faultOfRefusal(flaw);
   const alias = checkAlias(subject, aliasHolder);
@@ -180,7 +181,7 @@ export function checkSubject(
   return fault("did_already_registered", "the DID is already registered");
 }
 
-/** The ledger would register without an alias that is not free; here it is refused instead. */
+/** The ledger would register the DID without an alias that is not free; the Directory refuses it instead. */
 function checkAlias({ did, aliasText }: RegistrationSubject, holder: Did | null): Fault | null {
   if (aliasText === null) return null;
   const alias = parseAlias(aliasText, "/alias");
@@ -230,7 +231,7 @@ function oneAtATime(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-/** What the time of a proof is held against: the versions are those that the ledger takes as well. */
+/** What the time of a proof is checked against. The versions are those that the ledger accepts as well. */
 type TimeRule = { readonly clock_skew: number; readonly registration_proofs: readonly ProofVersion[] };
 
 function decodeRegistration(
@@ -279,11 +280,12 @@ export function parseRegistrationSubject(body: Static<typeof prepareRegistration
   if (body.root_pubkey !== undefined) {
     const pubkey = parsePublicKey(body.root_pubkey);
     return pubkey === null
-      ? badInput("invalid_request", "/root_pubkey", "is no public key")
+      ? badInput("invalid_request", "/root_pubkey", "must be a public key")
       : { did, document, aliasText, pubkey };
   }
   const first = document.verificationMethod[0];
-  if (first === undefined) return badInput("invalid_request", "/root_pubkey", "is missing, and no method supplies it");
+  if (first === undefined)
+    return badInput("invalid_request", "/root_pubkey", "is missing, and the document has no method to read it from");
   return { did, document, aliasText, pubkey: keyOfMethod(first) };
 }
 
@@ -294,7 +296,7 @@ export function firstMethodUnfit(): Fault {
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
 function checkProofTime(text: string, nowMs: number, settings: TimeRule): Fault | null {
   const time = parseProofTimestamp(text);
-  if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
+  if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
   if (!settings.registration_proofs.includes(time.version)) {
     return badInput("invalid_request", "/timestamp", `version ${time.version.slice(1)} proofs are not accepted here`);
   }
@@ -336,7 +338,7 @@ async function stillPending(
 ): Promise<Receipt | null> {
   if (receipt === null) return null;
   const submission = receipt.txId === null ? null : await ledger.submission(receipt.txId);
-  // What is under way ends by the chain's blocks, which may have stood still: the clock says nothing about it.
+  // A submission ends by blocks of the chain, which may have stopped, so the clock can't end it.
   if (submission !== null) return isUnderWay(submission) ? receipt : null;
   return receipt.pendingUntilMs > nowMs ? receipt : null;
 }

@@ -77,7 +77,7 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
     id: action,
     summary,
     request,
-    answer: [202, "The ledger has taken the update; it is not settled.", schema],
+    answer: [202, "The ledger has accepted the update; it is not settled yet.", schema],
     codes: [...updateCodes, ...codes],
     unstable: isAliasAction(action),
     signed: signedAction(action),
@@ -155,7 +155,7 @@ function compareSubject(call: Call, path: string, intent: Intent): Fault | null 
 }
 
 function parsePathAlias(text: string): string | Fault {
-  return normalizeAlias(text) ?? fault("invalid_request", "the path holds no alias");
+  return normalizeAlias(text) ?? fault("invalid_request", "the path must name an alias");
 }
 
 /** Counter value, end and signer of an authorization. `signer_key_id` is `root` or an absolute id. */
@@ -182,9 +182,9 @@ function decodeSignedPayload(text: string, intent: Intent, terms: Terms): Uint8A
   const same = equalBytes(bytes, encodeAuthorization(intent, terms));
   const payload = decodePayload(counter, bytes);
   if (payload !== null) return same ? bytes : payloadMismatch(firstDifference(payload, intent, terms));
-  if (same) return fault("document_invalid", "a member is larger than the structures of the ledger hold");
+  if (same) return fault("document_invalid", "a member is larger than the ledger allows");
   const structure = counters[counter].nonceDomain;
-  return badInput("invalid_canonical_payload", "/canonical_payload", `is no payload of the ${structure} structure`);
+  return badInput("invalid_canonical_payload", "/canonical_payload", `is not a payload of the ${structure} structure`);
 }
 
 /** 400 that names the member of the body which says something else than the payload. */
@@ -251,7 +251,7 @@ function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> 
   const docBlob = parseDocumentMember(body, did);
   if (isFault(docBlob)) return docBlob;
   const pubkey = parsePublicKey(body.pubkey);
-  if (pubkey === null) return badInput("invalid_request", "/pubkey", "is no public key");
+  if (pubkey === null) return badInput("invalid_request", "/pubkey", "must be a public key");
   const signature = decodeBase64(body.signature) as Uint8Array;
   return { name: "set_document_with_proof", did, docBlob, timestamp: body.timestamp, pubkey, signature };
 }
@@ -277,14 +277,12 @@ export function parseDocumentMember(
   // What can't be decoded is left to the ledger's rules, which refuse it as an invalid document.
   if (document === null) return blob;
   if (document.id !== did) return badInput("invalid_request", "/doc_blob", "the document belongs to another DID");
-  return hasOwnIds(document, did)
-    ? blob
-    : badInput("invalid_request", "/doc_blob", "holds ids that are not of this DID");
+  return hasOwnIds(document, did) ? blob : badInput("invalid_request", "/doc_blob", "contains ids of another DID");
 }
 
 function checkProofTime(call: DocumentCall, nowMs: number, skewMs: number): Fault | null {
   const time = parseProofTimestamp(call.timestamp);
-  if (time === null) return badInput("invalid_request", "/timestamp", "is of no known form");
+  if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
   if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, skewMs);
   return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }

@@ -86,7 +86,7 @@ function checkHead(request: Request): Fault | null {
   if (host === knownHost) return null;
   const named = host === null ? request.url.startsWith("http") : hostForm.test(host);
   if (named && host !== null) knownHost = host;
-  return named ? null : fault("invalid_request", "a request names exactly one host");
+  return named ? null : fault("invalid_request", "a request must name exactly one host");
 }
 
 function serveHot(http: Http, plan: Plan, request: Request, connection: Connection): Response | Promise<Response> {
@@ -113,7 +113,7 @@ function createRouter(http: Http, plans: readonly Plan[]): App["respond"] {
   for (const [path, routes] of routesByPath(plans)) {
     const methods = routes.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method]));
     const allow = methods.join(", ");
-    const refusal = fault("method_not_allowed", `this path takes ${allow}`);
+    const refusal = fault("method_not_allowed", `this path accepts ${allow}`);
     const preflight = preflightHeaders(methods, headersReadBy(routes));
     const answer = ({ request }: { request: Request }) =>
       isPreflight(request)

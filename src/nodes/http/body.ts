@@ -54,7 +54,7 @@ export function isBodiless(request: Request, head: BodyHead): boolean {
  * The body stays unread.
  */
 export function checkBodyHead(head: BodyHead, bytesMax: number | null): Fault | null {
-  if (bytesMax === null) return fault("invalid_request", "this route takes no body");
+  if (bytesMax === null) return fault("invalid_request", "this route accepts no body");
   const refused = checkMediaType(head);
   if (refused !== null) return refused;
   return head.length === null || head.length <= bytesMax ? null : tooLarge(bytesMax);

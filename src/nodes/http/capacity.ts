@@ -152,7 +152,7 @@ export async function delayRefusal(capacity: Capacity): Promise<boolean> {
 }
 
 export function overCapacity(): Fault {
-  return fault("service_unavailable", "the node has as much in work as it can take; try again shortly", {
+  return fault("service_unavailable", "the node is at capacity; try again shortly", {
     retryAfterSeconds: 1,
   });
 }

@@ -190,7 +190,7 @@ export function createFailures(log: Log): Failures {
       if (refusal.code === "internal_error") {
         log("error", "a request failed", { ...where, error: errorStack(error) });
       } else if (begins(reason, nowMs)) {
-        log("warn", "requests fail, and are answered so until this is over", { ...where, error: reason });
+        log("warn", "requests fail; this reason is logged once per outage", { ...where, error: reason });
       }
       return refusal;
     },

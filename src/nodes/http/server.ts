@@ -190,7 +190,7 @@ function isRewritten(params: Readonly<Record<string, string>> | undefined): bool
 }
 
 function rewritten(): Fault {
-  return fault("invalid_request", "values of a path hold no dot segments, backslashes or control characters");
+  return fault("invalid_request", "path values must not contain dot segments, backslashes or control characters");
 }
 
 function upgradeContext<Session>(

@@ -88,7 +88,7 @@ export function createTracer(settings: TracingSettings, parts: TracerParts): Tra
       failing = false;
     } catch (error) {
       dropped += spans.length;
-      if (!failing) parts.log("warn", "the collector of traces does not answer", { reason: errorText(error) });
+      if (!failing) parts.log("warn", "the trace collector does not answer", { reason: errorText(error) });
       failing = true;
     }
   };

@@ -1,7 +1,7 @@
 /**
- * Whom the operator has shut out: DIDs, senders and client networks, by `waypost block`. The list is kept in a store
- * of the node, so it outlives a restart and holds for every process on that store; within this process it is a set
- * in memory, and a check costs a look-up. Who changes it says so over the bus; a process that did not hear it reads
+ * The operator's block list of DIDs, senders and client networks, changed with `waypost block`. It is kept in a store
+ * of the node, so it survives a restart and applies to every process on that store. Each process holds it as sets
+ * in memory, so a check costs a look-up. A change is announced over the bus; a process that missed it reads
  * the list again within ten seconds.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -23,7 +23,7 @@ import type { Bus } from "../../storage/bus.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 
-/** `did` is shut out as sender and as recipient, `sender` as sender alone. */
+/** `did` is blocked as sender and as recipient, `sender` as sender alone. */
 type BlockKind = "did" | "sender" | "network";
 
 type Block = {
@@ -44,16 +44,16 @@ export type Blocks = {
   readonly list: () => readonly Block[];
   /** The number of entries that were added or replaced, and removed; durable when it resolves. */
   readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
-  /** 403 `policy_denied` when sender or recipient is shut out. The sender's signature has been verified. */
+  /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
   readonly checkParties: (envelope: Pick<Envelope, "to" | "sender">) => Fault | null;
-  /** 403 `policy_denied` for a client of a network that is shut out. */
+  /** 403 `policy_denied` for a client of a blocked network. */
   readonly checkClient: (client: string) => Fault | null;
   readonly close: () => void;
 };
 
 const subject = "blocks.changed";
 const readEveryMs = 10 * secondMs;
-/** A receipt has an end; this one is meant to have none. */
+/** A receipt must have an end; this list has none, so it gets 100 years. */
 const keptMs = 36_500 * dayMs;
 /** A receipt holds 64 KiB; an entry has at most 160 bytes of subject and 800 of reason. */
 const pageEntries = 60;
@@ -88,7 +88,8 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   const change = async (wanted: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
     const list = await readList(receipts, now());
     const planned = decideBlocks(list.blocks, wanted, now());
-    if (planned.blocks.length > blocksMax) return fault("invalid_request", `at most ${blocksMax} entries are kept`);
+    if (planned.blocks.length > blocksMax)
+      return fault("invalid_request", `the block list holds at most ${blocksMax} entries`);
     sets = setsOf(await writeList(receipts, { ...planned, revision: list.revision + 1, before: list }, now()));
     bus.publish(subject, utf8(String(list.revision + 1)));
     return { added: planned.added, removed: planned.removed };
@@ -128,7 +129,7 @@ function decideBlocks(
 export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {
   if (isDid(text)) return { subject: text, isNetwork: false };
   if (parseNetwork(text) !== null) return { subject: text.toLowerCase(), isNetwork: true };
-  return fault("invalid_request", "a subject is a DID, an address, or a network without bits behind its prefix");
+  return fault("invalid_request", "a subject must be a DID, an IP address, or a network such as 192.0.2.0/24");
 }
 
 type Sets = {
@@ -187,7 +188,7 @@ async function readJson<T>(receipts: Receipts, key: string, nowMs: number): Prom
 
 type Written = { readonly blocks: readonly Block[]; readonly revision: number; readonly before: List };
 
-/** The pages first and the head last: who is stopped in between has the former list. */
+/** Writes the pages first and the head last: a process that stops in between has the former list. */
 async function writeList(receipts: Receipts, { blocks, revision, before }: Written, nowMs: number): Promise<List> {
   const pages = Math.ceil(blocks.length / pageEntries);
   const put = (key: string, value: unknown): Promise<void> =>

@@ -71,7 +71,7 @@ function operation({ method, path, id, summary, answer, request, handle }: Descr
 /** The socket may be forwarded to the machine of a person, whose browser a page could use under a name of its own. */
 function checkHost({ headers }: Call): Fault | null {
   const isHere = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/.test(headers.get("host") ?? "");
-  return isHere ? null : fault("policy_denied", "operations are asked for by the name localhost");
+  return isHere ? null : fault("policy_denied", "operations must be requested under the host name localhost");
 }
 
 function bodyOf<T>(call: Call, check: (value: unknown) => T | Fault): T | Fault {
@@ -108,7 +108,7 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       method: "GET",
       path,
       id: "blocks",
-      summary: "Who is shut out",
+      summary: "The block list",
       answer: "The entries, oldest first.",
       handle: () => ({ status: 200, json: { blocks: renderBlocks(blocks) } }),
     }),
@@ -116,7 +116,7 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       method: "POST",
       path,
       id: "changeBlocks",
-      summary: "Shut out DIDs, senders and networks, or let them in again",
+      summary: "Block DIDs, senders and networks, or unblock them",
       answer: "How many entries were added and removed.",
       request: BlockRequest,
       handle: async (call) => {

@@ -1,8 +1,8 @@
 /**
- * Idempotency: one delivery for one message. Repeats in flight wait for the first, repeats after a
- * success answer its result, repeats after a failure try again, and the same id with other content is a
- * conflict. What is remembered survives a restart and ends with the life of the envelope; it is written behind the
- * answer, because what was delivered is safe already where it was delivered to.
+ * Idempotency: one delivery for one message. A repeated request waits for the first while that is in flight, answers
+ * its result after a success, and tries again after a failure; the same id with other content is a conflict. The
+ * record survives a restart and ends with the life of the envelope. It is written after the answer, because a
+ * delivered message is already safe at its destination.
  * Source: rules section 5 "Repeats".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -36,7 +36,7 @@ type Remembered = { readonly digest: string; readonly result: DeliveryResult | n
 
 type DedupParts = { readonly receipts: Receipts; readonly log: Log; readonly counting?: Counting };
 
-/** Beyond this a delivery waits for its result to be written: a store that falls behind slows down who fills it. */
+/** Beyond this a delivery waits until its result is written, so that a slow store slows down those who fill it. */
 const rememberingMax = 256;
 
 export function createDedup({ receipts, log, counting = ownCounting }: DedupParts): Dedup {
@@ -46,7 +46,7 @@ export function createDedup({ receipts, log, counting = ownCounting }: DedupPart
 
 type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
 
-/** Runs `deliver` for the first of all repeats that are in flight together. 409 `duplicate_conflict`. */
+/** Runs `deliver` once for all requests of one message that are in flight together. 409 `duplicate_conflict`. */
 export async function deliverOnce(
   dedup: Dedup,
   message: DedupMessage,
@@ -62,7 +62,7 @@ export async function deliverOnce(
   return delivered;
 }
 
-/** Ends the flight of its key: once the result is remembered, which nobody waits for, or when there is none. */
+/** The key stays in flight until the result is stored, which the answer does not wait for, or until there is none. */
 async function deliverFirst(
   dedup: Dedup,
   { key, digest, message }: { readonly key: string; readonly digest: string; readonly message: DedupMessage },
@@ -93,7 +93,7 @@ const othersPollMs = 20;
 /** Longer than any delivery. */
 const othersMsMax = 60 * secondMs;
 
-/** Another thread that delivers the same message ends first, so that its result is found. `false`: it did not in time. */
+/** Waits until another thread has ended its delivery of the same message. `false`: it did not end in time. */
 async function waitForOthers({ deliveries }: Dedup, key: string): Promise<boolean> {
   const endsAtMs = performance.now() + othersMsMax;
   while (!deliveries.take(key, 1)) {
@@ -119,7 +119,7 @@ async function remember(
     await dedup.receipts.put(key, utf8(what), untilMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
-    dedup.log("warn", "a delivery result could not be remembered; a repeat would be delivered again", {
+    dedup.log("warn", "a delivery result could not be stored; a repeated request would be delivered again", {
       error: error.code,
     });
   } finally {
@@ -128,7 +128,7 @@ async function remember(
   }
 }
 
-/** As the first time, but for the mark in its details. */
+/** The first result again, with `deduped` in its details. */
 function repeated(first: Delivered | Fault): Delivered | Fault {
   if (isFault(first) || !first.result.success) return first;
   const { result } = first;

@@ -52,7 +52,7 @@ type Delivery = {
   readonly origin: Origin;
   readonly document: DidDocument | null;
   readonly plan: DeliveryPlan;
-  /** How sessions of other processes took it, when none of this one listens. */
+  /** The outcome in other processes, which are asked when no session of this one listens. */
   readonly elsewhere: LiveOutcome;
   /** Values of `Svc-Hops` and `Svc-Via` for the next Relay. */
   readonly hopsNext: number;
@@ -179,7 +179,7 @@ async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: A
   return refusal === null ? madeOf(answer) : { ...madeOf(answer), refusal };
 }
 
-/** A store that fails is a Cache that is not available: other Caches may still take the envelope. */
+/** A failing store counts as an unavailable Cache: other Caches may still accept the envelope. */
 async function storeInLocalCache(
   local: LocalCache,
   envelope: Envelope,
@@ -195,7 +195,7 @@ async function storeInLocalCache(
     return {
       httpStatus: error.code === "full" ? 507 : 503,
       error: null,
-      refusal: { code, message: "the store of the Cache does not take it at the moment" },
+      refusal: { code, message: "the Cache can't store envelopes at the moment" },
     };
   }
 }

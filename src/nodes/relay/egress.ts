@@ -81,7 +81,7 @@ export type Egress = {
 const resolveMs = 2_000;
 const addressesMax = 16;
 const addressMsMax = 60_000;
-/** The system's resolver often knows no life time. Old addresses are safe: each use checks them again. */
+/** The system's resolver often answers no life time. Old addresses are safe: each use checks them again. */
 const addressMsMin = 5_000;
 const namesMax = 4_096;
 const lookupsMax = 64;
@@ -194,7 +194,7 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
   if (found === null) return unavailable({ giveUp: false });
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: state.ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
-  // A network that has its share already is like one that is busy: the next destination is asked.
+  // A network that has used up its share counts as busy: the next destination is tried.
   if (!request.slot.enterNetwork(destinationNetwork(endpoint, found[0] as string)))
     return unavailable({ giveUp: true });
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs });

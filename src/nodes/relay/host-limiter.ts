@@ -3,9 +3,9 @@
  * all, and a circuit breaker that opens after repeated failures, so that one dead or slow host can't use up
  * the node. Slots are shared: while more than half are in use, a client network and a destination network
  * get no more than their share; and when all are in use, a request of a client with fewer slots ends the
- * oldest slow request of the client with the most. Destinations that were slow have half of the slots and a
- * queue of their own, and give way to others of the same client. So nobody makes others wait by choosing
- * slow hosts, not even whoever shares his address.
+ * oldest slow request of the client with the most. Destinations that were slow share half of the slots, have a
+ * queue of their own, and yield to other requests of the same client. So choosing slow hosts delays nobody else, not
+ * even clients behind the same address.
  * Source: rules section 5 "Outbound requests".
  */
 
@@ -58,7 +58,7 @@ export function dividedHosts(settings: { readonly destination_requests_max: numb
 
 /** A slot in use. */
 export type Slot = {
-  /** Counts the request under the network of its destination: `false` when that has its share already. */
+  /** Counts the request under the network of its destination; `false` when that network has used up its share. */
   readonly enterNetwork: (network: string) => boolean;
   /** Called once, with whether the destination answered at all. A preempted request says nothing about its host. */
   readonly release: (answered: boolean) => void;
@@ -85,7 +85,7 @@ type Host = {
   failures: number;
   /** The last request took long. */
   wasSlow: boolean;
-  /** The circuit lets nobody through before this time, and one alone after it. */
+  /** The circuit refuses every request before this time, and admits one trial after it. */
   openUntilMs: number;
   trial: boolean;
 };
@@ -104,7 +104,7 @@ type Use = {
   preempt: (() => void) | null;
 };
 
-/** How many there are for each key; keys without any are not held. */
+/** A count for each key, and their total. Keys whose count is 0 take no memory. */
 class Counts {
   total = 0;
   private readonly counts = new Map<string, number>();
@@ -176,7 +176,7 @@ function newHost(): Host {
   return { uses: new Set(), waiting: 0, failures: 0, wasSlow: false, openUntilMs: 0, trial: false };
 }
 
-/** Forgets idle hosts: those that neither failed nor were slow at once, the others from the oldest when there are too many. */
+/** Forgets idle hosts: at once when they neither failed nor were slow, else from the oldest when there are too many. */
 function tidy({ hosts, limits }: State, destination: string, host: Host): void {
   const idle = (candidate: Host) => candidate.uses.size + candidate.waiting === 0;
   if (idle(host) && host.failures === 0 && !host.wasSlow) hosts.delete(destination);
@@ -205,7 +205,7 @@ function hasRoom(state: State, host: Host, client: string | null): boolean {
   return isHalfFree(state) || fastOf.of(client) < limits.concurrentPerClient;
 }
 
-/** Whether there is room in the queue; a request to a slow destination makes room for one to another. */
+/** Whether the queue has room. A waiting request to a slow destination is refused to make room for one to another. */
 function mayWait(state: State, host: Host, client: string | null): boolean {
   const { limits, waiters, fastWaitingOf, slowWaitingOf } = state;
   if (host.waiting >= limits.queuedPerDestination) return false;
@@ -288,7 +288,7 @@ function wait(
   });
 }
 
-/** Lets waiters in while there is room: those to slow destinations last, those of the client with the fewest slots first. */
+/** Admits waiters while there is room: first of the client with the fewest slots, and to slow destinations last. */
 function admitNext(state: State): void {
   for (;;) {
     let next: Waiter | null = null;

@@ -180,7 +180,7 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
   if (named !== null && named !== envelope.to)
-    return fault("recipient_mismatch", "the path names another recipient than the envelope");
+    return fault("recipient_mismatch", "the recipient in the path differs from the one in the envelope");
   const way = decodeWay(node, call.headers);
   if (isFault(way)) return way;
   const untimely = checkEnvelopeTime(envelope, call.nowMs, node.limits);
@@ -227,7 +227,7 @@ function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Deliv
   });
 }
 
-/** Where nobody listens here: one round trip shows whether anybody does in another process. */
+/** When no session listens here, one round trip finds out whether one does in another process. */
 async function deliverElsewhere(node: RelayNode, { envelope, recipient }: Admitted): Promise<LiveOutcome> {
   const { sessions, settings } = node;
   if (sessions === null || envelope.hint === "cache" || sessions.listens(envelope.to)) return "gone";

@@ -29,7 +29,7 @@ import { Inbox, type InboxLimits, inboxLimits } from "./inbox.ts";
 
 const secret = z.string().min(1).max(1_024).nullable().default(null);
 const file = z.string().min(1).max(4_096).nullable().default(null);
-const server = z.string().max(2_048).refine(isServer, "is no nats://host:port or tls://host:port");
+const server = z.string().max(2_048).refine(isServer, "must be nats://host:port or tls://host:port");
 
 function isServer(text: string): boolean {
   if (!URL.canParse(text)) return false;
@@ -137,7 +137,10 @@ class NatsBus implements Bus {
         this.onConnected();
         return;
       } catch (error) {
-        if (!warned) this.log("warn", "the bus is away; live messages wait for it", { error: errorText(error) });
+        if (!warned)
+          this.log("warn", "the bus is unreachable; signals to other processes are lost until it is back", {
+            error: errorText(error),
+          });
         warned = true;
       }
     }
@@ -161,7 +164,7 @@ class NatsBus implements Bus {
   private onDisconnected(): void {
     if (!this.connected.now) return;
     this.connected.now = false;
-    this.log("warn", "the bus is away; live messages wait for it");
+    this.log("warn", "the bus is unreachable; signals to other processes are lost until it is back");
   }
 
   private onConnected(): void {
@@ -179,7 +182,7 @@ class NatsBus implements Bus {
     const { connection } = this;
     if (connection === null || connection.isClosed()) return null;
     const callback = (error: Error | null, message: Msg): void => {
-      if (error !== null) this.log("error", "a subject was refused by the bus", { subject, error: error.message });
+      if (error !== null) this.log("error", "the bus refused a subscription", { subject, error: error.message });
       else inbox.add({ message: new Uint8Array(message.data), answer: message.reply ? answerTo(message) : null });
     };
     return connection.subscribe(this.encode(subject), { callback });

@@ -188,9 +188,9 @@ export class MemoryMailbox {
 
   private checkRoom(entry: MailboxEntry): void {
     const { rowsMax, bytesMax } = this.limits;
-    if (this.rows >= rowsMax) throw new StoreError("full", `the memory store holds ${rowsMax} message ids`);
+    if (this.rows >= rowsMax) throw new StoreError("full", `the memory store is full: it holds ${rowsMax} message ids`);
     if (this.bytes + bytesOf(entry) > bytesMax) {
-      throw new StoreError("full", `the memory store holds ${bytesMax} bytes`);
+      throw new StoreError("full", `the memory store is full: it holds ${bytesMax} bytes`);
     }
   }
 

@@ -166,7 +166,7 @@ class ExpiringMap<V> {
 
   set(key: string, value: V, untilMs: number): void {
     if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
-      throw new StoreError("full", `the memory store holds ${this.pairsMax} records`);
+      throw new StoreError("full", `the memory store is full: it holds ${this.pairsMax} records`);
     }
     this.pairs.set(key, { value, untilMs });
     this.turns.push({ key, untilMs });

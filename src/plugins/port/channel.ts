@@ -135,7 +135,7 @@ export class Channel {
 }
 
 function closedError(): StoreError {
-  return new StoreError("closed", "the other thread is gone");
+  return new StoreError("closed", "the other thread has ended");
 }
 
 // ----------------------------------------------------------------------------------------------------- values

@@ -292,8 +292,7 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
     stored.entries++;
     stored.bytes += answered[4] ?? 0;
   }
-  if (outcomes.includes(undefined as never))
-    throw new StoreError("unavailable", "the database left a store unanswered");
+  if (outcomes.includes(undefined as never)) throw new StoreError("unavailable", "the database did not answer a store");
   return { outcomes, stored };
 }
 

@@ -129,7 +129,7 @@ class Connection {
         client.close({ timeout: 0 }).catch(() => {});
       }
     }
-    throw new StoreError("unavailable", `the database is away: ${errorText(last)}`, { cause: last });
+    throw new StoreError("unavailable", `the database is unreachable: ${errorText(last)}`, { cause: last });
   }
 
   private async checkWritable(client: SQL): Promise<void> {
@@ -332,7 +332,7 @@ export class Pool {
     const slot = this.free.pop();
     if (slot !== undefined) return Promise.resolve(slot);
     if (this.waiting.length >= waitingMax) {
-      return Promise.reject(new StoreError("unavailable", "every connection is busy and too much waits for one"));
+      return Promise.reject(new StoreError("unavailable", "all database connections are busy and their queue is full"));
     }
     const { promise, resolve, reject } = Promise.withResolvers<Slot>();
     const waiter = {

@@ -101,7 +101,7 @@ export class PostgresTable implements SharedTable {
         wanted.add(error.wanted.key);
       }
     }
-    throw new StoreError("unavailable", "a read of the ledger came to no end");
+    throw new StoreError("unavailable", "a read of the ledger did not finish");
   }
 
   private async fetchSets(sets: readonly (readonly string[])[]): Promise<ReadonlyMap<string, Uint8Array>[]> {
@@ -145,7 +145,7 @@ async function runChange(query: Query, fetched: Fetched, change: (view: TableCha
       await fetchWanted(query, fetched, error);
     }
   }
-  return { ok: false, error: new StoreError("unavailable", "a change of the ledger came to no end") };
+  return { ok: false, error: new StoreError("unavailable", "a change of the ledger did not finish") };
 }
 
 function changeOf(fetched: Fetched): TableChange {
@@ -191,7 +191,8 @@ async function fetchKeys(query: Query, keys: ReadonlySet<string>): Promise<Map<s
 
 function bytesOf(row: Row): Uint8Array {
   const value = row["value"];
-  if (!(value instanceof Uint8Array)) throw new StoreError("corrupt", `a ledger record is ${errorText(value)}`);
+  if (!(value instanceof Uint8Array))
+    throw new StoreError("corrupt", `a ledger record has an unexpected value: ${errorText(value)}`);
   return new Uint8Array(value);
 }
 

@@ -39,7 +39,10 @@ export function parseSessionTarget(url: string): SessionTarget | Fault {
   const did = parseDid(didValue ?? "");
   if (isFault(did)) return did;
   if (deviceId === null || deviceId === "" || deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
-    return fault("invalid_request", `a device id is 1 to ${deviceIdCharsMax} characters without control characters`);
+    return fault(
+      "invalid_request",
+      `a device id must have 1 to ${deviceIdCharsMax} characters and no control characters`,
+    );
   }
   return { did, deviceId };
 }

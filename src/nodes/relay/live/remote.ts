@@ -1,8 +1,9 @@
 /**
- * Live sessions of other processes and threads, over the bus. A delivery asks whoever holds sessions of the
- * recipient; nobody's answer is "gone" in one round trip. A session that joins ends older ones of its device
- * elsewhere (joins are counted as Lamport clocks are, so that of two which join at once exactly one stays), and waits for the deliveries that other processes have in flight, so that its welcome means the
- * same as within one process. A bus that is away is like one on which nobody listens.
+ * Live sessions of other processes and threads, over the bus. A delivery asks every process that holds sessions of the
+ * recipient; when there is none, the outcome is "gone" after one round trip. A session that joins ends older ones of
+ * its device in other processes. Joins are counted like Lamport clocks, so that of two sessions that join at once
+ * exactly one stays. A session also waits for the deliveries that other processes have in flight, so that its welcome
+ * means the same as within one process. An unreachable bus is like one without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
 import { decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
@@ -21,7 +22,7 @@ type LocalSessions = {
 };
 
 export type RemoteSessions = {
-  /** Takes part in deliveries to the DID; the answer ends that. */
+  /** Takes part in deliveries to the DID; returns a function that ends that. */
   listen(did: Did): () => void;
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Higher than that of every join that this process has heard of. */
@@ -47,7 +48,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     const target = parseJoin(message, id);
     if (target === null) return undefined;
     joinCount = Math.max(joinCount, target.joinCount);
-    // Of two processes with the same count the greater id is the younger one, in the eyes of both.
+    // Of two processes with the same count, both take the one with the greater id for the younger.
     const isOlder = (own: number) => own < target.joinCount || (own === target.joinCount && id < target.from);
     const settled = local.makeWay(target, isOlder);
     if (settled === null) return undefined;

@@ -117,7 +117,7 @@ function deliveryOf({ document, ...delivery }: LiveRequest): LiveDelivery {
   return { ...delivery, authorized: authorizedEndpoints(document) };
 }
 
-/** For a session of the device that joins in another process. */
+/** Makes way for a session of the device that joins in another process. */
 function makeWay(
   registry: SessionRegistry,
   target: SessionTarget,
@@ -137,7 +137,7 @@ function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
       const data = await admit(registry, request, context);
       if (isFault(data)) return context.refuse(data);
       if (server.upgrade(request, { data })) return undefined;
-      return context.refuse(fault("invalid_request", "this path takes WebSocket connections"));
+      return context.refuse(fault("invalid_request", "this path accepts WebSocket connections only"));
     },
     websocket: {
       maxPayloadLength: frameBytesMax,
@@ -153,7 +153,7 @@ function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
   };
 }
 
-/** What stands before the upgrade: room, pace, the path, and the proof when it came in headers. */
+/** The checks before the upgrade: path, pace, room, and the proof when it came in headers. */
 async function admit(
   registry: SessionRegistry,
   request: Request,
@@ -167,7 +167,7 @@ async function admit(
   const proven = bearsProof(request.headers);
   const full = registry.sockets.size + registry.opening >= registry.settings.sessions_max;
   if (full || (!proven && registry.unproven.size >= registry.bounds.unprovenMax)) {
-    return fault("service_unavailable", "the node has as many sessions as it can take");
+    return fault("service_unavailable", "the node has no room for another session");
   }
   const permit = proven ? await proveHeaders(registry, target, { request, nowMs: context.nowMs }) : null;
   if (isFault(permit)) return permit;
@@ -398,7 +398,7 @@ function followStored(registry: SessionRegistry, socket: SessionWebSocket): Stor
   let ended = false;
   const notify = () => {
     timer = null;
-    // What waits in the socket is read before a notice could be, and makes the client pull as well.
+    // While envelopes wait in the socket, the client reads those first, and they make it pull as well.
     if (socket.data.state === "live" && socket.getBufferedAmount() === 0) socket.sendText(storedNotice);
     else if (!ended) timer = setTimeout(notify, gatherMs);
   };
@@ -412,7 +412,8 @@ function followStored(registry: SessionRegistry, socket: SessionWebSocket): Stor
   return {
     ready: following.then(
       () => {},
-      (error: unknown) => registry.log("warn", "a live session gets no notices", { error: errorText(error) }),
+      (error: unknown) =>
+        registry.log("warn", "a live session gets no notices of stored messages", { error: errorText(error) }),
     ),
     end: () => {
       ended = true;

@@ -91,7 +91,7 @@ describe("a result", () => {
     expect(isFault(await send(1))).toBe(false);
     writes[0]!.end(new StoreError("full", "no room"));
     await Bun.sleep(0);
-    expect(logged).toEqual(["a delivery result could not be remembered; a repeat would be delivered again"]);
+    expect(logged).toEqual(["a delivery result could not be stored; a repeated request would be delivered again"]);
     await send(1);
     expect(deliveries()).toBe(2);
   });
