@@ -5,7 +5,7 @@
  */
 import { createPublicKey, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { verifyEd25519 } from "../src/core/codec/ed25519.ts";
+import { verifyEd25519 } from "../src/core/codec/crypto.ts";
 import { decodeWith, encodeWith } from "../src/core/codec/scale.ts";
 import { isFault } from "../src/core/fault.ts";
 import { type DocumentPayload, documentPayloadCodec } from "../src/core/ledger/structures.ts";

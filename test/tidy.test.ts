@@ -28,7 +28,7 @@ function importsOf(path: string, text: string): Import[] {
     /^\s*(?:import|export)\s+(type\s)?(?:[^;"']*?\sfrom\s+)?["']([^"']+)["']|\bimport\(\s*["']([^"']+)["']\s*\)/gm;
   for (const [, typeOnly, name, dynamic] of text.matchAll(pattern)) {
     const target = (name ?? dynamic) as string;
-    // `#crypto`, `#sha256` and `#blake2` stand for two files each: clients outside Bun get this one, nodes the native one.
+    // `#crypto`, `#sha256` and `#blake2` stand for two files each: `native.ts` in nodes, and this one in clients outside Bun.
     const to = target.startsWith(".")
       ? normalize(join(dirname(path), target))
       : target.startsWith("#")
@@ -107,7 +107,7 @@ describe("import walls", () => {
       typeOnly: /^src\/(core|nodes)\//,
     },
     // Certificates are no matter of the domain.
-    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/(crypto|sha256|blake2)-native|app\/certificates)\.ts$/ },
+    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/certificates)\.ts$/ },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
@@ -126,7 +126,7 @@ describe("import walls", () => {
       /\b(Date\.now|performance\.now|Math\.random|randomUUID|getRandomValues|setTimeout|setInterval|fetch\(|console\.|process\.|Bun\.(?!hash))/;
     const wrong = sources
       // The one timer: every race of a promise against time goes through it.
-      .filter(([path]) => path.startsWith("src/core/") && path !== "src/core/std/deadline.ts")
+      .filter(([path]) => path.startsWith("src/core/") && path !== "src/core/std/bounded.ts")
       .flatMap(([path, text]) => (banned.test(withoutComments(text)) ? [path] : []));
     expect(wrong).toEqual([]);
     const outside = fromSource.filter(
@@ -211,9 +211,7 @@ describe("the shape of files", () => {
       "src/client/package.ts",
       "src/client/parts.ts",
       "src/cli/files/package.ts",
-      "src/core/codec/crypto-native.ts",
-      "src/core/codec/sha256-native.ts",
-      "src/core/codec/blake2-native.ts",
+      "src/core/codec/native.ts",
     ]);
     const imported = new Set(fromSource.map(({ to }) => to));
     expect(sources.map(([path]) => path).filter((path) => !imported.has(path) && !entries.has(path))).toEqual([]);

@@ -7,7 +7,7 @@ import { readFileSync, statSync } from "node:fs";
 import { isIP } from "node:net";
 import type { Config } from "../config/schema.ts";
 import { dayMs } from "../core/codec/time.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText } from "../core/fault.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";

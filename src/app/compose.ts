@@ -7,8 +7,8 @@
 
 import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
-import { parseListenAddress } from "../core/message/client-address.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText } from "../core/fault.ts";
+import { parseListenAddress } from "../core/message/address.ts";
 import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
 import { ownCounting } from "../nodes/counting.ts";
 import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";

@@ -5,8 +5,9 @@
  * hold an access token.
  * Source: rules section 9 ("Logs").
  */
-import { withDeadline } from "../core/std/deadline.ts";
-import { errorStack, errorText } from "../core/std/error-text.ts";
+
+import { errorStack, errorText } from "../core/fault.ts";
+import { withDeadline } from "../core/std/bounded.ts";
 import type { LogSink } from "../nodes/http/log.ts";
 
 /** Exit code 1: failed. Exit code 2: timed out. */

@@ -5,7 +5,7 @@
  * that costs two looks at the clock.
  */
 import type { Config } from "../config/schema.ts";
-import { late, withDeadline } from "../core/std/deadline.ts";
+import { late, withDeadline } from "../core/std/bounded.ts";
 import type { App } from "../nodes/http/app.ts";
 import {
   type GaugeReading,

@@ -6,9 +6,9 @@
 
 import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
-import { isLoopbackListener } from "../core/message/client-address.ts";
+import { errorText } from "../core/fault.ts";
+import { isLoopbackListener } from "../core/message/address.ts";
 import type { About } from "../core/schema/node.ts";
-import { errorText } from "../core/std/error-text.ts";
 import { dashboardRoutes } from "../nodes/dashboard/dashboard.ts";
 import type { HistoryView } from "../nodes/dashboard/history.ts";
 import { type App, createApp } from "../nodes/http/app.ts";

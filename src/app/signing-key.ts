@@ -5,10 +5,9 @@
 import { statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { decodeHex } from "../core/codec/bytes.ts";
-import { createSigner } from "../core/codec/ed25519.ts";
-import { renderPublicKey } from "../core/codec/public-key.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { decodeHex, renderPublicKey } from "../core/codec/bytes.ts";
+import { createSigner } from "../core/codec/crypto.ts";
+import { errorText } from "../core/fault.ts";
 import type { CacheParts } from "../nodes/cache/cache.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { failed } from "./failure.ts";

@@ -6,7 +6,7 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { parentPort } from "node:worker_threads";
 import type { ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
-import { errorStack, errorText } from "../core/std/error-text.ts";
+import { errorStack, errorText } from "../core/fault.ts";
 import { sharedCounting } from "../nodes/counting.ts";
 import type { HistoryView } from "../nodes/dashboard/history.ts";
 import { type LogLevel, type LogSink, logLevels } from "../nodes/http/log.ts";

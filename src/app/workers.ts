@@ -5,9 +5,9 @@
  */
 import { Worker } from "node:worker_threads";
 import type { Config } from "../config/schema.ts";
-import { parseListenAddress } from "../core/message/client-address.ts";
-import { late, withDeadline } from "../core/std/deadline.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText } from "../core/fault.ts";
+import { parseListenAddress } from "../core/message/address.ts";
+import { late, withDeadline } from "../core/std/bounded.ts";
 import { type CountingMemory, createCountingMemory } from "../nodes/counting.ts";
 import type { Log, LogLevel } from "../nodes/http/log.ts";
 import type { FamilySample } from "../nodes/http/metrics.ts";

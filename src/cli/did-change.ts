@@ -7,8 +7,7 @@
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import type { Signer } from "../client/change.ts";
-import { type Changed, change, changeAsOwner } from "../client/changes.ts";
+import { type Changed, change, changeAsOwner, type Signer } from "../client/change.ts";
 import { activeDocument } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
 import {
@@ -20,10 +19,14 @@ import {
   signingSeed,
 } from "../client/keys.ts";
 import { type Rotated, rotateAgreement } from "../client/rotation.ts";
-import { parseAgreementKey, renderAgreementKey } from "../client/seal.ts";
-import { equalBytes } from "../core/codec/bytes.ts";
+import {
+  equalBytes,
+  parseAgreementKey,
+  parsePublicKey,
+  renderAgreementKey,
+  renderPublicKey,
+} from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
-import { parsePublicKey, renderPublicKey } from "../core/codec/public-key.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intents.ts";
 import { collectUrls, parseCount, parseWait } from "./arguments.ts";

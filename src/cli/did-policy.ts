@@ -5,8 +5,12 @@
  */
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import type { DeliveryPolicyMembers, OwnerUpdate, PersonaPolicyMembers } from "../client/change.ts";
-import { changeAsOwner } from "../client/changes.ts";
+import {
+  changeAsOwner,
+  type DeliveryPolicyMembers,
+  type OwnerUpdate,
+  type PersonaPolicyMembers,
+} from "../client/change.ts";
 import { orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { parseAmount, parseCount } from "./arguments.ts";

@@ -5,7 +5,7 @@
  */
 import type { Command } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText } from "../core/fault.ts";
 import { parseSeconds, parseUrl } from "./arguments.ts";
 
 const askTimeoutMs = 4_000;

@@ -4,7 +4,7 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText } from "../core/fault.ts";
 import { parseBetween } from "./arguments.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { createReport, printable } from "./report.ts";

@@ -7,7 +7,7 @@
 import { CommanderError } from "commander";
 import { CommandFailure, isSystemRefusal } from "../app/failure.ts";
 import { ClientError } from "../client/http.ts";
-import { errorStack } from "../core/std/error-text.ts";
+import { errorStack } from "../core/fault.ts";
 
 export type Report = {
   /** The line of the moment. Nothing when the output is JSON or not a terminal. */

@@ -8,7 +8,7 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import { retryingDefault } from "../client/relay.ts";
-import { chunkCount, type SendPlan, type SendProgress, type Sent, type Source, sendPlan } from "../client/send.ts";
+import { type ChunkProgress, chunkCount, type SendPlan, type Sent, type Source, sendPlan } from "../client/send.ts";
 import { parseBetween, parseCount, parseTtl } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -105,7 +105,7 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   if (from > 0) report.note(`going on after ${from} of ${chunkCount(plan)} chunks`);
   const name = printable(plan.file.name);
   let state = chunked ? await saveProgress(folder, plan, from) : null;
-  const onDelivered = async ({ chunk, chunks }: SendProgress) => {
+  const onDelivered = async ({ chunk, chunks }: ChunkProgress) => {
     report.progress(`${name} ${renderBar(chunk + 1, chunks)}`);
     if (chunked) state = await saveProgress(folder, plan, chunk + 1);
   };

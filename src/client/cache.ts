@@ -6,7 +6,7 @@
 import { encodeBase64 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import type { DidDocument } from "../core/ledger/document-form.ts";
+import type { DidDocument } from "../core/ledger/account.ts";
 import {
   ackSubject,
   encodeRetrievalProof,
@@ -16,10 +16,9 @@ import {
 } from "../core/message/proof.ts";
 import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
 import type { Signer } from "./change.ts";
-import { signEd25519 } from "./curves.ts";
+import { randomUuid, signEd25519 } from "./crypto.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
 import type { Shape } from "./shape.ts";
-import { randomUuid } from "./uuid.ts";
 
 /** The Cache takes at most this many ids in one acknowledgement. */
 export const ackIdsMax = 1_000;

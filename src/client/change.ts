@@ -1,21 +1,22 @@
 /**
- * Changes of an identity, signed here: every component, alias, root-key and
- * control operation, and the updates that carry their proof in headers. Each function answers a request
- * that is ready to send; nothing here talks to a node, and no secret is part of what it answers.
- * Source: interface "Signed DID-document updates", rules section 4.
+ * Changes of an identity: signing, submitting, and waiting for them. Signing covers every component, alias, root-key and
+ * control operation, and the updates that carry their proof in headers; it talks to no node, and no secret is part of
+ * what it answers. Programs load this file when they first need it, about once a week.
+ * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1.
  */
-import { encodeBase64, encodeHex0x } from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex0x, equalBytes, parsePublicKey } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import { actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
+import { actionRows, actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../core/ledger/authorization.ts";
 import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
-import { signEd25519 } from "./curves.ts";
-import type { Submission } from "./directory.ts";
+import type { Accepted, Resolved } from "./answers.ts";
+import type { Client } from "./client.ts";
+import { confirmChange, confirmDeletion, type Waiting } from "./confirm.ts";
+import { randomUuid, signEd25519 } from "./crypto.ts";
+import { authorizationLifeMs, provingAt, type Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
-import { authorizationLifeMs } from "./proving.ts";
-import { randomUuid } from "./uuid.ts";
 
 /** Who signs: `root` or the id of a method, and the seed of its key. */
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
@@ -130,4 +131,79 @@ function ownerRequest(update: OwnerUpdate): { route: string; members: Record<str
     case "set_persona_policy":
       return { route: path`/delivery-policies/personas/${did}`, members: { policy: update.policy } };
   }
+}
+
+// --------------------------------------------------------------------------------------------------------- submitting
+
+/** `record` is `null` when nobody waited, and after a deletion. */
+export type Changed = { readonly accepted: Accepted; readonly record: Resolved | null };
+
+/** Signs and submits a change with the counter value of now, and waits for it when `waiting` is given. */
+export async function change(
+  client: Client,
+  intent: Intent,
+  options: { readonly signer: Signer; readonly waiting: Waiting | null },
+): Promise<Changed> {
+  const { directory } = client;
+  const domain = nonceDomainOf(intent.action);
+  const [nonces, { genesisHash }] = await Promise.all([directory.nonces(intent.did), provingAt(client)]);
+  const value = BigInt(nonces[domain] ?? "0");
+  const submission = await signIntent(intent, options.signer, { nonce: value, nowMs: Date.now(), genesisHash });
+  const send = domain === "alias_nonce" ? directory.updateAlias : directory.update;
+  const accepted = await send(submission);
+  if (options.waiting === null) return { accepted, record: null };
+  const submitted = { did: intent.did, txHash: accepted.tx_hash };
+  if (intent.action === "delete_did") {
+    await confirmDeletion(directory, submitted, options.waiting);
+    return { accepted, record: null };
+  }
+  const holds = (record: Resolved) => recordShows(intent, record);
+  const expected = { ...submitted, counter: { domain, value }, holds };
+  return { accepted, record: await confirmChange(directory, expected, options.waiting) };
+}
+
+/** The same for primary alias, policy links and policies, whose proof travels in headers. */
+export async function changeAsOwner(
+  client: Client,
+  update: OwnerUpdate,
+  options: { readonly signer: Signer; readonly waiting: Waiting | null },
+): Promise<Changed> {
+  const accepted = await client.directory.submitExtrinsic(await signOwnerUpdate(update, options.signer, Date.now()));
+  if (options.waiting === null) return { accepted, record: null };
+  const expected = { did: update.did, txHash: accepted.tx_hash, counter: null, holds: () => true };
+  return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
+}
+
+// --------------------------------------------------------------------------------------------------------- settlement
+
+/** Whether a resolved record shows a change: what `confirmChange` waits for besides the counter. */
+function recordShows(intent: Intent, record: Resolved): boolean {
+  const { change } = actionRows[intent.action];
+  if (change !== undefined) {
+    const list = change.list === "aliases" ? record.aliases : (record.document?.[change.list] ?? null);
+    // What an action puts is its last item: a new alias comes behind the old one.
+    const item = Object.values(renderItems(intent)).at(-1);
+    return change.effect === "put" ? holds(list ?? [], item) : list !== null && !names(list, String(item));
+  }
+  if (intent.action === "UpdateRootPubkey") {
+    const key = parsePublicKey(record.root_pubkey ?? "");
+    return key !== null && equalBytes(key, intent.newRootPubkey);
+  }
+  return intent.action !== "deactivate_did" || record.deactivated;
+}
+
+type Entry = string | { readonly id: string };
+
+function names(list: readonly Entry[], id: string): boolean {
+  return list.some((entry) => (typeof entry === "string" ? entry : entry.id) === id);
+}
+
+/** The list has an entry with the same members, in whatever order. */
+function holds(list: readonly Entry[], wanted: unknown): boolean {
+  return list.some((entry) => sorted(entry) === sorted(wanted));
+}
+
+function sorted(value: unknown): string {
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  return JSON.stringify(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

@@ -3,18 +3,22 @@
  * `relay.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
+
+import { decodeBase64, parseAgreementKey } from "../core/codec/bytes.ts";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
-import { minuteMs, renderTimestamp } from "../core/codec/time.ts";
-import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/document-form.ts";
+import { minuteMs, renderTimestamp, secondMs } from "../core/codec/time.ts";
+import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
+import { encodeSenderText } from "../core/message/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf, signerOf } from "./cache.ts";
 import type { Signer } from "./change.ts";
+import { verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
 import { retryingDefault } from "./relay.ts";
-import type { Recipient } from "./retrieve.ts";
-import { type FileFacts, parseAgreementKey, type RecipientKey } from "./seal.ts";
+import type { EnvelopeJson, Recipient, Sender } from "./retrieve.ts";
+import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
   chunkBytesDefault,
   recipientKey,
@@ -24,7 +28,6 @@ import {
   sealedBytesMargin,
   sendPlan,
 } from "./send.ts";
-import { senderVerifier } from "./sender.ts";
 
 export type ClientOptions = {
   readonly directoryUrl: string;
@@ -247,5 +250,54 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
     did: identity.did,
     secretsOf: (keyId) => agreementSecrets(identity, keyId),
     senderOf: senderVerifier(client),
+  };
+}
+
+// ------------------------------------------------------------------------------------------------------------ senders
+
+const sendersRememberedMax = 1_000;
+const documentKeptMs = minuteMs;
+
+/**
+ * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
+ * verified here again. A wrong signature is reported, not refused: a message that can't be read would wait for ever.
+ */
+function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sender | null> {
+  const readDocument = documentReader(client);
+  return async (envelope) => {
+    if (envelope["from"] === undefined) return null;
+    const from = envelope["from"];
+    if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
+    const verify = async (freshMs: number) => verifySender(envelope, await readDocument(from, freshMs));
+    try {
+      // The sender may have a new key since its document was read: once more, with what is published now.
+      return { did: from, verified: (await verify(documentKeptMs)) || (await verify(secondMs)) };
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      return { did: from, verified: null };
+    }
+  };
+}
+
+async function verifySender(envelope: EnvelopeJson, document: DidDocument | null): Promise<boolean> {
+  const { sender_key_id: keyId, sender_signature: text } = envelope;
+  if (document === null || typeof keyId !== "string" || typeof text !== "string") return false;
+  const method = methodFor(document, keyId, "send");
+  const key = method === null ? null : parseMethodKey(method);
+  const signature = decodeBase64(text);
+  return key !== null && signature !== null && verifyEd25519(signature, encodeSenderText(envelope), key);
+}
+
+/** Documents of senders, each read at most once within `freshMs`. */
+function documentReader(client: Client): (did: Did, freshMs: number) => Promise<DidDocument | null> {
+  const known = new Map<Did, { readonly readAtMs: number; readonly document: Promise<DidDocument | null> }>();
+  return (did, freshMs) => {
+    const remembered = known.get(did);
+    if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.document;
+    const document = orNull(activeDocument(client, did), "did_not_found");
+    document.catch(() => known.delete(did));
+    if (known.size >= sendersRememberedMax) known.clear();
+    known.set(did, { readAtMs: Date.now(), document });
+    return document;
   };
 }

@@ -1,10 +1,10 @@
 /**
  * The curves in JavaScript, for runtimes whose WebCrypto lacks them, and for signatures on whose edge runtimes
- * disagree. Loaded when it is needed (`curves.ts`).
+ * disagree. Loaded when it is needed (`crypto.ts`).
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { verifySignature } from "#crypto";
-import type { Curves } from "./curves.ts";
+import type { Curves } from "./crypto.ts";
 
 export const curvesInJavaScript: Curves = {
   publicKey: async (seed) => ed25519.getPublicKey(seed),

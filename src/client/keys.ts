@@ -5,8 +5,7 @@
 import { decodeHex, encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
-import { ed25519PublicKey } from "./curves.ts";
-import { hkdf } from "./hkdf.ts";
+import { ed25519PublicKey, hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 

@@ -1,7 +1,12 @@
 /** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
+
+export { renderAgreementKey } from "../core/codec/bytes.ts";
 export type { CachedEntry, Prepared, Registered, RegistrationStatus, Resolved, SubmissionStatus } from "./answers.ts";
 export { type CacheClient, cacheClient, type Reader } from "./cache.ts";
 export {
+  type Changed,
+  change,
+  changeAsOwner,
   type DeliveryPolicyMembers,
   type OwnerUpdate,
   type PersonaPolicyMembers,
@@ -9,7 +14,6 @@ export {
   type Signer,
   signIntent,
 } from "./change.ts";
-export { type Changed, change, changeAsOwner } from "./changes.ts";
 export {
   activeDocument,
   type Client,
@@ -39,5 +43,5 @@ export {
   type Sender,
 } from "./retrieve.ts";
 export { rotateAgreement } from "./rotation.ts";
-export { openPayload, renderAgreementKey, sealPayload } from "./seal.ts";
+export { openPayload, sealPayload } from "./seal.ts";
 export { bytesSource, type SendPlan, type Sent, type Source, sendPlan } from "./send.ts";

@@ -6,11 +6,10 @@
  */
 import type { CacheClient, Reader } from "./cache.ts";
 import { type Client, cachesOf, liveEndpoints } from "./client.ts";
-import type { WaypostEvent } from "./events.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import { type LiveEnvelope, listenLive } from "./live.ts";
-import { Message, type MessageActions } from "./message.ts";
+import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import { backoffMs, pause, Queue } from "./pace.ts";
 import {
   acknowledge,

@@ -3,19 +3,21 @@
  * other changes, because a program needs this once and loads it then.
  * Source: interface "States and transitions", rules section 4 ("Registration proof").
  */
-import { encodeBase64 } from "../core/codec/bytes.ts";
-import { renderPublicKey } from "../core/codec/public-key.ts";
-import { encodeDidDocument } from "../core/ledger/document-codec.ts";
-import { type DidDocument, renderDocument, type Service } from "../core/ledger/document-form.ts";
-import { type ProofBinding, registrationMessage, renderProofTimestamp } from "../core/ledger/record-proof.ts";
+import { encodeBase64, renderAgreementKey, renderPublicKey } from "../core/codec/bytes.ts";
+import { type DidDocument, renderDocument, type Service } from "../core/ledger/account.ts";
+import {
+  encodeDidDocument,
+  type ProofBinding,
+  registrationMessage,
+  renderProofTimestamp,
+} from "../core/ledger/document-codec.ts";
 import type { Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { type ConfirmedRegistration, confirmRegistration, type Waiting, waitingDefault } from "./confirm.ts";
-import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./curves.ts";
+import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
+import { authorizationLifeMs, provingAt } from "./directory.ts";
 import { localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
-import { authorizationLifeMs, provingAt } from "./proving.ts";
-import { renderAgreementKey } from "./seal.ts";
 
 export type Homes = {
   /** Endpoint of the Relay where this identity listens. */

@@ -8,18 +8,16 @@
  * until it has the secret of that key. Two devices that rotate at the same time publish the same key.
  * Source: docs/client.md "Forward secrecy".
  */
-import { equalBytes } from "../core/codec/bytes.ts";
+import { equalBytes, parseAgreementKey, renderAgreementKey } from "../core/codec/bytes.ts";
 import { dayMs, hourMs, parseDuration } from "../core/codec/time.ts";
-import type { DidDocument } from "../core/ledger/document-form.ts";
-import type { Signer } from "./change.ts";
-import { change } from "./changes.ts";
+import type { DidDocument } from "../core/ledger/account.ts";
+import { change, type Signer } from "./change.ts";
 import { activeDocument, type Client } from "./client.ts";
 import { type Waiting, waitingDefault } from "./confirm.ts";
-import { x25519PublicKey } from "./curves.ts";
+import { x25519PublicKey } from "./crypto.ts";
 import { directoryClient } from "./directory.ts";
 import { ClientError, endpoint } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, startChain } from "./keys.ts";
-import { parseAgreementKey, renderAgreementKey } from "./seal.ts";
 
 /** No envelope lives longer, so no secret is kept longer after its key was replaced. */
 export const secretKeptMsMax = 30 * dayMs;

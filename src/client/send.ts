@@ -1,24 +1,23 @@
 /**
- * Sending a file: which chunks, sealed how, in what order. A plan fixes everything that an envelope is
- * made of, randomness included, so that each chunk can be built again to the same bytes: for a repeat
- * after a lost answer, and to resume a chunk set after an interruption. Chunks go out in order, one at a
- * time; nothing of a file is held in memory but the chunk at hand.
+ * Sending: which chunks, sealed how, in what order. A plan fixes everything that an envelope is made of, randomness
+ * included, so that each chunk can be built again to the same bytes: for a repeat after a lost answer, and to resume
+ * after an interruption, also from the text that `renderPlan` makes of it. Chunks go out in order, one at a time; only
+ * the current one is in memory.
  * Source: docs/ledger.md 3.2, rules section 2.
  */
 import { sha256 } from "#sha256";
-import { encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import type { Did } from "../core/codec/did.ts";
+import { decodeHex, encodeBase64, encodeHex, parseAgreementKey, utf8 } from "../core/codec/bytes.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
-import type { DidDocument } from "../core/ledger/document-form.ts";
+import type { DidDocument } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
-import { encodeSenderText } from "../core/message/envelope-signature.ts";
+import { encodeSenderText } from "../core/message/proof.ts";
 import type { Signer } from "./change.ts";
-import { signEd25519 } from "./curves.ts";
-import { hkdf } from "./hkdf.ts";
+import { hkdf, signEd25519, uuidOf } from "./crypto.ts";
 import { type Endpoint, jsonBody, localError } from "./http.ts";
-import { type DeliveryReport, postEnvelope, type Retrying } from "./relay.ts";
-import { type FileFacts, parseAgreementKey, type RecipientKey, sealPayload } from "./seal.ts";
-import { uuidOf } from "./uuid.ts";
+import { type DeliveryReport, postEnvelope, type Retrying, retryingDefault } from "./relay.ts";
+import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
+import { parseRecord } from "./shape.ts";
 
 /** Bytes to send, readable by ranges and more than once. */
 export type Source = {
@@ -124,15 +123,15 @@ async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did
   return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)) };
 }
 
-export type SendProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
+export type ChunkProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
 
 export type SendOptions = {
   readonly relay: Endpoint;
   readonly retrying: Retrying;
-  /** LiveChunks that an earlier run has delivered. */
+  /** Chunks that an earlier run has delivered. */
   readonly from: number;
   /** Awaited after each chunk, so that what was delivered can be written down. */
-  readonly onDelivered: (progress: SendProgress) => Promise<void> | void;
+  readonly onDelivered: (progress: ChunkProgress) => Promise<void> | void;
 };
 
 export type Sent = {
@@ -159,4 +158,134 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
   }
   const groupId = chunks === 1 ? null : groupIdOf(plan);
   return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last };
+}
+
+// ------------------------------------------------------------------------------------------------------ plans as text
+
+/** What a plan is without its sender's seed, which stays with the keys. */
+export type UnsignedPlan = Omit<SendPlan, "sender">;
+
+export type SavedPlan = {
+  readonly plan: UnsignedPlan;
+  readonly senderKeyId: string | null;
+  /** Chunks that were delivered. */
+  readonly delivered: number;
+};
+
+/**
+ * A plan as text, to resume it after an interruption. The text holds the seed of the message and is secret until all of
+ * it is sent; the sender's own seed is not in it.
+ */
+export function renderPlan(plan: SendPlan, delivered: number): string {
+  const { seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = plan;
+  const state = {
+    version: 1,
+    seed: encodeHex(seed),
+    to,
+    recipient_key_id: recipient.keyId,
+    recipient_key: encodeHex(recipient.publicKey),
+    name: file.name,
+    media_type: file.mediaType,
+    size_bytes: file.sizeBytes,
+    sha256: encodeHex(file.sha256),
+    chunk_bytes: chunkBytes,
+    timestamp,
+    ttl,
+    tag,
+    hint,
+    sender_key_id: sender?.keyId ?? null,
+    delivered,
+  };
+  return `${JSON.stringify(state, null, 2)}\n`;
+}
+
+/** `null` when the text is not that of a plan. */
+export function parsePlan(text: string): SavedPlan | null {
+  const json = parseRecord(text);
+  if (json === null || json["version"] !== 1) return null;
+  const string = (name: string) => (typeof json[name] === "string" ? json[name] : "");
+  const count = (value: unknown) => (typeof value === "number" && Number.isSafeInteger(value) ? value : -1);
+  const hex = (name: string) => (/^[0-9a-f]{64}$/.test(string(name)) ? decodeHex(string(name)) : null);
+  const [seed, publicKey, sha256] = [hex("seed"), hex("recipient_key"), hex("sha256")];
+  // 0.1.0 called chunks pieces.
+  const chunkBytes = count(json["chunk_bytes"] ?? json["piece_bytes"]);
+  const [sizeBytes, delivered] = [count(json["size_bytes"]), count(json["delivered"])];
+  const to = string("to");
+  if (seed === null || publicKey === null || sha256 === null || !isDid(to)) return null;
+  if (sizeBytes < 0 || chunkBytes < 1 || delivered < 0) return null;
+  const hint = json["hint"] === "direct" || json["hint"] === "cache" ? json["hint"] : null;
+  return {
+    plan: {
+      seed,
+      to,
+      recipient: { keyId: string("recipient_key_id"), publicKey },
+      file: { name: string("name"), mediaType: string("media_type"), sizeBytes, sha256 },
+      chunkBytes,
+      timestamp: string("timestamp"),
+      ttl: string("ttl"),
+      tag: typeof json["tag"] === "string" ? json["tag"] : null,
+      hint,
+    },
+    senderKeyId: typeof json["sender_key_id"] === "string" ? json["sender_key_id"] : null,
+    delivered,
+  };
+}
+
+// ---------------------------------------------------------------------------------------------- outgoing messages
+
+export type SendProgress = { readonly sentBytes: number; readonly totalBytes: number };
+
+export type TransferOptions = {
+  /** Called after each chunk. */
+  readonly onProgress?: (progress: SendProgress) => void;
+  /** Further attempts for each envelope after a passing failure; 3 unless given. */
+  readonly retries?: number;
+};
+
+/**
+ * A message on its way out. Everything about it is settled before the first byte is sent, so that a repeat, also after a
+ * restart, sends identical bytes and the recipient gets the message once.
+ */
+export class Outgoing {
+  readonly to: Did;
+  /** The id by which the recipient knows the message. */
+  readonly id: string;
+  readonly #relay: Endpoint;
+  readonly #plan: SendPlan;
+  readonly #source: Source;
+  #delivered: number;
+
+  constructor(
+    relay: Endpoint,
+    { plan, source, delivered }: { readonly plan: SendPlan; readonly source: Source; readonly delivered: number },
+  ) {
+    this.#relay = relay;
+    this.#plan = plan;
+    this.#source = source;
+    this.#delivered = delivered;
+    this.to = plan.to;
+    this.id = chunkCount(plan) > 1 ? groupIdOf(plan) : messageIdOf(plan, 0);
+  }
+
+  /**
+   * Text from which `resume` goes on with the same content, in another run too. Secret until all is sent.
+   */
+  save(): string {
+    return renderPlan(this.#plan, this.#delivered);
+  }
+
+  /** Sends what is left. After a failure it may be called again. */
+  async send({ onProgress, retries }: TransferOptions = {}): Promise<Sent> {
+    const retrying: Retrying = retries === undefined ? retryingDefault : { ...retryingDefault, retries };
+    const { chunkBytes, file } = this.#plan;
+    return sendPlan(this.#plan, this.#source, {
+      relay: this.#relay,
+      retrying,
+      from: this.#delivered,
+      onDelivered: ({ chunk }) => {
+        this.#delivered = chunk + 1;
+        onProgress?.({ sentBytes: Math.min((chunk + 1) * chunkBytes, file.sizeBytes), totalBytes: file.sizeBytes });
+      },
+    });
+  }
 }

@@ -6,16 +6,8 @@
 import type { Did } from "../core/codec/did.ts";
 import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
 import type { Waiting } from "./confirm.ts";
-import {
-  type Content,
-  type ContentNames,
-  parseReceipt,
-  type Relations,
-  reactionType,
-  receiptType,
-  sourceOf,
-} from "./content.ts";
-import type { Listener, WaypostEvent } from "./events.ts";
+import { randomUuid } from "./crypto.ts";
+import { provingAt } from "./directory.ts";
 import { ClientError, localError } from "./http.ts";
 import type { KeyStore } from "./key-stores.ts";
 import {
@@ -27,13 +19,21 @@ import {
   renderIdentity,
   rotationMsDefault,
 } from "./keys.ts";
-import type { Message } from "./message.ts";
-import { Outgoing, type TransferOptions } from "./outgoing.ts";
-import { parsePlan } from "./plan-text.ts";
+import {
+  type Content,
+  type ContentNames,
+  type Listener,
+  type Message,
+  parseReceipt,
+  type Relations,
+  reactionType,
+  receiptType,
+  sourceOf,
+  type WaypostEvent,
+} from "./message.ts";
 import { Receiver } from "./receiver.ts";
 import { retryingDefault, retryPassing } from "./relay.ts";
-import type { SendPlan, Sent, Source } from "./send.ts";
-import { randomUuid } from "./uuid.ts";
+import { Outgoing, parsePlan, type SendPlan, type Sent, type Source, type TransferOptions } from "./send.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -158,7 +158,7 @@ export class Waypost {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
     const plan = await retryPassing(() => this.#plan(to, source, options), retrying);
-    return new Outgoing(this.#client, { plan, source, delivered: 0 });
+    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 });
   }
 
   /** Goes on with a message that `save` kept, with the same content. Throws `content_changed` for another. */
@@ -171,7 +171,7 @@ export class Waypost {
     const sender = senderKeyId === null ? null : await this.#asSender();
     if (sender !== null && sender.keyId !== senderKeyId)
       throw localError("unknown_key", `the message was signed by ${senderKeyId}, which is no longer in force here`);
-    return new Outgoing(this.#client, { plan: { ...plan, sender }, source, delivered });
+    return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered });
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text takes the reaction back. */
@@ -318,7 +318,7 @@ export class Waypost {
   async #pinLedger(): Promise<void> {
     const { learnt } = this.#client;
     if (this.#identity.ledger !== null) return;
-    if (learnt.ledger === null) await (await import("./proving.ts")).provingAt(this.#client);
+    if (learnt.ledger === null) await provingAt(this.#client);
     if (learnt.ledger !== null) await this.#save({ ...this.#identity, ledger: learnt.ledger });
   }
 

@@ -4,8 +4,14 @@
  */
 import { z } from "zod";
 
-import { renderDurationSetting, renderSizeSetting } from "./forms.ts";
-import { type Config, configSchema, type SectionName, sectionNames } from "./schema.ts";
+import {
+  type Config,
+  configSchema,
+  renderDurationSetting,
+  renderSizeSetting,
+  type SectionName,
+  sectionNames,
+} from "./schema.ts";
 
 export type Setting = {
   readonly section: SectionName;

@@ -5,8 +5,7 @@
 import { minuteMs, secondMs } from "../core/codec/time.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { figures } from "./figures.ts";
-import { parseDurationSetting, renderDurationSetting } from "./forms.ts";
-import type { Config } from "./schema.ts";
+import { type Config, parseDurationSetting, renderDurationSetting } from "./schema.ts";
 import { isTable, type Table } from "./source.ts";
 
 /** Several durations of earlier versions that are one now. */

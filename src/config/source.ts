@@ -4,7 +4,7 @@
  * schema, and the place of each setting in the file.
  */
 import { type AST, getStaticTOMLValue, ParseError, parseTOML } from "toml-eslint-parser";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText } from "../core/fault.ts";
 import type { InputProblem } from "../storage/contract.ts";
 
 /** Line and column in the file, both from 1. */

@@ -9,8 +9,8 @@
  */
 import type { Config } from "../config/schema.ts";
 import { type Did, parseDid } from "../core/codec/did.ts";
-import { type Fault, fault, isFault } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/document-form.ts";
+import { type Fault, fault, isFault, withSignedText } from "../core/fault.ts";
+import type { DidDocument } from "../core/ledger/account.ts";
 import type { PersonaPolicy } from "../core/ledger/policy.ts";
 import {
   appliedTtlMs,
@@ -25,14 +25,14 @@ import {
 import {
   checkPayloadSize,
   decidePolicy,
+  decideResolution,
   type EffectivePolicy,
   isTagListed,
   type PolicyFacts,
+  type Resolution,
 } from "../core/message/policy.ts";
-import { decideResolution, type Resolution } from "../core/message/resolution.ts";
-import { withSignedText } from "../core/message/signed-text.ts";
 import { resolutionAnswer } from "../core/schema/directory.ts";
-import { BoundedMap } from "../core/std/bounded-map.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import type { RecipientSource, Subject } from "./recipients.ts";

@@ -9,7 +9,7 @@
  */
 import { type Fault, fault } from "../core/fault.ts";
 import { isLoopbackAddress } from "../core/message/address.ts";
-import { BoundedMap } from "../core/std/bounded-map.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import { createFairShare, type FairShare, halfOf, type ShareOptions } from "./http/capacity.ts";
 
 /** Read at every claim, so that a setting behind it may change. */

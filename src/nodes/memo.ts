@@ -3,7 +3,7 @@
  * failures kept for their own spans, every table bounded.
  * Source: rules section 7.
  */
-import { BoundedMap } from "../core/std/bounded-map.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import { StoreError } from "../storage/contract.ts";
 
 type MemoOptions<T> = {

@@ -7,13 +7,12 @@
 
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
-import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../core/codec/json.ts";
-import { parseU64, parseU128 } from "../core/codec/u64.ts";
+import { isJsonObject, type JsonObject, type JsonValue, parseJson, parseU64, parseU128 } from "../core/codec/json.ts";
 import { isFault } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/document-form.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
-import { parseDocument } from "../core/schema/document.ts";
-import { readCapped } from "../core/std/read-capped.ts";
+import type { DeliveryPolicyLinks, DidDocument } from "../core/ledger/account.ts";
+import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
+import { parseDocument } from "../core/schema/identity.ts";
+import { readCapped } from "../core/std/bounded.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
 import { createMemo, type Memo } from "./memo.ts";

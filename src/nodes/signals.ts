@@ -9,8 +9,7 @@
 import { utf8 } from "../core/codec/bytes.ts";
 import type { Did, MailboxKey } from "../core/codec/did.ts";
 import { minuteMs } from "../core/codec/time.ts";
-import { isFault } from "../core/fault.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText, isFault } from "../core/fault.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Submission } from "../storage/contract.ts";
 import type { Log } from "./http/log.ts";

@@ -9,8 +9,7 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { fault } from "../core/fault.ts";
-import { errorText } from "../core/std/error-text.ts";
+import { errorText, fault } from "../core/fault.ts";
 import { type ConfigurablePlugin, configurable, type StoreSettings } from "../storage/bind.ts";
 import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
 import { chainPlugin } from "./chain/chain.ts";

@@ -15,8 +15,7 @@
 
 import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
-import type { Account, LedgerProofs } from "../core/ledger/account.ts";
-import type { LedgerBounds } from "../core/ledger/bounds.ts";
+import type { Account, LedgerBounds, LedgerProofs } from "../core/ledger/account.ts";
 import type { LedgerCall } from "../core/ledger/calls.ts";
 import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 

@@ -1,5 +1,6 @@
 /**
- * Keys and values of the embedded ledger in its table: the one place that knows their bytes.
+ * What the embedded ledger keeps in its table: keys, the bytes of values, and the reads and writes that follow from a
+ * call. Nothing else knows these bytes.
  *
  *   head                      the last block, and where counting stands (JSON)
  *   counts                    in a table that several processes share: pending calls, and the next sequence (JSON)
@@ -15,15 +16,26 @@
  *
  * Sequences and numbers are 16 hex digits, so that their order is the order of keys.
  */
-import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
+import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import { blake2b256 } from "../core/codec/crypto.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { decodeWith, encodeWith } from "../core/codec/scale.ts";
-import { type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
-import { type Account, emptyAccount } from "../core/ledger/account.ts";
-import { type Claim, decodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
+import { dayMs } from "../core/codec/time.ts";
+import { type Fault, type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
+import { type Account, type AccountId, emptyAccount, type LedgerProofs } from "../core/ledger/account.ts";
+import {
+  aliasesNamed,
+  type Claim,
+  claimsOf,
+  decideClash,
+  decodeLedgerCall,
+  type LedgerCall,
+} from "../core/ledger/calls.ts";
+import type { Applied } from "../core/ledger/effects.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";
+import type { TableChange, TableView } from "./table.ts";
 
 export const headKey = "head";
 export const genesisKey = "genesis";
@@ -60,6 +72,24 @@ export function sequenceOf(key: string): bigint {
 function corrupt(what: string): StoreError {
   return new StoreError("corrupt", `the embedded ledger holds an unreadable ${what}`);
 }
+
+export type EmbeddedLimits = {
+  readonly pendingCallsMax: number;
+  /** A commit with this many calls keeps the event loop for about 4 ms and writes less than 1 MiB. */
+  readonly blockCallsMax: number;
+  /** Counted by time: blocks that follow each other at once, to empty a full pool, use up no life. */
+  readonly lifetimeBlocks: bigint;
+  readonly retainedMs: number;
+  readonly retainedMax: bigint;
+};
+
+export const embeddedLimits: EmbeddedLimits = {
+  pendingCallsMax: 10_000,
+  blockCallsMax: 40,
+  lifetimeBlocks: 64n,
+  retainedMs: 7 * dayMs,
+  retainedMax: 200_000n,
+};
 
 // -------------------------------------------------------------------------------------------------- head
 
@@ -252,4 +282,151 @@ export function encodeSettled(settled: Settled): Uint8Array {
 
 export function decodeSettled(bytes: Uint8Array): Settled {
   return decodeJson<Settled>(bytes, "settled submission");
+}
+
+// ------------------------------------------------------------------------------------------------ reads and writes
+
+/** A block of another process is committed within this time after it was begun, or not at all. */
+export const sharedMarginMs = 30_000;
+
+export function maxOf(a: bigint, b: bigint): bigint {
+  return a > b ? a : b;
+}
+
+/** The number of the block that is being made at a time. Before the clock's start it is the start's. */
+export function numberAt(clock: Clock, nowMs: number): bigint {
+  return clock.number + BigInt(Math.max(0, Math.floor((nowMs - clock.timeMs) / clock.blockTimeMs)));
+}
+
+/** What a dry run looked at: when it still stands, the verdict does too. */
+export type Facts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
+
+export function readHead(view: TableView): Head {
+  const bytes = view.get(headKey);
+  if (bytes === null) throw new StoreError("corrupt", "the embedded ledger has lost its head");
+  return decodeHead(bytes);
+}
+
+export function readHolder(view: TableView, alias: string): Did | null {
+  return didOf(view.get(aliasKey(alias)));
+}
+
+export function readSubmission(view: TableView, txHash: string): Kept | null {
+  const bytes = view.get(submissionKey(txHash));
+  return bytes === null ? null : decodeSubmission(txHash, bytes);
+}
+
+export function readFacts(view: TableView, call: LedgerCall): Facts {
+  return {
+    account: view.get(accountKey(call.did)),
+    holders: aliasesNamed(call).map((alias) => view.get(aliasKey(alias))),
+  };
+}
+
+export function sameFacts(before: Facts, now: Facts): boolean {
+  const same = (a: Uint8Array | null, b: Uint8Array | null) => (a === null || b === null ? a === b : equalBytes(a, b));
+  return same(before.account, now.account) && before.holders.every((holder, i) => same(holder, now.holders[i] ?? null));
+}
+
+/** Writes the claims of a pending call. `holder`: its pool key. */
+export function holdClaims(view: TableChange, call: LedgerCall, holder: string): void {
+  for (const claim of claimsOf(call)) view.put(claimKey(claim), utf8(holder));
+}
+
+/** Releases the claims of a call. A claim that a later call of the same DID holds by now stays. `holder`: the pool key. */
+export function releaseClaims(view: TableChange, call: LedgerCall, holder: string): void {
+  for (const key of claimsOf(call).map(claimKey)) {
+    const standing = view.get(key);
+    if (standing !== null && decodeUtf8(standing) === holder) view.remove(key);
+  }
+}
+
+/** The pending call that stands in the way: its submission when it is the same one, else why it excludes this one. */
+export function findCollision(view: TableView, call: LedgerCall): Submission | Fault | null {
+  for (const claim of claimsOf(call)) {
+    const pointer = view.get(claimKey(claim));
+    const pending = pointer === null ? null : view.get(decodeUtf8(pointer) ?? "");
+    const standing = pending === null ? null : decodePending(pending);
+    if (standing === null || standing.call === null) continue;
+    const clash = decideClash(claim, standing.call, call);
+    if (clash === "same") return readSubmission(view, standing.txHash)?.submission ?? null;
+    if (clash !== null) return clash;
+  }
+  return null;
+}
+
+export function writeApplied(view: TableChange, did: Did, applied: Applied): void {
+  view.put(accountKey(did), encodeWith(accountCodec, applied.account));
+  for (const alias of applied.aliases.removed) view.remove(aliasKey(alias));
+  for (const alias of applied.aliases.set) view.put(aliasKey(alias), utf8(did));
+  for (const { scope, key, policy } of applied.policies) {
+    if (policy === null) view.remove(policyKey(scope, key));
+    else view.put(policyKey(scope, key), encodePolicy(scope, policy));
+  }
+}
+
+/** A block's hash covers the block before it, its number and time, and its calls in order. */
+export function blockHash(
+  before: Block,
+  block: { readonly number: bigint; readonly timeMs: number },
+  calls: readonly { readonly txHash: string }[],
+): string {
+  const start = utf8(`${before.hash}|${block.number}|${block.timeMs}|`);
+  const hashes = calls.map(({ txHash }) => decodeHex(txHash) ?? new Uint8Array(0));
+  return encodeHex0x(blake2b256(concatBytes(start, ...hashes)));
+}
+
+/**
+ * Every version of proofs is taken: a client that knows the interface alone signs the oldest. The ledger's name, which
+ * version 3 binds, follows from the first block, whose hash covers time and operator; a ledger from before there were
+ * such proofs gets it from its last block.
+ */
+export function prepareProofs(view: TableChange): LedgerProofs {
+  const standing = view.get(genesisKey);
+  const genesisHash = standing ?? blake2b256(utf8(`svc:embedded-ledger:genesis|${readHead(view).last.hash}`));
+  if (standing === null) view.put(genesisKey, genesisHash);
+  return { genesisHash, bound: true, plain: true };
+}
+
+type HeadOptions = { readonly blockTimeMs: number; readonly operator: AccountId; readonly now: () => number };
+
+/** Writes the first head, and starts a new count of blocks when the block time is another than before. */
+export function prepareHead(view: TableChange, options: HeadOptions): Head {
+  const { blockTimeMs, operator } = options;
+  const nowMs = options.now();
+  const bytes = view.get(headKey);
+  if (bytes === null) {
+    const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
+    const last: Block = { number: 0n, hash, timeMs: nowMs };
+    const clock = { number: 0n, timeMs: nowMs, blockTimeMs };
+    const head = { last, clock, nextSequence: 0n, settledFirst: 0n, settledNext: 0n };
+    view.put(headKey, encodeHead(head));
+    return head;
+  }
+  const head = decodeHead(bytes);
+  if (head.clock.blockTimeMs === blockTimeMs) return head;
+  const number = maxOf(head.last.number, numberAt(head.clock, nowMs)) + 1n;
+  const changed = { ...head, clock: { number, timeMs: nowMs, blockTimeMs } };
+  view.put(headKey, encodeHead(changed));
+  return changed;
+}
+
+/** Forgets settled submissions that are too old or too many, in bounded steps; answers the first that is kept. */
+export function forgetSettled(
+  view: TableChange,
+  limits: EmbeddedLimits,
+  given: { readonly first: bigint; readonly next: bigint; readonly nowMs: number; readonly steps: number },
+): bigint {
+  let { first } = given;
+  for (let step = 0; step < given.steps && first < given.next; step++, first++) {
+    const key = settledKey(first);
+    const bytes = view.get(key);
+    if (bytes === null) continue;
+    const { txHash, atMs } = decodeSettled(bytes);
+    const excess = given.next - first > limits.retainedMax;
+    if (!excess && atMs + limits.retainedMs > given.nowMs) break;
+    view.remove(key);
+    view.remove(submissionKey(txHash));
+  }
+  return first;
 }

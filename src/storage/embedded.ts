@@ -8,30 +8,54 @@
  * 200,000 of them.
  * Source: rules section 4 ("Idempotence", "Status").
  */
-
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
+import { blake2b256 } from "../core/codec/crypto.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../core/codec/did.ts";
-import { blake2b256 } from "../core/codec/hash.ts";
-import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
-import { type Fault, fault, isFault } from "../core/fault.ts";
-import { type Account, type AccountId, emptyAccount, type LedgerProofs } from "../core/ledger/account.ts";
-import { embeddedBounds, longerThan } from "../core/ledger/bounds.ts";
+import { minuteMs, secondMs } from "../core/codec/time.ts";
+import { errorStack, type Fault, fault, isFault } from "../core/fault.ts";
+import {
+  type Account,
+  type AccountId,
+  embeddedBounds,
+  emptyAccount,
+  type LedgerProofs,
+  longerThan,
+} from "../core/ledger/account.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
 import type { Applied } from "../core/ledger/effects.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
-import { errorStack } from "../core/std/error-text.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
-import { rememberDecoded } from "./decoded.ts";
-import * as records from "./embedded-records.ts";
 import {
+  accountKey,
+  accountOf,
   blockHash,
+  type Clock,
+  countsKey,
+  decodeCounts,
+  decodeHead,
+  decodePending,
+  type EmbeddedLimits,
+  embeddedLimits,
+  encodeCounts,
+  encodeHead,
+  encodePending,
+  encodeSettled,
+  encodeSubmission,
   type Facts,
   findCollision,
+  forgetSettled,
+  type Head,
+  headKey,
   holdClaims,
   maxOf,
   numberAt,
+  type Pending,
+  policyKey,
+  policyOf,
+  poolKey,
+  poolPrefix,
   prepareHead,
   prepareProofs,
   readFacts,
@@ -40,28 +64,13 @@ import {
   readSubmission,
   releaseClaims,
   sameFacts,
+  sequenceOf,
+  settledKey,
   sharedMarginMs,
+  submissionKey,
   writeApplied,
-} from "./embedded-state.ts";
-import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
-
-export type EmbeddedLimits = {
-  readonly pendingCallsMax: number;
-  /** A commit with this many calls keeps the event loop for about 4 ms and writes less than 1 MiB. */
-  readonly blockCallsMax: number;
-  /** Counted by time: blocks that follow each other at once, to empty a full pool, use up no life. */
-  readonly lifetimeBlocks: bigint;
-  readonly retainedMs: number;
-  readonly retainedMax: bigint;
-};
-
-export const embeddedLimits: EmbeddedLimits = {
-  pendingCallsMax: 10_000,
-  blockCallsMax: 40,
-  lifetimeBlocks: 64n,
-  retainedMs: 7 * dayMs,
-  retainedMax: 200_000n,
-};
+} from "./embedded-records.ts";
+import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
 export type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: whoever is first at the end of a block time. */
@@ -108,8 +117,8 @@ class Chain implements EmbeddedLedger {
   private closing = false;
   private readonly atHand = new Set<Promise<unknown>>();
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
-  private readonly accounts = rememberDecoded(records.accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
-  private readonly heads = rememberDecoded(records.decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
+  private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
+  private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
   private latest: { readonly after: string; readonly block: Block } | null = null;
   /** The last block with calls, and the one that reads answer from: they may follow a moment after the commit. */
   private madeHash = "";
@@ -118,7 +127,7 @@ class Chain implements EmbeddedLedger {
   constructor(
     private readonly options: EmbeddedOptions,
     private readonly limits: EmbeddedLimits,
-    private clock: records.Clock,
+    private clock: Clock,
     private readonly taken: LedgerProofs,
   ) {
     this.table = options.table;
@@ -126,7 +135,7 @@ class Chain implements EmbeddedLedger {
   }
 
   /** Counts what an earlier run left pending, and goes on with it. */
-  start(head: records.Head): void {
+  start(head: Head): void {
     this.openedAt = this.numberByTime();
     this.madeHash = head.last.hash;
     this.nextSequence = head.nextSequence;
@@ -143,12 +152,12 @@ class Chain implements EmbeddedLedger {
   private countPending(view: TableView): void {
     let after = "";
     for (;;) {
-      const page = view.range(records.poolPrefix, { after, limit: 256 });
+      const page = view.range(poolPrefix, { after, limit: 256 });
       const last = page.at(-1);
       if (last === undefined) break;
       after = last[0];
       this.pendingCalls += page.length;
-      this.nextSequence = maxOf(this.nextSequence, records.sequenceOf(after) + 1n);
+      this.nextSequence = maxOf(this.nextSequence, sequenceOf(after) + 1n);
     }
     if (this.pendingCalls > 0) this.options.log("info", "pending calls found", { calls: this.pendingCalls });
   }
@@ -158,8 +167,8 @@ class Chain implements EmbeddedLedger {
   async head(): Promise<LedgerHead> {
     this.checkOpen();
     const head = await this.read((view) => {
-      const bytes = view.get(records.headKey);
-      return bytes === null ? readHead(view) : this.heads(records.headKey, bytes);
+      const bytes = view.get(headKey);
+      return bytes === null ? readHead(view) : this.heads(headKey, bytes);
     });
     // Another process may have changed the block time.
     this.clock = head.clock;
@@ -171,7 +180,7 @@ class Chain implements EmbeddedLedger {
    * shown once its time is over and no block with calls can still take it. What other processes make is not
    * known here: their blocks stand within the margin or not at all.
    */
-  private finalized(head: records.Head): Block {
+  private finalized(head: Head): Block {
     const marginMs = this.shared === null ? 0 : sharedMarginMs;
     const over = numberAt(this.clock, this.options.now() - marginMs) - 1n;
     this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
@@ -201,7 +210,7 @@ class Chain implements EmbeddedLedger {
 
   async account(did: Did): Promise<Account> {
     this.checkOpen();
-    const key = records.accountKey(did);
+    const key = accountKey(did);
     const bytes = await this.read((view) => view.get(key));
     return bytes === null ? emptyAccount : this.accounts(key, bytes);
   }
@@ -217,7 +226,7 @@ class Chain implements EmbeddedLedger {
   async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
     this.checkOpen();
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return records.policyOf(scope, await this.read((view) => view.get(records.policyKey(scope, key))));
+    return policyOf(scope, await this.read((view) => view.get(policyKey(scope, key))));
   }
 
   async submission(txHash: string): Promise<Submission | null> {
@@ -261,7 +270,7 @@ class Chain implements EmbeddedLedger {
 
   private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
     const { operator } = this.options;
-    const account = records.accountOf(view.get(records.accountKey(call.did)));
+    const account = accountOf(view.get(accountKey(call.did)));
     const aliasHolder = (alias: string) => readHolder(view, alias);
     const outcome = applyCall({
       account,
@@ -297,7 +306,7 @@ class Chain implements EmbeddedLedger {
 
   /** The sequence of one more pending call. */
   private countCall(view: TableChange): bigint {
-    const shared = this.shared === null ? null : records.decodeCounts(view.get(records.countsKey));
+    const shared = this.shared === null ? null : decodeCounts(view.get(countsKey));
     if ((shared?.pending ?? this.pendingCalls) >= this.limits.pendingCallsMax) {
       throw new StoreError("full", `the ledger holds ${this.limits.pendingCallsMax} pending calls`);
     }
@@ -306,7 +315,7 @@ class Chain implements EmbeddedLedger {
       return this.nextSequence++;
     }
     const { nextSequence, pending } = shared;
-    view.put(records.countsKey, records.encodeCounts({ nextSequence: nextSequence + 1n, pending: pending + 1 }));
+    view.put(countsKey, encodeCounts({ nextSequence: nextSequence + 1n, pending: pending + 1 }));
     return nextSequence;
   }
 
@@ -314,7 +323,7 @@ class Chain implements EmbeddedLedger {
     view: TableChange,
     { call, bytes, label, sequence }: Taken & { readonly sequence: bigint },
   ): Submission {
-    const hash = blake2b256(concatBytes(bytes, utf8(records.poolKey(sequence))));
+    const hash = blake2b256(concatBytes(bytes, utf8(poolKey(sequence))));
     const submission: Submission = {
       txHash: encodeHex0x(hash),
       did: call.did,
@@ -326,14 +335,14 @@ class Chain implements EmbeddedLedger {
       submittedAtMs: this.options.now(),
     };
     const takenAt = this.numberByTime();
-    view.put(records.poolKey(sequence), records.encodePending(hash, bytes));
-    view.put(records.submissionKey(submission.txHash), records.encodeSubmission({ submission, takenAt }));
-    holdClaims(view, call, records.poolKey(sequence));
+    view.put(poolKey(sequence), encodePending(hash, bytes));
+    view.put(submissionKey(submission.txHash), encodeSubmission({ submission, takenAt }));
+    holdClaims(view, call, poolKey(sequence));
     return submission;
   }
 
   /** The number of the block in the making: above every number that was shown, even when the clock steps back. */
-  private currentNumber(head: records.Head): bigint {
+  private currentNumber(head: Head): bigint {
     return maxOf(maxOf(head.last.number, this.shown) + 1n, this.numberByTime());
   }
 
@@ -386,7 +395,7 @@ class Chain implements EmbeddedLedger {
   private async isBlockDue(): Promise<boolean> {
     if (this.shared === null) return true;
     const { pending, head } = await this.shared.read((view) => ({
-      pending: records.decodeCounts(view.get(records.countsKey)).pending,
+      pending: decodeCounts(view.get(countsKey)).pending,
       head: readHead(view),
     }));
     this.clock = head.clock;
@@ -396,13 +405,13 @@ class Chain implements EmbeddedLedger {
   /** One block: the oldest pending calls, in the order in which they were taken; no `hash` when there are none. */
   private makeBlock(view: TableChange) {
     const head = readHead(view);
-    const due = view.range(records.poolPrefix, { limit: this.limits.blockCallsMax });
+    const due = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
     if (due.length === 0) return { settled: 0, more: false, hash: null };
     if (this.shared !== null) {
-      const { nextSequence, pending } = records.decodeCounts(view.get(records.countsKey));
-      view.put(records.countsKey, records.encodeCounts({ nextSequence, pending: pending - due.length }));
+      const { nextSequence, pending } = decodeCounts(view.get(countsKey));
+      view.put(countsKey, encodeCounts({ nextSequence, pending: pending - due.length }));
     }
-    const pending = due.map(([key, bytes]) => ({ key, ...records.decodePending(bytes) }));
+    const pending = due.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = this.currentNumber(head);
     const hash = blockHash(head.last, { number, timeMs }, pending);
@@ -411,22 +420,18 @@ class Chain implements EmbeddedLedger {
     let { settledFirst, settledNext } = head;
     for (const entry of pending) {
       this.settle(view, entry, block);
-      view.put(records.settledKey(settledNext), records.encodeSettled({ txHash: entry.txHash, atMs: timeMs }));
+      view.put(settledKey(settledNext), encodeSettled({ txHash: entry.txHash, atMs: timeMs }));
       settledNext++;
     }
-    settledFirst = this.prune(view, {
-      first: settledFirst,
-      next: settledNext,
-      nowMs: timeMs,
-      steps: 2 * due.length + 32,
-    });
-    const nextSequence = maxOf(head.nextSequence, records.sequenceOf(due.at(-1)![0]) + 1n);
-    view.put(records.headKey, records.encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
+    const steps = 2 * due.length + 32;
+    settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
+    const nextSequence = maxOf(head.nextSequence, sequenceOf(due.at(-1)![0]) + 1n);
+    view.put(headKey, encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
     return { settled: due.length, more: due.length === this.limits.blockCallsMax, hash };
   }
 
   /** Takes one call out of the pool, with what it changes and what became of it. */
-  private settle(view: TableChange, entry: records.Pending & { readonly key: string }, block: Block): void {
+  private settle(view: TableChange, entry: Pending & { readonly key: string }, block: Block): void {
     const kept = readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
     const dropped = this.numberByTime() > maxOf(kept.takenAt, this.openedAt) + this.limits.lifetimeBlocks;
@@ -440,14 +445,14 @@ class Chain implements EmbeddedLedger {
       reason: refused ? outcome : null,
       block: dropped ? null : block,
     };
-    view.put(records.submissionKey(entry.txHash), records.encodeSubmission({ ...kept, submission }));
+    view.put(submissionKey(entry.txHash), encodeSubmission({ ...kept, submission }));
     view.remove(entry.key);
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
   // Calls expire by the clock, as when they were taken: the time of blocks never goes back, and may be ahead of it.
   /** A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. */
-  private apply(view: TableView, entry: records.Pending): Applied | Fault {
+  private apply(view: TableView, entry: Pending): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");
       return this.outcomeOf(view, entry.call, this.options.now());
@@ -457,25 +462,6 @@ class Chain implements EmbeddedLedger {
       this.options.log("error", "a call could not be applied", { tx_hash: entry.txHash, error: text });
       return fault("internal_error", "the call could not be applied");
     }
-  }
-
-  /** Forgets settled submissions that are too old or too many, in bounded steps; answers the first that is kept. */
-  private prune(
-    view: TableChange,
-    given: { readonly first: bigint; readonly next: bigint; readonly nowMs: number; readonly steps: number },
-  ): bigint {
-    let { first } = given;
-    for (let step = 0; step < given.steps && first < given.next; step++, first++) {
-      const key = records.settledKey(first);
-      const bytes = view.get(key);
-      if (bytes === null) continue;
-      const { txHash, atMs } = records.decodeSettled(bytes);
-      const excess = given.next - first > this.limits.retainedMax;
-      if (!excess && atMs + this.limits.retainedMs > given.nowMs) break;
-      view.remove(key);
-      view.remove(records.submissionKey(txHash));
-    }
-    return first;
   }
 
   // ------------------------------------------------------------------------------------------------ closing

@@ -4,7 +4,6 @@
  */
 import { type Fault, fault } from "../core/fault.ts";
 import type { Cursor, MailboxEntry } from "./contract.ts";
-import { decodeCursor } from "./keys.ts";
 
 export const previewBytesMax = 4_096;
 export const labelsMax = 4;
@@ -50,6 +49,20 @@ export class PageFill {
     this.bytes += bytes;
     return true;
   }
+}
+
+const cursorPrefix = "c";
+
+/** The cursor of a position, a safe non-negative integer. Canonical: a cursor that decodes encodes to itself again. */
+export function encodeCursor(position: number): Cursor {
+  return cursorPrefix + position.toString(36);
+}
+
+/** The position, or `null` when the text is no cursor. */
+export function decodeCursor(cursor: Cursor): number | null {
+  if (!/^c(?:0|[1-9a-z][0-9a-z]{0,10})$/.test(cursor)) return null;
+  const position = Number.parseInt(cursor.slice(1), 36);
+  return Number.isSafeInteger(position) ? position : null;
 }
 
 /** The position behind which a page begins; 0 for the beginning. */

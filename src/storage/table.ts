@@ -1,6 +1,6 @@
 /**
- * The narrow ordered table that the embedded ledger stands on. Memory and LMDB offer it; everything
- * the embedded ledger knows is written once over it, in `embedded.ts`.
+ * The narrow ordered table below the embedded ledger. Each driver that can hold a ledger offers one; the ledger itself is
+ * written once, in `embedded.ts`.
  */
 
 /**
@@ -47,4 +47,64 @@ export function checkKey(key: string): void {
   if (key.length * 3 > tableKeyBytesMax && Buffer.byteLength(key) > tableKeyBytesMax) {
     throw new RangeError("a table key has at most 1,024 bytes");
   }
+}
+
+/** Order of the UTF-8 forms of two well-formed strings, without making them. */
+export function compareUtf8(a: string, b: string): number {
+  const length = Math.min(a.length, b.length);
+  for (let i = 0; i < length; i++) {
+    const [x, y] = [a.charCodeAt(i), b.charCodeAt(i)];
+    if (x === y) continue;
+    const [xHigh, yHigh] = [isSurrogate(x), isSurrogate(y)];
+    // Surrogates stand for code points above all others, though their own numbers lie below U+E000.
+    if (xHigh !== yHigh) return xHigh ? 1 : -1;
+    return x - y;
+  }
+  return a.length - b.length;
+}
+
+function isSurrogate(unit: number): boolean {
+  return unit >= 0xd800 && unit <= 0xdfff;
+}
+
+// ------------------------------------------------------------------------------------------------------ decoded values
+
+export type DecodedLimits = {
+  readonly entriesMax: number;
+  /** Sum of the encoded forms; what they decode to takes a few times as much. */
+  readonly bytesMax: number;
+};
+
+type Entry<T> = { readonly bytes: Uint8Array; readonly value: T };
+
+/**
+ * A memo of what stored bytes decode to. It answers a remembered value only for exactly the bytes that the value was
+ * decoded from, so it is never stale. Bounded by entries and by bytes; the oldest entry leaves first. When `decode`
+ * throws, nothing is remembered. Callers share the values and the bytes, and change neither.
+ */
+export function rememberDecoded<T>(
+  decode: (bytes: Uint8Array) => T,
+  limits: DecodedLimits,
+): (key: string, bytes: Uint8Array) => T {
+  const entries = new Map<string, Entry<T>>();
+  let held = 0;
+  const forget = (key: string, entry: Entry<T>): void => {
+    entries.delete(key);
+    held -= entry.bytes.length;
+  };
+  return (key, bytes) => {
+    const entry = entries.get(key);
+    if (entry !== undefined) {
+      if (entry.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0) return entry.value;
+      forget(key, entry);
+    }
+    const value = decode(bytes);
+    entries.set(key, { bytes, value });
+    held += bytes.length;
+    for (const [oldest, old] of entries) {
+      if (entries.size <= limits.entriesMax && held <= limits.bytesMax) break;
+      forget(oldest, old);
+    }
+    return value;
+  };
 }

@@ -19,8 +19,7 @@
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { prove } from "../../src/client/cache.ts";
-import { retrievalHeaders } from "../../src/core/message/proof.ts";
-import { searchWork } from "../../src/core/message/work.ts";
+import { retrievalHeaders, searchWork } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
 import type { Plan } from "./abuse-attacker.ts";
 import {

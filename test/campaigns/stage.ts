@@ -12,8 +12,8 @@ import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { firstDocument, signRegistration } from "../../src/client/registration.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import type { DidDocument, Service } from "../../src/core/ledger/document-form.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
 
 // ------------------------------------------------------------------------------------------------ the node

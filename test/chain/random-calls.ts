@@ -3,11 +3,10 @@
  * now and then. Times lie a minute or more from any limit, because a call is looked at in two blocks.
  */
 
-import type { Account, LedgerProofs } from "../../src/core/ledger/account.ts";
+import type { Account, DidDocument, LedgerProofs } from "../../src/core/ledger/account.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { DidDocument } from "../../src/core/ledger/document-form.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
 import type { DeliveryPolicy } from "../../src/core/ledger/policy.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";

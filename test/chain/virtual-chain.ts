@@ -5,10 +5,9 @@
  */
 import { sr25519Verify } from "@polkadot/util-crypto";
 import { concatBytes } from "../../src/core/codec/bytes.ts";
+import { blake2b256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { blake2b256 } from "../../src/core/codec/hash.ts";
-import { type Account, emptyAccount } from "../../src/core/ledger/account.ts";
-import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+import { type Account, embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
 import { decodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Applied } from "../../src/core/ledger/effects.ts";
 import { isRefusal, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";

@@ -6,6 +6,7 @@
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
 import type { PluginKit, PluginModule } from "../../src/plugins/load.ts";
+import { storeShapeProblem } from "../../src/storage/bind.ts";
 import {
   type CapabilityName,
   type StoragePlugin,
@@ -13,7 +14,6 @@ import {
   type StoreEnvironment,
   StoreError,
 } from "../../src/storage/contract.ts";
-import { storeShapeProblem } from "../../src/storage/shape.ts";
 import { ledgerCases } from "./ledger.ts";
 import { mailboxCases } from "./mailbox.ts";
 import { modelCases } from "./model.ts";

@@ -7,8 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 
 const folder = scratchFolder();

@@ -5,7 +5,7 @@
 import { afterEach, expect, test } from "bun:test";
 import { decodeHex, encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { LedgerProofs } from "../../src/core/ledger/account.ts";
-import type { ProofVersion } from "../../src/core/ledger/record-proof.ts";
+import type { ProofVersion } from "../../src/core/ledger/document-codec.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
 import { registerBodyOf, simpleDocument, type TestDirectory, testDirectory } from "../support/directory.ts";
 import { type Identity, identityOf } from "../support/identity.ts";

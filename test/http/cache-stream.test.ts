@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
-import type { Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
+import type { Service, VerificationMethod } from "../../src/core/ledger/account.ts";
 import { quotaOf } from "../../src/nodes/cache/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";

@@ -3,11 +3,9 @@
  * once and none acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { WaypostEvent } from "../../src/client/events.ts";
 import type { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { Message } from "../../src/client/message.ts";
-import { exportKeys, importKeys } from "../../src/client/sealed-keys.ts";
+import { exportKeys, importKeys, memoryKeys } from "../../src/client/key-stores.ts";
+import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

@@ -8,8 +8,7 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
-import { decodeBase64, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { parsePublicKey, renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { decodeBase64, encodeBase64, parsePublicKey, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { encodeEventProof } from "../../src/core/message/proof.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 

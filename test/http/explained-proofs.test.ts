@@ -9,8 +9,7 @@ import { cachesOf, liveEndpoints } from "../../src/client/client.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
-import { encodeRetrievalProof, type RetrievalOperation } from "../../src/core/message/proof.ts";
+import { encodeRetrievalProof, encodeSenderText, type RetrievalOperation } from "../../src/core/message/proof.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const forged = encodeBase64(new Uint8Array(64).fill(1));

@@ -8,7 +8,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Subprocess } from "bun";
 import { utf8 } from "../../src/core/codec/bytes.ts";
-import { sha256 } from "../../src/core/codec/hash.ts";
+import { sha256 } from "../../src/core/codec/crypto.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import type { Person } from "../support/cache-node.ts";
 import { simpleDocument } from "../support/directory.ts";

@@ -1,7 +1,7 @@
 /** POST /relay and /relay/{did}: every refusal in its order, every failure, the rate limits. */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import type { Service } from "../../src/core/ledger/document-form.ts";
+import type { Service } from "../../src/core/ledger/account.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import {
   cacheEndpoint,

@@ -8,7 +8,7 @@ import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
 import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";

@@ -6,7 +6,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { connect } from "node:net";
 import { parseDid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { isLoopbackListener, parseListenAddress } from "../../src/core/message/client-address.ts";
+import { isLoopbackListener, parseListenAddress } from "../../src/core/message/address.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";

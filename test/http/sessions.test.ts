@@ -1,7 +1,7 @@
 /** Live sessions: proof, acknowledgement, falling through, and no gap between connecting and listening. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/account.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
 import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";

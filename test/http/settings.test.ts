@@ -7,14 +7,12 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
-import { renderDurationSetting } from "../../src/config/forms.ts";
 import { listSettings } from "../../src/config/reference.ts";
 import { isReloadable } from "../../src/config/reload.ts";
-import { type Config, sectionNames } from "../../src/config/schema.ts";
-import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { type Config, renderDurationSetting, sectionNames } from "../../src/config/schema.ts";
+import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { renderDuration } from "../../src/core/codec/time.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
 
 const port = freePort();

@@ -3,13 +3,12 @@
  * verifies; the proofs among them are taken by the node's own decoders.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { decodeBase64, decodeHex, utf8 } from "../../src/core/codec/bytes.ts";
-import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
-import { parsePublicKey } from "../../src/core/codec/public-key.ts";
+import { decodeBase64, decodeHex, parsePublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { exampleDid, exampleDocument, exampleTime } from "../../src/core/ledger/example.ts";
 import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
 import { decideRetrievalProof, decodeRetrievalProof, retrievalHeaders } from "../../src/core/message/proof.ts";
+import { exampleDid, exampleDocument, exampleTime } from "../../src/core/schema/schema.ts";
 import type { SignedExample } from "../../src/core/schema/signing.ts";
 import type { DescribedOperation, InterfaceDescription } from "../../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

@@ -4,8 +4,7 @@
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { createTracer, parseTraceparent, tracingSettings } from "../../src/nodes/http/tracing.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

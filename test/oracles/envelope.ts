@@ -4,12 +4,11 @@
  * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
-import { decodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { decodeBase64, signatureBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../../src/core/codec/did.ts";
-import { signatureBytes } from "../../src/core/codec/public-key.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../../src/core/fault.ts";
 import type { DeliveryHint, Envelope, EnvelopeLimits, EnvelopeSender } from "../../src/core/message/envelope.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "./json.ts";
 import { parseDuration, parseTimestamp } from "./time.ts";
 

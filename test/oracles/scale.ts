@@ -4,12 +4,17 @@
  */
 import { TypeRegistry } from "@polkadot/types";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
-import { blake2b128 } from "../../src/core/codec/hash.ts";
+import { blake2b128 } from "../../src/core/codec/crypto.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
-import type { DidRecord } from "../../src/core/ledger/account.ts";
+import type {
+  DeliveryPolicyLinks,
+  DidDocument,
+  DidRecord,
+  Service,
+  VerificationMethod,
+} from "../../src/core/ledger/account.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "../../src/core/ledger/policy.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type {
   AliasPayload,
   ControlAction,

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
 import fc from "fast-check";
-import { decodeCborMap, encodeCborMap } from "../../src/client/cbor.ts";
+import { decodeCborMap, encodeCborMap } from "../../src/client/seal.ts";
 
 describe("the CBOR of records", () => {
   const value = fc.oneof(

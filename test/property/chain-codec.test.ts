@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+import { embeddedBounds } from "../../src/core/ledger/account.ts";
 import { encodeLedgerCall } from "../../src/core/ledger/calls.ts";
 import {
   callFingerprint,

@@ -1,9 +1,8 @@
 /** Whatever the bytes, decodeEnvelope answers or refuses; one flipped bit of what is signed is refused. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { decodeBase64, decodeHex, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
-import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import { decodeBase64, decodeHex, equalBytes, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
 import { limitsDefault } from "../support/settings.ts";

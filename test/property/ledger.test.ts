@@ -4,12 +4,11 @@
 
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import type { Account } from "../../src/core/ledger/account.ts";
+import type { Account, DidDocument, KeyAgreement, Service } from "../../src/core/ledger/account.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { DidDocument, KeyAgreement, Service } from "../../src/core/ledger/document-form.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { type Move, type Operation, Twin, type TwinAccount } from "../oracles/ledger.ts";

@@ -5,18 +5,18 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did } from "../../src/core/codec/did.ts";
-import type { DidRecord } from "../../src/core/ledger/account.ts";
+import {
+  scaleBounds as bounds,
+  type DeliveryPolicyLinks,
+  type DidDocument,
+  type DidRecord,
+  type Service,
+  type VerificationMethod,
+} from "../../src/core/ledger/account.ts";
 import { type AliasAction, actionsOf, type DocumentAction } from "../../src/core/ledger/actions.ts";
-import { scaleBounds as bounds } from "../../src/core/ledger/bounds.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
-import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/document-form.ts";
-import type {
-  DeliveryPolicy,
-  DeliveryPolicyLinks,
-  ExpirationBehavior,
-  PersonaPolicy,
-} from "../../src/core/ledger/policy.ts";
+import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type { ControlAction } from "../../src/core/ledger/structures.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";

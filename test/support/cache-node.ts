@@ -4,14 +4,17 @@
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../../src/config/schema.ts";
-import { encodeBase58, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { encodeBase58, encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
-import type { DidDocument, Service } from "../../src/core/ledger/document-form.ts";
+import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
-import { encodeSenderText } from "../../src/core/message/envelope-signature.ts";
-import { ackSubject, encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
+import {
+  ackSubject,
+  encodeRetrievalProof,
+  encodeSenderText,
+  type RetrievalClaims,
+} from "../../src/core/message/proof.ts";
 import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/cache.ts";
 import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";

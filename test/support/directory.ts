@@ -4,17 +4,20 @@
  * so that a test can spoil any one of them.
  */
 
-import { encodeBase64, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
 import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
-import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
+import {
+  documentMessage,
+  encodeDidDocument,
+  type ProofBinding,
+  registrationMessage,
+} from "../../src/core/ledger/document-codec.ts";
 import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
-import { documentMessage, type ProofBinding, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
-import { parseDocument } from "../../src/core/schema/document.ts";
+import { parseDocument } from "../../src/core/schema/identity.ts";
 import { resolutionRoute } from "../../src/nodes/admission.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";

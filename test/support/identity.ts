@@ -3,18 +3,16 @@
  * property tests can afford thousands of signatures; other tests check the verifier.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
-import { encodeBase58 } from "../../src/core/codec/bytes.ts";
+import { encodeBase58, renderPublicKey } from "../../src/core/codec/bytes.ts";
+import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { sha256 } from "../../src/core/codec/hash.ts";
-import { renderPublicKey } from "../../src/core/codec/public-key.ts";
+import type { DidDocument, VerificationMethod } from "../../src/core/ledger/account.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/authorization.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
-import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { DidDocument, VerificationMethod } from "../../src/core/ledger/document-form.ts";
+import { documentMessage, encodeDidDocument, registrationMessage } from "../../src/core/ledger/document-codec.ts";
 import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
-import { documentMessage, registrationMessage } from "../../src/core/ledger/record-proof.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
 

@@ -8,8 +8,8 @@ import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { Channel } from "../../src/plugins/port/channel.ts";
 import { portStore, type StoreDescription, serveStore } from "../../src/plugins/port/store.ts";
+import { capabilityMethods } from "../../src/storage/bind.ts";
 import type { Capabilities, Store, StoreEnvironment } from "../../src/storage/contract.ts";
-import { capabilityMethods } from "../../src/storage/shape.ts";
 import { optionsOf } from "../conformance/options.ts";
 
 /** `path` is the folder of an LMDB store, `null` opens one in memory. */

@@ -4,8 +4,13 @@
  */
 
 import type { Did } from "../../src/core/codec/did.ts";
-import { type Account, type DidRecord, emptyAccount, type LedgerProofs } from "../../src/core/ledger/account.ts";
-import { embeddedBounds } from "../../src/core/ledger/bounds.ts";
+import {
+  type Account,
+  type DidRecord,
+  embeddedBounds,
+  emptyAccount,
+  type LedgerProofs,
+} from "../../src/core/ledger/account.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Applied } from "../../src/core/ledger/effects.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";

@@ -7,10 +7,9 @@ import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
-import { verifyEd25519 } from "../../src/core/codec/ed25519.ts";
-import { blake2b256 } from "../../src/core/codec/hash.ts";
+import { blake2b256, verifyEd25519 } from "../../src/core/codec/crypto.ts";
+import type { DidDocument } from "../../src/core/ledger/account.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
-import type { DidDocument } from "../../src/core/ledger/document-form.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode, storageMapKey } from "../oracles/scale.ts";
 

@@ -8,8 +8,15 @@ import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { createSha256 } from "#sha256";
 import { localError } from "../../client/http.ts";
-import { parsePlan, renderPlan, type SavedPlan, type UnsignedPlan } from "../../client/plan-text.ts";
-import { groupIdOf, type SendPlan, type Source } from "../../client/send.ts";
+import {
+  groupIdOf,
+  parsePlan,
+  renderPlan,
+  type SavedPlan,
+  type SendPlan,
+  type Source,
+  type UnsignedPlan,
+} from "../../client/send.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";

@@ -1,7 +1,7 @@
 /**
- * Bytes and their text forms: hex, Base64 (strict), base58btc, UTF-8. Decoders answer `null` for
- * text that is not exactly of the form: no white space, no missing padding, no leftover bits.
- * Native where the runtime has it (every node); in JavaScript where it does not yet (Node, some browsers).
+ * Bytes and their text forms: UTF-8, hex, Base64, base58btc, and public keys as multibase. Decoders are strict: they
+ * answer `null` for white space, missing padding and leftover bits. Native code does the work where the runtime has it
+ * (every node); JavaScript does it elsewhere (Node, some browsers).
  * Source: rules section 1.
  */
 /** ES2026 methods of `Uint8Array`: about ten times as fast as the same in JavaScript. */
@@ -186,4 +186,55 @@ function convertRadix(digits: Iterable<number>, from: number, to: number): numbe
     for (; carry > 0; carry = Math.floor(carry / to)) converted.push(carry % to);
   }
   return [...new Array<number>(zeros).fill(0), ...converted.reverse()];
+}
+
+// -------------------------------------------------------------------------------------------------------- public keys
+
+export const publicKeyBytes = 32;
+export const signatureBytes = 64;
+
+/**
+ * 32 bytes from `0x` and 64 hex digits, 64 hex digits, or `z` and base58btc of the bare key or of
+ * `ed 01` and the key; `null` for anything else. Whether the bytes are a key is `isAdmissibleKey`.
+ */
+export function parsePublicKey(text: string): Uint8Array | null {
+  if (text.startsWith("z")) return parseMultibaseKey(text);
+  if (text.length !== 64 && text.length !== 66) return null;
+  const bytes = decodeHex(text);
+  return bytes?.length === publicKeyBytes ? bytes : null;
+}
+
+/** Longest base58btc text of 34 bytes, with its `z`. Base58 is quadratic, so length is looked at first. */
+const multibaseCharsMax = 49;
+
+/** The first byte of a multicodec prefix; the second one is always 01. */
+const ed25519Code = 0xed;
+const x25519Code = 0xec;
+
+/** An Ed25519 key as multibase: `z` and base58btc of the bare 32 bytes or of `ed 01` and the key; else `null`. */
+export function parseMultibaseKey(text: string): Uint8Array | null {
+  return parseMultikey(text, ed25519Code);
+}
+
+/** An X25519 key as multibase: as above, with `ec 01`. */
+export function parseAgreementKey(text: string): Uint8Array | null {
+  return parseMultikey(text, x25519Code);
+}
+
+function parseMultikey(text: string, code: number): Uint8Array | null {
+  if (!text.startsWith("z") || text.length > multibaseCharsMax) return null;
+  const bytes = decodeBase58(text.slice(1));
+  if (bytes === null) return null;
+  if (bytes.length === publicKeyBytes) return bytes;
+  return bytes.length === publicKeyBytes + 2 && bytes[0] === code && bytes[1] === 0x01 ? bytes.slice(2) : null;
+}
+
+/** An Ed25519 key as multibase: `z` and base58btc of `ed 01` and the 32 bytes. */
+export function renderPublicKey(publicKey: Uint8Array): string {
+  return `z${encodeBase58(Uint8Array.of(ed25519Code, 0x01, ...publicKey))}`;
+}
+
+/** An X25519 key as multibase: `z` and base58btc of `ec 01` and the 32 bytes. */
+export function renderAgreementKey(publicKey: Uint8Array): string {
+  return `z${encodeBase58(Uint8Array.of(x25519Code, 0x01, ...publicKey))}`;
 }

@@ -6,7 +6,6 @@
  * text is scanned as well, where strings are jumped over with `indexOf`.
  * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
-
 import { badInput, type Fault, fault } from "../fault.ts";
 import { decodeUtf8 } from "./bytes.ts";
 
@@ -295,4 +294,42 @@ function inspectObject(object: JsonObject, census: Census, place: Place): string
 /** `__proto__` anywhere; outside opaque payloads also the two other ways to a prototype. */
 function isForbiddenName(name: string, outermost: boolean): boolean {
   return name === "__proto__" || (outermost && (name === "constructor" || name === "prototype"));
+}
+
+// ----------------------------------------------------------------------------------------------------- canonical form
+
+/** Deeper than any node accepts. A stranger's answer may nest a million times, which would overflow the stack. */
+const depthMax = 256;
+
+/**
+ * The one form that hashes cover (JCS, RFC 8785): no white space, members sorted by UTF-16 units, numbers as ECMAScript
+ * writes them. The value comes from parsed JSON, so it has no lone surrogates. Parts nested deeper than `depthMax`
+ * become empty text.
+ */
+export function renderCanonical(value: JsonValue, depth = 0): string {
+  if (depth > depthMax) return "";
+  if (Array.isArray(value)) return `[${value.map((entry) => renderCanonical(entry, depth + 1)).join(",")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  const member = (name: string) => `${JSON.stringify(name)}:${renderCanonical(value[name] ?? null, depth + 1)}`;
+  return `{${Object.keys(value).sort().map(member).join(",")}}`;
+}
+
+// ------------------------------------------------------------------------------------------------------ large numbers
+
+export const u64Max = 2n ** 64n - 1n;
+
+const decimalForm = /^(0|[1-9][0-9]{0,19})$/;
+
+/** `0` or digits without a leading zero, at most 2^64 - 1; `null` for anything else. */
+export function parseU64(text: string): bigint | null {
+  if (!decimalForm.test(text)) return null;
+  const value = BigInt(text);
+  return value <= u64Max ? value : null;
+}
+
+/** Decimal text of an unsigned 128-bit number, or `null`. */
+export function parseU128(text: string): bigint | null {
+  if (!/^(0|[1-9][0-9]{0,38})$/.test(text)) return null;
+  const value = BigInt(text);
+  return value < 2n ** 128n ? value : null;
 }

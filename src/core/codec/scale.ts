@@ -5,7 +5,7 @@
  * Source: docs/ledger.md 1.0.
  */
 import { decodeUtf8 } from "./bytes.ts";
-import { u64Max } from "./u64.ts";
+import { u64Max } from "./json.ts";
 
 /** How one type is measured, written and read. A reader that has failed answers anything: look at `failed`. */
 export interface Codec<T> {

@@ -1,10 +1,81 @@
 /**
- * What the ledger keeps of one DID: its record, its counters and the two times that stop old proofs.
- * Source: chain-facts 1.3 and 1.9, rules section 10 ("Document time").
+ * What the ledger keeps of one DID: its document, its record with the counters, and how large each may be. The types
+ * that clients and nodes share; the rules for documents are in `document.ts`.
+ * Source: interface "DID document", rules sections 1 and 10, docs/ledger.md 1.1, 1.3 and 1.9.
  */
+import { parseMultibaseKey, utf8 } from "../codec/bytes.ts";
 
-import type { DidDocument } from "./document-form.ts";
-import type { DeliveryPolicyLinks } from "./policy.ts";
+export type VerificationMethod = {
+  readonly id: string;
+  readonly type: string;
+  readonly controller: string;
+  readonly publicKeyMultibase: string;
+};
+
+/** The method types that name Ed25519 keys (rules section 1). */
+export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
+
+/** The Ed25519 key of a verification method, or `null` when its type names none. It may be inadmissible: see `isAdmissibleKey`. */
+export function parseMethodKey(method: VerificationMethod): Uint8Array | null {
+  return keyTypes.includes(method.type) ? parseMultibaseKey(method.publicKeyMultibase) : null;
+}
+
+export type KeyAgreement = VerificationMethod;
+
+export type Service = {
+  readonly id: string;
+  readonly type: string;
+  readonly serviceEndpoint: readonly string[];
+  /** `null` when the member is absent; an empty list authorizes nobody. */
+  readonly authorization: readonly string[] | null;
+  readonly priority: number | null;
+};
+
+export type DidDocument = {
+  readonly id: string;
+  readonly verificationMethod: readonly VerificationMethod[];
+  readonly authentication: readonly string[];
+  readonly keyAgreement: readonly KeyAgreement[];
+  readonly service: readonly Service[];
+};
+
+/** The JSON form of answers: all four lists always, `authorization` and `priority` only when set. */
+export function renderDocument(document: DidDocument): Record<string, unknown> {
+  return {
+    id: document.id,
+    verificationMethod: document.verificationMethod,
+    authentication: document.authentication,
+    keyAgreement: document.keyAgreement,
+    service: document.service.map(renderService),
+  };
+}
+
+export function renderService(service: Service): Record<string, unknown> {
+  const { authorization, priority, ...always } = service;
+  return { ...always, ...(authorization && { authorization }), ...(priority !== null && { priority }) };
+}
+
+/**
+ * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
+ * method in `authentication`), or `service`: to speak for a service that names the key itself.
+ */
+export type KeyPurpose = "change" | "send" | "service";
+
+/** The method under a key id that may sign for a purpose, whatever its key. */
+export function methodFor(document: DidDocument, keyId: string, purpose: KeyPurpose): VerificationMethod | null {
+  if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
+  const method = document.verificationMethod.find(({ id }) => id === keyId);
+  return method?.controller === document.id ? method : null;
+}
+
+// ------------------------------------------------------------------------------------------------ record and counters
+
+/** Which policies a recipient names. */
+export type DeliveryPolicyLinks = {
+  readonly recipientPolicy: string | null;
+  readonly tagPolicies: readonly string[];
+  readonly personaPolicies: readonly string[];
+};
 
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */
 export type AccountId = Uint8Array;
@@ -45,9 +116,9 @@ export type Account = {
   readonly counters: Counters;
   /** The time of the last accepted full document (rules section 10, "Document time"). */
   readonly documentTimeMs: bigint;
-  /** The expiry of the last registration proof that had one: the next must expire later, so that none works twice. */
+  /** The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice. */
   readonly registrationExpiryMs: bigint;
-  /** How often the DID was deleted; 0 as well where a ledger can't say. What was admitted for one life is not for the next. */
+  /** How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the next. */
   readonly life: number;
 };
 
@@ -58,3 +129,63 @@ export const emptyAccount: Account = {
   registrationExpiryMs: 0n,
   life: 0,
 };
+
+// ------------------------------------------------------------------------------------------------------------- bounds
+
+export type LedgerBoundName =
+  | "didBytes"
+  | "idBytes"
+  | "verificationMethods"
+  | "keyAgreements"
+  | "authentications"
+  | "services"
+  | "serviceEndpoints"
+  | "serviceEndpointBytes"
+  | "serviceAuthorizations"
+  | "typeBytes"
+  | "keyMultibaseBytes"
+  | "documentBytes"
+  | "aliasBytes"
+  | "aliases"
+  | "policyRefs"
+  | "policyRefBytes";
+
+/**
+ * How large the structures of a ledger may be: the embedded ledger and the reference runtime have `scaleBounds`, the
+ * metadata of another chain names its own. Counts are of entries, sizes of UTF-8 bytes; every bound is inclusive.
+ */
+export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
+
+/** Bounds of the structures in the embedded ledger and the reference runtime. Decoding keeps to them. */
+export const scaleBounds = {
+  didBytes: 128,
+  /** Ids, controllers, references, `signer_key_id`. */
+  idBytes: 192,
+  verificationMethods: 5,
+  keyAgreements: 5,
+  authentications: 4,
+  services: 4,
+  serviceEndpoints: 5,
+  serviceEndpointBytes: 128,
+  serviceAuthorizations: 8,
+  typeBytes: 64,
+  keyMultibaseBytes: 128,
+  documentBytes: 16_384,
+  aliasBytes: 64,
+  aliases: 8,
+  devices: 10,
+  deviceIdBytes: 64,
+  policyRefs: 8,
+  policyRefBytes: 128,
+  assetBytes: 32,
+  allowedRelays: 16,
+  allowedRelayBytes: 128,
+} as const;
+
+export const embeddedBounds: LedgerBounds = scaleBounds;
+
+/** Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes only when the count of units does not decide. */
+export function longerThan(text: string, bytesMax: number): boolean {
+  if (text.length > bytesMax) return true;
+  return text.length * 3 > bytesMax && utf8(text).length > bytesMax;
+}

@@ -4,16 +4,24 @@
  * Source: docs/ledger.md 1.4, 1.5, 2.2, 2.3 ("Component operations") and 2.6, rules section 10 ("Operation
  * refusals").
  */
+
+import { isAdmissibleKey } from "../codec/crypto.ts";
 import { type Did, normalizeAlias } from "../codec/did.ts";
-import { isAdmissibleKey } from "../codec/ed25519.ts";
-import type { DidRecord } from "./account.ts";
+import {
+  type DeliveryPolicyLinks,
+  type DidDocument,
+  type DidRecord,
+  type KeyAgreement,
+  type LedgerBounds,
+  longerThan,
+  type Service,
+  scaleBounds,
+  type VerificationMethod,
+} from "./account.ts";
 import { type ActionName, actions, type DocumentAction } from "./actions.ts";
-import { type LedgerBounds, longerThan, scaleBounds } from "./bounds.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
-import type { DidDocument, KeyAgreement, Service, VerificationMethod } from "./document-form.ts";
 import type { Change, LedgerEvent, LedgerInput } from "./effects.ts";
 import type { Intent, IntentOf } from "./intents.ts";
-import type { DeliveryPolicyLinks } from "./policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 type Outcome = Change | LedgerRefusal;

@@ -5,9 +5,7 @@
  * route in `core/schema/actions.ts`, its rule in `action-rules.ts`, and its test.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, rules section 4.
  */
-import type { CounterName } from "./account.ts";
-import type { KeyAgreement, Service, VerificationMethod } from "./document-form.ts";
-import type { DeliveryPolicyLinks } from "./policy.ts";
+import type { CounterName, DeliveryPolicyLinks, KeyAgreement, Service, VerificationMethod } from "./account.ts";
 import type { LedgerError } from "./refusals.ts";
 
 // ------------------------------------------------------------------------------------------------- items

@@ -1,13 +1,13 @@
 /**
  * The bytes that keys sign to change an identity: the payload of an action, a SCALE structure per counter. What
- * registers a DID or replaces its whole document is in `record-proof.ts`. Payloads are rebuilt from the request and
+ * registers a DID or replaces its whole document is in `document-codec.ts`. Payloads are rebuilt from the request and
  * compared as bytes, by the Directory and by the ledger alike: a payload that says anything else than the request is no
  * authorization of it.
  * Source: interface "Signed DID-document updates", rules sections 4 and 10, docs/ledger.md 1.4, 1.5 and 1.8.
  */
 import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
 import { decodeWith, encodeWith } from "../codec/scale.ts";
-import { jsonPointer } from "../std/json-pointer.ts";
+import { jsonPointer } from "../fault.ts";
 import type { CounterName } from "./account.ts";
 import {
   type ActionName,

@@ -20,14 +20,12 @@ import {
   vector,
 } from "../codec/scale.ts";
 import { type Fault, fault } from "../fault.ts";
-import type { CounterName } from "./account.ts";
+import { type CounterName, type DeliveryPolicyLinks, longerThan, scaleBounds } from "./account.ts";
 import { type ActionName, actionRows, actions, type ControlName, type ItemName } from "./actions.ts";
 import { decodePayload } from "./authorization.ts";
-import { longerThan, scaleBounds } from "./bounds.ts";
-import { serviceCodec, verificationMethodCodec } from "./document-codec.ts";
+import { parseProofTimestamp, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
 import { type Intent, type IntentOf, itemsOf } from "./intents.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy } from "./policy.ts";
-import { parseProofTimestamp } from "./record-proof.ts";
+import type { DeliveryPolicy, PersonaPolicy } from "./policy.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 import { deliveryPolicyCodec, personaPolicyCodec } from "./structures.ts";
 

@@ -1,9 +1,15 @@
 /**
- * A DID document in SCALE, and what the proofs of whole documents cover. Apart from the other structures, because a
- * client that registers needs no more than this. Field order is the order on the wire; what is decoded has kept every
- * bound.
- * Source: docs/ledger.md 1.1, 1.2 and 1.8.
+ * A DID document in SCALE, and the messages that a root key signs over a whole document: to register a DID or to replace
+ * its document. Version 1 carries a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
+ * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
+ * this file and no other structure. Fields stand in the order of the wire; decoding enforces every bound.
+ * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules sections 4 ("Registration proof", "Full document") and 10.
  */
+
+import { blake2b256 } from "#blake2";
+import { concatBytes, utf8 } from "../codec/bytes.ts";
+import { aliasBytesMax, normalizeAlias } from "../codec/did.ts";
+import { parseU64 } from "../codec/json.ts";
 import {
   decodeWith,
   encodeWith,
@@ -17,8 +23,8 @@ import {
   u64,
   vector,
 } from "../codec/scale.ts";
-import { scaleBounds } from "./bounds.ts";
-import type { DidDocument, Service, VerificationMethod } from "./document-form.ts";
+import { hourMs, minuteMs, parseTimestamp } from "../codec/time.ts";
+import { type AccountId, type DidDocument, type Service, scaleBounds, type VerificationMethod } from "./account.ts";
 
 export const did = text(scaleBounds.didBytes);
 export const id = text(scaleBounds.idBytes);
@@ -95,3 +101,93 @@ export const setDocumentTailCodec = structure<SetDocumentTail>({
   nonce: u64,
   expiryMs: u64,
 });
+
+// ------------------------------------------------------------------------------------------------------------- proofs
+
+/** A proof of version 2 or 3 expires at most this long after it is used. */
+export const proofLifeMsMax = hourMs;
+/** A version 1 proof is dated at most this far ahead of the ledger's clock. */
+export const proofAheadMsMax = 5 * minuteMs;
+
+export type ProofVersion = "v1" | "v2" | "v3";
+
+export type ProofTimestamp =
+  | { readonly version: "v1"; readonly timestampMs: number }
+  | { readonly version: "v2" | "v3"; readonly nonce: bigint; readonly expiryMs: bigint };
+
+/** Parses the `timestamp` of a registration or full-document proof; `null` when it has no known form. */
+export function parseProofTimestamp(text: string): ProofTimestamp | null {
+  if (text.length > 64) return null;
+  const version = text.slice(0, 2);
+  if ((version !== "v2" && version !== "v3") || text[2] !== ":") {
+    const timestampMs = parseTimestamp(text);
+    return timestampMs === null ? null : { version: "v1", timestampMs };
+  }
+  const parts = text.split(":");
+  if (parts.length !== 3) return null;
+  const [nonce, expiryMs] = [parseU64(parts[1] as string), parseU64(parts[2] as string)];
+  return nonce === null || expiryMs === null ? null : { version, nonce, expiryMs };
+}
+
+/** The `timestamp` of a proof that carries a counter value and an expiry. */
+export function renderProofTimestamp(nonce: bigint, expiryMs: bigint, version: "v2" | "v3" = "v2"): string {
+  return `${version}:${nonce}:${expiryMs}`;
+}
+
+/** What version 3 binds: the ledger and, in a registration, the account that submits it. */
+export type ProofBinding = { readonly genesisHash: Uint8Array; readonly submitter: AccountId | null };
+
+type RegistrationProof = {
+  readonly did: string;
+  /** As sent: its normal form is covered, but not by version 1. */
+  readonly alias: string | null;
+  readonly timestamp: string;
+  readonly pubkey: Uint8Array;
+  readonly docBlob: Uint8Array;
+};
+
+/**
+ * The bytes that a registration signs; version 3 needs a `binding`. `null` when nobody can have signed this: the
+ * timestamp has no known form, the nonce of a later version is not 0, or the alias has no normal form.
+ */
+export function registrationMessage(
+  proof: RegistrationProof,
+  binding: ProofBinding | null = null,
+  aliasBytes: number = aliasBytesMax,
+): Uint8Array | null {
+  const { did, timestamp, pubkey, docBlob } = proof;
+  const parsed = parseProofTimestamp(timestamp);
+  if (parsed === null) return null;
+  if (parsed.version === "v1") return utf8(`${did}|${timestamp}`);
+  const alias = proof.alias === null ? null : normalizeAlias(proof.alias, aliasBytes);
+  if (parsed.nonce !== 0n || (alias === null && proof.alias !== null)) return null;
+  const { nonce, expiryMs } = parsed;
+  const tail = encodeWith(registrationTailCodec, {
+    did,
+    alias,
+    rootPubkey: pubkey,
+    documentHash: blake2b256(docBlob),
+    nonce,
+    expiryMs,
+  });
+  if (parsed.version === "v2") return concatBytes(utf8("svc:register:v2|"), tail);
+  if (binding === null) return null;
+  return concatBytes(utf8("svc:register:v3|"), tail, encodeWith(registrationBindingCodec, binding));
+}
+
+type DocumentProof = { readonly did: string; readonly timestamp: string; readonly docBlob: Uint8Array };
+
+/** The bytes that a full document signs; version 3 needs the `genesisHash`. `null` as for registrations. */
+export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | null = null): Uint8Array | null {
+  const { did, timestamp, docBlob } = proof;
+  const parsed = parseProofTimestamp(timestamp);
+  if (parsed === null) return null;
+  const documentHash = blake2b256(docBlob);
+  if (parsed.version === "v1") {
+    return concatBytes(utf8(`svc:set_document:v1|${did}|`), documentHash, utf8(`|${timestamp}`));
+  }
+  const { nonce, expiryMs } = parsed;
+  const tail = encodeWith(setDocumentTailCodec, { did, documentHash, nonce, expiryMs });
+  if (parsed.version === "v2") return concatBytes(utf8("svc:set_document:v2|"), tail);
+  return genesisHash === null ? null : concatBytes(utf8("svc:set_document:v3|"), tail, genesisHash);
+}

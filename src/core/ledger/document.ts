@@ -5,20 +5,21 @@
  * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and 10.
  */
 
+import { isAdmissibleKey } from "../codec/crypto.ts";
 import { type Did, parseDidUrl } from "../codec/did.ts";
-import { isAdmissibleKey } from "../codec/ed25519.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
-import { type LedgerBounds, longerThan } from "./bounds.ts";
 import {
   type DidDocument,
   type KeyAgreement,
   type KeyPurpose,
   keyTypes,
+  type LedgerBounds,
+  longerThan,
   methodFor,
   parseMethodKey,
   type Service,
   type VerificationMethod,
-} from "./document-form.ts";
+} from "./account.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */
@@ -33,7 +34,7 @@ export function emptyDocument(did: Did): DidDocument {
 
 // ------------------------------------------------------------------------------------------------ JSON in
 
-/** The JSON forms as sent; the schemas that check them are in `core/schema/document.ts`. */
+/** The JSON forms as sent; the schemas that check them are in `core/schema/identity.ts`. */
 type ServiceForm = {
   readonly id: string;
   readonly type: string;

@@ -5,9 +5,8 @@
  */
 
 import type { Did } from "../codec/did.ts";
-import type { Account, AccountId, CounterName, DidRecord, LedgerProofs } from "./account.ts";
+import type { Account, AccountId, CounterName, DidRecord, LedgerBounds, LedgerProofs } from "./account.ts";
 import type { actions, DocumentAction } from "./actions.ts";
-import type { LedgerBounds } from "./bounds.ts";
 import type { LedgerCall } from "./calls.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "./policy.ts";
 

@@ -3,10 +3,11 @@
  * it. All of it is read off the table in `actions.ts`.
  * Source: interface "Signed DID-document updates", docs/ledger.md 3.1.
  */
+
+import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
 import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
-import { parsePublicKey, renderPublicKey } from "../codec/public-key.ts";
-import { badInput, type Fault, isFault } from "../fault.ts";
-import { jsonPointer } from "../std/json-pointer.ts";
+import { badInput, type Fault, isFault, jsonPointer } from "../fault.ts";
+import { renderService, type VerificationMethod } from "./account.ts";
 import {
   type ActionName,
   actionRows,
@@ -17,7 +18,6 @@ import {
   type RoutedAction,
 } from "./actions.ts";
 import { normalizeMethod, normalizeService } from "./document.ts";
-import { renderService, type VerificationMethod } from "./document-form.ts";
 
 // ------------------------------------------------------------------------------------------------- items
 

@@ -5,8 +5,8 @@
  * Source: docs/ledger.md 2.7, rules section 10 ("Policy writes", "Persona policy on the ledger").
  */
 
-import { u64Max } from "../codec/u64.ts";
-import { longerThan, scaleBounds } from "./bounds.ts";
+import { u64Max } from "../codec/json.ts";
+import { longerThan, scaleBounds } from "./account.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What becomes of an entry that expires; the order is that of the ledger's enumeration. */
@@ -32,12 +32,6 @@ export type PersonaPolicy = {
   readonly releasePricing: { readonly asset: string; readonly amount: bigint } | null;
   readonly expirationBehavior: { readonly mode: ExpirationBehavior; readonly retainUntilMs: bigint | null } | null;
   readonly allowedRelays: readonly string[];
-};
-
-export type DeliveryPolicyLinks = {
-  readonly recipientPolicy: string | null;
-  readonly tagPolicies: readonly string[];
-  readonly personaPolicies: readonly string[];
 };
 
 /** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */

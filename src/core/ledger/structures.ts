@@ -23,7 +23,17 @@ import {
   variants,
   vector,
 } from "../codec/scale.ts";
-import type { Account, Counters, Device, DidRecord } from "./account.ts";
+import {
+  type Account,
+  type Counters,
+  type DeliveryPolicyLinks,
+  type Device,
+  type DidRecord,
+  type KeyAgreement,
+  type Service,
+  scaleBounds,
+  type VerificationMethod,
+} from "./account.ts";
 import {
   type ActionName,
   type AliasAction,
@@ -34,17 +44,9 @@ import {
   type ItemName,
   type Items,
 } from "./actions.ts";
-import { scaleBounds } from "./bounds.ts";
 import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
-import type { KeyAgreement, Service, VerificationMethod } from "./document-form.ts";
 import type { IntentOf, Terms } from "./intents.ts";
-import {
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
-  type ExpirationBehavior,
-  expirationBehaviors,
-  type PersonaPolicy,
-} from "./policy.ts";
+import { type DeliveryPolicy, type ExpirationBehavior, expirationBehaviors, type PersonaPolicy } from "./policy.ts";
 
 const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);

@@ -6,7 +6,7 @@
  */
 import type { Did, Uuid } from "../codec/did.ts";
 import { describeFault, type FaultCode } from "../fault.ts";
-import type { Service } from "../ledger/document-form.ts";
+import type { Service } from "../ledger/account.ts";
 import type { DeliveryHint } from "./envelope.ts";
 import { withoutTrailingSlashes } from "./proof.ts";
 

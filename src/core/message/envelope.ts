@@ -4,16 +4,15 @@
  * Cost: about 1.5 times what decoding and parsing the text as JSON costs; nothing of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
-import { decodeBase64, measureBase64, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, measureBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
+import { verifyEd25519 } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
-import { verifyEd25519 } from "../codec/ed25519.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
-import { signatureBytes } from "../codec/public-key.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
+import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
-import type { DidDocument } from "../ledger/document-form.ts";
-import { encodeSenderText } from "./envelope-signature.ts";
+import { encodeSenderText } from "./proof.ts";
 
 export type DeliveryHint = "standard" | "chunked" | "direct" | "cache";
 

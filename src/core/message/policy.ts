@@ -1,11 +1,14 @@
 /**
- * Delivery policies: which of them applies to an envelope, and what it permits. A policy
- * can only tighten the limits of a node; without one the node's own limits hold.
- * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6 and 2.7.
+ * Delivery policies: which of them applies to an envelope, what it permits, and how a sender learns it before sending. A
+ * policy only tightens the limits of a node; without a policy the node's own limits hold.
+ * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6, 2.7 and 3.1.
  */
+
+import { parseAgreementKey } from "../codec/bytes.ts";
 import { secondMs } from "../codec/time.ts";
-import { type Fault, fault } from "../fault.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, ExpirationBehavior, PersonaPolicy } from "../ledger/policy.ts";
+import { type Fault, fault, isFault } from "../fault.ts";
+import type { DeliveryPolicyLinks, DidDocument } from "../ledger/account.ts";
+import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../ledger/policy.ts";
 
 /** All that is known when an envelope's policy is decided. `null` is known absence. */
 export type PolicyFacts = {
@@ -16,7 +19,7 @@ export type PolicyFacts = {
   readonly recipientPolicy: DeliveryPolicy | null;
   /** Those of the linked personas that have one. */
   readonly personaPolicies: readonly PersonaPolicy[];
-  /** Not looked at, and 0, when there is neither policy. */
+  /** 0 when there is no policy: nothing reads it then. */
   readonly blockTimeMs: number;
 };
 
@@ -83,4 +86,56 @@ export function checkPayloadSize(policy: EffectivePolicy, payloadBytes: number):
 export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null): Fault | null {
   const allowed = policy.allowedRelays.every((list) => relayPublicId !== null && list.includes(relayPublicId));
   return allowed ? null : fault("policy_denied", "the recipient does not admit this Relay");
+}
+
+// ------------------------------------------------------------------------------------------------ delivery resolution
+
+/** The largest payloads and bodies that a node takes. */
+export type SizeLimits = {
+  readonly chunk_bytes_max: number;
+  readonly unchunked_bytes_max: number;
+  readonly body_bytes_max: number;
+};
+
+export type ResolutionFacts = {
+  readonly recipient: { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
+  /** `null` when the recipient does not exist or is deactivated. */
+  readonly policy: PolicyFacts | null;
+};
+
+/** How to send to a recipient, in one answer: the key to seal to and the sizes that apply (D145). */
+export type Resolution = {
+  readonly keyId: string;
+  readonly publicKeyMultibase: string;
+  readonly chunkBytesMax: number;
+  readonly unchunkedBytesMax: number;
+  readonly bodyBytesMax: number;
+  /** Of the policy; `null` when it sets none. */
+  readonly messageBytesMax: number | null;
+};
+
+/**
+ * 404 `did_not_found`, 422 `did_deactivated`, 404 `component_not_found` without a key to seal to, 403 `policy_denied`
+ * for a tag that the recipient does not admit.
+ */
+export function decideResolution(facts: ResolutionFacts, limits: SizeLimits): Resolution | Fault {
+  const { recipient } = facts;
+  if (recipient === null) return fault("did_not_found", "the DID is not registered");
+  if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the DID is deactivated");
+  const key = recipient.document?.keyAgreement.find(
+    (agreement) => parseAgreementKey(agreement.publicKeyMultibase) !== null,
+  );
+  if (key === undefined) return fault("component_not_found", "the recipient publishes no X25519 key to seal to");
+  const policy = decidePolicy(facts.policy);
+  if (isFault(policy)) return policy;
+  const messageBytesMax = policy.messageBytesMax;
+  const bounded = (bytesMax: number) => Math.min(bytesMax, messageBytesMax ?? bytesMax);
+  return {
+    keyId: key.id,
+    publicKeyMultibase: key.publicKeyMultibase,
+    chunkBytesMax: bounded(limits.chunk_bytes_max),
+    unchunkedBytesMax: bounded(limits.unchunked_bytes_max),
+    bodyBytesMax: limits.body_bytes_max,
+    messageBytesMax,
+  };
 }

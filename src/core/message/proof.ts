@@ -1,21 +1,19 @@
 /**
- * Signed proofs: the texts that clients sign (Cache retrieval, live session, Directory update, event),
- * and the two pure steps that check one. `decode…` takes what was presented and looks at form, time and
- * endpoint without knowing the DID; `decide…` takes what the DID publishes and answers a replay claim.
- * Only after that claim was won may the operation run. The order of checks is law: it decides what an
- * outsider can learn.
- * Source: interface "Signed Cache proof", rules sections 3, 4, 6 and 10 ("Live sessions").
+ * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions, Directory updates and envelopes,
+ * what a Cache signs for its events, and proof of work. Checking takes two pure steps: `decode…` checks form, time and
+ * endpoint without knowing the DID; `decide…` checks what the DID publishes and answers a replay claim. The operation
+ * runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
+ * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions"), D152.
  */
 import { sha256 } from "#sha256";
-import { decodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, encodeHex, signatureBytes, utf8 } from "../codec/bytes.ts";
+import { verifyEd25519 } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
-import { verifyEd25519 } from "../codec/ed25519.ts";
-import { signatureBytes } from "../codec/public-key.ts";
+import { type JsonObject, type JsonValue, renderCanonical } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
-import { type Fault, fault, isFault } from "../fault.ts";
+import { type Fault, fault, isFault, withSignedText } from "../fault.ts";
+import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
-import type { DidDocument } from "../ledger/document-form.ts";
-import { withSignedText } from "./signed-text.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
 
@@ -263,7 +261,7 @@ function notAuthorized(): Fault {
   return fault("proof_not_authorized", "the proof does not authorize this");
 }
 
-// ---------------------------------------------------------------------------------------------- judgement
+// ---------------------------------------------------------------------------------------------- decision
 
 /** What is known of a DID; `null` when it does not exist. */
 export type ProofSubject = { readonly document: DidDocument | null; readonly deactivated: boolean };
@@ -343,4 +341,90 @@ export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | n
   const text = encodeUpdateProof(proof.claims);
   if (!verifyEd25519(proof.signature, text, key)) return wrongSignature(text);
   return replayClaim(proof.claims, proof.rememberUntilMs);
+}
+
+// --------------------------------------------------------------------------------------------------- sender signature
+
+/**
+ * What a sender signs: the outer members of an envelope as text, one line each, with its opaque parts as hashes of their
+ * canonical form. Clients build the same text. Absent members stand as empty text; `sender_signature` is left out.
+ */
+export function encodeSenderText(members: JsonObject): Uint8Array {
+  const text = (name: string) => String(members[name] ?? "");
+  const count = (name: string) => (typeof members[name] === "number" ? String(members[name] + 0) : "");
+  const header = headerMembers(members);
+  return utf8(
+    [
+      "svc:envelope-signature:v1",
+      `message_id=${text("message_id")}`,
+      `from=${text("from")}`,
+      `to=${text(members["recipient"] === undefined ? "to" : "recipient")}`,
+      `timestamp=${text(members["created_at"] === undefined ? "timestamp" : "created_at")}`,
+      `ttl=${text("ttl")}`,
+      `delivery_hint=${text("delivery_hint")}`,
+      `tag=${text("tag")}`,
+      `message_group_id=${text("message_group_id")}`,
+      `sequence_number=${count("sequence_number")}`,
+      `total_chunks=${count("total_chunks")}`,
+      `header_sha256=${Object.keys(header).length === 0 ? "" : hashCanonical(header)}`,
+      `payload_sha256=${hashCanonical(members["payload"] ?? {})}`,
+      `key_id=${text("sender_key_id")}`,
+    ].join("\n"),
+  );
+}
+
+/** Those of the four header members that were sent, flat or in `context`. */
+function headerMembers(members: JsonObject): JsonObject {
+  const group = (members["context"] ?? members) as JsonObject;
+  const header: JsonObject = {};
+  for (const name of ["encrypted_header", "header_nonce", "header_key_id", "schema_version"])
+    if (group[name] !== undefined) header[name] = group[name];
+  return header;
+}
+
+/** Lower hex of SHA-256 over the JCS form. Numbers are safe here: the envelope's decoder bounds them. */
+function hashCanonical(value: JsonValue): string {
+  return encodeHex(sha256(utf8(renderCanonical(value))));
+}
+
+// ------------------------------------------------------------------------------------------------------ proof of work
+
+// A nonce such that a hash of it and the body begins with a number of zero bits. It needs no state and no challenge, so
+// every process behind one address can demand and check it. Replaying it is worthless: a body that was accepted once is
+// recognized as itself.
+
+/** More would take a client minutes. */
+export const workBitsMax = 26;
+
+const workNonceForm = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** Whether SHA-256 of `svc:register-work:v1|<SHA-256 of the body in hex>|<nonce>` begins with `bits` zero bits. */
+export function verifyWork(body: Uint8Array, nonce: string, bits: number): boolean {
+  return workNonceForm.test(nonce) && zeroBits(sha256(utf8(`${workPrefix(body)}${nonce}`))) >= bits;
+}
+
+function workPrefix(body: Uint8Array): string {
+  return `svc:register-work:v1|${encodeHex(sha256(body))}|`;
+}
+
+function zeroBits(hash: Uint8Array): number {
+  const at = hash.findIndex((byte) => byte !== 0);
+  return at < 0 ? hash.length * 8 : at * 8 + Math.clz32(hash[at] as number) - 24;
+}
+
+/**
+ * A nonce for a body among `count` decimal numbers from `first` on, or `null`. With n bits one of 2^n nonces does; a
+ * try costs one short hash. The caller searches in slices, so that others can run in between.
+ */
+export function searchWork(
+  body: Uint8Array,
+  bits: number,
+  { first, count }: { readonly first: number; readonly count: number },
+): string | null {
+  const prefix = workPrefix(body);
+  for (let number = first; number < first + count; number++) {
+    const nonce = String(number);
+    if (zeroBits(sha256(utf8(`${prefix}${nonce}`))) >= bits) return nonce;
+  }
+  return null;
 }

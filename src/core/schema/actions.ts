@@ -3,7 +3,7 @@
  * that a node takes. Apart from the table in `core/ledger/actions.ts`, because clients load that.
  * Source: interface "Signed DID-document updates", rules section 4.
  */
-import { parsePublicKey } from "../codec/public-key.ts";
+import { parsePublicKey } from "../codec/bytes.ts";
 import type { FaultCode } from "../fault.ts";
 import type { Items, RoutedAction } from "../ledger/actions.ts";
 import {
@@ -13,7 +13,7 @@ import {
   exampleNewKey,
   exampleSecondMethod,
   exampleService,
-} from "../ledger/example.ts";
+} from "./schema.ts";
 
 type ActionText = {
   readonly summary: string;

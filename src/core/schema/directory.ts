@@ -8,33 +8,30 @@
 import { type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
-import { encodeDidDocument } from "../ledger/document-codec.ts";
+import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
+import { type Intent, itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
+import { actionTexts } from "./actions.ts";
 import {
+  documentInShape,
+  documentShape,
+  exampleDocumentJson,
+  exampleLinks,
+  keyAgreementShape,
+  serviceShape,
+  verificationMethodShape,
+} from "./identity.ts";
+import {
+  closed,
+  didText,
+  didUrlText,
   exampleAgreement,
   exampleDid,
   exampleDocument,
   exampleKey,
   exampleService,
   exampleTime,
-  exampleValidUntil,
-} from "../ledger/example.ts";
-import { type Intent, itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
-import { documentMessage, registrationMessage } from "../ledger/record-proof.ts";
-import { actionTexts } from "./actions.ts";
-import {
-  documentInShape,
-  documentShape,
-  exampleDocumentJson,
-  keyAgreementShape,
-  serviceShape,
-  verificationMethodShape,
-} from "./document.ts";
-import { exampleLinks } from "./policies.ts";
-import {
-  closed,
-  didText,
-  didUrlText,
   exampleTxHash,
+  exampleValidUntil,
   isoText,
   limitsShape,
   namedText,

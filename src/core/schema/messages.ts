@@ -6,11 +6,11 @@
  */
 
 import { Type } from "@sinclair/typebox";
-import { exampleDid } from "../ledger/example.ts";
 import {
   closed,
   didText,
   didUrlText,
+  exampleDid,
   isoText,
   nullable,
   open,

@@ -1,6 +1,6 @@
 /**
- * Shapes of the answers that every node gives about itself: health, readiness, limits, refusals. Each
- * carries its example, and `/openapi.json` is made of them.
+ * Shapes of the answers that every node gives about itself (health, readiness, limits, refusals, status), and of what an
+ * operator may change on a running node. Each carries its example, and `/openapi.json` is made of them.
  * Source: rules sections 9 and 10 ("Reads").
  */
 import { type Static, Type } from "@sinclair/typebox";
@@ -101,4 +101,40 @@ export const StatusAnswer = Type.Object(
       },
     ],
   },
+);
+
+// --------------------------------------------------------------------------------------------------------- operations
+
+// Only the Unix sockets of an admin listener take these bodies; they are no part of the interface for clients.
+
+export const blocksMax = 10_000;
+export const blockReasonMax = 200;
+const subjectMax = 160;
+
+export const ReloadRequest = Type.Object({}, { examples: [{}] });
+
+export const BlockRequest = Type.Object(
+  {
+    add: Type.Array(
+      Type.Object(
+        {
+          subject: Type.String({ maxLength: subjectMax, description: "A DID, an address or a network" }),
+          sender_only: Type.Boolean({ description: "Whether a DID may still receive" }),
+          reason: Type.Union([Type.String({ maxLength: blockReasonMax }), Type.Null()]),
+        },
+        { additionalProperties: false },
+      ),
+      { maxItems: blocksMax },
+    ),
+    remove: Type.Array(Type.String({ maxLength: subjectMax }), { maxItems: blocksMax }),
+  },
+  {
+    additionalProperties: false,
+    examples: [{ add: [{ subject: "203.0.113.0/24", sender_only: false, reason: "floods mailboxes" }], remove: [] }],
+  },
+);
+
+export const PurgeRequest = Type.Object(
+  { recipient: Type.String({ maxLength: 128 }) },
+  { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111" }] },
 );

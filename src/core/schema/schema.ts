@@ -1,6 +1,6 @@
 /**
  * Shapes of the wire in TypeBox: what validates requests also documents them. This file owns the checker
- * (`compileShape`), the text formats and the shapes that all nodes share; `directory.ts`, `document.ts` and
+ * (`compileShape`), the text formats and the shapes that all nodes share; `directory.ts`, `identity.ts` and
  * `messages.ts` beside it hold the bodies. Members keep the names of the interface, each schema carries an
  * example, and what a caller sent is never repeated back to him.
  * Source: interface "Resources and their fields", rules sections 1, 3 and 10.
@@ -8,11 +8,70 @@
 import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../codec/bytes.ts";
+import type { Did } from "../codec/did.ts";
+import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseTimestamp } from "../codec/time.ts";
-import { parseU64, parseU128 } from "../codec/u64.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import { exampleDid } from "../ledger/example.ts";
-import { parseProofTimestamp } from "../ledger/record-proof.ts";
+import type { DidDocument, Service, VerificationMethod } from "../ledger/account.ts";
+import { parseProofTimestamp } from "../ledger/document-codec.ts";
+
+// ----------------------------------------------------------------------------------------------------------- examples
+
+/**
+ * The identity of every example is that of the worked vectors (docs/ledger.md 5). Its key is public (a seed of 32 bytes
+ * 07), so the examples really verify, at 12:00 on 16 July 2026 with all counters at 0.
+ */
+export const exampleDid = "did:svc:1111111111111111111111" as Did;
+export const exampleSeed = new Uint8Array(32).fill(7);
+export const exampleKey = "z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z";
+/** Another key: for the examples that replace one. */
+export const exampleNewKey = "z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp";
+export const exampleTime = "2026-07-16T12:00:00Z";
+export const exampleValidUntil = "1784203500000";
+
+export const exampleMethod: VerificationMethod = {
+  id: `${exampleDid}#k1`,
+  type: "Multikey",
+  controller: exampleDid,
+  publicKeyMultibase: exampleKey,
+};
+export const exampleSecondMethod: VerificationMethod = { ...exampleMethod, id: `${exampleDid}#k2` };
+
+export const exampleAgreement: VerificationMethod = {
+  id: `${exampleDid}#x25519-1`,
+  type: "X25519KeyAgreementKey2020",
+  controller: exampleDid,
+  publicKeyMultibase: "z6LSgtvMnb35HnMsEx48tQXVmXHLUAutTBadN6Zr6bwfmtkz",
+};
+
+export const exampleService: Service = {
+  id: `${exampleDid}#cache`,
+  type: "SvcCacheService",
+  serviceEndpoint: ["https://cache.example"],
+  authorization: [`${exampleDid}#k1`],
+  priority: null,
+};
+
+/** The document of worked vector 9. */
+export const exampleDocument: DidDocument = {
+  id: exampleDid,
+  verificationMethod: [exampleMethod],
+  authentication: [exampleMethod.id],
+  keyAgreement: [],
+  service: [exampleService],
+};
+
+/** What stands on the ledger when the examples of updates are sent. */
+export const exampleStanding = {
+  document: {
+    ...exampleDocument,
+    verificationMethod: [exampleMethod, exampleSecondMethod],
+    keyAgreement: [exampleAgreement],
+  },
+  alias: "team.one",
+};
+
+// -------------------------------------------------------------------------------------------- checks
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
 export const inputErrorsMax = 32;

@@ -4,20 +4,20 @@
  * Source: interface "Authentication", docs/ledger.md 1 and 5, rules sections 2, 4 and 10.
  */
 import { decodeUtf8, encodeBase64, encodeHex0x, utf8 } from "../codec/bytes.ts";
-import { createSigner } from "../codec/ed25519.ts";
+import { createSigner } from "../codec/crypto.ts";
 import type { JsonObject } from "../codec/json.ts";
 import { encodeAuthorization } from "../ledger/authorization.ts";
 import { rootKeyId } from "../ledger/document.ts";
-import { exampleDid, exampleKey, exampleMethod, exampleSeed, exampleService, exampleTime } from "../ledger/example.ts";
 import type { Intent } from "../ledger/intents.ts";
-import { encodeSenderText } from "../message/envelope-signature.ts";
 import {
   encodeRetrievalProof,
+  encodeSenderText,
   encodeUpdateProof,
   type RetrievalOperation,
   retrievalHeaders,
   updateHeaders,
 } from "../message/proof.ts";
+import { exampleDid, exampleKey, exampleMethod, exampleSeed, exampleService, exampleTime } from "./schema.ts";
 
 export type SchemeName =
   | "registrationProof"

@@ -13,7 +13,7 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { joinBytes } from "../../core/std/read-capped.ts";
+import { joinBytes } from "../../core/std/bounded.ts";
 import type { Chunk, Cursor, GroupPage, HeldMessage, Mailbox, MessageSummary } from "../../storage/contract.ts";
 import type { JsonPart } from "../http/route.ts";
 import { type AnswerContext, signEvent } from "./store.ts";

@@ -10,14 +10,14 @@
  */
 import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did, MailboxKey } from "../../core/codec/did.ts";
-import { sha256 } from "../../core/codec/hash.ts";
 import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { isLoopbackAddress } from "../../core/message/address.ts";
-import { BoundedMap } from "../../core/std/bounded-map.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { type MailboxShare, type Receipts, StoreError } from "../../storage/contract.ts";
-import { rememberDecoded } from "../../storage/decoded.ts";
+import { rememberDecoded } from "../../storage/table.ts";
 import { type Log, maskAddress } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 

@@ -7,8 +7,8 @@
  */
 import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { sha256 } from "../../core/codec/hash.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import type { Log } from "../http/log.ts";
 

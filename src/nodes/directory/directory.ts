@@ -3,7 +3,7 @@
  * table of its routes and the limits it applies; each idea has a file of its own beside it.
  * Source: interface "Directory", rules section 4.
  */
-import { proofLifeMsMax } from "../../core/ledger/record-proof.ts";
+import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
 import type { Route } from "../http/route.ts";
 import { type DirectoryParts, directoryBodyBytesMax, readBinding, renderProofs } from "./parts.ts";
 import { ownerRoutes, policyReadRoutes } from "./policy.ts";

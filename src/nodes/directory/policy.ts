@@ -9,17 +9,16 @@
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import type { Account } from "../../core/ledger/account.ts";
-import { type LedgerBounds, longerThan, scaleBounds } from "../../core/ledger/bounds.ts";
+import {
+  type Account,
+  type DeliveryPolicyLinks,
+  type LedgerBounds,
+  longerThan,
+  scaleBounds,
+} from "../../core/ledger/account.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
-import {
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
-  type PersonaPolicy,
-  type PolicyScope,
-  policyLimits,
-} from "../../core/ledger/policy.ts";
+import { type DeliveryPolicy, type PersonaPolicy, type PolicyScope, policyLimits } from "../../core/ledger/policy.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
   decideUpdateProof,
@@ -36,7 +35,7 @@ import {
   linksBody,
   personaPolicyAnswer,
   personaPolicyBody,
-} from "../../core/schema/policies.ts";
+} from "../../core/schema/identity.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { signedUpdate } from "../../core/schema/signing.ts";
 import type { Replay } from "../../storage/contract.ts";

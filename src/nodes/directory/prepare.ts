@@ -7,26 +7,25 @@
  */
 
 import type { Static, TSchema } from "@sinclair/typebox";
-import { encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
+import { encodeHex0x, renderPublicKey, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
-import { renderPublicKey } from "../../core/codec/public-key.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import type { Account, Counters, DidRecord } from "../../core/ledger/account.ts";
+import type { Account, Counters, DidRecord, LedgerBounds } from "../../core/ledger/account.ts";
 import { actionRows, counters as counterRows, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../../core/ledger/authorization.ts";
-import type { LedgerBounds } from "../../core/ledger/bounds.ts";
 import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
-import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/document-codec.ts";
-import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
 import {
+  decodeDidDocument,
   documentMessage,
+  encodeDidDocument,
   type ProofVersion,
   proofLifeMsMax,
   registrationMessage,
   renderProofTimestamp,
-} from "../../core/ledger/record-proof.ts";
+} from "../../core/ledger/document-codec.ts";
+import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { encodeUpdateProof } from "../../core/message/proof.ts";
 import {

@@ -5,15 +5,19 @@
  * Source: interface "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
  */
 
+import { renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
-import { renderPublicKey } from "../../core/codec/public-key.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { fault, isFault } from "../../core/fault.ts";
-import type { CounterName, Counters, DidRecord } from "../../core/ledger/account.ts";
+import {
+  type CounterName,
+  type Counters,
+  type DeliveryPolicyLinks,
+  type DidRecord,
+  renderDocument,
+} from "../../core/ledger/account.ts";
 import { counters } from "../../core/ledger/actions.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
-import { renderDocument } from "../../core/ledger/document-form.ts";
-import type { DeliveryPolicyLinks } from "../../core/ledger/policy.ts";
 import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
 import type { Route } from "../http/route.ts";

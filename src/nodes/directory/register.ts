@@ -8,28 +8,24 @@
  * Source: interface "Registration state of a DID", rules sections 4 and 10 ("Registration").
  */
 import type { Static } from "@sinclair/typebox";
-import { concatBytes, decodeBase64, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, decodeBase64, decodeUtf8, encodeHex, parsePublicKey, utf8 } from "../../core/codec/bytes.ts";
+import { blake2b256, isAdmissibleKey, verifyEd25519 } from "../../core/codec/crypto.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
-import { isAdmissibleKey, verifyEd25519 } from "../../core/codec/ed25519.ts";
-import { blake2b256 } from "../../core/codec/hash.ts";
-import { parsePublicKey } from "../../core/codec/public-key.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import type { Account } from "../../core/ledger/account.ts";
-import type { LedgerBounds } from "../../core/ledger/bounds.ts";
+import { type Account, type DidDocument, type LedgerBounds, renderDocument } from "../../core/ledger/account.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
 import { checkDocument, keyOfMethod, normalizeDocument } from "../../core/ledger/document.ts";
-import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
-import { type DidDocument, renderDocument } from "../../core/ledger/document-form.ts";
-import { parseAlias } from "../../core/ledger/intents.ts";
 import {
+  encodeDidDocument,
   type ProofVersion,
   parseProofTimestamp,
   proofLifeMsMax,
   registrationMessage,
-} from "../../core/ledger/record-proof.ts";
+} from "../../core/ledger/document-codec.ts";
+import { parseAlias } from "../../core/ledger/intents.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { isLoopbackAddress } from "../../core/message/address.ts";
-import { verifyWork } from "../../core/message/work.ts";
+import { verifyWork } from "../../core/message/proof.ts";
 import {
   type prepareRegistrationBody,
   registerBody,

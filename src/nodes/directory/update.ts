@@ -10,19 +10,23 @@
  * ("Full document") and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { decodeBase64, decodePayloadText, equalBytes } from "../../core/codec/bytes.ts";
+import { decodeBase64, decodePayloadText, equalBytes, parsePublicKey } from "../../core/codec/bytes.ts";
 import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/codec/did.ts";
-import { parsePublicKey } from "../../core/codec/public-key.ts";
+import { parseU64 } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
-import { parseU64 } from "../../core/codec/u64.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { actionRows, counters, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/authorization.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
-import { decodeDidDocument, encodeDidDocument } from "../../core/ledger/document-codec.ts";
+import {
+  decodeDidDocument,
+  documentMessage,
+  encodeDidDocument,
+  parseProofTimestamp,
+  proofLifeMsMax,
+} from "../../core/ledger/document-codec.ts";
 import { type Intent, parseIntent, subjectOf, subjectParameter, type Terms } from "../../core/ledger/intents.ts";
-import { documentMessage, parseProofTimestamp, proofLifeMsMax } from "../../core/ledger/record-proof.ts";
 import { actionTexts } from "../../core/schema/actions.ts";
 import {
   aliasUpdateAnswer,

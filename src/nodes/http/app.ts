@@ -6,8 +6,7 @@
  */
 
 import { Elysia } from "elysia";
-import { type Fault, fault } from "../../core/fault.ts";
-import { errorStack } from "../../core/std/error-text.ts";
+import { errorStack, type Fault, fault } from "../../core/fault.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
 import {
   type AppOptions,

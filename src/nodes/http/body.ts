@@ -6,8 +6,7 @@
  * Source: rules section 9 ("Long answers"), interface "Limits".
  */
 import { type Fault, fault } from "../../core/fault.ts";
-import { late, withDeadline } from "../../core/std/deadline.ts";
-import { joinBytes } from "../../core/std/read-capped.ts";
+import { joinBytes, late, withDeadline } from "../../core/std/bounded.ts";
 import type { FairShare, Turns } from "./capacity.ts";
 import type { JsonPart } from "./route.ts";
 

@@ -9,8 +9,7 @@
 import { dlopen, FFIType } from "bun:ffi";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
-import { isLoopbackAddress } from "../../core/message/address.ts";
-import { clientAddress, clientNetwork } from "../../core/message/client-address.ts";
+import { clientAddress, clientNetwork, isLoopbackAddress } from "../../core/message/address.ts";
 import { type Log, maskAddress } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 

@@ -7,10 +7,9 @@
 import type { TSchema } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
 import { describeFault, type Fault, type FaultCode, fault } from "../../core/fault.ts";
-import { exampleDid } from "../../core/ledger/example.ts";
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
-import { exampleTxHash, problemShape } from "../../core/schema/schema.ts";
+import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
 import { type SchemeName, type Signed, type SignedExample, schemes, sealedMembers } from "../../core/schema/signing.ts";
 import { renderDeliveryFault, renderProblem } from "./render.ts";
 import type { Route } from "./route.ts";

@@ -6,10 +6,9 @@
  */
 
 import type { Config } from "../../config/schema.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/client-address.ts";
-import { BoundedMap } from "../../core/std/bounded-map.ts";
-import { errorStack } from "../../core/std/error-text.ts";
+import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
+import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/address.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Counting, ownCounting } from "../counting.ts";
 import {
   type BodyHead,
@@ -39,8 +38,14 @@ import {
   type Room,
 } from "./capacity.ts";
 import { type Log, maskAddress } from "./log.ts";
-import type { Counter, CounterSeries, Histogram, HistogramSeries, Metrics } from "./metrics.ts";
-import { observe } from "./metrics.ts";
+import {
+  type Counter,
+  type CounterSeries,
+  type Histogram,
+  type HistogramSeries,
+  type Metrics,
+  observe,
+} from "./metrics.ts";
 import {
   type Cors,
   type CorsOrigins,

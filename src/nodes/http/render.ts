@@ -6,9 +6,8 @@
  * Source: interface "DeliveryResult" and "Errors", rules section 3, D140; Fetch standard, CORS protocol.
  */
 import { minuteMs } from "../../core/codec/time.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { BoundedMap } from "../../core/std/bounded-map.ts";
-import { errorStack, errorText } from "../../core/std/error-text.ts";
+import { errorStack, errorText, type Fault, fault, isFault } from "../../core/fault.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Log } from "./log.ts";
 import type { Answer, Route } from "./route.ts";

@@ -9,7 +9,7 @@ import { rmSync, statSync } from "node:fs";
 import { connect } from "node:net";
 import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
-import { parseListenAddress } from "../../core/message/client-address.ts";
+import { parseListenAddress } from "../../core/message/address.ts";
 import type { App } from "./app.ts";
 import { pathOf } from "./route.ts";
 

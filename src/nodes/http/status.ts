@@ -3,8 +3,7 @@
  * description of the interface and its pages. Readiness alone reads a store.
  * Source: rules sections 3 and 9.
  */
-import { describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
-import { problems as catalogue } from "../../core/problems.ts";
+import { problems as catalogue, describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
 import {
   type About,
   AboutAnswer,
@@ -15,7 +14,7 @@ import {
   ReadyAnswer,
 } from "../../core/schema/node.ts";
 import { limitsShape } from "../../core/schema/schema.ts";
-import { withDeadline } from "../../core/std/deadline.ts";
+import { withDeadline } from "../../core/std/bounded.ts";
 import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
 import type { Answer, Operation, Route } from "./route.ts";
 

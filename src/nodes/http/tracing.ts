@@ -4,7 +4,7 @@
  * so a collector that knows them needs nothing of ours. Off, it costs one comparison with null for each request.
  * Source: W3C Trace Context level 1; OpenTelemetry Protocol 1.x, "OTLP/HTTP" and "JSON Protobuf Encoding".
  */
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import type { Log } from "./log.ts";
 
 type Stage = "decode" | "gather" | "decide" | "commit" | "render";

@@ -7,7 +7,7 @@
 import { utf8 } from "../../core/codec/bytes.ts";
 import { isDid } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import { errorText, type Fault, fault } from "../../core/fault.ts";
 import {
   type Address,
   type Network,
@@ -17,8 +17,7 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
-import { blocksMax } from "../../core/schema/operations.ts";
-import { errorText } from "../../core/std/error-text.ts";
+import { blocksMax } from "../../core/schema/node.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";

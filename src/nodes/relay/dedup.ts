@@ -6,7 +6,7 @@
  * Source: rules section 5 "Repeats".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
-import { sha256 } from "../../core/codec/hash.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DeliveryResult } from "../../core/message/delivery.ts";

@@ -4,7 +4,7 @@
  * Source: rules section 5.
  */
 import { type Fault, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/ledger/document-form.ts";
+import type { DidDocument } from "../../core/ledger/account.ts";
 import {
   type AttemptOutcome,
   beginDelivery,

@@ -22,8 +22,7 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
-import { late, withDeadline } from "../../core/std/deadline.ts";
-import { readCapped } from "../../core/std/read-capped.ts";
+import { late, readCapped, withDeadline } from "../../core/std/bounded.ts";
 import { createMemo, type Memo } from "../memo.ts";
 import { createHostLimiter, type HostLimits, hostLimits, type Slot } from "./host-limiter.ts";
 

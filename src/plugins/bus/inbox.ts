@@ -3,7 +3,7 @@
  * arrival and several at a time, since a handler may wait for a client. Every driver has one for each
  * subscription, so that a slow handler costs bounded memory and no other handler its time.
  */
-import { errorStack } from "../../core/std/error-text.ts";
+import { errorStack } from "../../core/fault.ts";
 import type { BusEnvironment, BusReceiver } from "../../storage/bus.ts";
 
 export type InboxLimits = {

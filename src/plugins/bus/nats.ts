@@ -14,8 +14,8 @@ import {
   type Subscription as NatsSubscription,
 } from "@nats-io/transport-node";
 import { z } from "zod";
-import { withDeadline } from "../../core/std/deadline.ts";
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
+import { withDeadline } from "../../core/std/bounded.ts";
 import {
   type Bus,
   type BusEnvironment,

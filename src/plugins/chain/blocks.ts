@@ -2,10 +2,9 @@
  * What blocks hold of ours: the extrinsics of a block by their fingerprints, what the block's events say became
  * of them, and the unfinalized blocks between the finalized head and the best one, which may be taken back.
  */
-import { type Fault, fault } from "../../core/fault.ts";
+import { errorText, type Fault, fault } from "../../core/fault.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import { faultOfRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
-import { errorText } from "../../core/std/error-text.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { fingerprintsOf, isGeneral } from "./extrinsic.ts";

@@ -10,7 +10,7 @@
  * - With two endpoints or more, a call ends only by a block that a second endpoint has finalized too, with the same
  *   state (`confirm`). When no other endpoint answers for ten minutes, one is enough, and the log says so.
  */
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { isLight, nameOf } from "./rpc.ts";
 import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";

@@ -5,7 +5,7 @@
  * Source: docs/ledger.md 1.7 ("Extrinsics"), checked against the reference runtime.
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
-import { blake2b256 } from "../../core/codec/hash.ts";
+import { blake2b256 } from "../../core/codec/crypto.ts";
 
 /** What a chain at one runtime version wants around a call. */
 export type Frame = {

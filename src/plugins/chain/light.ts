@@ -14,8 +14,8 @@
 import { readFileSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Chain, Client, ClientOptions } from "smoldot";
-import { BoundedMap } from "../../core/std/bounded-map.ts";
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
 import { type Host, isLight, lightScheme, parseHash, parseHeader, type Socket, type SocketEvents } from "./rpc.ts";

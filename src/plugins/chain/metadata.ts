@@ -7,8 +7,8 @@
 import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
 import { concatBytes, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
-import { blake2b128 } from "../../core/codec/hash.ts";
-import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/bounds.ts";
+import { blake2b128 } from "../../core/codec/crypto.ts";
+import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
 import { encodeLedgerCall, type LedgerCall, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { encodeCompact, type Frame, isKnownExtension } from "./extrinsic.ts";
 import {

@@ -10,7 +10,7 @@
  * rest may be a provider's access key.
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
-import { blake2b256 } from "../../core/codec/hash.ts";
+import { blake2b256 } from "../../core/codec/crypto.ts";
 import { encodeCompact } from "./extrinsic.ts";
 
 /** Time and the network, so that tests can run both faster than they pass. */

@@ -7,8 +7,8 @@
  * noticed after at most `pollMs + requestMs`.
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
+import { errorText } from "../../core/fault.ts";
 import type { LedgerProofs } from "../../core/ledger/account.ts";
-import { errorText } from "../../core/std/error-text.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import { canaryName } from "./layouts.ts";
 import {

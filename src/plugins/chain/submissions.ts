@@ -4,7 +4,7 @@
  * block, and looks at the head's state where blocks are gone. An end is written before it is shown.
  * Source: docs/decisions.md D74, D75.
  */
-import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
 import {
   aliasesNamed,
   claimsOf,
@@ -13,8 +13,7 @@ import {
   encodeLedgerCall,
   type LedgerCall,
 } from "../../core/ledger/calls.ts";
-import { BoundedMap } from "../../core/std/bounded-map.ts";
-import { errorStack } from "../../core/std/error-text.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import { type BlockContents, FinalizedScan, faultOfFailure, readOutcomes, UnfinalizedBlocks } from "./blocks.ts";

@@ -9,7 +9,7 @@ import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
 import { ABORT, type Database, type RootDatabase } from "lmdb";
 import { minuteMs } from "../../core/codec/time.ts";
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
 import { currentMark, type DatabaseName, databaseNames, formatKey, notOurs, openRoot, readMark } from "./format.ts";

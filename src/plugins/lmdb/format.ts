@@ -4,7 +4,7 @@
  * ever reads what another version meant otherwise; `storage migrate` brings an older store to it.
  */
 import { open, type RootDatabase } from "lmdb";
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { howToGoOn } from "./records.ts";
 

@@ -17,8 +17,7 @@ import type {
   PageRequest,
   StoreOutcome,
 } from "../../storage/contract.ts";
-import { encodeCursor } from "../../storage/keys.ts";
-import { nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
+import { encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 import { ExpiryHeap } from "./expiry-heap.ts";
 import { RecipientIndex } from "./recipient-index.ts";
 import {

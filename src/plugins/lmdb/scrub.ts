@@ -3,7 +3,7 @@
  * before somebody needs the record. It reads the file beside LMDB, a slice at a time. A commit may reuse the
  * pages of a slice while it is read: then what looks like damage is read again, until no commit fell into it.
  */
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import { type ScrubReport, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { DamagedFile, DataFile } from "./data-file.ts";
 import { recordProblem } from "./integrity.ts";

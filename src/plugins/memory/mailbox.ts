@@ -20,8 +20,7 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../storage/contract.ts";
-import { encodeCursor } from "../../storage/keys.ts";
-import { checkEntry, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
+import { checkEntry, encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 
 type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
 

@@ -4,8 +4,7 @@
  * Cost: a read is one map lookup; a new key moves the keys behind it.
  */
 import { StoreError } from "../../storage/contract.ts";
-import { compareUtf8 } from "../../storage/keys.ts";
-import { checkKey, type Table, type TableChange } from "../../storage/table.ts";
+import { checkKey, compareUtf8, type Table, type TableChange } from "../../storage/table.ts";
 
 type MemoryTable = Table & { close(): void };
 

@@ -3,7 +3,7 @@
  * subscription of another thread is one of the bus itself, with its inbox and its bounds: a message counts as
  * being worked on until the other thread has answered it, so a thread that falls behind costs bounded memory.
  */
-import { errorStack } from "../../core/std/error-text.ts";
+import { errorStack } from "../../core/fault.ts";
 import {
   type Bus,
   type BusEnvironment,

@@ -3,8 +3,7 @@
  * goes in one message: waking the other thread costs about 20 µs, and a further call in the same message about
  * 8 µs on both sides together. Order is kept: what is called first arrives first.
  */
-import { Fault, type FaultCode, type FaultExtra, isFault } from "../../core/fault.ts";
-import { errorStack } from "../../core/std/error-text.ts";
+import { errorStack, Fault, type FaultCode, type FaultExtra, isFault } from "../../core/fault.ts";
 import { StoreError, type StoreErrorCode } from "../../storage/contract.ts";
 
 /** What carries messages: a `MessagePort`, a `Worker`, or the parent port of a worker. */

@@ -3,6 +3,7 @@
  * ends know the contract only by its table of methods, so whatever a driver offers is offered to all threads.
  */
 import { isFault } from "../../core/fault.ts";
+import { capabilityMethods, storeShapeProblem } from "../../storage/bind.ts";
 import {
   type Capabilities,
   type CapabilityName,
@@ -11,7 +12,6 @@ import {
   StoreError,
   type Submission,
 } from "../../storage/contract.ts";
-import { capabilityMethods, storeShapeProblem } from "../../storage/shape.ts";
 import { type Channel, type PlainFault, packFault, unpackFault } from "./channel.ts";
 
 /** What another thread must know of a store to offer it. */

@@ -20,8 +20,7 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../storage/contract.ts";
-import { encodeCursor } from "../../storage/keys.ts";
-import { checkEntry, parseCursor } from "../../storage/mailbox-rules.ts";
+import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
 import { Batcher, type BatchLimits, batchLimits } from "./batch.ts";
 import type { Partitions } from "./partitions.ts";
 import { type Pool, type Row, StatementError } from "./pool.ts";

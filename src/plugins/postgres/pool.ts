@@ -9,8 +9,8 @@
  * time) where postgres.js took 6.5 ms (2.3 ms), because it sends bytes as they are and not as hex digits.
  */
 import { SQL } from "bun";
-import { late, withDeadline } from "../../core/std/deadline.ts";
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 
 // --------------------------------------------------------------------------------------------- one connection

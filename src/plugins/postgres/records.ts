@@ -4,7 +4,7 @@
  * no text of the database can hold: their digests stand in for them.
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
-import { blake2b256 } from "../../core/codec/hash.ts";
+import { blake2b256 } from "../../core/codec/crypto.ts";
 import type { Receipts, Replay } from "../../storage/contract.ts";
 import { checkReceipt, checkText } from "../drivers.ts";
 import { Batcher } from "./batch.ts";

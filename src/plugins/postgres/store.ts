@@ -2,7 +2,7 @@
  * The PostgreSQL store, put together. Loaded only when a store is opened or migrated.
  */
 import { readFile } from "node:fs/promises";
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openLedger } from "../drivers.ts";
 import type { BatchLimits } from "./batch.ts";

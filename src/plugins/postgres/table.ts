@@ -4,10 +4,9 @@
  * turn are one transaction, which holds the ledger's lock from its first read to its commit: a process that
  * lost its connection has lost the lock and its writes with it, so two block makers never both write.
  */
-import { errorText } from "../../core/std/error-text.ts";
+import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { compareUtf8 } from "../../storage/keys.ts";
-import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
+import { checkKey, compareUtf8, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
 import { Batcher } from "./batch.ts";
 import type { Pool, Query, Row } from "./pool.ts";
 

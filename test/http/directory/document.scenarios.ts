@@ -2,8 +2,7 @@
  * Scenarios of the replacement of the full document, with proofs of version 1 and 2.
  */
 import { expect } from "bun:test";
-import { utf8 } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
+import { renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
 import { emptyDocument } from "../../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
 import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "../../support/directory.ts";

@@ -5,10 +5,10 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderDocument } from "../../../src/core/ledger/document-form.ts";
-import { exampleStanding, exampleTime, exampleValidUntil } from "../../../src/core/ledger/example.ts";
+import { renderDocument } from "../../../src/core/ledger/account.ts";
 import { renderItems } from "../../../src/core/ledger/intents.ts";
 import { exampleIntent } from "../../../src/core/schema/directory.ts";
+import { exampleStanding, exampleTime, exampleValidUntil } from "../../../src/core/schema/schema.ts";
 import { ownerUpdates } from "../../../src/nodes/directory/policy.ts";
 import { exampleOf } from "../../../src/nodes/http/openapi.ts";
 import type { Route } from "../../../src/nodes/http/route.ts";

@@ -1,7 +1,6 @@
 /** Refusals that explain themselves: which member differs from a payload, and in development what was verified. */
 import { afterEach, expect, test } from "bun:test";
-import { encodeBase64, encodeHex0x } from "../../../src/core/codec/bytes.ts";
-import { parsePublicKey } from "../../../src/core/codec/public-key.ts";
+import { encodeBase64, encodeHex0x, parsePublicKey } from "../../../src/core/codec/bytes.ts";
 import { type Json, registerBodyOf, type TestDirectory, testDirectory, updateBodyOf } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";
 import { methodWith, richDocument, serviceOf, termsAt } from "./stage.ts";

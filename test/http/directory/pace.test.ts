@@ -3,8 +3,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test
 import { directoryClient } from "../../../src/client/directory.ts";
 import { endpoint } from "../../../src/client/http.ts";
 import { encodeHex, utf8 } from "../../../src/core/codec/bytes.ts";
-import { sha256 } from "../../../src/core/codec/hash.ts";
-import { searchWork, verifyWork } from "../../../src/core/message/work.ts";
+import { sha256 } from "../../../src/core/codec/crypto.ts";
+import { searchWork, verifyWork } from "../../../src/core/message/proof.ts";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";

@@ -3,8 +3,7 @@
  * encodings.
  */
 import { expect } from "bun:test";
-import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
+import { encodeBase64, renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
 import type { Json } from "../../support/directory.ts";
 import { outages } from "./outages.ts";

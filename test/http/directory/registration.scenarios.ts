@@ -2,8 +2,7 @@
  * Scenarios of registration and its status: what is accepted, and what is refused in the order of the checks.
  */
 import { expect } from "bun:test";
-import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
+import { encodeHex0x, renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import type { FaultCode } from "../../../src/core/fault.ts";
 import { type Json, type Reply, registerBodyOf, simpleDocument } from "../../support/directory.ts";
 import { type Identity, identityOf, keyOf } from "../../support/identity.ts";

@@ -5,8 +5,7 @@
 
 import type { FaultCode } from "../../../src/core/fault.ts";
 import type { ActionName } from "../../../src/core/ledger/actions.ts";
-import type { Json, Reply } from "../../support/directory.ts";
-import { type Update, updates } from "../../support/directory.ts";
+import { type Json, type Reply, type Update, updates } from "../../support/directory.ts";
 import type { Identity } from "../../support/identity.ts";
 import { sampleOf, send } from "./samples.ts";
 import {

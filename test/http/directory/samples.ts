@@ -3,8 +3,7 @@
  * what the record shows afterwards. Scenarios are made by spoiling them.
  */
 import { expect } from "bun:test";
-import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
-import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
+import { encodeHex0x, renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import type { ActionName } from "../../../src/core/ledger/actions.ts";
 import type { Json, Reply, Terms, Update } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";

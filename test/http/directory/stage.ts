@@ -7,7 +7,7 @@
 
 import { beforeAll, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
-import { renderPublicKey } from "../../../src/core/codec/public-key.ts";
+import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { type FaultCode, fault, isFault } from "../../../src/core/fault.ts";
 import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
 import { compileShape, problemShape } from "../../../src/core/schema/schema.ts";

@@ -4,8 +4,7 @@
  */
 import { expect } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
-import type { Json } from "../../support/directory.ts";
-import { type Update, updates } from "../../support/directory.ts";
+import { type Json, type Update, updates } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
 import { ruleScenarios } from "./rules.scenarios.ts";

@@ -7,8 +7,8 @@ import type { TSchema } from "@sinclair/typebox";
 import * as answers from "../../../src/client/answers.ts";
 import type { Shape } from "../../../src/client/shape.ts";
 import * as directory from "../../../src/core/schema/directory.ts";
+import * as policies from "../../../src/core/schema/identity.ts";
 import * as messages from "../../../src/core/schema/messages.ts";
-import * as policies from "../../../src/core/schema/policies.ts";
 import { limitsShape } from "../../../src/core/schema/schema.ts";
 
 const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [

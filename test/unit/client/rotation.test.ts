@@ -14,8 +14,8 @@ import {
 } from "../../../src/client/keys.ts";
 import { firstDocument } from "../../../src/client/registration.ts";
 import { publishedAgreement, reconcileAgreements } from "../../../src/client/rotation.ts";
-import { renderAgreementKey } from "../../../src/client/seal.ts";
-import type { DidDocument } from "../../../src/core/ledger/document-form.ts";
+import { renderAgreementKey } from "../../../src/core/codec/bytes.ts";
+import type { DidDocument } from "../../../src/core/ledger/account.ts";
 
 const day = 86_400_000;
 const start = Date.parse("2026-07-16T12:00:00Z");

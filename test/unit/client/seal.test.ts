@@ -9,16 +9,16 @@ import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
 import { ClientError } from "../../../src/client/http.ts";
+import { type Binding, openPayload, type SealInput, sealPayload, sealProfile } from "../../../src/client/seal.ts";
 import {
-  type Binding,
-  openPayload,
+  concatBytes,
+  decodeBase64,
+  encodeBase58,
+  encodeBase64,
   parseAgreementKey,
   renderAgreementKey,
-  type SealInput,
-  sealPayload,
-  sealProfile,
-} from "../../../src/client/seal.ts";
-import { concatBytes, decodeBase64, encodeBase58, encodeBase64, utf8 } from "../../../src/core/codec/bytes.ts";
+  utf8,
+} from "../../../src/core/codec/bytes.ts";
 
 const secret = new Uint8Array(32).fill(3);
 const keyId = "did:svc:1111111111111111111111#x25519-1";

@@ -4,10 +4,10 @@
  */
 import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
-import { parseDurationSetting, parseSizeSetting } from "../../../src/config/forms.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
+import { configWarnings } from "../../../src/config/relations.ts";
 import { settingsWithoutEffect } from "../../../src/config/retired.ts";
-import { configWarnings } from "../../../src/config/warnings.ts";
+import { parseDurationSetting, parseSizeSetting } from "../../../src/config/schema.ts";
 
 const allInOne = `
 [stores.main]

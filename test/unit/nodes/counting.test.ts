@@ -1,7 +1,7 @@
 /** Token buckets (rates, bursts, clocks that step back, bounded tables), and limits that several threads count together. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { clientNetwork } from "../../../src/core/message/client-address.ts";
+import { clientNetwork } from "../../../src/core/message/address.ts";
 import {
   createCountingMemory,
   createRateLimiter,

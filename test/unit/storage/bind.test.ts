@@ -3,8 +3,13 @@ import { describe, expect, jest, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
 import { configurable, type Need, openStores, storeProblems } from "../../../src/storage/bind.ts";
-import type { Durability, InputProblem, StoragePlugin, Store } from "../../../src/storage/contract.ts";
-import { StoreError } from "../../../src/storage/contract.ts";
+import {
+  type Durability,
+  type InputProblem,
+  type StoragePlugin,
+  type Store,
+  StoreError,
+} from "../../../src/storage/contract.ts";
 import { testEnvironment } from "../../conformance/kit.ts";
 
 const need = (changes: Partial<Need> = {}): Need => ({

@@ -1,6 +1,7 @@
-/** What every mailbox driver decides alike: numbers of arrival and the edges of a page. */
-import { expect, test } from "bun:test";
-import { nextArrival, PageFill } from "../../../src/storage/mailbox-rules.ts";
+/** What every mailbox driver decides alike: cursors, numbers of arrival and the edges of a page. */
+import { describe, expect, test } from "bun:test";
+import fc from "fast-check";
+import { decodeCursor, encodeCursor, nextArrival, PageFill } from "../../../src/storage/mailbox-rules.ts";
 
 test("numbers of arrival follow the clock, grow with every entry, and stay exact whatever the clock says", () => {
   expect(nextArrival(0, 1_000)).toBe(1_024_000);
@@ -16,4 +17,29 @@ test("a page takes its first entry however large it is, and none beyond its boun
   expect([page.accepts(500), page.accepts(1)]).toEqual([true, false]);
   const other = new PageFill(2, 100);
   expect([other.accepts(50), other.accepts(50), other.accepts(0)]).toEqual([true, true, false]);
+});
+
+describe("cursors", () => {
+  test("are printable, short, and read back as the position", () => {
+    fc.assert(
+      fc.property(fc.maxSafeNat(), (position) => {
+        const cursor = encodeCursor(position);
+        expect(cursor).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
+        expect(decodeCursor(cursor)).toBe(position);
+      }),
+    );
+  });
+
+  test("that nobody wrote are refused, and no text but the written one means a position", () => {
+    for (const cursor of ["", "c", "0", "c01", "c-1", "cG", "c 1", "czzzzzzzzzzz", "c1 ", "C1"]) {
+      expect(decodeCursor(cursor)).toBeNull();
+    }
+    fc.assert(
+      fc.property(fc.string({ maxLength: 14 }), (some) => {
+        const position = decodeCursor(some);
+        if (position !== null) expect(encodeCursor(position)).toBe(some);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
 });

@@ -9,13 +9,11 @@
  * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
  */
 import { type Did, mailboxOf } from "../../../core/codec/did.ts";
-import { type Fault, fault, isFault } from "../../../core/fault.ts";
-import type { DidDocument } from "../../../core/ledger/document-form.ts";
-import { isLoopbackAddress } from "../../../core/message/address.ts";
-import { clientNetwork } from "../../../core/message/client-address.ts";
+import { errorText, type Fault, fault, isFault } from "../../../core/fault.ts";
+import type { DidDocument } from "../../../core/ledger/account.ts";
+import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
-import { errorText } from "../../../core/std/error-text.ts";
 import { StoreError } from "../../../storage/contract.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import {

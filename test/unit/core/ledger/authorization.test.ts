@@ -5,18 +5,18 @@
 
 import { describe, expect, test } from "bun:test";
 import { decodeBase64, decodeHex, encodeHex, utf8 } from "../../../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
-import { verifyEd25519 } from "../../../../src/core/codec/ed25519.ts";
 import { type ActionName, actions } from "../../../../src/core/ledger/actions.ts";
 import { decodePayload, encodeAuthorization } from "../../../../src/core/ledger/authorization.ts";
 import { callOfIntent, intentOfCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
-import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import {
   documentMessage,
   parseProofTimestamp,
   registrationMessage,
   renderProofTimestamp,
-} from "../../../../src/core/ledger/record-proof.ts";
+} from "../../../../src/core/ledger/document-codec.ts";
+import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../../../src/core/ledger/refusals.ts";
 import { cache, k1, x1 } from "../../../support/alice.ts";
 import { keyPair } from "../../../support/identity.ts";

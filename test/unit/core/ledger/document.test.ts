@@ -1,7 +1,13 @@
 /** The DID document: JSON in and out, and what the ledger demands of a whole one. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
-import { embeddedBounds } from "../../../../src/core/ledger/bounds.ts";
+import {
+  type DidDocument,
+  embeddedBounds,
+  renderDocument,
+  type Service,
+  type VerificationMethod,
+} from "../../../../src/core/ledger/account.ts";
 import {
   checkDocument,
   emptyDocument,
@@ -11,14 +17,8 @@ import {
   normalizeMethod,
   normalizeService,
 } from "../../../../src/core/ledger/document.ts";
-import {
-  type DidDocument,
-  renderDocument,
-  type Service,
-  type VerificationMethod,
-} from "../../../../src/core/ledger/document-form.ts";
 import { faultOfRefusal, isRefusal } from "../../../../src/core/ledger/refusals.ts";
-import { parseDocument } from "../../../../src/core/schema/document.ts";
+import { parseDocument } from "../../../../src/core/schema/identity.ts";
 import { bob, cache, did, k1, k2, x1 } from "../../../support/alice.ts";
 import { keyOf, methodOf } from "../../../support/identity.ts";
 

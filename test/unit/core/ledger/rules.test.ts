@@ -2,9 +2,8 @@
 
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
-import type { CounterName } from "../../../../src/core/ledger/account.ts";
+import { type CounterName, embeddedBounds } from "../../../../src/core/ledger/account.ts";
 import { counters } from "../../../../src/core/ledger/actions.ts";
-import { embeddedBounds } from "../../../../src/core/ledger/bounds.ts";
 import { aliasesNamed, counterOf, type LedgerCall } from "../../../../src/core/ledger/calls.ts";
 import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../../../src/core/ledger/policy.ts";

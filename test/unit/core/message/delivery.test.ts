@@ -1,7 +1,7 @@
 /** The delivery plan: order of destinations, hints, verdicts, retries, results. */
 import { describe, expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
-import type { Service } from "../../../../src/core/ledger/document-form.ts";
+import type { Service } from "../../../../src/core/ledger/account.ts";
 import {
   type AttemptOutcome,
   beginDelivery,

@@ -1,12 +1,11 @@
 /** The envelope: every rule by its vectors, the normal form byte by byte, time, ttl and the sender's key. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { decodeHex, decodeUtf8, equalBytes, utf8 } from "../../../../src/core/codec/bytes.ts";
+import { decodeHex, decodeUtf8, equalBytes, renderPublicKey, utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../../../src/core/codec/public-key.ts";
 import { hourMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { isFault } from "../../../../src/core/fault.ts";
-import type { DidDocument } from "../../../../src/core/ledger/document-form.ts";
+import type { DidDocument } from "../../../../src/core/ledger/account.ts";
 import {
   appliedTtlMs,
   checkEnvelopeTime,

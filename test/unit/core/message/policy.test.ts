@@ -1,8 +1,7 @@
 /** Which policy applies to an envelope, and what it permits. */
 import { describe, expect, test } from "bun:test";
-import { decodeHex, utf8 } from "../../../../src/core/codec/bytes.ts";
+import { decodeHex, renderPublicKey, utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
-import { renderPublicKey } from "../../../../src/core/codec/public-key.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { DeliveryPolicy } from "../../../../src/core/ledger/policy.ts";
 import { decodeEnvelope } from "../../../../src/core/message/envelope.ts";

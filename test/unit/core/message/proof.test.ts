@@ -4,7 +4,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
-import type { DidDocument } from "../../../../src/core/ledger/document-form.ts";
+import type { DidDocument } from "../../../../src/core/ledger/account.ts";
 import {
   ackSubject,
   decideRetrievalProof,

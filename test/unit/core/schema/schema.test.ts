@@ -7,13 +7,13 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import fc from "fast-check";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
-import { renderDocument, renderService } from "../../../../src/core/ledger/document-form.ts";
-import { exampleDid, exampleDocument, exampleService } from "../../../../src/core/ledger/example.ts";
+import { renderDocument, renderService } from "../../../../src/core/ledger/account.ts";
 import * as directory from "../../../../src/core/schema/directory.ts";
-import * as documents from "../../../../src/core/schema/document.ts";
+import * as documents from "../../../../src/core/schema/identity.ts";
+import * as policies from "../../../../src/core/schema/identity.ts";
 import * as messages from "../../../../src/core/schema/messages.ts";
-import * as policies from "../../../../src/core/schema/policies.ts";
 import * as shared from "../../../../src/core/schema/schema.ts";
+import { exampleDid, exampleDocument, exampleService } from "../../../../src/core/schema/schema.ts";
 
 const { compileShape, inputErrorsMax } = shared;
 const example = <T>(schema: TSchema): T => structuredClone((schema["examples"] as T[])[0] as T);

@@ -1,11 +1,21 @@
 /**
- * Ed25519 and X25519 for the SDK: by WebCrypto where the runtime has both curves and signs as RFC 8032 says, and else
- * in JavaScript (`curves-fallback.ts`, about 15 KB of gzip that are loaded only then). What a signature must be is
- * decided here, not by the runtime: the same signatures hold as in every node, which a test shows over the edge vectors.
- * Source: rules section 8, RFC 8032, RFC 8410, "Secure Curves in the Web Cryptography API".
+ * The cryptography of the SDK: Ed25519 and X25519, keys derived from keys, and random ids. WebCrypto does the curves where
+ * the runtime has both and signs as RFC 8032 says; elsewhere JavaScript does (`curves-fallback.ts`, about 15 KB of gzip,
+ * loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the rule of every
+ * node, which a test shows over the edge vectors.
+ * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
-import { concatBytes, decodeBase64, decodeHex, equalBytes } from "../core/codec/bytes.ts";
-import { publicKeyBytes, signatureBytes } from "../core/codec/public-key.ts";
+
+import { sha256 } from "#sha256";
+import {
+  concatBytes,
+  decodeBase64,
+  decodeHex,
+  encodeHex,
+  equalBytes,
+  publicKeyBytes,
+  signatureBytes,
+} from "../core/codec/bytes.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -161,3 +171,45 @@ const webCurves: Curves = {
     return new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: theirs }, own, 256));
   },
 };
+
+// ------------------------------------------------------------------------------------------------------- derived keys
+
+const blockBytes = 64;
+const hashBytes = 32;
+
+/**
+ * HKDF with SHA-256: at most 8,160 bytes of key material; no `salt` stands for zeros. WebCrypto's would not work on pages
+ * without a secure origin.
+ */
+export function hkdf(key: Uint8Array, salt: Uint8Array | null, info: Uint8Array, length: number): Uint8Array {
+  const extracted = hmac(salt ?? new Uint8Array(hashBytes), key);
+  let block: Uint8Array = new Uint8Array(0);
+  const blocks: Uint8Array[] = [];
+  for (let i = 1; blocks.length * hashBytes < length; i++) {
+    block = hmac(extracted, concatBytes(block, info, Uint8Array.of(i)));
+    blocks.push(block);
+  }
+  return concatBytes(...blocks).slice(0, length);
+}
+
+function hmac(key: Uint8Array, message: Uint8Array): Uint8Array {
+  const padded = new Uint8Array(blockBytes);
+  padded.set(key.length > blockBytes ? sha256(key) : key);
+  const mixed = (byte: number) => padded.map((one) => one ^ byte);
+  return sha256(concatBytes(mixed(0x5c), sha256(concatBytes(mixed(0x36), message))));
+}
+
+// ---------------------------------------------------------------------------------------------------------------- ids
+
+/** A UUID of version 4. A page without a secure origin has no `crypto.randomUUID`. */
+export function randomUuid(): string {
+  return uuidOf(crypto.getRandomValues(new Uint8Array(16)));
+}
+
+/** The UUID of 16 random or derived bytes; six of their bits become version and variant. */
+export function uuidOf(bytes: Uint8Array): string {
+  const marked = bytes.slice();
+  marked[6] = ((bytes[6] as number) & 0x0f) | 0x40;
+  marked[8] = ((bytes[8] as number) & 0x3f) | 0x80;
+  return encodeHex(marked).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}

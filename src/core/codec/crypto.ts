@@ -1,14 +1,14 @@
 /**
- * Ed25519 for all nodes: one acceptance rule for signatures (`#crypto`), and one rule for which keys are
- * admitted. Nothing here throws on hostile input, and what is remembered is bounded. Clients have the same
- * rule in `client/curves.ts`; the text forms of keys are in `public-key.ts`.
- * Source: rules sections 1 and 8.
+ * The cryptography of a node: Ed25519 signatures by one acceptance rule, one rule for which keys are admitted, and the
+ * hashes. Native where the runtime has it (`#crypto`, `#sha256`, `#blake2`). Nothing throws on hostile input, and all
+ * memory is bounded. Clients have the same rule in `client/crypto.ts`.
+ * Source: rules sections 1, 2, 4 and 8, docs/ledger.md 1.8 and 1.9.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { blake2b } from "@noble/hashes/blake2.js";
 import { signerFromSeed, verifySignature } from "#crypto";
-import { BoundedMap } from "../std/bounded-map.ts";
-import { encodeHex } from "./bytes.ts";
-import { publicKeyBytes, signatureBytes } from "./public-key.ts";
+import { BoundedMap } from "../std/bounded.ts";
+import { encodeHex, publicKeyBytes, signatureBytes } from "./bytes.ts";
 
 /** Keys remembered; the oldest leaves first. */
 const admissionsMax = 4_096;
@@ -50,4 +50,16 @@ function isCanonicalLargePoint(publicKey: Uint8Array): boolean {
   } catch {
     return false;
   }
+}
+
+// ------------------------------------------------------------------------------------------------------------- hashes
+
+/** For document blobs, storage keys and extrinsics. */
+export { blake2b256 } from "#blake2";
+/** For proofs and files. */
+export { sha256 } from "#sha256";
+
+/** BLAKE2b with a 16-byte digest, which only @noble/hashes offers: the hash part of `Blake2_128Concat` storage keys. About 5 µs for a DID. */
+export function blake2b128(bytes: Uint8Array): Uint8Array {
+  return blake2b(bytes, { dkLen: 16 });
 }

@@ -1,6 +1,6 @@
 /** Whose address counts: the forwarded one only from a trusted proxy. */
 import { describe, expect, test } from "bun:test";
-import { clientAddress, isProxyNetwork } from "../../../../src/core/message/client-address.ts";
+import { clientAddress, isProxyNetwork } from "../../../../src/core/message/address.ts";
 
 describe("who calls", () => {
   test("a forwarded address counts only from a trusted proxy, read from the right", () => {

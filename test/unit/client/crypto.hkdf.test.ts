@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { hkdf as hkdfNoble } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import fc from "fast-check";
-import { hkdf } from "../../../src/client/hkdf.ts";
+import { hkdf } from "../../../src/client/crypto.ts";
 
 test("gives the keys of RFC 5869, appendix A.1 and A.3", () => {
   const key = new Uint8Array(22).fill(0x0b);

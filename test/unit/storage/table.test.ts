@@ -1,6 +1,30 @@
-/** What is remembered of decoded bytes is never older than the bytes, and bounded. */
+/** The order of keys that every table keeps, and the memo of decoded values: never older than the bytes, and bounded. */
 import { describe, expect, test } from "bun:test";
-import { rememberDecoded } from "../../../src/storage/decoded.ts";
+import fc from "fast-check";
+import { compareUtf8, rememberDecoded } from "../../../src/storage/table.ts";
+
+const text = fc.string({ unit: "binary", maxLength: 12 });
+
+test("strings compare as their UTF-8 bytes do", () => {
+  const edges = [
+    "",
+    "a",
+    "ab",
+    "\u{7f}",
+    "\u{80}",
+    "\u{7ff}",
+    "\u{800}",
+    "\u{d7ff}",
+    "\u{e000}",
+    "\u{ffff}",
+    "\u{10000}",
+  ];
+  const compare = (a: string, b: string) => {
+    expect(Math.sign(compareUtf8(a, b))).toBe(Math.sign(Buffer.compare(Buffer.from(a), Buffer.from(b))));
+  };
+  for (const a of edges) for (const b of edges) compare(`x${a}`, `x${b}`);
+  fc.assert(fc.property(text, text, compare), { numRuns: 5_000 });
+});
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 

@@ -1,10 +1,12 @@
 /**
- * Ed25519 by the runtime's own code: what `#crypto` means in Bun, and so in every node.
- * `crypto-portable.ts` has the same functions in JavaScript, for clients; a test holds the two together.
+ * Ed25519, SHA-256 and BLAKE2b by the runtime's own code: what `#crypto`, `#sha256` and `#blake2` mean in Bun, and so
+ * in every node. Elsewhere they mean `crypto-portable.ts`, `sha256-portable.ts` and `blake2-portable.ts`: three files,
+ * so that a page loads each only when it needs it. Tests compare both sides.
  * Source: rules section 8.
  */
-import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
-import { BoundedMap } from "../std/bounded-map.ts";
+import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
+import { BoundedMap } from "../std/bounded.ts";
+import type { Sha256 } from "./sha256-portable.ts";
 
 /** Keys remembered; the oldest leaves first. About 1 KiB each. */
 const importedKeysMax = 4_096;
@@ -41,4 +43,21 @@ function importKey(publicKey: Uint8Array): KeyObject {
   const key = createPublicKey({ key: Buffer.from(der.buffer), format: "der", type: "spki" });
   importedKeys.set(name, key);
   return key;
+}
+
+// ------------------------------------------------------------------------------------------------------------- hashes
+
+/** SHA-256 of bytes that come in parts. Nothing may follow `digest`. */
+export function createSha256(): Sha256 {
+  const hash = createHash("sha256");
+  return { update: (bytes) => void hash.update(bytes), digest: () => new Uint8Array(hash.digest()) };
+}
+
+export function sha256(bytes: Uint8Array): Uint8Array {
+  return new Uint8Array(createHash("sha256").update(bytes).digest());
+}
+
+/** BLAKE2b with a 32-byte digest, as the chain hashes document blobs and extrinsics. */
+export function blake2b256(bytes: Uint8Array): Uint8Array {
+  return new Uint8Array(createHash("blake2b256").update(bytes).digest());
 }

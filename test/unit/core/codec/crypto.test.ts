@@ -1,9 +1,16 @@
 /** Text forms of public keys, keys of methods, lengths, and the bound of what is remembered. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { concatBytes, encodeBase58, encodeHex, encodeHex0x, utf8 } from "../../../../src/core/codec/bytes.ts";
-import { isAdmissibleKey, verifyEd25519 } from "../../../../src/core/codec/ed25519.ts";
-import { parsePublicKey, renderPublicKey } from "../../../../src/core/codec/public-key.ts";
+import {
+  concatBytes,
+  encodeBase58,
+  encodeHex,
+  encodeHex0x,
+  parsePublicKey,
+  renderPublicKey,
+  utf8,
+} from "../../../../src/core/codec/bytes.ts";
+import { isAdmissibleKey, verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import { keyOfMethod } from "../../../../src/core/ledger/document.ts";
 
 const seed = new Uint8Array(32).fill(7);

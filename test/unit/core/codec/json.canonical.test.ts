@@ -2,8 +2,7 @@
 import { expect, test } from "bun:test";
 import canonicalize from "canonicalize";
 import fc from "fast-check";
-import { renderCanonical } from "../../../../src/core/codec/jcs.ts";
-import type { JsonValue } from "../../../../src/core/codec/json.ts";
+import { type JsonValue, renderCanonical } from "../../../../src/core/codec/json.ts";
 
 test("is that of RFC 8785, section 3.2.3, which sorts by UTF-16 units", () => {
   const value = { "\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\ud83d\ude00": 5, "\u0080": 6, "\u00f6": 7 };

@@ -1,13 +1,89 @@
 /**
- * Shapes of policies and of the links to them, as written and as answered. Bounds that are numbers of a schema stand
- * here; those of texts in bytes, and of fees, are checked by the route.
- * Source: interface "Recipient delivery policy" and "Persona delivery policy", docs/ledger.md 2.7.
+ * Shapes of what an identity publishes, as sent and as answered: its document with the components, its policies and the
+ * links to them. The ledger checks counts and lengths (422), not the shape (400); the route checks texts by their bytes,
+ * and fees.
+ * Source: interface "DID document" and the two policy sections, rules sections 1, 4 and 10, docs/ledger.md 1.2 and 2.7.
  */
 import { Type } from "@sinclair/typebox";
-import { scaleBounds } from "../ledger/bounds.ts";
-import { exampleDid } from "../ledger/example.ts";
+import type { Did } from "../codec/did.ts";
+import { type Fault, isFault } from "../fault.ts";
+import { type DidDocument, renderDocument, renderService, scaleBounds } from "../ledger/account.ts";
+import { normalizeDocument } from "../ledger/document.ts";
 import { expirationBehaviors, policyLimits } from "../ledger/policy.ts";
-import { closed, didText, namedText, nullable, open, u64Text, u128Text } from "./schema.ts";
+import {
+  closed,
+  compileShape,
+  didText,
+  didUrlText,
+  exampleAgreement,
+  exampleDid,
+  exampleDocument,
+  exampleKey,
+  exampleMethod,
+  exampleService,
+  namedText,
+  nullable,
+  open,
+  u64Text,
+  u128Text,
+} from "./schema.ts";
+
+const componentMembers = {
+  id: didUrlText,
+  type: Type.String({ examples: ["Multikey"] }),
+  controller: didText,
+  publicKeyMultibase: Type.String({ examples: [exampleKey] }),
+};
+
+export const verificationMethodShape = closed(componentMembers, exampleMethod);
+export const keyAgreementShape = closed(componentMembers, exampleAgreement);
+export const serviceShape = closed(
+  {
+    id: didUrlText,
+    type: Type.String({ examples: ["SvcCacheService"] }),
+    serviceEndpoint: Type.Union([Type.String(), Type.Array(Type.String())], { description: "1 to 5 URLs, or one" }),
+    authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
+    priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
+  },
+  renderService(exampleService),
+);
+
+export const exampleDocumentJson = renderDocument(exampleDocument);
+
+/** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
+export const documentInShape = closed(
+  {
+    "@context": Type.Optional(Type.Unknown({ description: "accepted and left out" })),
+    id: didText,
+    verificationMethod: Type.Optional(Type.Array(verificationMethodShape)),
+    authentication: Type.Optional(Type.Array(Type.String())),
+    keyAgreement: Type.Optional(Type.Array(keyAgreementShape)),
+    service: Type.Optional(Type.Array(serviceShape)),
+  },
+  exampleDocumentJson,
+);
+
+/** A document as answered: ids are absolute, all four lists are present. */
+export const documentShape = open(
+  {
+    id: didText,
+    verificationMethod: Type.Array(verificationMethodShape),
+    authentication: Type.Array(didUrlText),
+    keyAgreement: Type.Array(keyAgreementShape),
+    service: Type.Array(serviceShape),
+  },
+  exampleDocumentJson,
+);
+
+const checkForm = compileShape(documentInShape);
+
+/** A document from JSON that nothing has checked before. Refuses with `invalid_request`. */
+export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
+  const form = checkForm(json);
+  return isFault(form) ? form : normalizeDocument(form, did);
+}
+
+// ----------------------------------------------------------------------------------------------------------- policies
 
 const linkText = Type.String({ minLength: 1 });
 const linkMembers = {
@@ -18,7 +94,7 @@ const linkMembers = {
 
 export const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news"], persona_policies: [] };
 
-/** One of two forms: the object, or its three members at the top level; the route refuses both together. */
+/** Either the object or its three members at the top level; the route refuses both together. */
 export const linksBody = closed(
   { did: didText, delivery_policy_links: Type.Optional(closed(linkMembers, exampleLinks)), ...linkMembers },
   { did: exampleDid, delivery_policy_links: exampleLinks },

@@ -10,9 +10,9 @@ import {
   verifyEd25519,
   x25519PublicKey,
   x25519SharedSecret,
-} from "../../../src/client/curves.ts";
+} from "../../../src/client/crypto.ts";
 import { curvesInJavaScript } from "../../../src/client/curves-fallback.ts";
-import { isAdmissibleKey, verifyEd25519 as verifyAtNode } from "../../../src/core/codec/ed25519.ts";
+import { isAdmissibleKey, verifyEd25519 as verifyAtNode } from "../../../src/core/codec/crypto.ts";
 import signatures from "../../vectors/ed25519/signatures.json";
 
 const secrets = Array.from({ length: 20 }, (_, i) => crypto.getRandomValues(new Uint8Array(32)).fill(i, 0, 4));

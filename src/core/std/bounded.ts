@@ -1,0 +1,132 @@
+/**
+ * Bounds on memory, time and input: a map of bounded size, a deadline for a promise, and a capped read of a
+ * stream. The timer of `withDeadline` is the only clock in the core.
+ */
+/**
+ * A map that forgets: above its bound, the entry that was set longest ago goes. For memos and per-client state,
+ * where forgetting costs work or precision but is never wrong.
+ */
+export class BoundedMap<K, V> {
+  /** A Map keeps the order of insertion, so the first key is the one set longest ago. */
+  private readonly entries = new Map<K, V>();
+
+  constructor(readonly entriesMax: number) {}
+
+  get(key: K): V | undefined {
+    return this.entries.get(key);
+  }
+
+  has(key: K): boolean {
+    return this.entries.has(key);
+  }
+
+  /** Setting a key again makes it the newest: a reader that sets what it used keeps what is in use. */
+  set(key: K, value: V): void {
+    this.entries.delete(key);
+    this.entries.set(key, value);
+    if (this.entries.size > this.entriesMax) this.entries.delete(this.entries.keys().next().value as K);
+  }
+
+  delete(key: K): boolean {
+    return this.entries.delete(key);
+  }
+
+  clear(): void {
+    this.entries.clear();
+  }
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  /** From the oldest to the newest. */
+  [Symbol.iterator](): MapIterator<[K, V]> {
+    return this.entries[Symbol.iterator]();
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- time
+
+/** What `withDeadline` answers when time runs out. */
+export const late: unique symbol = Symbol("late");
+
+/** A longer delay makes a timer fire at once (the platform keeps it in 32 bits). About 24.8 days. */
+const timerMsMax = 2 ** 31 - 1;
+
+/**
+ * The value of `work`, or `late` after `timeoutMs` (0 and below: at the next turn of the event loop). A rejection in
+ * time passes through; one that comes after the deadline is swallowed, because nobody waits for it any more. The work
+ * itself goes on: whoever can stop it stops it on `late`. The timer never outlives the call.
+ */
+export async function withDeadline<T>(work: PromiseLike<T>, timeoutMs: number): Promise<T | typeof late> {
+  const { promise: deadline, resolve } = Promise.withResolvers<typeof late>();
+  const timer = setTimeout(() => resolve(late), Math.min(Math.max(0, timeoutMs), timerMsMax));
+  try {
+    return await Promise.race([work, deadline]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ streams
+
+type ReadCap = {
+  readonly bytesMax: number;
+  /** For the whole stream, from the call on. */
+  readonly timeoutMs?: number;
+};
+
+/**
+ * All bytes of `body` (none: empty), or why not: `over` when there are more than the cap, `late` when they did not all
+ * come in time. In both cases, and when the stream fails, which rejects, the stream is cancelled.
+ */
+export function readCapped(
+  body: ReadableStream<Uint8Array> | null,
+  cap: { readonly bytesMax: number; readonly timeoutMs?: never },
+): Promise<Uint8Array | "over">;
+export function readCapped(
+  body: ReadableStream<Uint8Array> | null,
+  cap: ReadCap,
+): Promise<Uint8Array | "over" | typeof late>;
+export async function readCapped(
+  body: ReadableStream<Uint8Array> | null,
+  cap: ReadCap,
+): Promise<Uint8Array | "over" | typeof late> {
+  if (body === null) return new Uint8Array(0);
+  const reader = body.getReader();
+  try {
+    const reading = readAll(reader, cap.bytesMax);
+    return await (cap.timeoutMs === undefined ? reading : withDeadline(reading, cap.timeoutMs));
+  } finally {
+    // Cutting a stream that is at its end does nothing.
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+async function readAll(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  bytesMax: number,
+): Promise<Uint8Array | "over"> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return joinBytes(chunks, size);
+    size += value.length;
+    if (size > bytesMax) return "over";
+    chunks.push(value);
+  }
+}
+
+/** One array of all chunks, whose lengths add up to `size`. A single chunk is not copied. */
+export function joinBytes(chunks: readonly Uint8Array[], size: number): Uint8Array {
+  const [first] = chunks;
+  if (first !== undefined && chunks.length === 1) return first;
+  const joined = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    joined.set(chunk, at);
+    at += chunk.length;
+  }
+  return joined;
+}

@@ -1,0 +1,116 @@
+/**
+ * Bounds on memory, time and input: which entry leaves first, who wins against a deadline, how much of a stream is read.
+ */
+import { describe, expect, test } from "bun:test";
+import { BoundedMap, late, readCapped, withDeadline } from "../../../../src/core/std/bounded.ts";
+
+describe("BoundedMap", () => {
+  test("over the bound the entry set longest ago goes", () => {
+    const map = new BoundedMap<string, number>(2);
+    map.set("a", 1);
+    map.set("b", 2);
+    map.set("a", 3);
+    map.set("c", 4);
+    expect([...map]).toEqual([
+      ["a", 3],
+      ["c", 4],
+    ]);
+    expect([map.size, map.has("b"), map.get("a")]).toEqual([2, false, 3]);
+  });
+
+  test("deletes and clears", () => {
+    const map = new BoundedMap<number, string>(8);
+    map.set(1, "x");
+    expect([map.delete(1), map.delete(1), map.size]).toEqual([true, false, 0]);
+    map.set(2, "y");
+    map.clear();
+    expect(map.size).toBe(0);
+  });
+});
+
+// --------------------------------------------------------------------------------------------------------------- time
+
+const never = () => new Promise<never>(() => undefined);
+
+describe("withDeadline", () => {
+  test("answers the value that comes in time", async () => {
+    expect(await withDeadline(Promise.resolve(7), 1_000)).toBe(7);
+  });
+
+  test("passes a rejection in time through", async () => {
+    await expect(withDeadline(Promise.reject(new Error("no")), 1_000)).rejects.toThrow("no");
+  });
+
+  test("answers late when the time is over", async () => {
+    expect(await withDeadline(never(), 5)).toBe(late);
+    expect(await withDeadline(never(), 0)).toBe(late);
+    expect(await withDeadline(never(), -1)).toBe(late);
+  });
+
+  test("a settled promise wins over a deadline that has passed", async () => {
+    expect(await withDeadline(Promise.resolve("done"), -1)).toBe("done");
+  });
+
+  test("a rejection after the deadline is nobody's", async () => {
+    const { promise, reject } = Promise.withResolvers<never>();
+    expect(await withDeadline(promise, 1)).toBe(late);
+    reject(new Error("too late to matter"));
+    await Bun.sleep(1);
+  });
+
+  test("a deadline beyond the range of timers is not over at once", async () => {
+    expect(
+      await withDeadline(
+        Bun.sleep(5).then(() => "slept"),
+        2 ** 40,
+      ),
+    ).toBe("slept");
+  });
+});
+
+// ------------------------------------------------------------------------------------------------------------ streams
+
+describe("readCapped", () => {
+  const streamOf = (...sizes: number[]) =>
+    new ReadableStream<Uint8Array>({
+      start(controller) {
+        for (const size of sizes) controller.enqueue(new Uint8Array(size).fill(size));
+        controller.close();
+      },
+    });
+
+  test("joins all chunks up to and including the cap", async () => {
+    expect(await readCapped(streamOf(1, 2), { bytesMax: 3 })).toEqual(Uint8Array.of(1, 2, 2));
+    expect(await readCapped(streamOf(), { bytesMax: 0 })).toEqual(new Uint8Array(0));
+    expect(await readCapped(null, { bytesMax: 0 })).toEqual(new Uint8Array(0));
+  });
+
+  test("one byte more is over, and the stream is cancelled", async () => {
+    let cancelled = false;
+    const endless = new ReadableStream<Uint8Array>({
+      pull: (controller) => controller.enqueue(new Uint8Array(2)),
+      cancel: () => {
+        cancelled = true;
+      },
+    });
+    expect(await readCapped(endless, { bytesMax: 3 })).toBe("over");
+    expect(cancelled).toBe(true);
+  });
+
+  test("a stream that stalls is late, and is cancelled", async () => {
+    let cancelled = false;
+    const stalled = new ReadableStream<Uint8Array>({
+      pull: never,
+      cancel: () => {
+        cancelled = true;
+      },
+    });
+    expect(await readCapped(stalled, { bytesMax: 3, timeoutMs: 5 })).toBe(late);
+    expect(cancelled).toBe(true);
+  });
+
+  test("a stream that fails rejects", async () => {
+    const failing = new ReadableStream<Uint8Array>({ pull: (controller) => controller.error(new Error("cut")) });
+    await expect(readCapped(failing, { bytesMax: 3, timeoutMs: 1_000 })).rejects.toThrow("cut");
+  });
+});
