@@ -1,6 +1,7 @@
 /**
  * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in chunks when it is
- * large. An interrupted chunk set is gone on with when the same command is given again.
+ * large. An interrupted chunk set is gone on with when the same command is given again. With `--explain` the message is
+ * built and looked at, and not sent.
  * Source: docs/ledger.md 3.2, rules sections 2 and 5.
  */
 import { basename } from "node:path";
@@ -8,7 +9,16 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import { retryingDefault } from "../client/relay.ts";
-import { type ChunkProgress, chunkCount, type SendPlan, type Sent, type Source, sendPlan } from "../client/send.ts";
+import {
+  buildEnvelope,
+  type ChunkProgress,
+  chunkCount,
+  type SendPlan,
+  type Sent,
+  type Source,
+  sendPlan,
+} from "../client/send.ts";
+import type { Did } from "../core/codec/did.ts";
 import { parseBetween, parseCount, parseTtl } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -19,6 +29,7 @@ import {
   type Session,
   targetDid,
 } from "./connection.ts";
+import { explainSending } from "./explain.ts";
 import { removeIfThere } from "./files/files.ts";
 import { fileSource, findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
 import { printable, renderBar, renderBytes } from "./report.ts";
@@ -33,6 +44,7 @@ type SendFlags = ConnectionFlags & {
   readonly hint?: "direct" | "cache";
   readonly retries: number;
   readonly chunkBytes?: number;
+  readonly explain?: boolean;
 };
 
 export function registerSendCommand(program: Command): void {
@@ -48,19 +60,22 @@ export function registerSendCommand(program: Command): void {
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
     .option("--retries <number>", "further attempts for each chunk", parseCount, retryingDefault.retries)
-    .option("--chunk-bytes <number>", "data in one envelope", parseBetween(1, 16_777_216));
+    .option("--chunk-bytes <number>", "data in one envelope", parseBetween(1, 16_777_216))
+    .option("--explain", "send nothing: say whether the message would be accepted, and why (exit code 1 when not)");
   addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
-    runSession(flags, (session) => sendFile(session, flags)),
+    runSession(flags, (session) => (flags.explain === true ? explainFile : sendFile)(session, flags)),
   );
 }
 
-async function sendFile(session: Session, flags: SendFlags): Promise<void> {
-  const { client, report } = session;
-  const to = await targetDid(session, flags.to);
+function readSource({ report }: Session, { file }: SendFlags): Promise<Source> {
+  report.progress(`reading ${file}`);
+  return fileSource(file, Bun.file(file).type.split(";")[0] || "application/octet-stream");
+}
+
+async function planFile(session: Session, to: Did, { file }: Source, flags: SendFlags): Promise<SendPlan> {
+  const { client } = session;
   const sender = flags.anonymous === true ? null : await senderOf(client, await chooseIdentity(session, flags.as));
-  report.progress(`reading ${flags.file}`);
-  const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
-  const plan = await planSend(client, to, source.file, {
+  const plan = await planSend(client, to, file, {
     ttl: flags.ttl,
     tag: flags.tag ?? null,
     hint: flags.hint ?? null,
@@ -68,10 +83,29 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
     ...(flags.chunkBytes === undefined ? {} : { chunkBytes: flags.chunkBytes }),
   });
   if (plan.hint !== null && chunkCount(plan) > 1) throw failed("--hint is for files of one chunk");
+  return plan;
+}
+
+async function explainFile(session: Session, flags: SendFlags): Promise<void> {
+  const to = await targetDid(session, flags.to);
+  const source = await readSource(session, flags);
+  const build = async () => {
+    const plan = await planFile(session, to, source, flags);
+    const { sizeBytes } = plan.file;
+    const { body } = await buildEnvelope(plan, 0, await source.read(0, Math.min(plan.chunkBytes, sizeBytes)));
+    return { body, sizeBytes, chunks: chunkCount(plan) };
+  };
+  await explainSending(session, to, { build, hint: flags.hint ?? "standard", tag: flags.tag ?? null });
+}
+
+async function sendFile(session: Session, flags: SendFlags): Promise<void> {
+  const to = await targetDid(session, flags.to);
+  const source = await readSource(session, flags);
+  const plan = await planFile(session, to, source, flags);
   const sent = await sendResumably(session, plan, source, flags.retries);
   const { file } = plan;
   const code = sent.last?.code ?? "delivered";
-  report.result(
+  session.report.result(
     {
       ok: true,
       to,

@@ -120,6 +120,8 @@ export const limitsShape = objectOf({
   default_ttl: optional(text),
   max_ttl: optional(text),
   max_clock_skew_seconds: optional(integer),
+  max_mailbox_entries: optional(integer),
+  max_mailbox_bytes: optional(integer),
   registration_proofs: optional(listOf(text)),
   authorization_proofs: optional(listOf(text)),
   genesis_hash: optional(text),
