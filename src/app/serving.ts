@@ -143,7 +143,8 @@ type Apps = {
 function createApps(config: Config, parts: AppParts): Apps {
   const { server } = config;
   const measured = httpMetrics(parts.metrics);
-  const apart = server.admin_listen.length > 0;
+  const hasAdmin = server.admin_listen.length > 0;
+  const apart = hasAdmin && !server.shows_status;
   let main: App | null = null;
   const common = {
     version,
@@ -191,7 +192,7 @@ function createApps(config: Config, parts: AppParts): Apps {
   };
   registerHttpGauges(parts.metrics, main);
   const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
-  return { main, admin: apart ? buildApart([]) : null, operator };
+  return { main, admin: hasAdmin ? buildApart([]) : null, operator };
 }
 
 function isSocket(address: string): boolean {

@@ -2,7 +2,7 @@
  * `waypost dev`: all three nodes on one loopback listener without any configuration, for trying and
  * developing. Data stay under `.waypost/`, so starting again finds everything.
  */
-import { delimiter, resolve } from "node:path";
+import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { checkConfig } from "../config/config.ts";
@@ -10,6 +10,7 @@ import type { Config, ConfigInput } from "../config/schema.ts";
 import { createLog } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { parseBetween } from "./arguments.ts";
+import { devFolder, devSocketName } from "./operations.ts";
 import { runUntilSignal } from "./serve.ts";
 
 const hostname = "127.0.0.1";
@@ -23,7 +24,7 @@ export type DevOptions = { readonly port: number; readonly folder: string };
 export function devConfig({ port, folder }: DevOptions): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
-    server: { listen: [`${hostname}:${port}`], log_level: "warn" },
+    server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), log_level: "warn" },
     stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
@@ -39,8 +40,19 @@ export function devConfig({ port, folder }: DevOptions): Config {
   };
   const result = checkConfig(input);
   // Whoever develops a client sees which bytes were verified.
-  if (result.ok) return { ...result.config, server: { ...result.config.server, show_signed_text: true } };
+  const forDevelopers = { show_signed_text: true, shows_status: true };
+  if (result.ok) return { ...result.config, server: { ...result.config.server, ...forDevelopers } };
   throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+}
+
+/** The longest path of a socket that systems take, without its end. */
+const socketPathBytesMax = 100;
+
+/** For `waypost top`, `block` and `purge --recipient` in the same folder. */
+function adminListen(folder: string): string[] {
+  const path = join(folder, devSocketName);
+  const fits = process.platform !== "win32" && Buffer.byteLength(path) <= socketPathBytesMax;
+  return fits ? [`unix:${path}`] : [];
 }
 
 export function registerDevCommand(program: Command): void {
@@ -48,7 +60,7 @@ export function registerDevCommand(program: Command): void {
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
     .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), usualPort)
-    .option("-d, --data <folder>", "folder for data", ".waypost")
+    .option("-d, --data <folder>", "folder for data", devFolder)
     .action(async (options: { port: number; data: string }) => {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
       const folder = resolve(options.data);
@@ -69,6 +81,7 @@ Data is kept in ${folder}. Ctrl-C stops it.
   Interface    ${url}/docs
   Readiness    ${url}/readyz
   Metrics      ${url}/metrics
+  Status       ${url}/status, or in a terminal: ${waypost} top
 
 Try it in another terminal, in this folder:
 

@@ -3,8 +3,20 @@
  * of a configuration. `backup`, `verify`, `export` and `top` run beside the nodes. `top` shows who uses a store: entries
  * and bytes of each recipient, and of each label that entries carry (senders and client networks, as digests).
  */
-import { createReadStream, createWriteStream } from "node:fs";
-import { join } from "node:path";
+import {
+  closeSync,
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
 import type { Command } from "commander";
@@ -84,14 +96,66 @@ async function each(options: Options, work: (one: Maintained) => Promise<string>
   createReport(options.json === true).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
 }
 
+/** Stands in a backup until all of its stores are whole. */
+const unfinishedFile = "UNFINISHED";
+
 async function backup(options: Options): Promise<void> {
   const rate = Number(options.rate);
   if (!(rate > 0)) throw failed("--rate is a number of MiB a second above 0");
-  await each(options, ({ name, work }) => work.backup(join(options.to ?? "", name), rate * mebibyte));
+  const folder = resolve(options.to ?? "");
+  const stores = await maintained(options);
+  const began = beginBackup(
+    folder,
+    stores.map(({ name }) => name),
+  );
+  await each(options, ({ name, work }) =>
+    backupOne(join(folder, name), { work, rate, isResumed: began === "resumed" }),
+  );
+  rmSync(join(folder, unfinishedFile));
+  syncFolderSync(folder);
+}
+
+/** The same command again goes on with an interrupted backup: stores that are whole stay, the others begin anew. */
+function beginBackup(folder: string, names: readonly string[]): "begun" | "resumed" {
+  const note = join(folder, unfinishedFile);
+  if (existsSync(note)) return "resumed";
+  const present = names.find((name) => existsSync(join(folder, name)));
+  if (present !== undefined) throw failed(`${join(folder, present)} exists already: name an empty folder with --to`);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  writeFileSync(note, `begun ${new Date().toISOString()}; run the same backup again to finish it\n`, { flush: true });
+  syncFolderSync(folder);
+  return "begun";
+}
+
+type BackupWork = { readonly work: BoundMaintenance; readonly rate: number; readonly isResumed: boolean };
+
+/** A store has its name in a backup only when it is whole, verified and synced. */
+async function backupOne(target: string, { work, rate, isResumed }: BackupWork): Promise<string> {
+  if (isResumed && existsSync(target)) return `is whole since ${statSync(target).mtime.toISOString()}; it was kept`;
+  const partial = `${target}.partial`;
+  rmSync(partial, { recursive: true, force: true });
+  const result = await work.backup(partial, rate * mebibyte);
+  renameSync(partial, target);
+  syncFolderSync(dirname(target));
+  return result.replace(partial, target);
 }
 
 async function restore(options: Options): Promise<void> {
-  await each(options, ({ name, work }) => work.restore(join(options.from ?? "", name)));
+  const folder = resolve(options.from ?? "");
+  if (existsSync(join(folder, unfinishedFile)))
+    throw failed(`the backup in ${folder} is not finished: run the same \`waypost storage backup\` again`);
+  const missing = (await maintained(options)).find(({ name }) => !existsSync(join(folder, name)));
+  if (missing !== undefined) throw failed(`${folder} holds no backup of the store "${missing.name}"`);
+  await each(options, ({ name, work }) => work.restore(join(folder, name)));
+}
+
+function syncFolderSync(folder: string): void {
+  const descriptor = openSync(folder, "r");
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
 }
 
 async function compact(options: Options): Promise<void> {

@@ -5,41 +5,33 @@
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { parseUrl } from "./arguments.ts";
-import { defaultConfigFile } from "./config.ts";
 import { askJson } from "./health.ts";
-import { type Answered, askNode } from "./operations.ts";
+import { type Answered, addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
 import { createReport, printable, renderBytes } from "./report.ts";
 
-type Flags = {
-  readonly config: string;
-  readonly url?: string;
-  readonly once?: true;
-  readonly json?: boolean;
-};
+type Flags = NodeFlags & { readonly url?: string; readonly once?: true };
 
 /** The node takes a sample every ten seconds; the terminal follows closer, so that a stop shows at once. */
 const refreshMs = 2_000;
 
 export function registerTopCommand(program: Command): void {
-  program
+  const command = program
     .command("top")
-    .description("what the running node does, in this terminal")
-    .option("-c, --config <file>", "configuration file of the node", defaultConfigFile)
-    .option("--url <url>", "ask this admin listener instead of the Unix socket of the configuration", parseUrl)
-    .option("--once", "print one picture and end")
-    .option("--json", "print the figures as JSON and end")
-    .action(async (flags: Flags) => {
-      if (flags.json === true || flags.once === true || process.stdout.isTTY !== true) {
-        const status = await readStatus(flags);
-        createReport(flags.json === true).result(status, renderTop(status, plainWidth));
-        return;
-      }
-      await follow(flags);
-    });
+    .description("show in this terminal what the running node does")
+    .option("--url <url>", "ask this admin listener in place of a Unix socket", parseUrl)
+    .option("--once", "print one picture and end");
+  addNodeFlags(command).action(async (flags: Flags) => {
+    if (flags.json === true || flags.once === true || process.stdout.isTTY !== true) {
+      const status = await readStatus(flags);
+      createReport(flags.json === true).result(status, renderTop(status, plainWidth));
+      return;
+    }
+    await follow(flags);
+  });
 }
 
-async function readStatus({ url, config }: Flags): Promise<Answered> {
-  if (url === undefined) return askNode(config, "/status.json");
+async function readStatus({ url, ...node }: Flags): Promise<Answered> {
+  if (url === undefined) return askNode(node, "/status.json");
   const reply = await askJson(url, "/status.json");
   if (typeof reply === "string") throw failed(`${url}: ${reply}`);
   if (reply.status !== 200) throw failed(`${url} shows no status: ask an address of server.admin_listen`);

@@ -70,7 +70,8 @@ type PurgeFlags = ConnectionFlags & {
   readonly all?: boolean;
   readonly yes?: boolean;
   readonly recipient?: string;
-  readonly config: string;
+  readonly config?: string;
+  readonly socket?: string;
 };
 
 export function registerPurgeCommand(program: Command): void {
@@ -82,7 +83,8 @@ export function registerPurgeCommand(program: Command): void {
     .option("--device <id>", "the device to read as", "")
     .option("--yes", "do it without asking")
     .option("--recipient <did>", "for operators: everything that waits for this DID on the running node of --config")
-    .option("-c, --config <file>", "configuration file of that node", defaultConfigFile);
+    .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)
+    .option("--socket <path>", "Unix socket of that node's admin_listen, in place of --config");
   addIdentityFlag(addConnectionFlags(command)).action((flags: PurgeFlags) =>
     flags.recipient === undefined
       ? runSession(flags, (session) => purge(session, flags))
@@ -94,7 +96,7 @@ async function purgeRecipient(recipient: string, flags: PurgeFlags): Promise<voi
   if (flags.all !== undefined || flags.id !== undefined || flags.as !== undefined)
     throw failed("--recipient stands without --id, --all and --as");
   confirmed(`Remove everything that waits for ${printable(recipient)}?`, flags);
-  const answer = await askNode(flags.config, "/operations/purge", { recipient });
+  const answer = await askNode(flags, "/operations/purge", { recipient });
   const { entries, bytes } = answer;
   const text = `${countOf(Number(entries), "message")} removed, ${renderBytes(Number(bytes))}.`;
   createReport(flags.json === true).result({ ok: true, recipient, entries, bytes }, text);

@@ -33,6 +33,8 @@ export const figures = {
     body_deadline: duration(() => minuteMs),
     // `waypost dev` alone shows strangers which bytes were verified (D146).
     show_signed_text: flag(() => false),
+    // `waypost dev` alone shows `/metrics` and `/status` beside the interface although it has an admin socket.
+    shows_status: flag(() => false),
   },
   limits: {
     // The interface names the life of an envelope that asks for none.

@@ -239,6 +239,83 @@ describe("explain", () => {
   });
 });
 
+describe("send --explain", () => {
+  const explained = ["send", "--explain", "--as", "alice", "--file", "note.txt"];
+  const waiting = async (): Promise<unknown> =>
+    JSON.parse((await waypost("query", "--as", "bob", "--json")).stdout).count;
+
+  test("says that a message would be accepted, and sends nothing", async () => {
+    const before = await waiting();
+    const { code, stdout } = await waypost(...explained, "--to", "bob");
+    expect([code, stdout.split("\n")[0]]).toEqual([0, expect.stringContaining("would be accepted; nothing was sent.")]);
+    expect(stdout).toMatch(/^ok {5}signature: by did:svc:\w+#root, and it verifies$/m);
+    expect(stdout).toContain(`ok     your Relay ${url}: takes it, for at most 24h`);
+    expect(stdout).toContain(`ok     service SvcCacheService ${url}: would hold it, for at most 24h`);
+    expect(await waiting()).toBe(before);
+  });
+
+  test.each([
+    ["an unknown recipient", ["--to", "did:svc:1111111111111111111111"], "stopped", "record"],
+    [
+      "a Relay that does not answer",
+      ["--to", "bob", "--relay", "http://127.0.0.1:1"],
+      "stopped",
+      "your Relay http://127.0.0.1:1",
+    ],
+  ] as const)("ends with 1 for %s", async (_name, words, verdict, what) => {
+    const { code, stdout, stderr } = await waypost(...explained, ...words, "--json");
+    expect([code, stderr]).toEqual([1, ""]);
+    const answer = JSON.parse(stdout);
+    expect(answer).toMatchObject({ ok: false, verdict });
+    expect(answer.steps).toContainEqual({ what, state: "stops", detail: expect.any(String) });
+  });
+
+  test("says that without a Cache only a delivery shows it", async () => {
+    const { code, stdout } = await waypost(...explained, "--to", "bob", "--hint", "direct", "--json");
+    expect([code, JSON.parse(stdout)]).toEqual([1, expect.objectContaining({ verdict: "unknown" })]);
+  });
+
+  test("reports a file that is not there as any failure", async () => {
+    const { code, stderr } = await waypost("send", "--explain", "--as", "alice", "--to", "bob", "--file", "nowhere");
+    expect([code, stderr.trim()]).toEqual([1, "there is no file nowhere (no_file)"]);
+  });
+});
+
+describe("beside `waypost dev`, in its folder", () => {
+  test("top shows what the node does, as a picture and as JSON", async () => {
+    const { code, stdout } = await waypost("top", "--once");
+    expect([code, stdout.split("\n")[0]]).toEqual([
+      0,
+      expect.stringMatching(/^waypost \S+ {2}directory, relay, cache {2}ready {2}up /),
+    ]);
+    expect(stdout).toContain("  ok    store main\n");
+    const status = JSON.parse((await waypost("top", "--json", "--socket", ".waypost/admin.sock")).stdout);
+    expect(status).toMatchObject({ roles: ["directory", "relay", "cache"], ready: true, samples: expect.any(Array) });
+    expect((await waypost("top", "--once", "--url", url)).stdout).toContain("store main");
+  }, 30_000);
+
+  test("block and purge --recipient work, and reload says that there is no file", async () => {
+    const did = "did:svc:1111111111111111111111";
+    expect((await waypost("block", "add", did)).stdout.trim()).toBe("added 1, removed 0; the list has 1 now");
+    expect((await waypost("block", "list")).stdout).toContain(did);
+    expect((await waypost("block", "remove", did)).stdout.trim()).toBe("added 0, removed 1; the list has 0 now");
+    expect((await waypost("purge", "--recipient", did, "--yes")).stdout.trim()).toBe("0 messages removed, 0 bytes.");
+    const reload = await waypost("reload", "--socket", ".waypost/admin.sock");
+    expect([reload.code, reload.stderr]).toEqual([1, expect.stringContaining("without a configuration file")]);
+  }, 30_000);
+
+  test("metrics and the status page stay on the address of the nodes", async () => {
+    for (const path of ["/metrics", "/status", "/status.json"])
+      expect([path, (await fetch(url + path)).status]).toEqual([path, 200]);
+    expect((await fetch(`${url}/operations/blocks`)).status).toBe(404);
+  });
+
+  test("a socket on which no node listens is named", async () => {
+    const { code, stderr } = await waypost("top", "--once", "--socket", "nowhere.sock");
+    expect([code, stderr]).toEqual([1, expect.stringContaining("no node answers at nowhere.sock")]);
+  });
+});
+
 test("did create refuses to publish an address that the node does not answer to", async () => {
   const { code, stderr } = await waypost("did", "create", "--name", "lost", "--url", `http://localhost:${port}`);
   expect([code, stderr]).toEqual([1, expect.stringContaining(`calls itself http://127.0.0.1:${port}`)]);
@@ -270,7 +347,23 @@ test("policies are set and shown: of a recipient, of a tag, of a persona, and wh
   expect(await read("personas")).toMatchObject({
     policy: { allowed_relays: ["r1"], expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "5" } },
   });
-});
+  const explained = async (
+    ...words: string[]
+  ): Promise<{ steps: { what: string; state: string; detail: string }[] }> => {
+    const { code, stdout } = await waypost("send", "--explain", "--as", "bob", "--to", did, "--json", ...words);
+    expect(code).toBe(1);
+    return JSON.parse(stdout);
+  };
+  const stops = ({ steps }: Awaited<ReturnType<typeof explained>>) =>
+    steps.filter(({ state }) => state === "stops").map(({ what, detail }) => `${what}: ${detail}`);
+  expect(stops(await explained("--file", "note.txt"))).toEqual([
+    `persona ${did}: does not allow your Relay dev: only r1`,
+  ]);
+  expect(stops(await explained("--file", "note.txt", "--tag", "elsewhere"))).toEqual([`tags: only ${did}, or none`]);
+  expect(stops(await explained("--file", "note.txt", "--hint", "cache"))).toEqual([
+    "services: the document publishes none for such an envelope",
+  ]);
+}, 60_000);
 
 test("a key held elsewhere adds a service: prepared here, signed by a file, submitted", async () => {
   const key = (await waypost("key", "new", "external.key")).stdout.trim();
@@ -281,4 +374,4 @@ test("a key held elsewhere adds a service: prepared here, signed by a file, subm
   const { payload_to_sign: payload } = JSON.parse(readFileSync(join(cwd, "p.json"), "utf8"));
   const signature = (await waypost("key", "sign", "external.key", "--payload", payload)).stdout.trim();
   expect(await waypost("did", "submit", "p.json", "--signature", signature)).toMatchObject({ code: 0, stderr: "" });
-});
+}, 30_000);

@@ -18,11 +18,13 @@ const entries = 24;
 
 type Site = { readonly name: string; readonly url: string; readonly config: string };
 
-/** A machine of its own: another configuration with another store. */
+/** A machine of its own: another configuration with other stores. */
 function site(name: string): Site {
   const url = `http://127.0.0.1:${freePort()}`;
   const config = join(cwd, `${name}.toml`);
-  const text = `[server]\nlisten = ["${url.slice(7)}"]\nlog_level = "error"\n[stores.main]\nplugin = "lmdb"\npath = "${join(cwd, name)}"\nblock_time_ms = 50\n[directory]\nenabled = true\n[cache]\nenabled = true\npublic_endpoints = ["http://cache.test"]\n`;
+  const lmdb = (path: string) => `plugin = "lmdb"\npath = "${join(cwd, path)}"\nblock_time_ms = 50\n`;
+  const stores = `[stores.records]\n${lmdb(`${name}-records`)}[stores.main]\n${lmdb(name)}`;
+  const text = `[server]\nlisten = ["${url.slice(7)}"]\nlog_level = "error"\n${stores}[directory]\nenabled = true\nledger = "records"\n[cache]\nenabled = true\npublic_endpoints = ["http://cache.test"]\n`;
   writeFileSync(config, text);
   return { name, url, config };
 }
@@ -101,7 +103,7 @@ async function store(text: string): Promise<string> {
 /** Ids of the messages in an export. */
 async function idsIn(at: Site): Promise<string[]> {
   const file = join(cwd, `${at.name}-${crypto.randomUUID()}.jsonl`);
-  await storage(["export", "--to", file], at);
+  await storage(["export", "--to", file, "--store", "main"], at);
   const lines = readFileSync(file, "utf8").trim().split("\n");
   return lines.flatMap((line) => /"message_id":"([0-9a-f-]{36})"/.exec(line)?.[1] ?? []).sort();
 }
@@ -112,9 +114,27 @@ describe("beside a running node", () => {
   test("a killed backup leaves no store behind, and the next one is whole", async () => {
     const words = ["storage", "backup", "--to", backup, "--config", home.config];
     expect(await killed([...words, "--rate", "1"], 2_500)).toBe(true);
-    expect(existsSync(join(backup, "main", "data.mdb"))).toBe(false);
-    await storage(["backup", "--to", backup], home);
-    expect(existsSync(join(backup, "main", "data.mdb"))).toBe(true);
+    expect(existsSync(join(backup, "main"))).toBe(false);
+    const restored = await run(["storage", "restore", "--from", backup, "--config", away.config], { cwd });
+    expect([restored.code, restored.stderr]).toEqual([1, expect.stringContaining("is not finished: run the same")]);
+    expect(existsSync(join(cwd, "away-records"))).toBe(false);
+    const done = await storage(["backup", "--to", backup], home);
+    expect(done).toEqual([
+      { name: "records", result: expect.stringMatching(/^is whole since 2\S+Z; it was kept$/) },
+      { name: "main", result: expect.stringContaining(`to ${join(backup, "main")}; the copy was verified`) },
+    ] as never);
+    expect(readdirSync(backup).sort()).toEqual(["main", "records"]);
+    expect(readdirSync(join(backup, "main"))).toEqual(["data.mdb"]);
+  }, 60_000);
+
+  test("a whole backup is not written over, and one that lacks a store is not restored", async () => {
+    const again = await run(["storage", "backup", "--to", backup, "--config", home.config], { cwd });
+    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("name an empty folder with --to")]);
+    const part = join(cwd, "part");
+    await storage(["backup", "--to", part, "--store", "main"], home);
+    const restored = await run(["storage", "restore", "--from", part, "--config", away.config], { cwd });
+    expect([restored.code, restored.stderr.trim()]).toEqual([1, `${part} holds no backup of the store "records"`]);
+    expect(existsSync(join(cwd, "away"))).toBe(false);
   }, 60_000);
 
   test("a backup keeps to its rate", async () => {
@@ -144,9 +164,9 @@ describe("beside a running node", () => {
 
   test("an export is read by another store of another machine", async () => {
     const file = join(cwd, "moved.jsonl");
-    await storage(["export", "--to", file], home);
+    await storage(["export", "--to", file, "--store", "main"], home);
     const fresh = site("fresh");
-    const report = await storage(["import", "--from", file], fresh);
+    const report = await storage(["import", "--from", file, "--store", "main"], fresh);
     expect(report).toMatchObject({ messages: entries });
     expect(await idsIn(fresh)).toEqual([...stored].sort());
   }, 60_000);
