@@ -5,9 +5,14 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { backupStore, compactStore, restoreStore, verifyStore } from "../../src/plugins/lmdb/copies.ts";
-import { exportRecords } from "../../src/plugins/lmdb/export.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import {
+  backupStore,
+  compactStore,
+  exportRecords,
+  restoreStore,
+  verifyStore,
+} from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Store, StoreError, type StoreRecord } from "../../src/storage/contract.ts";
@@ -118,7 +123,7 @@ describe("a restore", () => {
     const former = await open(target);
     await mailboxOf(former).store(entry(1, { recipient: did(1), ...later }), quota());
     await former.close();
-    const script = `import { restoreStore } from ${JSON.stringify(join(import.meta.dir, "../../src/plugins/lmdb/copies.ts"))};
+    const script = `import { restoreStore } from ${JSON.stringify(join(import.meta.dir, "../../src/plugins/lmdb/maintenance.ts"))};
       console.log("begin"); await restoreStore(${JSON.stringify(target)}, ${JSON.stringify(to)});`;
     const outcomes = new Set<string>();
     for (const delayMs of [0, 3, 8, 15, 30, 60]) {

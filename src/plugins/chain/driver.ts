@@ -16,7 +16,7 @@ import { withDeadline } from "../../core/std/bounded.ts";
 import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Table } from "../../storage/table.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
-import { openTable } from "../lmdb/table.ts";
+import { openTable } from "../lmdb/store.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import type { OperatorKey } from "./extrinsic.ts";

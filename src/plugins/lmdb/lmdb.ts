@@ -1,12 +1,44 @@
 /**
- * The LMDB driver: every capability in one environment on a local disk. What it answers is `flushed`:
- * it survives the death of the machine. One process at a time; a failed commit ends the program.
+ * The LMDB driver: its options, and every capability in one environment on a local disk. What it answers is
+ * `flushed`: it survives the death of the machine. One process at a time; a failed commit ends the program.
  */
+
 import { resolve } from "node:path";
+import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
 import { loadNative, storeAbsence } from "./folder.ts";
-import { type LmdbOptions, lmdbOptions } from "./options.ts";
+
+const mebibyte = 1024 * 1024;
+
+export const lmdbOptions = z.strictObject({
+  path: z.string().min(1).describe("Directory of the store, on a local disk; created with mode 0700"),
+  block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
+  message_ids_max: z
+    .int()
+    .min(1)
+    .max(100_000_000)
+    .default(10_000_000)
+    .describe("Message ids that are held, remembered or kept at a time; about 130 bytes of memory each"),
+  free_space_floor_bytes: z
+    .int()
+    .min(0)
+    .default(128 * mebibyte)
+    .describe("Below this much free space on the file system, stores are refused with 507"),
+  reserve_bytes: z
+    .int()
+    .min(mebibyte)
+    .default(32 * mebibyte)
+    .describe("Disk space set aside, so that pulls and acknowledgements go on when stores are refused"),
+  scrub_bytes_per_second: z
+    .int()
+    .min(0)
+    .max(1024 * mebibyte)
+    .default(mebibyte)
+    .describe("Pace at which a running store reads all its records again and checks them; 0 does not"),
+});
+
+export type LmdbOptions = z.output<typeof lmdbOptions>;
 
 export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
@@ -17,28 +49,28 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
     return openLmdb(options, environment);
   },
   async migrate({ path }) {
-    const { migrateLmdb } = await loadNative(() => import("./migrate.ts"));
+    const { migrateLmdb } = await loadNative(() => import("./maintenance.ts"));
     return migrateLmdb(path);
   },
   maintenance: {
     async backup({ path }, to, bytesPerSecondMax) {
-      const { backupStore } = await loadNative(() => import("./copies.ts"));
+      const { backupStore } = await loadNative(() => import("./maintenance.ts"));
       return backupStore(path, to, bytesPerSecondMax);
     },
     async restore({ path }, from) {
-      const { restoreStore } = await loadNative(() => import("./copies.ts"));
+      const { restoreStore } = await loadNative(() => import("./maintenance.ts"));
       return restoreStore(path, from);
     },
     async verify({ path }) {
-      const { verifyStore } = await loadNative(() => import("./copies.ts"));
+      const { verifyStore } = await loadNative(() => import("./maintenance.ts"));
       return verifyStore(path);
     },
     async compact({ path }) {
-      const { compactStore } = await loadNative(() => import("./copies.ts"));
+      const { compactStore } = await loadNative(() => import("./maintenance.ts"));
       return compactStore(path);
     },
     async *records({ path }, skipped) {
-      const { exportRecords } = await loadNative(() => import("./export.ts"));
+      const { exportRecords } = await loadNative(() => import("./maintenance.ts"));
       yield* exportRecords(path, skipped);
     },
   },

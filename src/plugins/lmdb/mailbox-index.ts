@@ -6,6 +6,7 @@
  * with rows and for each chunk group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
+
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import type {
@@ -18,11 +19,11 @@ import type {
   StoreOutcome,
 } from "../../storage/contract.ts";
 import { encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
-import { ExpiryHeap } from "./expiry-heap.ts";
-import { RecipientIndex } from "./recipient-index.ts";
+import { RecipientIndex } from "./recipients.ts";
 import {
   acked,
   behaviors,
+  ExpiryHeap,
   free,
   held,
   type IdWords,
@@ -33,7 +34,7 @@ import {
   none,
   over,
   RowTable,
-} from "./row-table.ts";
+} from "./rows.ts";
 
 /** Everything of an entry but its bytes. */
 export type Row = Omit<MailboxEntry, "envelope" | "headerPreview" | "storedAtMs"> & {

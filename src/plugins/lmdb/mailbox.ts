@@ -5,6 +5,7 @@
  * Reads wait while a commit is on its way, so that what they answer is on disk.
  * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
  */
+
 import { isFault } from "../../core/fault.ts";
 import {
   type HeldMessage,
@@ -14,13 +15,11 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
-import { BlockPacker, bodyBytes, type FoundBody } from "./blocks.ts";
-import { Bodies, type Moving } from "./bodies.ts";
+import { BlockPacker, Bodies, bodyBytes, type FoundBody, type Moving } from "./bodies.ts";
 import type { Environment } from "./environment.ts";
-import { JournalWriter, type RowOperation } from "./journal.ts";
+import { type FoldLimits, IndexPages, JournalWriter, type RowOperation } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
-import { type FoldLimits, IndexPages } from "./pages.ts";
-import { held, idWords } from "./row-table.ts";
+import { held, idWords } from "./rows.ts";
 
 const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;

@@ -3,9 +3,10 @@
  * record on disk carries. LMDB has no checksums of its own and hands out a flipped bit as data.
  * A seal is 17 bytes in front: version 1, then the first 16 bytes of SHA-256 over what follows.
  */
+
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { type IdWords, idWords } from "./row-table.ts";
+import { type IdWords, idWords } from "./rows.ts";
 
 export const recordVersion = 1;
 /** Version of a record that is sealed together with its key. */

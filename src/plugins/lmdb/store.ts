@@ -1,19 +1,20 @@
 /**
- * The LMDB store, put together: every capability in one environment. Loaded only when a store is opened,
- * because it brings the native addon along.
+ * The LMDB store, put together: the mailbox, the table of the embedded ledger, and records that end at a time
+ * (replay claims and receipts). Loaded only when a store is opened, because it brings the native addon along.
  */
+
 import { join, resolve } from "node:path";
-import type { Store, StoreEnvironment } from "../../storage/contract.ts";
-import { ledgerImport, openLedger } from "../drivers.ts";
-import { type Environment, openEnvironment } from "./environment.ts";
-import { openReceipts, openReplay } from "./expiring.ts";
+import type { Receipts, Replay, Store, StoreEnvironment } from "../../storage/contract.ts";
+import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
+import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
+import { type Change, type Environment, openEnvironment } from "./environment.ts";
 import { dataFile } from "./folder.ts";
+import { Scrub } from "./integrity.ts";
+import type { FoldLimits } from "./journal.ts";
+import type { LmdbOptions } from "./lmdb.ts";
 import { openLmdbMailbox } from "./mailbox.ts";
-import type { LmdbOptions } from "./options.ts";
-import type { FoldLimits } from "./pages.ts";
-import { Scrub } from "./scrub.ts";
-import type { Disk } from "./space.ts";
-import { openTable } from "./table.ts";
+import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
+import type { Disk, WriteKind } from "./space.ts";
 
 /** Tests give their own disk, shorter folds, and commits as long as a busy machine needs. */
 export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits; readonly commitMsMax?: number };
@@ -73,5 +74,174 @@ function openScrub(options: LmdbOptions, environment: Environment, host: StoreEn
     bytesPerSecond: options.scrub_bytes_per_second,
     log: host.log,
     fail: (reason) => environment.fail(reason, null),
+  });
+}
+
+/** A commit of the ledger may write up to this much without saying so. */
+const commitBytes = 256 * 1024;
+
+/** `kind` says what the commits of the moment are worth: opening must succeed even on a full disk. */
+export function openTable(environment: Environment, kind: () => WriteKind): Table {
+  return {
+    ...viewOf(environment),
+    commit<T>(change: (view: TableChange) => T): Promise<T> {
+      return environment.commit({ kind: kind(), bytes: commitBytes }, (view) =>
+        change({
+          ...viewOf(view),
+          put(key, value) {
+            checkKey(key);
+            const bytes = Buffer.from(key);
+            view.put("table", bytes, sealedUnder(bytes, value));
+          },
+          remove: (key) => view.remove("table", Buffer.from(key)),
+        }),
+      );
+    },
+  };
+}
+
+function viewOf(source: Pick<Change, "get" | "range">): TableView {
+  return {
+    get(key) {
+      const bytes = Buffer.from(key);
+      const record = source.get("table", bytes);
+      return record === null ? null : unsealedUnder(bytes, record, `table record ${key}`);
+    },
+    range(prefix, { after, limit }) {
+      const first = Buffer.from(prefix);
+      const past = after === undefined ? null : Buffer.concat([Buffer.from(after), Buffer.of(0)]);
+      const start = past !== null && past.compare(first) > 0 ? past : first;
+      const end = endOfPrefix(first);
+      if (limit <= 0 || (end !== null && start.compare(end) >= 0)) return [];
+      // An empty start is no key to the library; no key of ours begins with a zero byte.
+      const range = { start: start.length === 0 ? Buffer.of(0) : start, limit, ...(end === null ? {} : { end }) };
+      return source.range("table", range).map(([key, record]) => {
+        const text = key.toString();
+        return [text, unsealedUnder(key, record, `table record ${text}`)];
+      });
+    },
+  };
+}
+
+/** The first key after all that begin with the prefix, or `null` when there is none. */
+function endOfPrefix(prefix: Buffer): Buffer | null {
+  const end = Buffer.from(prefix);
+  for (let i = end.length - 1; i >= 0; i--) {
+    if (end[i] === 0xff) continue;
+    end[i] = end[i]! + 1;
+    return end.subarray(0, i + 1);
+  }
+  return null;
+}
+
+type Kind = "claims" | "receipts";
+type Standing = { readonly untilMs: number; readonly value: Uint8Array };
+
+const endBytes = 8;
+const recordOverhead = 64;
+
+export function openReplay(environment: Environment): Replay {
+  return {
+    async claim(tag, untilMs, nowMs) {
+      checkText("tag", tag);
+      const key = keyOf(tag);
+      return environment.join({ kind: "removal", bytes: key.length * 2 + recordOverhead }, (view) => {
+        const standing = read(view, "claims", key);
+        if (standing !== null && standing.untilMs > nowMs) return false;
+        write(view, "claims", { key, before: standing, untilMs, value: nothing });
+        return true;
+      });
+    },
+    expire: (nowMs, limit) => expire(environment, "claims", { nowMs, limit }),
+  };
+}
+
+export function openReceipts(environment: Environment): Receipts {
+  const size = (key: Buffer, value: Uint8Array) => ({
+    kind: "record" as const,
+    bytes: key.length * 2 + value.length + recordOverhead,
+  });
+  return {
+    async put(text, value, untilMs) {
+      checkReceipt(text, value);
+      const key = keyOf(text);
+      await environment.join(size(key, value), (view) => {
+        write(view, "receipts", { key, before: read(view, "receipts", key), untilMs, value });
+      });
+    },
+    async putIfAbsent(text, value, untilMs, nowMs) {
+      checkReceipt(text, value);
+      const key = keyOf(text);
+      return environment.join(size(key, value), (view) => {
+        const standing = read(view, "receipts", key);
+        if (standing !== null && standing.untilMs > nowMs) return standing.value;
+        write(view, "receipts", { key, before: standing, untilMs, value });
+        return null;
+      });
+    },
+    async get(text, nowMs) {
+      const standing = read(environment, "receipts", keyOf(text));
+      return standing !== null && standing.untilMs > nowMs ? standing.value : null;
+    },
+    async remove(text) {
+      const key = keyOf(text);
+      await environment.join({ kind: "removal", bytes: recordOverhead }, (view) => {
+        const standing = read(view, "receipts", key);
+        if (standing === null) return;
+        view.remove("receipts", key);
+        view.remove("receipts-due", dueKey(standing.untilMs, key));
+      });
+    },
+    expire: (nowMs, limit) => expire(environment, "receipts", { nowMs, limit }),
+  };
+}
+
+const nothing = new Uint8Array(0);
+
+function keyOf(text: string): Buffer {
+  return Buffer.from(text, "utf16le");
+}
+
+function dueKey(untilMs: number, key: Buffer): Buffer {
+  return Buffer.concat([orderedKey(untilMs), key]);
+}
+
+function read(view: Pick<Change, "get">, kind: Kind, key: Buffer): Standing | null {
+  const record = view.get(kind, key);
+  if (record === null) return null;
+  const reader = new Reader(unsealedUnder(key, record, `${kind} record`), `${kind} record`);
+  const untilMs = reader.u53();
+  // Copied, because the caller may keep it.
+  return { untilMs, value: reader.bytes(reader.u32()).slice() };
+}
+
+type Written = { readonly key: Buffer; readonly before: Standing | null } & Standing;
+
+function write(view: Change, kind: Kind, { key, before, untilMs, value }: Written): void {
+  if (before !== null && before.untilMs !== untilMs) view.remove(`${kind}-due`, dueKey(before.untilMs, key));
+  const writer = new Writer(12 + value.length);
+  writer.u53(untilMs);
+  writer.u32(value.length);
+  writer.bytes(value);
+  view.put(kind, key, sealedUnder(key, writer.finish()));
+  view.put(`${kind}-due`, dueKey(untilMs, key), Buffer.of(1));
+}
+
+/** Looks first without a commit: mostly nothing is due. */
+async function expire(
+  environment: Environment,
+  kind: Kind,
+  due: { readonly nowMs: number; readonly limit: number },
+): Promise<number> {
+  const range = { start: orderedKey(0), end: orderedKey(due.nowMs + 1), limit: due.limit };
+  if (due.limit <= 0 || environment.range(`${kind}-due`, { ...range, limit: 1 }).length === 0) return 0;
+  return environment.commit({ kind: "removal", bytes: recordOverhead }, (view) => {
+    const found = view.range(`${kind}-due`, range);
+    for (const [place] of found) {
+      const key = Buffer.from(place.subarray(endBytes));
+      view.remove(`${kind}-due`, place);
+      if (read(view, kind, key)?.untilMs === orderedNumber(place)) view.remove(kind, key);
+    }
+    return found.length;
   });
 }

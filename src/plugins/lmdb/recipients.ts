@@ -1,12 +1,12 @@
 /**
- * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, and
- * the sums that quotas are held against. It decides nothing; the mailbox index does.
+ * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, the
+ * labels of rows, and the sums that quotas are held against. It decides nothing; the mailbox index does.
  * Memory: about 300 bytes for each recipient with rows and for each group, 50 for each chunk.
  */
+
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import type { Chunk } from "../../storage/contract.ts";
-import { LabelSets } from "./label-sets.ts";
-import { held, none, type RowTable } from "./row-table.ts";
+import { held, none, type RowTable } from "./rows.ts";
 
 export type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
 
@@ -207,5 +207,43 @@ export class RecipientIndex {
     this.recipients[number] = recipient;
     this.byDid.set(did, recipient);
     return recipient;
+  }
+}
+
+type LabelSet = { readonly labels: readonly string[]; readonly key: string; rows: number };
+
+/** The number of the empty set. */
+export const noLabels = 0;
+
+export class LabelSets {
+  private readonly numbers = new Map<string, number>();
+  private readonly sets: (LabelSet | undefined)[] = [{ labels: [], key: "", rows: 0 }];
+  private readonly free: number[] = [];
+
+  labels(number: number): readonly string[] {
+    return this.sets[number]!.labels;
+  }
+
+  /** One more row has these labels. Labels hold no spaces. */
+  take(labels: readonly string[]): number {
+    if (labels.length === 0) return noLabels;
+    const key = labels.join(" ");
+    let number = this.numbers.get(key);
+    if (number === undefined) {
+      number = this.free.pop() ?? this.sets.length;
+      this.sets[number] = { labels: key.split(" "), key, rows: 0 };
+      this.numbers.set(key, number);
+    }
+    this.sets[number]!.rows++;
+    return number;
+  }
+
+  release(number: number): void {
+    if (number === noLabels) return;
+    const set = this.sets[number]!;
+    if (--set.rows > 0) return;
+    this.numbers.delete(set.key);
+    this.sets[number] = undefined;
+    this.free.push(number);
   }
 }

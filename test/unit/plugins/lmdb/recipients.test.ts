@@ -1,6 +1,6 @@
 /** Sets of labels that rows share, held against a list of the rows. */
 import { describe, expect, test } from "bun:test";
-import { LabelSets, noLabels } from "../../../../src/plugins/lmdb/label-sets.ts";
+import { LabelSets, noLabels } from "../../../../src/plugins/lmdb/recipients.ts";
 
 describe("a set of labels", () => {
   test("is one for all rows that have it, in the order given, and none is number 0", () => {

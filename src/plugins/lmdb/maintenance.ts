@@ -1,0 +1,399 @@
+/**
+ * Work of an operator on a store: backup beside a running node, restore, verify, compact, export, and the
+ * migration from format 2. A copy gets its name only when it is whole, synced and verified, so that an
+ * interrupted one is never taken for a store. A snapshot pins a transaction as a reader of LMDB and reads the
+ * file page by page; while it is open, the store can't reuse space that becomes free: it grows instead.
+ * Memory of an export: about 500 bytes for each message id.
+ */
+
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { join, resolve } from "node:path";
+import type { Database, RootDatabase } from "lmdb";
+import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
+import { blockKey, bodyAt, type FoundBody } from "./bodies.ts";
+import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
+import { dataFile, partialFile, storeAbsence, syncDirectory, takeLock } from "./folder.ts";
+import { currentMark, formatKey, markIn, migratingMark, notOurs, olderMark, openRoot } from "./format.ts";
+import { checkDataFile, damaged, markOf, verifyFile, verifyRecords } from "./integrity.ts";
+import { type Operation, type PlacedRow, readJournal, readPage } from "./journal.ts";
+import { boundVersion, howToGoOn, orderedNumber, Reader, sealedUnder, unsealed, unsealedUnder } from "./records.ts";
+import { acked, held, idText, kept } from "./rows.ts";
+
+const partBytes = 1024 * 1024;
+
+/** Copies the store at `from`, which a node may have open, into the folder `to`. */
+export async function backupStore(from: string, to: string, bytesPerSecondMax: number): Promise<string> {
+  const folder = resolve(to);
+  if (existsSync(join(folder, dataFile))) throw new StoreError("unavailable", `${folder} holds a store already`);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const snapshot = await openSnapshot(from);
+  try {
+    await copyState(snapshot.file, join(folder, partialFile), bytesPerSecondMax);
+  } finally {
+    await snapshot.close();
+  }
+  const { records, bytes } = finishCopy(folder, dataFile);
+  return `copied ${records} records, ${bytes} bytes, to ${folder}; the copy was verified`;
+}
+
+/** The free pages are copied too, as whatever they hold at that moment: nothing refers to them. */
+async function copyState(file: DataFile, to: string, bytesPerSecondMax: number): Promise<void> {
+  const target = openSync(to, "w", 0o600);
+  try {
+    const startedMs = performance.now();
+    const head = file.metaPages();
+    writeSync(target, head);
+    for (let at = head.length; at < file.lengthBytes; at += partBytes) {
+      const part = file.raw(at, Math.min(partBytes, file.lengthBytes - at));
+      if (part.length === 0) break;
+      writeSync(target, part, 0, part.length, at);
+      const aheadMs = (at / bytesPerSecondMax) * 1_000 - (performance.now() - startedMs);
+      await Bun.sleep(Math.max(0, Math.min(aheadMs, 10_000)));
+    }
+    fsyncSync(target);
+  } finally {
+    closeSync(target);
+  }
+}
+
+/** Verifies the unfinished copy in a folder and gives it its name. */
+function finishCopy(folder: string, name: string): { readonly records: number; readonly bytes: number } {
+  const partial = join(folder, partialFile);
+  const { records, problems } = verifyFile(partial);
+  if (problems.length > 0) {
+    rmSync(partial);
+    throw new StoreError("corrupt", `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`);
+  }
+  renameSync(partial, join(folder, name));
+  syncDirectory(folder);
+  return { records, bytes: statSync(join(folder, name)).size };
+}
+
+/**
+ * Checks every record. Beside a running node a pinned state is read. A file whose structure is damaged is
+ * read without LMDB, which can't be trusted with it; then no node has it open.
+ */
+export async function verifyStore(path: string): Promise<VerifyReport> {
+  const snapshot = await openSnapshot(path).catch((error: unknown) => {
+    if (error instanceof StoreError && error.code === "corrupt") return null;
+    throw error;
+  });
+  if (snapshot === null) return verifyFile(join(resolve(path), dataFile));
+  try {
+    return verifyRecords(snapshot.file);
+  } finally {
+    await snapshot.close();
+  }
+}
+
+/** Makes the store at `path` out of the backup in the folder `from`. A store that is there is set aside. */
+export async function restoreStore(path: string, from: string): Promise<string> {
+  const [folder, source] = [resolve(path), join(resolve(from), dataFile)];
+  if (!existsSync(source)) throw new StoreError("unavailable", `${resolve(from)} holds no backup`);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const lock = takeLock(folder);
+  try {
+    const file = DataFile.open(source);
+    try {
+      if (markOf(file) === null) throw new StoreError("unavailable", `${source} is no store of waypost`);
+      await copyState(file, join(folder, partialFile), Number.MAX_SAFE_INTEGER);
+    } finally {
+      file.close();
+    }
+    const aside = setAside(folder);
+    const { records, bytes } = finishRestore(folder, aside);
+    return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the former store is ${aside}`}`;
+  } finally {
+    lock.close();
+  }
+}
+
+/** The former data file keeps its bytes under another name until the operator removes it. */
+function setAside(folder: string): string | null {
+  const { problems } = verifyFile(join(folder, partialFile));
+  if (problems.length > 0) throw new StoreError("corrupt", `the backup is damaged: ${problems[0]}`);
+  if (storeAbsence(folder) !== null) return null;
+  const name = `${dataFile}.before-${new Date().toISOString().replaceAll(":", "-")}`;
+  renameSync(join(folder, dataFile), join(folder, name));
+  rmSync(join(folder, "lock.mdb"), { force: true });
+  return join(folder, name);
+}
+
+function finishRestore(folder: string, aside: string | null): { readonly records: number; readonly bytes: number } {
+  try {
+    return finishCopy(folder, dataFile);
+  } catch (error) {
+    if (aside !== null) renameSync(aside, join(folder, dataFile));
+    throw error;
+  }
+}
+
+/** Writes the store anew without its free pages. Needs room for the copy, and the store alone. */
+export async function compactStore(path: string): Promise<string> {
+  const folder = resolve(path);
+  if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} holds no store`);
+  const lock = takeLock(folder);
+  try {
+    const data = join(folder, dataFile);
+    const before = statSync(data).size;
+    const { problems } = verifyFile(data);
+    if (problems.length > 0) throw new StoreError("corrupt", `the store is damaged: ${problems[0]}${howToGoOn}`);
+    const copy = join(folder, "compact");
+    rmSync(copy, { recursive: true, force: true });
+    mkdirSync(copy, { mode: 0o700 });
+    const root = openRoot(folder);
+    await root.backup(copy, true).finally(() => root.close());
+    syncFile(join(copy, dataFile));
+    renameSync(join(copy, dataFile), join(folder, partialFile));
+    rmSync(copy, { recursive: true });
+    const { bytes } = finishCopy(folder, dataFile);
+    rmSync(join(folder, "lock.mdb"), { force: true });
+    return `compacted from ${before} to ${bytes} bytes`;
+  } finally {
+    lock.close();
+  }
+}
+
+function syncFile(path: string): void {
+  const descriptor = openSync(path, "r+");
+  fsyncSync(descriptor);
+  closeSync(descriptor);
+}
+
+const attemptsMax = 100;
+type Root = ReturnType<typeof openRoot>;
+
+export type Snapshot = { readonly file: DataFile; readonly close: () => Promise<void> };
+
+export async function openSnapshot(folder: string): Promise<Snapshot> {
+  const path = resolve(folder);
+  const data = join(path, dataFile);
+  if (!existsSync(data)) throw new StoreError("unavailable", `${path} holds no store`);
+  // LMDB maps the file, so it must not be cut short. The tables are checked by whoever reads them.
+  checkDataFile(data, 0);
+  const root = openRoot(path, { readOnly: true });
+  try {
+    for (let attempt = 0; attempt < attemptsMax; attempt++) {
+      const before = transactionOf(data);
+      const pin = root.useReadTransaction();
+      const file = DataFile.open(data);
+      // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
+      if (file.transaction === before) {
+        if (markOf(file) !== currentMark) throw otherFormat(path);
+        return { file, close: () => released(root, pin, file) };
+      }
+      file.close();
+      pin.done();
+      await Bun.sleep(1);
+    }
+    throw new StoreError("unavailable", `${path} is written to all the time: try again`);
+  } catch (error) {
+    await root.close();
+    throw error instanceof DamagedFile ? damaged(data, error) : error;
+  }
+}
+
+async function released(root: Root, pin: { done(): void }, file: DataFile): Promise<void> {
+  file.close();
+  pin.done();
+  await root.close();
+}
+
+function transactionOf(data: string): bigint {
+  const file = DataFile.open(data);
+  file.close();
+  return file.transaction;
+}
+
+function otherFormat(path: string): StoreError {
+  return new StoreError("unavailable", `${path} is no store of the current format: see \`waypost storage migrate\``);
+}
+
+type Skipped = (problem: string) => void;
+type StoredRow = Omit<PlacedRow, "status" | "block" | "offset"> & { status: number; block: number; offset: number };
+
+export async function* exportRecords(path: string, skipped: Skipped): AsyncGenerator<StoreRecord> {
+  const { file, close } = await openSnapshot(path);
+  try {
+    const trees = new Map(file.trees().map((tree) => [tree.name, tree]));
+    const whole = (name: string) => sound(file, trees.get(name), skipped);
+    for (const { key, value } of whole("table")) {
+      const found = tried(() => unsealedUnder(key, value(), `ledger record ${key}`), skipped);
+      if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
+    }
+    yield* timed(whole("claims"), "claim", skipped);
+    yield* timed(whole("receipts"), "receipt", skipped);
+    const rows = rowsOf(whole("pages"), whole("journal"), skipped);
+    for (const row of rows) {
+      const message = messageOf(file, trees.get("blocks"), row);
+      if (message === null) skipped(`message ${idText(row.id)} of ${row.recipient} is damaged`);
+      else yield message;
+    }
+  } finally {
+    await close();
+  }
+}
+
+/** Ends at the first page that can't be read. */
+function* sound(file: DataFile, tree: Tree | undefined, skipped: Skipped): Generator<FileRecord> {
+  if (tree === undefined) return;
+  try {
+    yield* file.records(tree);
+  } catch (error) {
+    if (!(error instanceof DamagedFile)) throw error;
+    skipped(error.message);
+  }
+}
+
+function tried<T>(read: () => T, skipped: Skipped): T | null {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof StoreError || error instanceof DamagedFile)) throw error;
+    skipped(error.message);
+    return null;
+  }
+}
+
+function* timed(records: Iterable<FileRecord>, kind: "claim" | "receipt", skipped: Skipped): Generator<StoreRecord> {
+  for (const { key, value } of records) {
+    const record = tried(() => new Reader(unsealedUnder(key, value(), `a ${kind}`), `a ${kind}`), skipped);
+    if (record === null) continue;
+    const text = key.toString("utf16le");
+    const untilMs = record.u53();
+    if (kind === "claim") yield { kind, tag: text, untilMs };
+    else yield { kind, key: text, value: record.bytes(record.u32()).slice(), untilMs };
+  }
+}
+
+/** What the pages and then the journal say, in order of arrival. */
+function rowsOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): StoredRow[] {
+  const rows = new Map<number, StoredRow>();
+  for (const [records, read, what] of [
+    [pages, readPage, "index page"],
+    [journal, readJournal, "journal record"],
+  ] as const) {
+    for (const { key, value } of records) {
+      tried(() => {
+        for (const operation of read(value(), `${what} ${orderedNumber(key)}`)) replay(rows, operation);
+      }, skipped);
+    }
+  }
+  return [...rows.values()].sort((a, b) => a.arrival - b.arrival);
+}
+
+function replay(rows: Map<number, StoredRow>, operation: Operation): void {
+  if (operation.kind === "latest") return;
+  if (operation.kind === "stored") {
+    rows.set(operation.row.slot, { ...operation.row });
+    return;
+  }
+  const row = rows.get(operation.slot);
+  if (operation.kind === "dropped") rows.delete(operation.slot);
+  else if (row === undefined) return;
+  else if (operation.kind === "moved") Object.assign(row, operation.place);
+  else row.status = operation.kind === "acked" ? acked : kept;
+}
+
+const arrivalsPerMs = 1024;
+const noBytes = new Uint8Array(0);
+
+function messageOf(file: DataFile, blocks: Tree | undefined, row: StoredRow): StoreRecord | null {
+  const needsBody = row.status === held || (row.status === kept && (row.previewBytes ?? 0) > 0);
+  const body = needsBody ? bodyOf(file, blocks, row) : null;
+  if (needsBody && body === null) return null;
+  const { recipient, chunk, expiresAtMs, onExpiry, keptUntilMs, labels, arrival } = row;
+  const entry = {
+    ...{ recipient, messageId: idText(row.id), chunk, expiresAtMs, onExpiry, keptUntilMs, labels },
+    storedAtMs: Math.min(Math.floor(arrival / arrivalsPerMs), expiresAtMs - 1),
+    headerPreview: row.previewBytes === null ? null : (body?.preview ?? noBytes),
+    envelope: row.status === held ? (body?.envelope ?? noBytes) : noBytes,
+  };
+  return { kind: "message", state: row.status === held ? "active" : row.status === acked ? "acked" : "kept", entry };
+}
+
+function bodyOf(file: DataFile, blocks: Tree | undefined, { block, offset, id }: StoredRow): FoundBody | null {
+  if (blocks === undefined) return null;
+  try {
+    for (const { key, value } of file.records(blocks, blockKey(block, 0))) {
+      const body = orderedNumber(key) === block ? bodyAt(value(), offset) : null;
+      return body?.intact === true && body.messageId === idText(id) ? body : null;
+    }
+  } catch (error) {
+    if (!(error instanceof DamagedFile)) throw error;
+  }
+  return null;
+}
+
+const recordsPerCommit = 1_000;
+const boundTables = ["table", "claims", "receipts"] as const;
+
+/** Throws a `StoreError` when the store can't be migrated; then it is as it was, or half-way and still named so. */
+export async function migrateLmdb(folder: string): Promise<string> {
+  const path = resolve(folder);
+  if (storeAbsence(path) !== null) return "does not exist yet; it is made in the current format";
+  checkDataFile(join(path, dataFile));
+  const lock = takeLock(path);
+  try {
+    const root = openRoot(path);
+    try {
+      return await migrateOpened(root, path);
+    } finally {
+      await root.close();
+    }
+  } finally {
+    lock.close();
+  }
+}
+
+async function migrateOpened(root: RootDatabase<Buffer, Buffer>, path: string): Promise<string> {
+  const mark = markIn(root, path);
+  if (mark === currentMark) return "has the current format";
+  if (mark !== olderMark && mark !== migratingMark) {
+    throw mark === null ? notOurs(path) : new StoreError("unavailable", `${path} has a format that can't be migrated`);
+  }
+  const table = (name: string) => root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
+  const meta = table("meta");
+  await root.transaction(() => void meta.put(formatKey, Buffer.from(migratingMark)));
+  let records = 0;
+  for (const name of boundTables) records += await bindRecords(root, table(name), name);
+  await root.transaction(() => void meta.put(formatKey, Buffer.from(currentMark)));
+  return `was migrated to the current format: ${records} records were sealed anew, and mail was kept`;
+}
+
+async function bindRecords(
+  root: RootDatabase<Buffer, Buffer>,
+  table: Database<Buffer, Buffer>,
+  name: string,
+): Promise<number> {
+  let [records, start] = [0, Buffer.of(0)];
+  for (;;) {
+    const found = [...table.getRange({ start, limit: recordsPerCommit })].map(({ key, value }) => ({
+      key: Buffer.from(key),
+      record: Uint8Array.from(value),
+    }));
+    const older = found.filter(({ record }) => record[0] !== boundVersion);
+    // Checked before anything is written: a damaged record must not get a new checksum.
+    const sealed = older.map(({ key, record }) => ({
+      key,
+      record: sealedUnder(key, unsealed(record, `a record of table "${name}"`)),
+    }));
+    await root.transaction(() => {
+      for (const { key, record } of sealed) table.put(key, record as Buffer);
+    });
+    records += sealed.length;
+    const last = found.at(-1);
+    if (last === undefined || found.length < recordsPerCommit) return records;
+    start = Buffer.concat([last.key, Buffer.of(0)]);
+  }
+}
