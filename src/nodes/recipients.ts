@@ -12,7 +12,7 @@ import { isFault } from "../core/fault.ts";
 import type { DeliveryPolicyLinks, DidDocument } from "../core/ledger/account.ts";
 import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
 import { parseDocument } from "../core/schema/identity.ts";
-import { readCapped } from "../core/std/bounded.ts";
+import { BoundedMap, readCapped } from "../core/std/bounded.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
 import { createMemo, type Memo } from "./memo.ts";
@@ -39,13 +39,33 @@ export interface RecipientSource {
   state?(): string | Promise<string>;
 }
 
-/** The ledger of this process. Nothing is cached here: a driver with a remote source has its own cache. */
+/** Subjects in the cache; about 1 KiB each besides what the ledger holds. */
+const subjectsMax = 10_000;
+
+/**
+ * The ledger of this process. A subject is cached while the ledger says that its state is the same, which saves a read
+ * of the store for each proof; a driver with a remote source has its own cache for the rest.
+ */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
+  const cached = new BoundedMap<Did, { readonly state: string; readonly subject: Promise<Subject | null> }>(
+    subjectsMax,
+  );
+  const read = async (did: Did): Promise<Subject | null> => {
+    const { record, life } = await ledger.account(did);
+    if (record === null) return null;
+    return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
+  };
   return {
-    async subject(did) {
-      const { record, life } = await ledger.account(did);
-      if (record === null) return null;
-      return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
+    subject(did) {
+      const state = ledger.version?.() ?? null;
+      if (state === null) return read(did);
+      const known = cached.get(did);
+      if (known?.state === state) return known.subject;
+      const subject = read(did);
+      cached.set(did, { state, subject });
+      // A failure is the answer to this request only.
+      subject.catch(() => cached.delete(did));
+      return subject;
     },
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),

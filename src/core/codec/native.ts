@@ -4,7 +4,7 @@
  * so that a page loads each only when it needs it. Tests compare both sides.
  * Source: rules section 8.
  */
-import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
+import { createHash, createPrivateKey, createPublicKey, hash, type KeyObject, sign, verify } from "node:crypto";
 import { BoundedMap } from "../std/bounded.ts";
 import type { Sha256 } from "./sha256-portable.ts";
 
@@ -49,12 +49,12 @@ function importKey(publicKey: Uint8Array): KeyObject {
 
 /** SHA-256 of bytes that come in parts. Nothing may follow `digest`. */
 export function createSha256(): Sha256 {
-  const hash = createHash("sha256");
-  return { update: (bytes) => void hash.update(bytes), digest: () => new Uint8Array(hash.digest()) };
+  const parts = createHash("sha256");
+  return { update: (bytes) => void parts.update(bytes), digest: () => new Uint8Array(parts.digest()) };
 }
 
 export function sha256(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(createHash("sha256").update(bytes).digest());
+  return new Uint8Array(hash("sha256", bytes, "buffer"));
 }
 
 /** BLAKE2b with a 32-byte digest, as the chain hashes document blobs and extrinsics. */

@@ -22,10 +22,20 @@ import {
 } from "./account.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
-/** The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible. */
+/** Keys by their methods: ledgers give the same ones again until a record changes. */
+const methodKeys = new WeakMap<VerificationMethod, Uint8Array | null>();
+
+/**
+ * The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible.
+ * Cost: decoding base58 and a look at the curve, once for each method that a ledger remembers.
+ */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
+  const known = methodKeys.get(method);
+  if (known !== undefined) return known;
   const key = parseMethodKey(method);
-  return key !== null && isAdmissibleKey(key) ? key : null;
+  const admitted = key !== null && isAdmissibleKey(key) ? key : null;
+  methodKeys.set(method, admitted);
+  return admitted;
 }
 
 export function emptyDocument(did: Did): DidDocument {
