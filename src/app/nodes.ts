@@ -149,7 +149,7 @@ function composeAnnouncer({ stores, bus, log }: ComposeParts): Announcer {
 
 function composeDirectory(
   { directory, limits }: Config,
-  { stores, ledger, counting }: ComposeParts & { ledger: Ledger },
+  { stores, ledger, counting, blocks }: NodeParts & { ledger: Ledger },
 ): Directory {
   return createDirectory({
     ledger,
@@ -158,6 +158,7 @@ function composeDirectory(
     settings: directory,
     limits,
     counting,
+    blocks,
   });
 }
 
@@ -183,7 +184,7 @@ function composeCache(config: Config, parts: NodeParts): Cache {
 }
 
 function composeSessions({ relay, limits, server }: Config, parts: NodeParts): LiveSessions {
-  const { recipients, stores, bus, counting, now, log } = parts;
+  const { recipients, stores, bus, counting, blocks, now, log } = parts;
   const replay = stores.capability("relay.store", "replay");
   const stored = createStoredSignal(bus);
   return createSessions({
@@ -194,6 +195,7 @@ function composeSessions({ relay, limits, server }: Config, parts: NodeParts): L
     bus,
     stored,
     counting,
+    blocks,
     showSignedText: server.show_signed_text,
     now,
     log,

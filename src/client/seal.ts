@@ -223,7 +223,6 @@ function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
 export type CborValue = string | Uint8Array | number | null;
 
 const unsignedMajor = 0;
-const negativeMajor = 1;
 const bytesMajor = 2;
 const textMajor = 3;
 const mapMajor = 5;
@@ -295,7 +294,6 @@ function decodeValue(at: Position): CborValue | undefined {
   if (head === null) return undefined;
   const { major, argument } = head;
   if (major === unsignedMajor) return argument;
-  if (major === negativeMajor) return -1 - argument;
   if (major !== bytesMajor && major !== textMajor) return undefined;
   if (argument > at.bytes.length - at.offset) return undefined;
   const content = at.bytes.subarray(at.offset, at.offset + argument);

@@ -291,7 +291,9 @@ const cacheSchema = z.strictObject({
     doc("Percent of a recipient's quota that unsigned and first-time senders may use together."),
   ),
   network_share: count(25, { max: 100 }).meta(
-    doc("Percent of a recipient's quota that unsigned and first-time senders of one client network may use."),
+    doc(
+      "Percent of a recipient's quota that unsigned and first-time senders of one client network may use while no other network has stored anything; the next one gets the same part of what is left.",
+    ),
   ),
   client_rate: count(500, { max: 1_000_000 }).meta(
     doc("Stores a second from one client network; before it applies, 4 times as many at once."),

@@ -67,8 +67,31 @@ export type MailboxEntry = {
   readonly envelope: Uint8Array;
 };
 
-/** The most that active entries with `label` may take of one mailbox. */
-export type MailboxShare = { readonly label: string; readonly entriesMax: number; readonly bytesMax: number };
+/**
+ * The most that active entries with `label` may take of one mailbox. With `rest`, the share shrinks as others
+ * fill what it is a share of, so that many labels together never take the whole and a new one always finds room.
+ */
+export type MailboxShare = {
+  readonly label: string;
+  readonly entriesMax: number;
+  readonly bytesMax: number;
+  readonly rest?: Rest & {
+    /** The others are what active entries with this label, or all of the mailbox (`null`), sum up to beyond `label`. */
+    readonly among: string | null;
+  };
+};
+
+/**
+ * Entries of the label may take `part` (above 0, at most 1) of what the others leave of `entriesMax` and of
+ * `bytesMax`, rounded down, and always `entriesMin` and `bytesMin`.
+ */
+export type Rest = { readonly part: number; readonly entriesMin: number; readonly bytesMin: number };
+
+/**
+ * Such a share of the whole store. The label begins with `via:`; only such labels are counted over the store, and
+ * not within a mailbox. There should be few different ones: 65,536 at most.
+ */
+export type StoreShare = Omit<MailboxShare, "rest"> & { readonly rest: Rest };
 
 /** Limits count active entries: neither acknowledged nor expired. Bytes are envelope bytes. */
 export type MailboxQuota = {
@@ -78,6 +101,8 @@ export type MailboxQuota = {
   readonly shares: readonly MailboxShare[];
   readonly storeEntriesMax: number;
   readonly storeBytesMax: number;
+  /** Applies when the new entry carries its label. */
+  readonly storeShare?: StoreShare;
 };
 
 export type StoreOutcome =
@@ -87,7 +112,7 @@ export type StoreOutcome =
   /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" }
-  | { readonly kind: "full"; readonly scope: "share"; readonly label: string };
+  | { readonly kind: "full"; readonly scope: "share" | "store_share"; readonly label: string };
 
 /**
  * A place in the order of one mailbox, opaque to everybody but the driver. It stays valid after a restart.
@@ -138,11 +163,11 @@ export interface Mailbox {
   /**
    * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided
    * inside the write, so that of concurrent stores of one id exactly one is `stored`. Checks run in this
-   * order: duplicate, chunk conflict, quota of the recipient, its shares, quota of the store. An expired
+   * order: duplicate, chunk conflict, quota of the recipient, its shares, quota of the store, its share. An expired
    * entry counts for nothing and collides with nothing, and its id may be stored again. An entry with
    * `expiresAtMs <= storedAtMs` is a mistake of the caller and throws.
-   * Quotas of a recipient and its shares are exact. The quota of the store is exact in a store that one
-   * process owns; in a shared store it may lag by the writes in flight.
+   * Quotas of a recipient and its shares are exact. The quota of the store and its share are exact in a store
+   * that one process owns; in a shared store the quota may lag by the writes in flight, and the share by minutes.
    */
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome>;
   /** The active entries of a recipient, oldest first. */

@@ -3,7 +3,7 @@
  * what a cursor means, and how arrival numbers grow.
  */
 import { type Fault, fault } from "../core/fault.ts";
-import type { Cursor, MailboxEntry } from "./contract.ts";
+import type { Cursor, MailboxEntry, MailboxShare, MailboxStats, StoreShare } from "./contract.ts";
 
 export const previewBytesMax = 4_096;
 export const labelsMax = 4;
@@ -30,6 +30,29 @@ function checkLabels(labels: readonly string[]): void {
   if (!isEach || labels.length > labelsMax || new Set(labels).size !== labels.length) {
     throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
   }
+}
+
+/** Labels that are counted over the whole store, and not within a mailbox. */
+export function isStoreLabel(label: string): boolean {
+  return label.startsWith("via:");
+}
+
+/** What nobody has counted yet. */
+export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 });
+
+/** The sums that a share is held against: what its own label has, and what all have that it shrinks with. */
+export type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
+
+/** Whether one more entry of so many bytes is beyond the share. */
+export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {
+  const { entriesMax, bytesMax, rest } = share;
+  const { own, all } = use;
+  if (rest === undefined) return own.entries + 1 > entriesMax || own.bytes + bytes > bytesMax;
+  const left = (max: number, others: number) => Math.floor(rest.part * (max - Math.max(0, others)));
+  return (
+    own.entries + 1 > Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries)) ||
+    own.bytes + bytes > Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes))
+  );
 }
 
 /** Decides which entries belong to a page. `bytesMax` null does not limit bytes. */

@@ -1,11 +1,10 @@
 /**
  * Every parser of untrusted input against mutated inputs: it answers or refuses, never throws, and what it
- * accepts survives its own round trip. Inputs that lead to a new outcome join the corpus, so that later
- * mutations start from them.
+ * accepts survives its own round trip.
  *
  * `bun test/campaigns/parsers.ts --inputs 10000000 --seed 1` prints the figures of each parser.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -21,23 +20,10 @@ import { decodePayload } from "../../src/core/ledger/authorization.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { decodeEnvelope } from "../../src/core/message/envelope.ts";
 import { limitsDefault } from "../support/settings.ts";
+import { frameAndProofTargets } from "./parser-frames.ts";
+import { attack, check, listOf, read, type Target } from "./parser-kit.ts";
 
-export type Target = {
-  readonly name: string;
-  readonly samples: readonly Uint8Array[];
-  /** One of so many inputs of a run, for parsers that do public-key arithmetic. */
-  readonly oneOf?: number;
-  /** The outcome as a short text, for novelty; throws when the parser breaks a promise. */
-  readonly run: (input: Uint8Array) => string | Promise<string>;
-};
-
-export type Figures = { readonly inputs: number; readonly accepted: number; readonly outcomes: number };
-
-const vectors = join(import.meta.dir, "..", "vectors");
-const read = (path: string): unknown => JSON.parse(readFileSync(join(vectors, path), "utf8"));
-const listOf = (path: string): Record<string, unknown>[] => read(path) as Record<string, unknown>[];
-
-const scaleSamples = readdirSync(join(vectors, "scale", "valid"))
+const scaleSamples = readdirSync(join(import.meta.dir, "..", "vectors", "scale", "valid"))
   .flatMap((name) => Object.values(read(`scale/valid/${name}`) as Record<string, unknown>))
   .flatMap((value) => (typeof value === "string" && /^(0x)?[0-9a-f]{40,}$/.test(value) ? [decodeHex(value)] : []))
   .filter((bytes) => bytes !== null);
@@ -49,10 +35,6 @@ const envelopeSamples = [
 ]
   .flatMap(listOf)
   .flatMap(({ envelope }) => (envelope === undefined ? [] : [utf8(JSON.stringify(envelope))]));
-
-function check(holds: boolean, promise: string): void {
-  if (!holds) throw new Error(`broken promise: ${promise}`);
-}
 
 /** The first vector of a sealed payload: a whole message. */
 const sealed = listOf("sealed/payloads.json")[0] as {
@@ -162,102 +144,8 @@ export const targets: readonly Target[] = [
       return `${ms !== null} ${parseDuration(line) !== null} ${key !== null && !isFault(key)}`;
     },
   },
+  ...frameAndProofTargets,
 ];
-
-// ---------------------------------------------------------------------------------------------- mutation
-
-/** A small generator of numbers with a seed (mulberry32), so that every failure can be repeated. */
-export function createRandom(seed: number): (below: number) => number {
-  let state = seed >>> 0;
-  return (below) => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = state;
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) % below;
-  };
-}
-
-const tokens = [
-  "{",
-  "}",
-  "[",
-  "]",
-  '"',
-  ",",
-  ":",
-  "\\u0000",
-  "\\ud800",
-  "null",
-  "1e400",
-  "-0",
-  "\u0000",
-  "\ufeff",
-  "é",
-  "__proto__",
-];
-
-function mutate(input: Uint8Array, random: (below: number) => number): Uint8Array {
-  let bytes = input.slice();
-  for (let step = random(4); step >= 0; step--) {
-    const at = random(bytes.length + 1);
-    switch (random(6)) {
-      case 0:
-        if (bytes.length > 0) bytes[at % bytes.length] = random(256);
-        break;
-      case 1:
-        if (bytes.length > 0) bytes[at % bytes.length] = (bytes[at % bytes.length] as number) ^ (1 << random(8));
-        break;
-      case 2:
-        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(Math.min(bytes.length, at + 1 + random(16)))]);
-        break;
-      case 3:
-        bytes = Buffer.concat([
-          bytes.subarray(0, at),
-          utf8(tokens[random(tokens.length)] as string),
-          bytes.subarray(at),
-        ]);
-        break;
-      case 4: {
-        const from = random(bytes.length + 1);
-        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(from, from + random(32)), bytes.subarray(at)]);
-        break;
-      }
-      default:
-        bytes = bytes.slice(0, at);
-    }
-  }
-  return bytes;
-}
-
-const corpusMax = 500;
-
-/** Runs one target over so many inputs. Throws with the input in hex when it breaks a promise. */
-export async function attack(target: Target, most: number, seed: number): Promise<Figures> {
-  const inputs = Math.ceil(most / (target.oneOf ?? 1));
-  const random = createRandom(seed);
-  const corpus = [...target.samples];
-  const outcomes = new Set<string>();
-  let accepted = 0;
-  for (let i = 0; i < inputs; i++) {
-    const parent = corpus[random(corpus.length)] as Uint8Array;
-    const input = i < target.samples.length ? parent : mutate(parent, random);
-    let outcome: string;
-    try {
-      const answer = target.run(input);
-      outcome = typeof answer === "string" ? answer : await answer;
-    } catch (error) {
-      throw new Error(`${target.name}, seed ${seed}, input ${i}: ${Buffer.from(input).toString("hex")}`, {
-        cause: error,
-      });
-    }
-    if (outcome.startsWith("accepted")) accepted += 1;
-    if (outcomes.has(outcome) || corpus.length >= corpusMax) continue;
-    outcomes.add(outcome);
-    corpus.push(input);
-  }
-  return { inputs, accepted, outcomes: outcomes.size };
-}
 
 if (import.meta.main) {
   const { values } = parseArgs({

@@ -59,6 +59,71 @@ export const labelCases: readonly ConformanceCase[] = [
     expect(await mailbox.store({ ...again, recipient: bob }, none)).toEqual(full("new"));
     expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({ kind: "full", scope: "store" });
   }),
+  labelCase(
+    "a share that shrinks leaves every further label half of the rest, and at least its least",
+    async (mailbox) => {
+      const rest = { among: "new", part: 0.5, entriesMin: 2, bytesMin: 200 };
+      const from = async (network: string, start: number) => {
+        const shares = [
+          { label: "new", entriesMax: 24, bytesMax: large },
+          { label: network, entriesMax: 20, bytesMax: large, rest },
+        ];
+        for (let n = 0; ; n++) {
+          if (n > 30) throw new Error("a share was never exhausted");
+          const outcome = await mailbox.store(entry(start + n, { labels: ["new", network] }), quota({ shares }));
+          if (outcome.kind !== "stored") return [n, outcome];
+        }
+      };
+      expect(await from("net:a", 0)).toEqual([10, full("net:a")]);
+      expect(await from("net:b", 100)).toEqual([5, full("net:b")]);
+      expect(await from("net:c", 200)).toEqual([2, full("net:c")]);
+      expect(await from("net:d", 300)).toEqual([2, full("net:d")]);
+      expect(await from("net:a", 400)).toEqual([0, full("net:a")]);
+      expect(await from("net:e", 500)).toEqual([2, full("net:e")]);
+      expect(await from("net:f", 600)).toEqual([2, full("net:f")]);
+      expect(await from("net:g", 700)).toEqual([1, full("new")]);
+      await mailbox.remove(alice, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(id), 2_000);
+      expect(await from("net:a", 800)).toEqual([3, full("net:a")]);
+    },
+  ),
+  labelCase(
+    "bytes shrink like entries, and what others than strangers hold counts where all are meant",
+    async (mailbox) => {
+      const rest = { among: null, part: 0.5, entriesMin: 1_000, bytesMin: 0 };
+      const shares = [{ label: "from:a", entriesMax: 1_000, bytesMax: 1_000, rest }];
+      const own = (n: number) => mailbox.store(entry(n, { labels: ["from:a"] }), quota({ shares }));
+      for (const n of [1, 2, 3, 4]) await mailbox.store(entry(n), quota());
+      for (const n of [5, 6, 7]) expect(await own(n)).toEqual({ kind: "stored" });
+      expect(await own(8)).toEqual(full("from:a"));
+      await mailbox.remove(alice, [1, 2].map(id), 2_000);
+      expect(await own(8)).toEqual({ kind: "stored" });
+      expect(await own(9)).toEqual(full("from:a"));
+    },
+  ),
+  labelCase("a share of the store counts its label in all mailboxes, after the quota of the store", async (mailbox) => {
+    const rest = { part: 0.5, entriesMin: 1, bytesMin: 100 };
+    const storeShare = { label: "via:a", entriesMax: 12, bytesMax: large, rest };
+    const put = (n: number, label: string, recipient = alice) =>
+      mailbox.store(entry(n, { recipient, labels: [label] }), quota({ storeShare: { ...storeShare, label } }));
+    const none = { kind: "full", scope: "store_share", label: "via:a" } as const;
+    for (const n of [1, 2, 3]) expect(await put(n, "via:a")).toEqual({ kind: "stored" });
+    for (const n of [1, 2, 3]) expect(await put(n, "via:a", bob)).toEqual({ kind: "stored" });
+    expect(await put(4, "via:a", bob)).toEqual(none);
+    expect(await put(4, "new", bob)).toEqual({ kind: "stored" });
+    expect(await put(5, "via:b", bob)).toEqual({ kind: "stored" });
+    expect((await put(1, "via:a")).kind).toBe("duplicate");
+    await mailbox.remove(alice, [1, 2].map(id), 2_000);
+    expect(await put(6, "via:a", bob)).toEqual({ kind: "stored" });
+    expect(await put(7, "via:a", bob)).toEqual(none);
+    const last = entry(8, { labels: ["via:a"] });
+    expect(await mailbox.store(last, quota({ storeShare, storeEntriesMax: 7 }))).toEqual({
+      kind: "full",
+      scope: "store",
+    });
+    expect(await mailbox.store({ ...last, storedAtMs: 10_000, expiresAtMs: 20_000 }, quota({ storeShare }))).toEqual({
+      kind: "stored",
+    });
+  }),
   labelCase("an acknowledgement returns the labels of what it removed", async (mailbox) => {
     const labels = ["net:1a2b", "new", "from:Zz_-9", "a".repeat(48)];
     await mailbox.store(entry(1, { labels }), quota());

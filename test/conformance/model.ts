@@ -26,14 +26,37 @@ const quota: MailboxQuota = {
   storeEntriesMax: 30,
   storeBytesMax: 14_000,
 };
+const shrinking: MailboxQuota = {
+  ...quota,
+  shares: [
+    {
+      label: "net:a",
+      entriesMax: 10,
+      bytesMax: 5_000,
+      rest: { among: "new", part: 0.6, entriesMin: 1, bytesMin: 400 },
+    },
+    { label: "from:b", entriesMax: 9, bytesMax: 4_500, rest: { among: null, part: 0.5, entriesMin: 2, bytesMin: 700 } },
+  ],
+  storeShare: {
+    label: "via:1",
+    entriesMax: 24,
+    bytesMax: 11_000,
+    rest: { part: 0.5, entriesMin: 3, bytesMin: 900 },
+  },
+};
 
-export const modelCases: readonly ConformanceCase[] = seeds.map((seed) => ({
-  name: `random operations answer as the naive twin does (seed ${seed})`,
+const games = [
+  ...seeds.map((seed) => ({ seed, quota, name: `seed ${seed}` })),
+  ...[1, 2, 3, 4, 5].map((seed) => ({ seed, quota: shrinking, name: `seed ${seed}, shares that shrink` })),
+];
+
+export const modelCases: readonly ConformanceCase[] = games.map(({ seed, quota: limits, name }) => ({
+  name: `random operations answer as the naive twin does (${name})`,
   capability: "mailbox",
   async run({ store, reopen }) {
     const random = seeded(seed);
     let mailbox = store.capabilities.mailbox!;
-    const play = new Play(openTwin(), random);
+    const play = new Play(openTwin(), random, limits);
     for (let step = 0; step < stepsPerSeed; step++) {
       if (reopen !== null && random() < 0.01) mailbox = (await reopen()).capabilities.mailbox!;
       try {
@@ -53,6 +76,7 @@ class Play {
   constructor(
     private readonly twin: Twin,
     private readonly random: () => number,
+    private readonly quota: MailboxQuota,
   ) {}
 
   async step(mailbox: Mailbox): Promise<void> {
@@ -96,7 +120,7 @@ class Play {
       expiresAtMs: this.nowMs + lifeMs,
       keptUntilMs: this.nowMs + 2 * lifeMs,
       onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
-      labels: ["new", "net:a", "from:b"].filter(() => this.random() < 0.4),
+      labels: [...["new", "net:a", "from:b"].filter(() => this.random() < 0.4), `via:${lifeMs % 3}`],
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
       envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
     };
@@ -104,14 +128,14 @@ class Play {
 
   private async store(mailbox: Mailbox): Promise<void> {
     const entry = this.entry();
-    expect(await mailbox.store(entry, quota)).toEqual(this.twin.store(entry, quota));
+    expect(await mailbox.store(entry, this.quota)).toEqual(this.twin.store(entry, this.quota));
   }
 
   /** Calls made together happen as if in some order: the sums must come out the same as in order of call. */
   private async burst(mailbox: Mailbox): Promise<void> {
     const entry = this.entry();
-    const outcomes = await Promise.all([1, 2, 3].map(() => mailbox.store(entry, quota)));
-    const expected = [1, 2, 3].map(() => this.twin.store(entry, quota));
+    const outcomes = await Promise.all([1, 2, 3].map(() => mailbox.store(entry, this.quota)));
+    const expected = [1, 2, 3].map(() => this.twin.store(entry, this.quota));
     expect(outcomes.map((one) => one.kind).sort()).toEqual(expected.map((one) => one.kind).sort());
   }
 

@@ -7,6 +7,7 @@ import type {
   HeldMessage,
   MailboxEntry,
   MailboxQuota,
+  MailboxShare,
   MailboxStats,
   MessageState,
   PageRequest,
@@ -62,13 +63,27 @@ export function openTwin(): Twin {
       if (mine.length >= quota.recipientEntriesMax || sum(mine) + size > quota.recipientBytesMax) {
         return { kind: "full", scope: "recipient" };
       }
-      for (const { label, entriesMax, bytesMax } of quota.shares) {
-        if (!entry.labels.includes(label)) continue;
-        const same = mine.filter((line) => line.labels.includes(label));
-        if (same.length >= entriesMax || sum(same) + size > bytesMax) return { kind: "full", scope: "share", label };
+      const isOver = ({ label, entriesMax, bytesMax, rest }: MailboxShare, held: readonly Line[]): boolean => {
+        const own = held.filter((line) => line.labels.includes(label));
+        const among = rest?.among ?? null;
+        const all = held.filter((line) => among === null || line.labels.includes(among));
+        if (rest === undefined) return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
+        const [lines, bytes] = [Math.max(0, all.length - own.length), Math.max(0, sum(all) - sum(own))];
+        const entriesLeft = Math.max(rest.entriesMin, Math.floor(rest.part * (entriesMax - lines)));
+        const bytesLeft = Math.max(rest.bytesMin, Math.floor(rest.part * (bytesMax - bytes)));
+        return own.length + 1 > entriesLeft || sum(own) + size > bytesLeft;
+      };
+      for (const share of quota.shares) {
+        const { label } = share;
+        if (entry.labels.includes(label) && isOver(share, mine)) return { kind: "full", scope: "share", label };
       }
       if (all.length >= quota.storeEntriesMax || sum(all) + size > quota.storeBytesMax) {
         return { kind: "full", scope: "store" };
+      }
+      const whole = quota.storeShare;
+      if (whole !== undefined && entry.labels.includes(whole.label)) {
+        const share = { ...whole, rest: { ...whole.rest, among: null } };
+        if (isOver(share, all)) return { kind: "full", scope: "store_share", label: whole.label };
       }
       lines = lines.filter((l) => l.recipient !== entry.recipient || l.messageId !== entry.messageId);
       lines.push({ ...entry, place: ++place, acked: false });

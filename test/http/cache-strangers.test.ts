@@ -25,12 +25,15 @@ import { cacheDefault } from "../support/settings.ts";
 const bob = createPerson(1);
 const alice = createPerson(2);
 const carol = createPerson(3);
+const dave = createPerson(4);
+const crowd = [5, 6, 7, 8, 9, 10, 11, 12].map((number) => createPerson(number));
+type TestPerson = typeof alice;
 
 /** Shares of the default settings: 200 entries for strangers and 100 for a network, of 400. */
 const { stranger_share, network_share } = cacheDefault;
 const shares = { recipient_entries_max: 400, stranger_share, network_share };
 
-const caches = cachesKnowing(bob, alice, carol);
+const caches = cachesKnowing(bob, alice, carol, dave);
 const cacheFor = (options: TestCacheOptions = {}): Promise<TestCache> => caches({ ...shares, ...options });
 
 /** Stores from a client at this address. */
@@ -65,23 +68,41 @@ describe("the rate of a client network", () => {
 });
 
 describe("shares of a mailbox", () => {
-  test("one network takes a quarter, strangers together half, and a friend still gets through", async () => {
+  test("of strangers add up to half of it, and a friend still gets through", async () => {
     const node = await cacheFor();
     await befriend(node, alice);
-    let number = 0;
-    const fill = async (client: string) => {
-      for (;;) {
-        const outcome = await storeFrom(node, client, envelopeTo(bob, ++number));
-        if (outcome !== "202 ok") return outcome;
-      }
-    };
-    expect(await fill(network(1))).toBe("507 mailbox_full");
-    expect(await held(node)).toBe(100);
-    expect(await fill(network(2))).toBe("507 mailbox_full");
+    expect(await fillFrom(node, network(1))).toBe(100);
+    expect(await fillStrangers(node)).toBe(100);
     expect(await held(node)).toBe(200);
-    expect(await storeFrom(node, network(3), envelopeTo(bob, 9_001))).toBe("507 mailbox_full");
-    expect(await storeFrom(node, network(4), signedBy(carol, envelopeTo(bob, 9_002)))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(98), envelopeTo(bob, 9_001))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(99), signedBy(carol, envelopeTo(bob, 9_002)))).toBe("507 mailbox_full");
     expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe("202 ok");
+  });
+
+  test.each([1, 2, 5, 20])("leave a newcomer his place behind %d networks that take what they get", async (count) => {
+    const node = await cacheFor({ recipient_entries_max: 4_000, client_rate: 100_000 });
+    await befriend(node, alice);
+    const filled = [];
+    for (const number of times(count)) filled.push(await fillFrom(node, network(number + 1)));
+    expect(filled[0]).toBe(800);
+    expect(filled.toSorted((a, b) => b - a)).toEqual(filled);
+    expect(filled.at(-1)).toBeGreaterThanOrEqual(4);
+    for (const i of times(4)) expect(await storeFrom(node, network(100), envelopeTo(bob, 9_000 + i))).toBe("202 ok");
+    expect(await storeFrom(node, network(101), signedBy(carol, envelopeTo(bob, 9_010)))).toBe("202 ok");
+    expect(await storeFrom(node, network(1), signedBy(alice, envelopeTo(bob, 9_011)))).toBe("202 ok");
+  });
+
+  test("of known senders shrink as well: friends of bad faith leave a place to the others", async () => {
+    const node = await cacheFor({ recipient_entries_max: 400, client_rate: 100_000 });
+    const friends = [alice, carol, dave];
+    for (const [place, friend] of friends.entries()) await befriend(node, friend, 70 + place);
+    expect(await fillFrom(node, network(1), alice)).toBe(200);
+    expect(await fillFrom(node, network(1), carol)).toBe(88);
+    expect(await storeFrom(node, network(2), envelopeTo(bob, 9_001))).toBe("202 ok");
+    expect(await storeFrom(node, network(3), signedBy(dave, envelopeTo(bob, 9_002)))).toBe("202 ok");
+    await fillStrangers(node);
+    expect(await held(node)).toBe(380);
+    expect(await storeFrom(node, network(3), signedBy(dave, envelopeTo(bob, 9_003)))).toBe("202 ok");
   });
 
   test("senders that sign have the last fifth of a network's share, and known ones count for themselves", async () => {
@@ -90,9 +111,10 @@ describe("shares of a mailbox", () => {
     expect(await fillFrom(node, network(1))).toBe(160);
     expect(await storeFrom(node, network(1), signedBy(carol, envelopeTo(bob, 9_001)))).toBe("202 ok");
     expect(await storeFrom(node, network(1), signedBy(alice, envelopeTo(bob, 9_002)))).toBe("202 ok");
-    expect(await storeFrom(node, network(2), envelopeTo(bob, 9_003))).toBe("202 ok");
     expect(await fillFrom(node, network(1), carol)).toBe(39);
-    expect(await fillFrom(node, network(1), alice)).toBe(399);
+    expect(await storeFrom(node, network(2), envelopeTo(bob, 9_003))).toBe("202 ok");
+    // Half of what the strangers have left, less the one from above.
+    expect(await fillFrom(node, network(1), alice)).toBe(287);
     expect(await storeFrom(node, network(2), envelopeTo(bob, 9_004))).toBe("202 ok");
     const metrics = await node.cacheMetrics.render();
     expect(metrics).toContain('cache_share_refusals_total{scope="sender"} 1');
@@ -138,8 +160,7 @@ describe("shares of a mailbox", () => {
 describe("a sender is known", () => {
   const isStranger = async (node: TestCache, number: number) => {
     // Strangers have used up their share, so only a known sender gets through.
-    for (const i of times(100)) await storeFrom(node, network(1), envelopeTo(bob, i + 1_000));
-    for (const i of times(100)) await storeFrom(node, network(2), envelopeTo(bob, i + 2_000));
+    await fillStrangers(node);
     const envelope = envelopeTo(bob, number, { timestamp: new Date(node.clock.nowMs).toISOString() });
     return (await storeFrom(node, network(9), signedBy(alice, envelope))) !== "202 ok";
   };
@@ -157,27 +178,79 @@ describe("a sender is known", () => {
   test("in the mailbox of this recipient only", async () => {
     const node = await cacheFor();
     await befriend(node, alice);
-    for (const client of [1, 2])
-      for (const i of times(100)) await storeFrom(node, network(client), envelopeTo(carol, client * 1_000 + i));
+    await fillStrangers(node, carol);
     expect(await storeFrom(node, network(9), signedBy(alice, envelopeTo(carol, 1)))).toBe("507 mailbox_full");
+  });
+});
+
+describe("the share of a network in the whole store", () => {
+  test("is half of what the others leave, over all mailboxes, with a line and a metric", async () => {
+    const node = await cacheFor({ recipient_entries_max: 300, store_entries_max: 1_000, client_rate: 100_000 });
+    for (const person of crowd) node.recipients.add(person);
+    const fill = async (client: string, sender?: TestPerson): Promise<[number, string]> => {
+      let [count, last] = [0, ""];
+      for (const to of crowd) {
+        for (;;) {
+          const envelope = envelopeTo(to, ++filled);
+          last = await storeFrom(node, client, sender === undefined ? envelope : signedBy(sender, envelope));
+          if (last !== "202 ok") break;
+          count++;
+        }
+      }
+      return [count, last];
+    };
+    expect(await fill(network(1))).toEqual([500, "507 storage_full"]);
+    expect(await fill(network(2))).toEqual([222, "507 storage_full"]);
+    expect(await storeFrom(node, network(3), envelopeTo(crowd[0]!, ++filled))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(3), envelopeTo(bob, ++filled))).toBe("202 ok");
+    expect(await node.cacheMetrics.render()).toMatch(
+      /cache_share_refusals_latest\{scope="store",recipient="[0-9a-f]{16}",network="198.51.100.0\/24"\} \d+/,
+    );
+    expect(node.cacheLines.map(({ message }) => message)).toContain("a share of the store is used up");
+  });
+
+  test("counts what known senders hand in there as well", async () => {
+    const node = await cacheFor({ recipient_entries_max: 1_000, store_entries_max: 400, client_rate: 100_000 });
+    await befriend(node, alice);
+    expect(await fillFrom(node, network(1), alice, "507 storage_full")).toBe(200);
+    expect(await storeFrom(node, network(1), envelopeTo(bob, 9_001))).toBe("507 storage_full");
+    expect(await storeFrom(node, network(2), signedBy(alice, envelopeTo(bob, 9_002)))).toBe("202 ok");
   });
 });
 
 const fresh = (node: TestCache) => ({ timestamp: new Date(node.clock.nowMs).toISOString() });
 
 /** Bob acknowledges a signed envelope of the sender. */
-async function befriend(node: TestCache, sender: typeof alice): Promise<void> {
-  expect(await storeFrom(node, network(200), signedBy(sender, envelopeTo(bob, 77)))).toBe("202 ok");
-  expect((await node.ack(ackBody(bob, [uuidOf(77)]))).status).toBe(200);
+async function befriend(node: TestCache, sender: TestPerson, number = 77): Promise<void> {
+  expect(await storeFrom(node, network(200), signedBy(sender, envelopeTo(bob, number)))).toBe("202 ok");
+  expect((await node.ack(ackBody(bob, [uuidOf(number)]))).status).toBe(200);
+}
+
+/** One network after the other, until strangers have all that they get. */
+async function fillStrangers(node: TestCache, to = bob): Promise<number> {
+  let count = 0;
+  for (let place = 2; place < 98; place++) {
+    for (;;) {
+      const outcome = await storeFrom(node, network(place), envelopeTo(to, ++filled));
+      if (outcome !== "202 ok") break;
+      count++;
+    }
+  }
+  return count;
 }
 
 /** Stores until it is refused, and says how many were taken. */
-async function fillFrom(node: TestCache, client: string, sender?: typeof alice): Promise<number> {
+async function fillFrom(
+  node: TestCache,
+  client: string,
+  sender?: TestPerson,
+  refusal = "507 mailbox_full",
+): Promise<number> {
   for (let count = 0; ; count++) {
     const envelope = envelopeTo(bob, ++filled);
     const outcome = await storeFrom(node, client, sender === undefined ? envelope : signedBy(sender, envelope));
     if (outcome !== "202 ok") {
-      expect(outcome).toBe("507 mailbox_full");
+      expect(outcome).toBe(refusal);
       return count;
     }
   }

@@ -102,7 +102,7 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     headerPreview: null,
     labels: [],
   } as const;
-  await node.mailbox.store(entry, quotaOf(cacheDefault, []));
+  await node.mailbox.store(entry, quotaOf(cacheDefault, "unsigned", { client: "198.51.100.1", network: "c6336401" }));
 }
 
 /** The recipient's document with one thing changed in its Cache service. */

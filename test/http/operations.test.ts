@@ -13,6 +13,7 @@ import { openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
+import { LiveClient } from "../support/live-client.ts";
 import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const folder = scratchFolder();
@@ -121,6 +122,64 @@ describe("blocks", () => {
     expect(removed.body).toMatchObject({ removed: 2 });
     expect(await both({ client: "203.0.113.200" })).toEqual([202, 202]);
   });
+
+  test("of a network refuse its writes at the Directory, and read on", async () => {
+    const from = (client: string, method: string, path: string) =>
+      fetch(url + path, {
+        method,
+        headers: { ...json, "x-forwarded-for": client },
+        ...(method === "GET" ? {} : { body: "{}" }),
+      });
+    const writes = ["POST /register-did", "POST /register-did/prepare", `POST /dids/${did}/prepare`];
+    writes.push(`PUT /delivery-policies/recipients/${did}`, `POST /dids/${did}/deactivate`);
+    await operate("blocks", { add: [block("203.0.113.0/24")], remove: [] });
+    for (const write of writes) {
+      const [method = "", path = ""] = write.split(" ");
+      const refused = await from("203.0.113.9", method, path);
+      expect([write, refused.status, ((await refused.json()) as Answered["body"])["code"]]).toEqual([
+        write,
+        403,
+        "policy_denied",
+      ]);
+      expect((await from("203.0.114.9", method, path)).status).toBe(400);
+    }
+    expect((await from("203.0.113.9", "GET", `/resolve/${did}`)).status).toBe(200);
+    await operate("blocks", { add: [], remove: ["203.0.113.0/24"] });
+  });
+
+  test("of a DID refuse its registration", async () => {
+    const other = "did:svc:bLockTestbLockTest3333" as Did;
+    await operate("blocks", { add: [block(other)], remove: [] });
+    const identity = { did: other, root: keyPair(seed), label: "other" };
+    const method = methodOf(other, "root", identity.root);
+    const document = { id: other, verificationMethod: [method], authentication: [method.id] };
+    const refused = registerAt(url, identity, document);
+    await expect(refused).rejects.toThrow("403");
+    await operate("blocks", { add: [], remove: [other] });
+  });
+
+  test.each([["203.0.113.0/24"], ["the DID"]])(
+    "of %s end the live sessions there are and refuse new ones",
+    async (given) => {
+      const subject = given === "the DID" ? did : given;
+      const session = (client: string, device: string) =>
+        new LiveClient(`${url.replace("http", "ws")}/ws/${did}/${device}`, { "x-forwarded-for": client });
+      const theirs = session("203.0.113.9", "theirs");
+      const neighbor = session("203.0.114.9", "neighbor");
+      expect([await theirs.opened, await neighbor.opened]).toEqual([true, true]);
+      await operate("blocks", { add: [block(subject)], remove: [] });
+      expect(await theirs.closed).toBe(4403);
+      const isSpared = subject !== did;
+      if (isSpared) expect(await Promise.race([neighbor.closed, Bun.sleep(100)])).toBeUndefined();
+      else expect(await neighbor.closed).toBe(4403);
+      expect(await session("203.0.113.9", "again").opened).toBe(false);
+      neighbor.close();
+      await operate("blocks", { add: [], remove: [subject] });
+      const later = session("203.0.113.9", "later");
+      expect(await later.opened).toBe(true);
+      later.close();
+    },
+  );
 
   test("refuse what is no DID and no network, and change nothing then", async () => {
     for (const subject of ["somebody", "203.0.113.1/24", "did:web:x", ""]) {

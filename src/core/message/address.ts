@@ -289,6 +289,14 @@ export function clientNetwork(client: string): string {
   return encodeHex(address.length === 4 ? address : address.subarray(0, 8));
 }
 
+/**
+ * The network that what waits of a client counts under, from the one above: the /48 of an IPv6 address. Whoever
+ * rents a line has 256 networks of /64, and a tenant of a data centre 65,536.
+ */
+export function storingNetwork(network: string): string {
+  return /^[0-9a-f]{16}$/.test(network) ? network.slice(0, 12) : network;
+}
+
 // --------------------------------------------------------------------------------------------- listeners
 
 export type ListenAddress = { readonly unix: string } | { readonly hostname: string; readonly port: number };

@@ -1,8 +1,8 @@
 /**
  * Shares of a mailbox: what unsigned and first-time senders together, those of one client network alone, and
- * one known sender may use of a recipient's quota, so that strangers can't close a mailbox for friends. Refusals are
- * counted, and logged with the recipient's digest and the client's network, so that an operator sees who fills whose
- * mailbox.
+ * one known sender may use of a recipient's quota; and what one client network may use of the whole store. Shares of
+ * networks and senders shrink as others fill theirs, so that the next one finds room. Refusals are counted, and
+ * logged with the recipient's digest and the client's network, so that an operator sees who fills whose mailbox.
  * A mailbox knows the senders of whom its recipient has acknowledged a signed envelope within the last 90 days. One
  * record for each mailbox holds at most 1,000 senders; the one seen longest ago is forgotten first. The record is a
  * hint: when it can't be read or written, a sender counts as new.
@@ -14,9 +14,9 @@ import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did, MailboxKey } from "../../core/codec/did.ts";
 import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { isLoopbackAddress } from "../../core/message/address.ts";
+import { isLoopbackAddress, storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import { type MailboxShare, type Receipts, StoreError } from "../../storage/contract.ts";
+import { type MailboxShare, type Receipts, type Rest, StoreError, type StoreShare } from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import { type Log, maskAddress } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -29,55 +29,118 @@ export type Origin = { readonly client: string; readonly network: string };
 /** Entries of unsigned and first-time senders. */
 const strangerLabel = "new";
 const networkPrefix = "net:";
+const storePrefix = "via:";
 
 /** `signed`: by the sender that `label` names. `known`: the recipient has acknowledged something of it. */
 export type Sending = { readonly label: string; readonly known: boolean } | "unsigned";
 
-/** The labels of an entry. A known sender counts for itself: a stranger behind the same address must not shut it out. */
+/**
+ * The labels of an entry. A known sender counts for itself: a stranger behind the same address must not shut it out.
+ * In the share of the store everything that a network hands in counts.
+ */
 export function labelsOf(sending: Sending, { network }: Origin): readonly string[] {
-  if (sending === "unsigned") return strangerLabels(network);
-  return sending.known ? [sending.label] : [sending.label, ...strangerLabels(network)];
+  const { stranger, via } = networkLabels(network);
+  if (sending === "unsigned") return stranger;
+  return sending.known ? [sending.label, via] : [sending.label, ...stranger];
 }
 
-/** By network: entries share the array, which stays in memory as long as they do. */
-const labelsByNetwork = new BoundedMap<string, readonly string[]>(10_000);
+type NetworkLabels = { readonly stranger: readonly string[]; readonly net: string; readonly via: string };
 
-function strangerLabels(network: string): readonly string[] {
+/** By network: entries share the array, which stays in memory as long as they do. */
+const labelsByNetwork = new BoundedMap<string, NetworkLabels>(10_000);
+
+function networkLabels(network: string): NetworkLabels {
   const known = labelsByNetwork.get(network);
   if (known !== undefined) return known;
-  const digest = sha256(utf8(`waypost network ${network}`))
-    .toHex()
-    .slice(0, 16);
-  const labels = Object.freeze([strangerLabel, `${networkPrefix}${digest}`]);
+  const digest = sha256(utf8(`waypost network ${storingNetwork(network)}`)).toHex();
+  const net = `${networkPrefix}${digest.slice(0, 16)}`;
+  // 65,536 groups, which a driver counts over the whole store. Two networks seldom meet in one.
+  const via = `${storePrefix}${digest.slice(0, 4)}`;
+  const labels = { net, via, stranger: Object.freeze([strangerLabel, net, via]) };
   labelsByNetwork.set(network, labels);
   return labels;
 }
 
-/** However small a quota is, a share holds this much: shares protect large mailboxes, not small ones. */
+/** However small a quota is, the first share holds this much: shares protect large mailboxes, not small ones. */
 const shareEntriesMin = 100;
 const shareBytesMin = 1024 ** 2;
 /** Unsigned entries leave the last fifth of a network's share to senders that sign. */
 const unsignedPart = 0.8;
-/** Percent of the quota for one known sender: nobody alone closes a mailbox. */
-const senderPercent = 50;
 /** One loopback address may stand for many senders: a Relay or a proxy of this machine. Still no half of a mailbox. */
 const loopbackFactor = 1.5;
+/** A known sender, or a network in the store, that is alone gets half: nobody alone closes a mailbox or a store. */
+const alonePart = 0.5;
+/** Shares shrink within this part. The rest is for the least that every sender or network may hold. */
+const shrinkingPart = 0.9;
+/** Strangers leave this part of a mailbox to known senders, whatever these have taken before. */
+const strangersMax = 0.95;
 
-export function sharesOf(sending: Sending, origin: Origin, settings: Config["cache"]): MailboxShare[] {
-  const { recipient_entries_max: entries, recipient_bytes_max: bytes, stranger_share, network_share } = settings;
-  const share = (label: string, percent: number): MailboxShare => ({
-    label,
-    entriesMax: Math.max(shareEntriesMin, Math.floor((entries * percent) / 100)),
-    bytesMax: Math.max(shareBytesMin, Math.floor((bytes * percent) / 100)),
-  });
-  if (sending !== "unsigned" && sending.known) return [share(sending.label, senderPercent)];
-  const [stranger, network] = strangerLabels(origin.network) as readonly [string, string];
-  const isSpared = !settings.rate_limit_loopback && isLoopbackAddress(origin.client);
-  const percent = network_share * (isSpared ? loopbackFactor : 1) * (sending === "unsigned" ? unsignedPart : 1);
-  return [share(stranger, stranger_share), share(network, percent)];
+/** With the default quota 125 networks more than those that fill the shrinking part must join to close it for the next. */
+const networkMin = { entriesMin: 4, bytesMin: 128 * 1024 };
+const senderMin = { entriesMin: 8, bytesMin: 256 * 1024 };
+/** A network may always hold this part of a store: 1,000 entries and 16 MiB of the default one. */
+const storeMin = { entriesPart: 1 / 10_000, bytesPart: 1 / 4_096 };
+
+type Room = { readonly entries: number; readonly bytes: number };
+type Least = Pick<Rest, "entriesMin" | "bytesMin">;
+
+/** A share that is `first` of the room while nobody else has anything, and shrinks as others come. */
+function shrinking(room: Room, first: number, least: Least): Omit<StoreShare, "label"> {
+  const part = Math.min(1, first / shrinkingPart);
+  return {
+    entriesMax: Math.max(Math.floor(room.entries * shrinkingPart), Math.ceil(shareEntriesMin / part)),
+    bytesMax: Math.max(Math.floor(room.bytes * shrinkingPart), Math.ceil(shareBytesMin / part)),
+    rest: { part, ...least },
+  };
 }
 
-type Scope = "strangers" | "network" | "sender";
+export function sharesOf(sending: Sending, origin: Origin, settings: Config["cache"]): MailboxShare[] {
+  const room = { entries: settings.recipient_entries_max, bytes: settings.recipient_bytes_max };
+  if (sending !== "unsigned" && sending.known) {
+    const { rest, ...sums } = shrinking(room, alonePart, senderMin);
+    return [{ label: sending.label, ...sums, rest: { ...rest, among: null } }];
+  }
+  const { stranger_share, network_share } = settings;
+  const strangers = partOf(room, stranger_share / 100);
+  const spared = isSpared(origin, settings) ? loopbackFactor : 1;
+  const first = (network_share / stranger_share) * spared * (sending === "unsigned" ? unsignedPart : 1);
+  const { rest, ...sums } = shrinking(strangers, first, networkMin);
+  const most = partOf(room, strangersMax);
+  return [
+    { label: strangerLabel, entriesMax: strangers.entries, bytesMax: strangers.bytes },
+    {
+      label: strangerLabel,
+      entriesMax: most.entries,
+      bytesMax: most.bytes,
+      rest: { among: null, part: 1, entriesMin: 0, bytesMin: 0 },
+    },
+    { label: networkLabels(origin.network).net, ...sums, rest: { ...rest, among: strangerLabel } },
+  ];
+}
+
+function partOf({ entries, bytes }: Room, part: number): Room {
+  return {
+    entries: Math.max(shareEntriesMin, Math.floor(entries * part)),
+    bytes: Math.max(shareBytesMin, Math.floor(bytes * part)),
+  };
+}
+
+/** What one network may hold in all mailboxes together. */
+export function storeShareOf(origin: Origin, settings: Config["cache"]): StoreShare {
+  const room = { entries: settings.store_entries_max, bytes: settings.store_bytes_max };
+  const first = alonePart * (isSpared(origin, settings) ? loopbackFactor : 1);
+  const least = {
+    entriesMin: Math.max(networkMin.entriesMin, Math.floor(room.entries * storeMin.entriesPart)),
+    bytesMin: Math.max(networkMin.bytesMin, Math.floor(room.bytes * storeMin.bytesPart)),
+  };
+  return { label: networkLabels(origin.network).via, ...shrinking(room, first, least) };
+}
+
+function isSpared({ client }: Origin, settings: Config["cache"]): boolean {
+  return !settings.rate_limit_loopback && isLoopbackAddress(client);
+}
+
+type Scope = "strangers" | "network" | "sender" | "store";
 
 export type ShareReports = { readonly refuse: (label: string, recipient: Did, origin: Origin) => Fault };
 
@@ -88,7 +151,7 @@ const reportedMax = 100;
 export function createShareReports(log: Log, metrics: Metrics, now: () => number): ShareReports {
   const refusals = metrics.counter({
     name: "cache_share_refusals_total",
-    help: "Stores refused because a share of the recipient's mailbox is used up.",
+    help: "Stores refused because a share of the recipient's mailbox, or of the store, is used up.",
     labels: ["scope"],
   });
   const warned = new BoundedMap<string, number>(warnedMax);
@@ -111,15 +174,17 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
       latest.set(key, { labels: [scope, digest, network], count: (latest.get(key)?.count ?? 0) + 1 });
       if (now() - (warned.get(key) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {
         warned.set(key, now());
-        log("warn", "a share of a mailbox is used up", { scope, recipient_digest: digest, network });
+        const what = scope === "store" ? "a share of the store is used up" : "a share of a mailbox is used up";
+        log("warn", what, { scope, recipient_digest: digest, network });
       }
-      return fault("mailbox_full", details[scope]);
+      return fault(scope === "store" ? "storage_full" : "mailbox_full", details[scope]);
     },
   };
 }
 
 function scopeOf(label: string): Scope {
   if (label === strangerLabel) return "strangers";
+  if (label.startsWith(storePrefix)) return "store";
   return label.startsWith(networkPrefix) ? "network" : "sender";
 }
 
@@ -127,6 +192,7 @@ const details: Record<Scope, string> = {
   strangers: "unsigned and first-time senders have used up their share of this mailbox",
   network: "this client network has used up its share of this mailbox",
   sender: "this sender has used up its share of this mailbox",
+  store: "this client network has used up its share of this Cache",
 };
 
 // ---------------------------------------------------------------------------------------------- known senders

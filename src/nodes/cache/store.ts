@@ -30,6 +30,7 @@ import {
   type ShareReports,
   senderLabel,
   sharesOf,
+  storeShareOf,
 } from "./shares.ts";
 
 export type StoreParts = {
@@ -69,7 +70,7 @@ export async function storeEnvelope(
   const sending = asked instanceof Promise ? await asked : asked;
   const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), nowMs });
   arrival.trace?.stage("commit");
-  const outcome = await parts.mailbox.store(entry, quotaOf(settings, sharesOf(sending, arrival, settings)));
+  const outcome = await parts.mailbox.store(entry, quotaOf(settings, sending, arrival));
   arrival.trace?.stage("render");
   const refused = checkOutcome(parts, outcome, { recipient: envelope.to, client, network });
   if (refused !== null) return refused;
@@ -159,13 +160,14 @@ function entryOf(
   };
 }
 
-export function quotaOf(settings: Config["cache"], shares: MailboxQuota["shares"]): MailboxQuota {
+export function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): MailboxQuota {
   return {
     recipientEntriesMax: settings.recipient_entries_max,
     recipientBytesMax: settings.recipient_bytes_max,
-    shares,
+    shares: sharesOf(sending, origin, settings),
     storeEntriesMax: settings.store_entries_max,
     storeBytesMax: settings.store_bytes_max,
+    storeShare: storeShareOf(origin, settings),
   };
 }
 
@@ -182,6 +184,7 @@ function checkOutcome(
     case "recipient":
       return fault("mailbox_full", "the mailbox of the recipient is full");
     case "share":
+    case "store_share":
       return reports.refuse(outcome.label, recipient, origin);
     case "store":
       return fault("storage_full", "this Cache is full");

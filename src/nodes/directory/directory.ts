@@ -19,16 +19,23 @@ export type Directory = {
 };
 
 export function createDirectory(parts: DirectoryParts): Directory {
+  const routes = [
+    ...registrationRoutes(parts),
+    ...readRoutes(parts),
+    ...updateRoutes(parts),
+    documentRoute(parts),
+    ...ownerRoutes(parts),
+    ...policyReadRoutes(parts),
+    ...prepareRoutes(parts),
+  ];
+  const { blocks } = parts;
   return {
-    routes: [
-      ...registrationRoutes(parts),
-      ...readRoutes(parts),
-      ...updateRoutes(parts),
-      documentRoute(parts),
-      ...ownerRoutes(parts),
-      ...policyReadRoutes(parts),
-      ...prepareRoutes(parts),
-    ],
+    // Asked before the body is read. What is public stays public.
+    routes: routes.map((route) =>
+      blocks === undefined || route.method === "GET"
+        ? route
+        : { ...route, rateLimit: ({ client }) => blocks.checkClient(client) },
+    ),
     limits: () => directoryLimits(parts),
   };
 }

@@ -16,6 +16,7 @@ import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Counting } from "../counting.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import type { Blocks } from "../operations/blocks.ts";
 
 export type DirectorySettings = Config["directory"];
 
@@ -25,6 +26,8 @@ export type DirectoryParts = {
   readonly replay: Replay;
   readonly settings: DirectorySettings;
   readonly counting?: Counting;
+  /** Whom the operator has shut out while running. */
+  readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
 };
 
@@ -72,7 +75,8 @@ export function directoryRoute(plan: RoutePlan): Route {
     ...(headers === undefined ? {} : { headers }),
     ...(plan.signed === undefined ? {} : { signed: plan.signed }),
     responses: { [status]: { description, schema } },
-    codes: [...new Set(codes)],
+    // A client of a network that the operator has shut out writes nothing.
+    codes: [...new Set([...codes, ...(method === "GET" ? [] : (["policy_denied"] as const))])],
   };
   const bodyBytesMax = request === undefined ? null : directoryBodyBytesMax;
   return {

@@ -98,6 +98,8 @@ function registerRoute(parts: DirectoryParts): Route {
       const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
       const registration = decodeRegistration(call, rule, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
+      const shutOut = parts.blocks?.checkDid(registration.did) ?? null;
+      if (shutOut !== null) return shutOut;
       const tooFast = checkPace(call);
       if (tooFast !== null) return tooFast;
       return inTurn(registration.did, () => register({ ...parts, binding }, registration, call));

@@ -5,7 +5,7 @@
  * the list again within ten seconds.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
-import { isDid } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { errorText, type Fault, fault } from "../../core/fault.ts";
 import {
@@ -47,6 +47,10 @@ export type Blocks = {
   readonly checkParties: (envelope: Pick<Envelope, "to" | "sender">) => Fault | null;
   /** 403 `policy_denied` for a client of a blocked network. */
   readonly checkClient: (client: string) => Fault | null;
+  /** 403 `policy_denied` for a DID that is blocked altogether. */
+  readonly checkDid: (did: Did) => Fault | null;
+  /** Calls back when the list has changed, for what was let in before; the answer ends that. */
+  readonly follow: (changed: () => void) => () => void;
   readonly close: () => void;
 };
 
@@ -66,10 +70,14 @@ type BlocksParts = {
 
 export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   const { receipts, bus, now, log } = parts;
+  const followers = new Set<() => void>();
   let sets = setsOf(await readList(receipts, now()));
-  const refresh = async (): Promise<void> => {
-    sets = setsOf(await readList(receipts, now()));
+  const apply = (list: List): void => {
+    const isNew = list.revision !== sets.revision;
+    sets = setsOf(list);
+    if (isNew) for (const changed of followers) changed();
   };
+  const refresh = async (): Promise<void> => apply(await readList(receipts, now()));
   const refreshLater = (): void => {
     refresh().catch((error: unknown) => log("warn", "the block list could not be read", { error: errorText(error) }));
   };
@@ -89,7 +97,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
     const planned = decideBlocks(list.blocks, wanted, now());
     if (planned.blocks.length > blocksMax)
       return fault("invalid_request", `the block list holds at most ${blocksMax} entries`);
-    sets = setsOf(await writeList(receipts, { ...planned, revision: list.revision + 1, before: list }, now()));
+    apply(await writeList(receipts, { ...planned, revision: list.revision + 1, before: list }, now()));
     bus.publish(subject, utf8(String(list.revision + 1)));
     return { added: planned.added, removed: planned.removed };
   };
@@ -102,6 +110,11 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
     },
     checkParties: ({ to, sender }) => checkParties(sets, to, sender?.from ?? null),
     checkClient: (client) => checkClient(sets, client),
+    checkDid: (did) => (sets.recipients.has(did) ? fault("policy_denied", "this node does not serve the DID") : null),
+    follow: (changed) => {
+      followers.add(changed);
+      return () => followers.delete(changed);
+    },
     close: () => {
       clearInterval(timer);
       heard.unsubscribe();
@@ -132,16 +145,18 @@ export function parseBlockSubject(text: string): { readonly subject: string; rea
 }
 
 type Sets = {
+  readonly revision: number;
   readonly blocks: readonly Block[];
   readonly recipients: ReadonlySet<string>;
   readonly senders: ReadonlySet<string>;
   readonly networks: readonly Network[];
 };
 
-function setsOf({ blocks }: { readonly blocks: readonly Block[] }): Sets {
+function setsOf({ blocks, revision }: Pick<List, "blocks" | "revision">): Sets {
   const subjects = (...kinds: BlockKind[]): string[] =>
     blocks.filter(({ kind }) => kinds.includes(kind)).map((block) => block.subject);
   return {
+    revision,
     blocks,
     recipients: new Set(subjects("did")),
     senders: new Set(subjects("did", "sender")),

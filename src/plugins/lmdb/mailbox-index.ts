@@ -18,7 +18,14 @@ import type {
   PageRequest,
   StoreOutcome,
 } from "../../storage/contract.ts";
-import { encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
+import {
+  encodeCursor,
+  exceedsShare,
+  nextArrival,
+  nothingHeld,
+  PageFill,
+  parseCursor,
+} from "../../storage/mailbox-rules.ts";
 import { RecipientIndex } from "./recipients.ts";
 import {
   acked,
@@ -128,18 +135,27 @@ export class MailboxIndex {
     if (entries + 1 > quota.recipientEntriesMax || bytes + row.envelopeBytes > quota.recipientBytesMax) {
       return { kind: "full", scope: "recipient" };
     }
-    for (const { label, entriesMax, bytesMax } of quota.shares) {
-      const used = recipient?.labels.get(label) ?? { entries: 0, bytes: 0 };
-      const isOver = used.entries + 1 > entriesMax || used.bytes + row.envelopeBytes > bytesMax;
-      if (isOver && row.labels.includes(label)) return { kind: "full", scope: "share", label };
+    for (const share of quota.shares) {
+      const { label, rest } = share;
+      if (!row.labels.includes(label)) continue;
+      const among = rest?.among ?? null;
+      const all = among === null ? { entries, bytes } : (recipient?.labels.get(among) ?? nothingHeld);
+      const use = { own: recipient?.labels.get(label) ?? nothingHeld, all };
+      if (exceedsShare(share, use, row.envelopeBytes)) return { kind: "full", scope: "share", label };
     }
-    if (
-      this.recipients.entries + 1 > quota.storeEntriesMax ||
-      this.recipients.bytes + row.envelopeBytes > quota.storeBytesMax
-    ) {
+    return this.storeRefusal(row, quota);
+  }
+
+  private storeRefusal({ labels, envelopeBytes }: Row, quota: MailboxQuota): Admission | null {
+    const all = this.recipients;
+    if (all.entries + 1 > quota.storeEntriesMax || all.bytes + envelopeBytes > quota.storeBytesMax) {
       return { kind: "full", scope: "store" };
     }
-    return null;
+    const { storeShare } = quota;
+    if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
+    const { label } = storeShare;
+    const isFull = exceedsShare(storeShare, { own: all.heldInStore(label), all }, envelopeBytes);
+    return isFull ? { kind: "full", scope: "store_share", label } : null;
   }
 
   /**

@@ -5,7 +5,8 @@
  */
 
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
-import type { Chunk } from "../../storage/contract.ts";
+import type { Chunk, MailboxStats } from "../../storage/contract.ts";
+import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { held, none, type RowTable } from "./rows.ts";
 
 export type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
@@ -74,8 +75,15 @@ export class RecipientIndex {
     this.labelSets.release(before);
   }
 
+  /** What is held under a label that is counted over the store. */
+  heldInStore(label: string): MailboxStats {
+    return this.labelSets.heldInStore(label);
+  }
+
   private countLabels(slot: number, recipient: Recipient, sign: 1 | -1): void {
-    for (const label of this.labels(slot)) {
+    const set = this.rows.labels[slot]!;
+    this.labelSets.countInStore(set, sign, sign * this.rows.envelopeBytes[slot]!);
+    for (const label of this.labelSets.inMailbox(set)) {
       let usage = recipient.labels.get(label);
       if (usage === undefined) {
         usage = { entries: 0, bytes: 0 };
@@ -210,18 +218,45 @@ export class RecipientIndex {
   }
 }
 
-type LabelSet = { readonly labels: readonly string[]; readonly key: string; rows: number };
+type LabelSet = {
+  readonly labels: readonly string[];
+  /** Those that count within a mailbox. */
+  readonly inMailbox: readonly string[];
+  /** Sums over the store, of the label that has them. */
+  readonly inStore: StoreUsage | null;
+  readonly key: string;
+  rows: number;
+};
+
+type StoreUsage = { readonly label: string; entries: number; bytes: number; sets: number };
 
 /** The number of the empty set. */
 export const noLabels = 0;
 
 export class LabelSets {
   private readonly numbers = new Map<string, number>();
-  private readonly sets: (LabelSet | undefined)[] = [{ labels: [], key: "", rows: 0 }];
+  private readonly sets: (LabelSet | undefined)[] = [{ labels: [], inMailbox: [], inStore: null, key: "", rows: 0 }];
   private readonly free: number[] = [];
+  private readonly storeUsages = new Map<string, StoreUsage>();
 
   labels(number: number): readonly string[] {
     return this.sets[number]!.labels;
+  }
+
+  inMailbox(number: number): readonly string[] {
+    return this.sets[number]!.inMailbox;
+  }
+
+  /** Adds to the sum over the store, if one of the labels has one. */
+  countInStore(number: number, entries: number, bytes: number): void {
+    const usage = this.sets[number]!.inStore;
+    if (usage === null) return;
+    usage.entries += entries;
+    usage.bytes += bytes;
+  }
+
+  heldInStore(label: string): MailboxStats {
+    return this.storeUsages.get(label) ?? nothingHeld;
   }
 
   /** One more row has these labels. Labels hold no spaces. */
@@ -231,7 +266,7 @@ export class LabelSets {
     let number = this.numbers.get(key);
     if (number === undefined) {
       number = this.free.pop() ?? this.sets.length;
-      this.sets[number] = { labels: key.split(" "), key, rows: 0 };
+      this.sets[number] = this.newSet(key);
       this.numbers.set(key, number);
     }
     this.sets[number]!.rows++;
@@ -243,7 +278,19 @@ export class LabelSets {
     const set = this.sets[number]!;
     if (--set.rows > 0) return;
     this.numbers.delete(set.key);
+    if (set.inStore !== null && --set.inStore.sets === 0) this.storeUsages.delete(set.inStore.label);
     this.sets[number] = undefined;
     this.free.push(number);
+  }
+
+  private newSet(key: string): LabelSet {
+    const labels = key.split(" ");
+    const inMailbox = labels.filter((label) => !isStoreLabel(label));
+    const counted = labels.find(isStoreLabel);
+    if (counted === undefined) return { labels, inMailbox, inStore: null, key, rows: 0 };
+    const inStore = this.storeUsages.get(counted) ?? { label: counted, entries: 0, bytes: 0, sets: 0 };
+    inStore.sets++;
+    this.storeUsages.set(counted, inStore);
+    return { labels, inMailbox, inStore, key, rows: 0 };
   }
 }

@@ -20,7 +20,16 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../storage/contract.ts";
-import { checkEntry, encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
+import {
+  checkEntry,
+  encodeCursor,
+  exceedsShare,
+  isStoreLabel,
+  nextArrival,
+  nothingHeld,
+  PageFill,
+  parseCursor,
+} from "../../storage/mailbox-rules.ts";
 
 type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
 
@@ -48,6 +57,8 @@ export class MemoryMailbox {
   /** Rows whose time is over, for `expire` to free. */
   private readonly over: Row[] = [];
   private readonly usage: Usage = { entries: 0, bytes: 0 };
+  /** Usage of the labels that are counted over the store. */
+  private readonly storeLabels = new Map<string, Usage>();
   private rows = 0;
   private bytes = 0;
   private lastArrival = 0;
@@ -178,11 +189,20 @@ export class MemoryMailbox {
     if (isOver(box.usage, quota.recipientEntriesMax, quota.recipientBytesMax)) {
       return { kind: "full", scope: "recipient" };
     }
-    for (const { label, entriesMax, bytesMax } of quota.shares) {
-      const used = box.labels.get(label) ?? { entries: 0, bytes: 0 };
-      if (labels.includes(label) && isOver(used, entriesMax, bytesMax)) return { kind: "full", scope: "share", label };
+    for (const share of quota.shares) {
+      const { label, rest } = share;
+      if (!labels.includes(label)) continue;
+      const among = rest?.among ?? null;
+      const all = among === null ? box.usage : (box.labels.get(among) ?? nothingHeld);
+      const use = { own: box.labels.get(label) ?? nothingHeld, all };
+      if (exceedsShare(share, use, envelope.length)) return { kind: "full", scope: "share", label };
     }
-    return isOver(this.usage, quota.storeEntriesMax, quota.storeBytesMax) ? { kind: "full", scope: "store" } : null;
+    if (isOver(this.usage, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
+    const { storeShare } = quota;
+    if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
+    const use = { own: this.storeLabels.get(storeShare.label) ?? nothingHeld, all: this.usage };
+    const isFull = exceedsShare(storeShare, use, envelope.length);
+    return isFull ? { kind: "full", scope: "store_share", label: storeShare.label } : null;
   }
 
   private checkRoom(entry: MailboxEntry): void {
@@ -196,12 +216,16 @@ export class MemoryMailbox {
   /** Adds an active row to everything that counts it, or takes it out again. */
   private count(box: Box, row: Row, sign: 1 | -1): void {
     const { labels, envelope, chunk } = row.entry;
-    for (const label of labels) if (!box.labels.has(label)) box.labels.set(label, { entries: 0, bytes: 0 });
-    for (const usage of [this.usage, box.usage, ...labels.map((label) => box.labels.get(label)!)]) {
+    const countersOf = (label: string) => (isStoreLabel(label) ? this.storeLabels : box.labels);
+    for (const label of labels) {
+      const counters = countersOf(label);
+      if (!counters.has(label)) counters.set(label, { entries: 0, bytes: 0 });
+    }
+    for (const usage of [this.usage, box.usage, ...labels.map((label) => countersOf(label).get(label)!)]) {
       usage.entries += sign;
       usage.bytes += sign * envelope.length;
     }
-    for (const label of labels) if (box.labels.get(label)!.entries === 0) box.labels.delete(label);
+    for (const label of labels) if (countersOf(label).get(label)!.entries === 0) countersOf(label).delete(label);
     if (chunk === null) return;
     const group = box.groups.get(chunk.groupId) ?? new Map<number, Row>();
     if (sign === 1) box.groups.set(chunk.groupId, group.set(chunk.sequence, row));

@@ -11,6 +11,7 @@ import {
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
+  type MailboxShare,
   type MailboxStats,
   type MessageState,
   type MessageSummary,
@@ -19,13 +20,19 @@ import {
   type RemovedMessage,
   StoreError,
   type StoreOutcome,
+  type StoreShare,
 } from "../../storage/contract.ts";
-import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
+import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
 import { Batcher, type BatchLimits, batchLimits } from "./batch.ts";
 import type { Partitions } from "./partitions.ts";
 import { type Pool, type Row, StatementError } from "./pool.ts";
 
-type Storing = { readonly entry: MailboxEntry; readonly quota: MailboxQuota };
+type Storing = {
+  readonly entry: MailboxEntry;
+  readonly quota: MailboxQuota;
+  /** Its share of the store is used up: the database is told that the store is full. */
+  readonly beyondShare?: string;
+};
 type Removing = { readonly recipient: MailboxKey; readonly ids: readonly Uuid[]; readonly nowMs: number };
 
 /** Entries of one mailbox that a batch may hold: each takes a round of the function. */
@@ -40,6 +47,7 @@ export class PostgresMailbox implements Mailbox {
     private readonly pool: Pool,
     private readonly partitions: Partitions,
     private readonly totals: StoreTotals,
+    private readonly labels: LabelTotals,
     limits: BatchLimits = batchLimits,
   ) {
     this.stores = new Batcher((given) => this.storeBatch(given), roundsMax, limits);
@@ -58,9 +66,11 @@ export class PostgresMailbox implements Mailbox {
     for (let tried = 0; ; tried++) {
       await this.partitions.ensure(given.map(({ entry }) => entry));
       const base = await this.totals.current(given[0]!.entry.storedAtMs);
+      const beyond = await Promise.all(given.map((one) => this.exceedsStoreShare(one, base)));
+      const bounded = given.map((one, n) => (beyond[n] === true ? withoutRoom(one) : one));
       try {
-        const answer = await this.pool.write("store", [...encodeStores(given), base.entries, base.bytes]);
-        const { outcomes, stored } = outcomesOf(answer, given);
+        const answer = await this.pool.write("store", [...encodeStores(bounded), base.entries, base.bytes]);
+        const { outcomes, stored } = outcomesOf(answer, bounded);
         this.totals.add(stored);
         return outcomes;
       } catch (error) {
@@ -68,6 +78,15 @@ export class PostgresMailbox implements Mailbox {
         this.partitions.forget();
       }
     }
+  }
+
+  /** Where the store itself is full, that is the answer. */
+  private async exceedsStoreShare({ entry, quota }: Storing, all: MailboxStats): Promise<boolean> {
+    const { storeShare, storeEntriesMax, storeBytesMax } = quota;
+    const bytes = entry.envelope.length;
+    if (storeShare === undefined || !entry.labels.includes(storeShare.label)) return false;
+    if (all.entries + 1 > storeEntriesMax || all.bytes + bytes > storeBytesMax) return false;
+    return this.labels.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
   }
 
   async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
@@ -262,8 +281,8 @@ function encodeEntry(entry: MailboxEntry) {
 }
 
 function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
-  const shares = quota.shares.flatMap(({ label, entriesMax, bytesMax }, ord) =>
-    labels.includes(label) ? [{ ord, label, entries: entriesMax, bytes: bytesMax }] : [],
+  const shares = quota.shares.flatMap(({ label, entriesMax, bytesMax, rest }, ord) =>
+    labels.includes(label) ? [{ ord, label, entries: entriesMax, bytes: bytesMax, ...encodeRest(rest) }] : [],
   );
   return {
     entries_max: quota.recipientEntriesMax,
@@ -272,6 +291,17 @@ function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
     store_bytes_max: quota.storeBytesMax,
     shares,
   };
+}
+
+function encodeRest(rest: MailboxShare["rest"]) {
+  if (rest === undefined) return {};
+  const { among, part, entriesMin, bytesMin } = rest;
+  return { among, part, entries_min: entriesMin, bytes_min: bytesMin };
+}
+
+/** Other refusals come before the one of a full store, so the database still decides about them. */
+function withoutRoom({ entry, quota }: Storing): Storing {
+  return { entry, quota: { ...quota, storeEntriesMax: 0 }, beyondShare: quota.storeShare?.label ?? "" };
 }
 
 type Answered = readonly [
@@ -286,7 +316,7 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
   const outcomes = new Array<StoreOutcome>(given.length);
   const stored = { entries: 0, bytes: 0 };
   for (const answered of answer as Answered[]) {
-    outcomes[answered[0]] = outcomeOf(answered);
+    outcomes[answered[0]] = outcomeOf(answered, given[answered[0]]?.beyondShare);
     if (answered[1] !== "stored") continue;
     stored.entries++;
     stored.bytes += answered[4] ?? 0;
@@ -295,11 +325,13 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
   return { outcomes, stored };
 }
 
-function outcomeOf([, outcome, knownUntil, label]: Answered): StoreOutcome {
+function outcomeOf([, outcome, knownUntil, label]: Answered, beyondShare: string | undefined): StoreOutcome {
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
   if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil) };
   if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
-  return { kind: "full", scope: outcome === "recipient" ? "recipient" : "store" };
+  if (outcome === "recipient") return { kind: "full", scope: "recipient" };
+  if (beyondShare !== undefined) return { kind: "full", scope: "store_share", label: beyondShare };
+  return { kind: "full", scope: "store" };
 }
 
 function isMissingPartition(error: unknown): boolean {
@@ -369,5 +401,59 @@ export class StoreTotals {
 
   add({ entries, bytes }: MailboxStats): void {
     this.known = { entries: this.known.entries + entries, bytes: this.known.bytes + bytes };
+  }
+}
+
+/** A scan may take this part of the time that a database has. */
+const scanPart = 0.05;
+
+/**
+ * What each label that is counted over the store holds. Counting it at every write would make a row for each
+ * client network, span and connection, so it is counted by a scan: rarely, and only when the store holds so much
+ * that a share can be used up. Until the first scan is done no share applies.
+ */
+export class LabelTotals {
+  private held: ReadonlyMap<string, MailboxStats> = new Map();
+  private readAtMs = Number.NEGATIVE_INFINITY;
+  private tookMs = 0;
+  private reading: Promise<void> | null = null;
+
+  constructor(
+    private readonly pool: Pool,
+    /** 0, for tests: every write waits for a scan. */
+    private readonly ageMsMax: number,
+  ) {}
+
+  /** Whether one more entry of so many bytes is beyond the share. `nowMs` is the time of the entry. */
+  async exceeds(share: StoreShare, all: MailboxStats, { bytes, nowMs }: { bytes: number; nowMs: number }) {
+    const { entriesMax, bytesMax, rest } = share;
+    if (all.entries + 1 <= rest.part * entriesMax && all.bytes + bytes <= rest.part * bytesMax) return false;
+    const isExact = this.ageMsMax === 0;
+    const ageMsMax = isExact ? 0 : Math.max(this.ageMsMax, this.tookMs / scanPart);
+    if (this.reading === null && performance.now() - this.readAtMs >= ageMsMax) {
+      // A scan that fails leaves what the last one counted.
+      this.reading = this.read(nowMs).catch(() => undefined);
+      void this.reading.then(() => (this.reading = null));
+    }
+    if (isExact) await this.reading;
+    return exceedsShare(share, { own: this.held.get(share.label) ?? nothingHeld, all }, bytes);
+  }
+
+  private async read(nowMs: number): Promise<void> {
+    const startedMs = performance.now();
+    try {
+      const rows = await this.pool.query(
+        `select l.label, count(*) as entries, sum(h.size) as bytes from {s}.held h
+         cross join lateral unnest(h.labels) l(label)
+         where h.expires_ms > $1 and l.label like 'via:%' group by l.label`,
+        [nowMs],
+      );
+      this.held = new Map(
+        rows.map((row) => [String(row["label"]), { entries: Number(row["entries"]), bytes: Number(row["bytes"]) }]),
+      );
+    } finally {
+      this.readAtMs = performance.now();
+      this.tookMs = this.readAtMs - startedMs;
+    }
   }
 }

@@ -22,7 +22,7 @@ import { partitionFunctions } from "./partitions.ts";
 import type { Pool, Row, Session } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { recordFunctions } from "./records.ts";
-import { mailboxFunctions } from "./sql-mailbox.ts";
+import { mailboxFunctions, storeRound } from "./sql-mailbox.ts";
 
 // ----------------------------------------------------------------------------------------------------- tables
 
@@ -104,7 +104,7 @@ alter table {s}.held alter column envelope set storage external;
 // --------------------------------------------------------------------------------------------------- versions
 
 /** Migration `n` leads from version `n` to `n + 1`. */
-const migrations: readonly string[] = [tables + mailboxFunctions + recordFunctions + partitionFunctions];
+const migrations: readonly string[] = [tables + mailboxFunctions + recordFunctions + partitionFunctions, storeRound];
 
 const schemaVersion = migrations.length;
 

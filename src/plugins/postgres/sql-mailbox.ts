@@ -59,14 +59,18 @@ begin
 end $$;
 `;
 
-const store = `
+const entryType = `
 create type {s}.entry as (
   n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
   group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
   entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
 );
+`;
+
+/** As of version 2: shares that shrink. What nodes of version 1 pass means to it what it meant to theirs. */
+export const storeRound = `
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
-create function {s}.store_round(
+create or replace function {s}.store_round(
   p_writer uuid, p_entries {s}.entry[], p_round integer, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
 declare
@@ -94,15 +98,31 @@ begin
         ) then 'chunk_conflict'
         when g.entries + 1 > g.entries_max or g.bytes + g.size > g.bytes_max then 'recipient'
       end as refusal,
-      -- The sums of the mailbox bound those of a label, so most entries read no sum of a label.
+      -- The sums of the mailbox bound those of a label, so most entries read no sum of a label. What is left to a
+      -- share of a part is at least that part of its limit, less what the mailbox holds.
       (
-        select s.label from json_to_recordset(g.shares) as s(ord integer, label text, entries bigint, bytes bigint)
-        where (g.entries + 1 > s.entries or g.bytes + g.size > s.bytes) and exists (
+        select s.label from json_to_recordset(g.shares) as s(
+          ord integer, label text, entries bigint, bytes bigint,
+          part float8, among text, entries_min bigint, bytes_min bigint)
+        where (
+          g.entries + 1 > coalesce(floor(s.part * s.entries), s.entries)
+          or g.bytes + g.size > coalesce(floor(s.part * s.bytes), s.bytes)
+        ) and exists (
           select 1 from (
-            select count(*) as entries, coalesce(sum(h.size), 0) as bytes from {s}.held h
-            where h.mailbox_no = g.no and h.expires_ms > g.at and h.labels @> array[s.label]
+            select
+              count(*) filter (where h.labels @> array[s.label]) as entries,
+              coalesce(sum(h.size) filter (where h.labels @> array[s.label]), 0) as bytes,
+              count(*) filter (where s.among is null or h.labels @> array[s.among]) as all_entries,
+              coalesce(sum(h.size) filter (where s.among is null or h.labels @> array[s.among]), 0) as all_bytes
+            from {s}.held h
+            where h.mailbox_no = g.no and h.expires_ms > g.at
           ) used
-          where used.entries + 1 > s.entries or used.bytes + g.size > s.bytes
+          where used.entries + 1 > coalesce(
+              greatest(s.entries_min, floor(s.part * (s.entries - greatest(0, used.all_entries - used.entries)))),
+              s.entries)
+            or used.bytes + g.size > coalesce(
+              greatest(s.bytes_min, floor(s.part * (s.bytes - greatest(0, used.all_bytes - used.bytes)))),
+              s.bytes)
         )
         order by s.ord limit 1
       ) as share
@@ -149,6 +169,9 @@ begin
   into answers from final;
   return answers;
 end $$;
+`;
+
+const store = `
 -- A new life of an id takes the place of what an earlier one left.
 create function {s}.drop_earlier(p_entries {s}.entry[]) returns void language plpgsql as $$
 begin
@@ -268,4 +291,4 @@ begin
 end $$;
 `;
 
-export const mailboxFunctions = writes + boxes + store + remove;
+export const mailboxFunctions = writes + boxes + entryType + storeRound + store + remove;

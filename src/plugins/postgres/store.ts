@@ -6,7 +6,7 @@ import { errorText } from "../../core/fault.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openLedger } from "../drivers.ts";
 import type { BatchLimits } from "./batch.ts";
-import { PostgresMailbox, StoreTotals } from "./mailbox.ts";
+import { LabelTotals, PostgresMailbox, StoreTotals } from "./mailbox.ts";
 import { Partitions } from "./partitions.ts";
 import { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
@@ -24,6 +24,8 @@ type PostgresTestSettings = {
 /** Longer than clocks of nodes differ and than any write takes. */
 const graceMs = 600_000;
 const totalsAgeMs = 1_000;
+/** A scan of the store lasts for so many times as long as a sum. */
+const labelsAgeFactor = 60;
 
 export async function openPool(options: PostgresOptions): Promise<Pool> {
   return new Pool({
@@ -65,12 +67,14 @@ export async function openPostgres(
     await table.readClock();
     const now = () => table.databaseNow();
     const { ledger } = await openLedger(table, options.block_time_ms, { ...environment, now });
-    const totals = new StoreTotals(pool, test.totalsAgeMs ?? totalsAgeMs);
+    const ageMs = test.totalsAgeMs ?? totalsAgeMs;
+    const totals = new StoreTotals(pool, ageMs);
+    const labels = new LabelTotals(pool, ageMs * labelsAgeFactor);
     return {
       plugin: "postgres",
       durability,
       capabilities: {
-        mailbox: new PostgresMailbox(pool, partitions, totals, test.batches),
+        mailbox: new PostgresMailbox(pool, partitions, totals, labels, test.batches),
         replay: openPostgresReplay(pool),
         receipts: openPostgresReceipts(pool),
         ledger,

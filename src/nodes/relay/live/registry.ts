@@ -19,6 +19,7 @@ import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import { type Counting, ownCounting, type RateLimit, type RateLimiter, rateKeysMax } from "../../counting.ts";
 import type { Log } from "../../http/log.ts";
+import type { Blocks } from "../../operations/blocks.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { StoredSignal } from "../../signals.ts";
 import type { SessionTarget, SessionWishes } from "./frames.ts";
@@ -70,6 +71,8 @@ export type SessionParts = {
   readonly stored?: StoredSignal;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
+  /** Whom the operator has shut out while running. */
+  readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
   readonly now: () => number;
   readonly log: Log;
 };
@@ -96,6 +99,8 @@ export type AuthorizedEndpoint = {
 /** What the server keeps for each socket. */
 export type SessionSocket = {
   readonly target: SessionTarget;
+  /** The address of the client. */
+  readonly client: string;
   readonly wishes: SessionWishes;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */

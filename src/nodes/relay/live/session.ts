@@ -92,6 +92,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
       makeWay: (target, isOlder) => makeWay(registry, target, isOlder),
     });
   }
+  const unfollow = parts.blocks?.follow(() => endShutOut(registry));
   const elsewhere = (delivery: LiveDelivery) => registry.remote?.deliver(delivery) ?? Promise.resolve("gone" as const);
   return {
     upgrade: createUpgrade(registry),
@@ -105,6 +106,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
     close: () => {
       registry.closed = true;
+      unfollow?.();
       registry.remote?.close();
       for (const socket of registry.sockets) socket.close(closeCodes.goingAway, "the node is shutting down");
     },
@@ -113,6 +115,18 @@ export function createSessions(parts: SessionParts): LiveSessions {
 
 function deliveryOf({ document, ...delivery }: LiveRequest): LiveDelivery {
   return { ...delivery, authorized: authorizedEndpoints(document) };
+}
+
+/** Ends the sessions of those whom the operator has shut out since they began. */
+function endShutOut(registry: SessionRegistry): void {
+  for (const socket of registry.sockets) {
+    const refusal = checkShutOut(registry, socket.data);
+    if (refusal !== null) shut(socket, closeCodeOf(refusal), refusal.code);
+  }
+}
+
+function checkShutOut({ blocks }: SessionRegistry, { client, target }: Pick<SessionSocket, "client" | "target">) {
+  return blocks?.checkClient(client) ?? blocks?.checkDid(target.did) ?? null;
 }
 
 /** Makes way for a session of the device that joins in another process. */
@@ -159,6 +173,9 @@ async function admit(
 ): Promise<SessionSocket | Fault> {
   const target = parseSessionTarget(request.url);
   if (isFault(target)) return target;
+  const { client } = context;
+  const shutOut = checkShutOut(registry, { client, target });
+  if (shutOut !== null) return shutOut;
   const tooFast = checkPace(registry, context);
   if (tooFast !== null) return tooFast;
   if (registry.closed) return fault("shutting_down", "the node is shutting down");
@@ -171,6 +188,7 @@ async function admit(
   if (isFault(permit)) return permit;
   return {
     target,
+    client,
     wishes: parseSessionWishes(request.url),
     state: "unproven",
     permit,
@@ -234,6 +252,12 @@ async function permitOf(
 
 function opened(registry: SessionRegistry, socket: SessionWebSocket): void {
   registry.sockets.add(socket);
+  // The operator shut it out during the upgrade.
+  const shutOut = checkShutOut(registry, socket.data);
+  if (shutOut !== null) {
+    socket.close(closeCodeOf(shutOut), shutOut.code);
+    return;
+  }
   // The node began to close during the upgrade.
   if (registry.closed) {
     socket.close(closeCodes.goingAway, "the node is shutting down");

@@ -11,12 +11,13 @@ import {
   type Sending,
   senderLabel,
   sharesOf,
+  storeShareOf,
 } from "../../../../src/nodes/cache/shares.ts";
-import type { Receipts } from "../../../../src/storage/contract.ts";
+import type { Receipts, Rest } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
-const far: Origin = { client: "198.51.100.7", network: "198.51.100.7" };
-const near: Origin = { client: "127.0.0.1", network: "127.0.0.1" };
+const far: Origin = { client: "198.51.100.7", network: "c6336407" };
+const near: Origin = { client: "127.0.0.1", network: "7f000001" };
 const friend: Sending = { label: "from:a", known: true };
 const newcomer: Sending = { label: "from:a", known: false };
 const mebibyte = 1024 ** 2;
@@ -31,28 +32,44 @@ const settings = {
 
 describe("an entry", () => {
   test("of a known sender counts for itself, of a new one for the strangers and its network too", () => {
-    expect(labelsOf(friend, far)).toEqual(["from:a"]);
+    expect(labelsOf(friend, far)).toEqual(["from:a", storeShareOf(far, settings).label]);
     expect(labelsOf(newcomer, far).slice(0, 2)).toEqual(["from:a", "new"]);
+    expect(labelsOf(newcomer, far).at(-1)).toBe(storeShareOf(far, settings).label);
     expect(labelsOf("unsigned", far)[0]).toBe("new");
     expect(labelsOf("unsigned", far)).not.toEqual(labelsOf("unsigned", near));
   });
 
   test("holds at most its share, and an unsigned one leaves a fifth of the network's to those who sign", () => {
-    const entries = (sending: Sending, origin: Origin) =>
-      sharesOf(sending, origin, settings).map((one) => one.entriesMax);
+    const entries = (sending: Sending, origin: Origin) => sharesOf(sending, origin, settings).map(aloneEntries);
     expect(entries(friend, far)).toEqual([500]);
-    expect(entries(newcomer, far)).toEqual([500, 200]);
-    expect(entries("unsigned", far)).toEqual([500, 160]);
-    expect(entries(newcomer, near)).toEqual([500, 300]);
-    expect(sharesOf(newcomer, far, settings).map((one) => one.bytesMax)).toEqual([50 * mebibyte, 20 * mebibyte]);
+    expect(entries(newcomer, far)).toEqual([500, 950, 200]);
+    expect(entries("unsigned", far)).toEqual([500, 950, 160]);
+    expect(entries(newcomer, near)).toEqual([500, 950, 300]);
+    const bytes = sharesOf(newcomer, far, settings).map(({ bytesMax, rest }) => bytesMax * (rest?.part ?? 1));
+    expect(bytes.map(Math.round)).toEqual([50 * mebibyte, 95 * mebibyte, 20 * mebibyte]);
+  });
+
+  test("of an IPv6 client counts for the /48, and of others for the address", () => {
+    const labels = (network: string) => labelsOf("unsigned", { client: "", network });
+    expect(labels("20010db800010001")).toEqual(labels("20010db80001ffff"));
+    expect(labels("20010db800010001")).not.toEqual(labels("20010db800020001"));
+    expect(labels("c6336407")).not.toEqual(labels("c6336408"));
   });
 });
 
 test("however small a mailbox is, a share holds 100 entries and a mebibyte", () => {
   const small = { ...settings, recipient_entries_max: 10, recipient_bytes_max: 2 * mebibyte };
   for (const share of sharesOf("unsigned", far, small)) {
-    expect([share.entriesMax, share.bytesMax]).toEqual([100, mebibyte]);
+    expect(aloneEntries(share)).toBe(100);
+    expect(Math.round(share.bytesMax * (share.rest?.part ?? 1))).toBeWithin(mebibyte, 2 * mebibyte);
   }
+});
+
+test("one network holds half of the store while it is alone, one of this machine three quarters", () => {
+  const store = { ...settings, store_entries_max: 1_000_000, store_bytes_max: 1_000 * mebibyte };
+  expect(aloneEntries(storeShareOf(far, store))).toBe(500_000);
+  expect(aloneEntries(storeShareOf(near, store))).toBe(750_000);
+  expect(storeShareOf(far, store).rest).toMatchObject({ entriesMin: 100, bytesMin: 256_000 });
 });
 
 const box = mailboxOf("did:svc:1111111111111111111111" as Did, 0);
@@ -113,3 +130,8 @@ test("an acknowledgement of unsigned entries writes nothing", async () => {
   await learn([], day(0));
   expect(writes).toEqual([]);
 });
+
+/** How many entries a label may have when no other has any. */
+function aloneEntries({ entriesMax, rest }: { readonly entriesMax: number; readonly rest?: Rest }): number {
+  return Math.round(entriesMax * (rest?.part ?? 1));
+}
