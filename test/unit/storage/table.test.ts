@@ -23,7 +23,7 @@ test("strings compare as their UTF-8 bytes do", () => {
     expect(Math.sign(compareUtf8(a, b))).toBe(Math.sign(Buffer.compare(Buffer.from(a), Buffer.from(b))));
   };
   for (const a of edges) for (const b of edges) compare(`x${a}`, `x${b}`);
-  fc.assert(fc.property(text, text, compare), { numRuns: 5_000 });
+  fc.assert(fc.property(text, text, compare), { numRuns: 1_000 });
 });
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);

@@ -326,13 +326,13 @@ describe("policies", () => {
   });
 });
 
-describe("a thousand mutations", () => {
+describe("two hundred mutations", () => {
   test("keep version and counters exact", () => {
     const world = aliceWorld();
     const expected: Record<CounterName, bigint> = { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n };
     let holdsService = false;
     let holdsAlias = false;
-    for (let i = 0; i < 1_000; i++) {
+    for (let i = 0; i < 200; i++) {
       const kind = i % 4;
       if (kind === 0) {
         const intent: Intent = holdsService
@@ -365,7 +365,7 @@ describe("a thousand mutations", () => {
       }
     }
     expect(world.account(did).counters).toEqual(expected);
-    expect(world.record(did).version).toBe(1_001n);
+    expect(world.record(did).version).toBe(201n);
   });
 });
 

@@ -72,7 +72,7 @@ test("under any traffic the bounds hold, and everybody who waits is answered", a
       }
       expect([limiter.stats().active, limiter.stats().waiting, answered]).toEqual([0, 0, asked]);
     }),
-    { numRuns: 500 },
+    { numRuns: 200 },
   );
 });
 
