@@ -108,8 +108,15 @@ export class VirtualChain {
     return at?.number === number ? at : null;
   }
 
-  /** A block on `parent` of what a pool offers, in its order. */
+  /** A block on `parent` of what a pool offers, in its order; the best one when it is the highest. */
   produce(parent: VirtualBlock, offered: readonly DecodedExtrinsic[]): VirtualBlock {
+    const block = this.build(parent, offered);
+    if (block.number > this.best.number) this.moveTo(block);
+    return block;
+  }
+
+  /** The same, but only those who are cut off with its author learn of it. */
+  build(parent: VirtualBlock, offered: readonly DecodedExtrinsic[]): VirtualBlock {
     let state = parent.state;
     const extrinsics: DecodedExtrinsic[] = [];
     const failed: boolean[] = [];
@@ -124,9 +131,7 @@ export class VirtualChain {
     }
     if (parent.number + 1 === this.upgradeAt) state = { ...state, specVersion: state.specVersion + 1 };
     const salt = this.chance.below(256).toString(16).padStart(2, "0");
-    const block = this.seal(parent, { extrinsics, failed, state, salt });
-    if (block.number > this.best.number) this.moveTo(block);
-    return block;
+    return this.seal(parent, { extrinsics, failed, state, salt });
   }
 
   private moveTo(block: VirtualBlock): void {

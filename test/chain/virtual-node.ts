@@ -25,6 +25,8 @@ export type NodeState = {
   lie: Lie | null;
   /** Stands still at this block. */
   frozen: VirtualBlock | null;
+  /** Cut off from the others: the fork that it builds alone, on which nothing becomes final. */
+  fork: { best: VirtualBlock; readonly final: VirtualBlock } | null;
   /** States of finalized blocks older than so many are gone. */
   keepsStates: number;
 };
@@ -47,6 +49,8 @@ export type NodeParts = {
   readonly time: VirtualTime;
   readonly chance: Chance;
   readonly metadata: RuntimeMetadata;
+  /** Blocks of a fork whose author is cut off. */
+  readonly hidden: Set<VirtualBlock>;
 };
 
 export class VirtualNode {
@@ -57,6 +61,7 @@ export class VirtualNode {
     bans: false,
     lie: null,
     frozen: null,
+    fork: null,
     keepsStates: 256,
   };
   readonly pool = new Map<string, DecodedExtrinsic>();
@@ -73,14 +78,44 @@ export class VirtualNode {
   }
 
   get best(): VirtualBlock {
-    return this.state.frozen ?? this.parts.chain.best;
+    return this.state.frozen ?? this.state.fork?.best ?? this.parts.chain.best;
   }
 
   get finalized(): VirtualBlock {
-    const { frozen } = this.state;
+    const { frozen, fork } = this.state;
     const { chain } = this.parts;
+    if (fork !== null) return fork.final;
     if (frozen === null || chain.finalized.number <= frozen.number) return chain.finalized;
     return chain.ancestor(frozen, Math.max(0, frozen.number - 3)) ?? chain.genesis;
+  }
+
+  /** Cuts the node off from the others: from here on it builds alone. */
+  cutOff(): void {
+    const { best, finalized: final } = this;
+    this.state.fork = { best, final };
+  }
+
+  /** The next block of its own fork. */
+  buildAlone(): void {
+    const { fork } = this.state;
+    if (fork === null) return;
+    const { chain, hidden } = this.parts;
+    fork.best = chain.build(fork.best, this.offer());
+    hidden.add(fork.best);
+  }
+
+  /** Back with the others, whose chain counts: what the fork held waits again. */
+  rejoin(): void {
+    const { fork } = this.state;
+    if (fork === null) return;
+    const { chain, hidden } = this.parts;
+    this.state.fork = null;
+    for (let at = fork.best; hidden.delete(at) && at.parent !== null; at = at.parent) {
+      chain.retracted++;
+      for (const extrinsic of at.extrinsics) this.pool.set(extrinsic.hash, extrinsic);
+    }
+    this.prune();
+    this.announce();
   }
 
   /** Ends every connection, and forgets the pool when the process dies. */
@@ -191,8 +226,15 @@ export class VirtualNode {
 
   private blockOf(hash: unknown): VirtualBlock {
     const block = this.fakes.has(String(hash)) ? this.finalized : this.parts.chain.blocks.get(String(hash));
-    if (block === undefined || block.number > this.best.number) throw new Refusal(-32_000, "UnknownBlock");
+    if (block === undefined || !this.knows(block)) throw new Refusal(-32_000, "UnknownBlock");
     return block;
+  }
+
+  /** A node that is cut off knows its own fork; the others learn of it when the cut is over. */
+  private knows(block: VirtualBlock): boolean {
+    const { chain, hidden } = this.parts;
+    if (block.number > this.best.number) return false;
+    return this.state.fork === null ? !hidden.has(block) : chain.ancestor(this.best, block.number) === block;
   }
 
   private stateOf(hash: unknown): VirtualBlock {

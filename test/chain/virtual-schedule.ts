@@ -1,6 +1,6 @@
 /**
  * One schedule of the virtual world: clients hand calls to a driver that dies and comes back, over nodes that go
- * down, fall silent, freeze, ban, swallow and lie, on a chain that forks, stalls and is upgraded. A seed decides all
+ * down, fall silent, freeze, ban, swallow, lie and fork, on a chain that forks, stalls and is upgraded. A seed decides all
  * of it; the keys that sign are the only thing that differs from run to run. The verdict compares what the driver
  * answered with what the finalized chain holds.
  */
@@ -17,7 +17,7 @@ import { StoreError, type SubmissionState } from "../../src/storage/contract.ts"
 import type { Table } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { blockTimeMs, VirtualChain } from "./virtual-chain.ts";
-import { type Lie, VirtualNode } from "./virtual-node.ts";
+import { type Lie, type NodeState, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
 
 export type Verdict = {
@@ -114,7 +114,8 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   const chain = new VirtualChain(time, chance, key.publicKey);
   const metadata = runtimeAt(chain.genesis.hash, 1);
   for (const version of [2, 999]) runtimeAt(chain.genesis.hash, version);
-  const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, metadata }));
+  const hidden = new Set<typeof chain.best>();
+  const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, metadata, hidden }));
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
   const world: World = {
     time,
@@ -211,18 +212,26 @@ function makeBlocks(world: World): void {
   chain.onBest = (before, now) => {
     // What a block that was taken back held waits again, unless the node has lost it.
     if (now.parent !== before) {
-      for (const node of nodes)
+      for (const node of nodes.filter(({ state }) => state.fork === null))
         for (const extrinsic of before.extrinsics) if (chance.likely(0.7)) node.pool.set(extrinsic.hash, extrinsic);
     }
     for (const node of nodes) {
-      if (node.state.isDown || node.state.frozen !== null) continue;
+      if (node.state.isDown || node.state.frozen !== null || node.state.fork !== null) continue;
       node.prune();
       node.announce();
     }
   };
   const turn = () => {
     time.after(blockTimeMs, turn);
-    const up = nodes.filter(({ state }) => !state.isDown && state.frozen === null);
+    const running = nodes.filter(({ state }) => !state.isDown && state.frozen === null);
+    for (const node of running.filter(({ state }) => state.fork !== null)) {
+      // The slots of the others stay empty on its fork.
+      if (!chance.likely(0.4)) continue;
+      node.buildAlone();
+      node.prune();
+      node.announce();
+    }
+    const up = running.filter(({ state }) => state.fork === null);
     const author = up[chance.below(up.length)];
     if (author === undefined) return;
     gossip(up, chance);
@@ -244,7 +253,8 @@ function gossip(up: readonly VirtualNode[], chance: Chance): void {
 
 // ------------------------------------------------------------------------------------------------- the faults
 
-export const faultKinds = [
+/** Without partitions, which were added later: a seed of before plans the same schedule with these. */
+export const firstFaultKinds = [
   "down",
   "silent",
   "swallow",
@@ -256,6 +266,7 @@ export const faultKinds = [
   "long kill",
   "upgrade",
 ] as const;
+export const faultKinds = [...firstFaultKinds, "partition"] as const;
 export type FaultKind = (typeof faultKinds)[number];
 const lies: readonly Lie[] = ["head", "version", "keys", "block", "genesis", "garbage", "hash"];
 /** Lies about a state that nothing but a second endpoint can find out. */
@@ -277,6 +288,7 @@ function planFaults(world: World, given: ScheduleOptions, startMs: number): void
   // Whatever still goes on then ends.
   time.after(faultsUntilMs - (time.nowMs - startMs), () => {
     world.chain.lag = 2;
+    for (const node of nodes) node.rejoin();
     for (const { state } of nodes)
       Object.assign(state, { isDown: false, isSilent: false, swallows: false, bans: false, lie: null, frozen: null });
   });
@@ -284,55 +296,44 @@ function planFaults(world: World, given: ScheduleOptions, startMs: number): void
 
 type Fault = { readonly kind: FaultKind; readonly node: VirtualNode; readonly lie: Lie; readonly lengthMs: number };
 
+const flags = { down: "isDown", silent: "isSilent", swallow: "swallows", ban: "bans" } as const;
+
 function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
   const { time, chain, chance, nodes } = world;
   const { state } = node;
+  const whileItLasts = (change: Partial<NodeState>) => {
+    Object.assign(state, change);
+    const sound = Object.keys(change).map((name) => [name, name === "lie" ? null : false]);
+    time.after(lengthMs, () => Object.assign(state, Object.fromEntries(sound)));
+  };
+  const standsApart = nodes.some((one) => one.state.frozen !== null || one.state.fork !== null);
+  if (kind === "down") node.stop();
   switch (kind) {
     case "down":
-      node.stop();
-      time.after(lengthMs, () => {
-        state.isDown = false;
-      });
-      return;
     case "silent":
-      state.isSilent = true;
-      time.after(lengthMs, () => {
-        state.isSilent = false;
-      });
-      return;
     case "swallow":
-      state.swallows = true;
-      time.after(lengthMs, () => {
-        state.swallows = false;
-      });
-      return;
     case "ban":
-      state.bans = true;
-      time.after(lengthMs, () => {
-        state.bans = false;
-      });
+      whileItLasts({ [flags[kind]]: true });
       return;
     case "lie":
       // One liar at a time: two that agree are the truth for whoever asks two.
-      if (nodes.some((one) => one.state.lie !== null)) return;
-      state.lie = lie;
-      time.after(lengthMs, () => {
-        state.lie = null;
-      });
+      if (nodes.every((one) => one.state.lie === null)) whileItLasts({ lie });
       return;
     case "freeze":
-      // At least one node goes on, or there is no chain.
-      if (nodes.some((one) => one.state.frozen !== null)) return;
+      // Most nodes go on, or there is no chain.
+      if (standsApart) return;
       state.frozen = node.best;
-      time.after(3 * lengthMs, () => {
-        state.frozen = null;
-      });
+      time.after(3 * lengthMs, () => Object.assign(state, { frozen: null }));
+      return;
+    case "partition":
+      // The majority goes on, and only its blocks become final.
+      if (standsApart || state.isDown) return;
+      node.cutOff();
+      time.after(3 * lengthMs, () => node.rejoin());
       return;
     case "stall":
       chain.lag = chance.between(10, 90);
-      time.after(5 * lengthMs, () => {
-        chain.lag = 2;
-      });
+      time.after(5 * lengthMs, () => Object.assign(chain, { lag: 2 }));
       return;
     case "kill":
     case "long kill":

@@ -6,6 +6,7 @@ import { embeddedBounds } from "../../src/core/ledger/account.ts";
 import { encodeLedgerCall } from "../../src/core/ledger/calls.ts";
 import {
   callFingerprint,
+  encodeCall,
   encodeCompact,
   extrinsicHash,
   type Frame,
@@ -59,15 +60,19 @@ describe("the metadata of the reference runtime", () => {
 
   test("numbers its calls as the specification says", () => {
     for (const call of [registration, removal]) {
-      expect(runtime().encodeCall(call).toHex()).toBe(encodeLedgerCall(call).toHex());
+      expect(encodeCall(call, runtime().frame).toHex()).toBe(encodeLedgerCall(call).toHex());
     }
   });
 
   test("names the protections that a chain of the family lacks", () => {
     const none = { pallets: new Set<string>(), calls: new Set<string>(), constants: new Set<string>() };
     const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
-    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(5);
-    const whole = { ...none, constants: new Set(["RecordDeposit"]), storage: new Set(["PlainProofs", "Lives"]) };
+    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(6);
+    const whole = {
+      ...none,
+      constants: new Set(["RecordDeposit", "ProofsAtOnce"]),
+      storage: new Set(["PlainProofs", "Lives"]),
+    };
     expect(lackingProtections(whole)).toEqual([]);
     expect(lackingProtections({ ...whole, pallets: new Set(["Sudo"]) })).toEqual([
       "no key that rules the chain (Sudo)",
@@ -93,7 +98,7 @@ describe("extrinsics", () => {
   registry.setMetadata(new Metadata(registry, metadataHex));
 
   test("of the operator are what the chain library reads and would sign", () => {
-    const call = runtime().encodeCall(registration);
+    const call = encodeCall(registration, frame);
     const bytes = signedExtrinsic(call, { era, nonce: 70_000, tip: 5n }, { frame, key });
     const read = registry.createTypeUnsafe<GenericExtrinsic>("Extrinsic", [bytes]);
     expect([read.isSigned, read.nonce.toNumber(), read.tip.toNumber()]).toEqual([true, 70_000, 5]);
@@ -126,7 +131,7 @@ describe("extrinsics", () => {
   });
 
   test("that carry a proof are found by their call, whoever framed them", () => {
-    const call = runtime().encodeCall(removal);
+    const call = encodeCall(removal, frame);
     const one = generalExtrinsic(call, era, frame);
     const other = generalExtrinsic(call, { ...era, birth: 99n }, frame);
     expect(extrinsicHash(one)).not.toBe(extrinsicHash(other));

@@ -79,6 +79,7 @@ const faults = {
   RootKeyRequired: ["chain_submission_rejected", "the keys of the DID decide this, not the Directory's account"],
   ProofVersionRefused: ["invalid_request", "the ledger does not take proofs of this version"],
   DepositUnavailable: ["chain_submission_rejected", "the Directory's account can't pay the deposit of a record"],
+  TooManyProofs: ["rate_limited", "the DID has made many changes in a short time"],
 } as const satisfies Record<string, readonly [code: FaultCode, detail: string]>;
 
 export type LedgerError = keyof typeof faults;

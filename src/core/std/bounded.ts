@@ -58,15 +58,27 @@ const timerMsMax = 2 ** 31 - 1;
  * time passes through; one that comes after the deadline is swallowed, because nobody waits for it any more. The work
  * itself goes on: whoever can stop it stops it on `late`. The timer never outlives the call.
  */
-export async function withDeadline<T>(work: PromiseLike<T>, timeoutMs: number): Promise<T | typeof late> {
+export async function withDeadline<T>(
+  work: PromiseLike<T>,
+  timeoutMs: number,
+  after: After = afterByTimer,
+): Promise<T | typeof late> {
   const { promise: deadline, resolve } = Promise.withResolvers<typeof late>();
-  const timer = setTimeout(() => resolve(late), Math.min(Math.max(0, timeoutMs), timerMsMax));
+  const cancel = after(Math.min(Math.max(0, timeoutMs), timerMsMax), () => resolve(late));
   try {
     return await Promise.race([work, deadline]);
   } finally {
-    clearTimeout(timer);
+    cancel();
   }
 }
+
+/** Runs `work` once after so many milliseconds; the answer cancels it. */
+export type After = (ms: number, work: () => void) => () => unknown;
+
+const afterByTimer: After = (ms, work) => {
+  const timer = setTimeout(work, ms);
+  return () => clearTimeout(timer);
+};
 
 // ------------------------------------------------------------------------------------------------------------ streams
 

@@ -61,6 +61,7 @@ export const mutationCodes = [
   "did_not_found",
   "did_deactivated",
   "chain_submission_rejected",
+  "rate_limited",
   "storage_full",
 ] as const satisfies readonly FaultCode[];
 

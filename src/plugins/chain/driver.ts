@@ -20,6 +20,7 @@ import { openTable } from "../lmdb/store.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import type { OperatorKey } from "./extrinsic.ts";
+import { blockTimeMsDefault } from "./layouts.ts";
 import { type LightClients, withLightClients } from "./light.ts";
 import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
@@ -29,8 +30,6 @@ import type { Head } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
-/** Where neither the chain nor the configuration says. */
-const blockTimeMsDefault = 6_000;
 
 export async function openChain(
   options: ChainOptions,

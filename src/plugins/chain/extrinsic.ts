@@ -1,11 +1,12 @@
 /**
- * Encoded extrinsics: calls signed by the operator (version 4), general ones that carry their own proof
- * (version 5, without a signature), and from the extrinsics of a block back to their fingerprints. The table
- * says once what each transaction extension adds; one that is not listed must add nothing.
+ * From a call to its extrinsic: calls signed by the operator (version 4) and general ones that carry their own proof
+ * (version 5, without a signature); and from the extrinsics of a block back to their fingerprints. The table says
+ * once what each transaction extension adds; one that is not listed must add nothing.
  * Source: docs/ledger.md 1.7 ("Extrinsics"), checked against the reference runtime.
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
+import { encodeLedgerCall, type LedgerCall, type LedgerCallName } from "../../core/ledger/calls.ts";
 
 /** What a chain at one runtime version wants around a call. */
 export type Frame = {
@@ -14,6 +15,8 @@ export type Frame = {
   readonly genesis: Uint8Array;
   /** Names of the transaction extensions, in their order. */
   readonly extensions: readonly string[];
+  /** Pallet index and call index of each call: the first two bytes of its encoding. */
+  readonly callIndices: ReadonlyMap<LedgerCallName, Uint8Array>;
 };
 
 /** A life in blocks: from the block named by its number and hash on, for `periodBlocks`. */
@@ -56,6 +59,32 @@ const extensions: Readonly<Record<string, Extension>> = {
 
 /** Whether the program knows what an extension adds; any other must add nothing. */
 export const isKnownExtension = (name: string): boolean => Object.hasOwn(extensions, name);
+
+/** Whether the operator signs the call; every other call carries a proof of its own. */
+export function isOwned(call: LedgerCall): boolean {
+  return !("signedPayload" in call) && call.name !== "set_document_with_proof";
+}
+
+/** The call's bytes on this chain: its own two index bytes, and the arguments as everywhere. */
+export function encodeCall(call: LedgerCall, { callIndices }: Frame): Uint8Array {
+  return concatBytes(callIndices.get(call.name) as Uint8Array, encodeLedgerCall(call).subarray(2));
+}
+
+/** An extrinsic, and how blocks show it: by its hash, or by the fingerprint of a call that carries its own proof. */
+export type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
+
+/** `nonce`: the operator's, `null` for a call that carries its own proof. */
+export function encodeExtrinsic(
+  call: LedgerCall,
+  { era, nonce, tip }: Omit<Terms, "nonce"> & { readonly nonce: number | null },
+  given: { readonly frame: Frame; readonly key: OperatorKey },
+): Encoded {
+  const bytes = encodeCall(call, given.frame);
+  if (nonce === null)
+    return { extrinsic: generalExtrinsic(bytes, era, given.frame), fingerprint: callFingerprint(bytes) };
+  const extrinsic = signedExtrinsic(bytes, { era, nonce, tip }, given);
+  return { extrinsic, fingerprint: extrinsicHash(extrinsic) };
+}
 
 const signedVersion = 0x84;
 const generalVersion = 0x45;

@@ -8,6 +8,9 @@ import type { LedgerBoundName } from "../../core/ledger/account.ts";
 import { actionRows, type ItemName } from "../../core/ledger/actions.ts";
 import type { LedgerCallName, ProofCall } from "../../core/ledger/calls.ts";
 
+/** Where neither the chain nor the configuration says. */
+export const blockTimeMsDefault = 6_000;
+
 export type PalletRole = "did_registry" | "delivery_policy";
 
 const method = "(bytes,bytes,bytes,bytes)";
@@ -73,6 +76,8 @@ export const mapLayouts = {
 export const optionalLayouts = {
   /** How often a DID was deleted. */
   Lives: { pallet: "did_registry", value: "u32", isMap: true },
+  /** The block at which the allowance of a DID for calls with a proof is whole again. */
+  ProofAllowances: { pallet: "did_registry", value: "u32", isMap: true },
   /** Stands where the chain knows version 3 of the proofs: whether it takes the others as well. */
   PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
 } as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean }>>;
@@ -121,6 +126,7 @@ const protections: readonly { readonly name: string; readonly isThere: (chain: I
     isThere: ({ calls }) => !calls.has("register_with_document_proof"),
   },
   { name: "a count of how often a DID was deleted", isThere: ({ storage }) => storage.has("Lives") },
+  { name: "a limit of calls with a proof for each DID", isThere: ({ constants }) => constants.has("ProofsAtOnce") },
   { name: "no key that rules the chain (Sudo)", isThere: ({ pallets }) => !pallets.has("Sudo") },
 ];
 

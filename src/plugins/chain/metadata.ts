@@ -9,7 +9,7 @@ import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId }
 import { concatBytes, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b128 } from "../../core/codec/crypto.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
-import { encodeLedgerCall, type LedgerCall, type LedgerCallName } from "../../core/ledger/calls.ts";
+import type { LedgerCallName } from "../../core/ledger/calls.ts";
 import { encodeCompact, type Frame, isKnownExtension } from "./extrinsic.ts";
 import {
   boundConstants,
@@ -31,16 +31,20 @@ export type RuntimeMetadata = {
   readonly bounds: LedgerBounds;
   /** `null` when the chain has no such constant. */
   readonly blockTimeMs: number | null;
+  /** `null` when calls with a proof have no limit on this chain. */
+  readonly proofLimit: ProofLimit | null;
   /** What the reference runtime has against abuse and this one lacks. */
   readonly lacks: readonly string[];
   /** twox128 of the pallet's and the map's name. */
   prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;
   /** The same of what a chain need not have; `null` when this one has not. */
   optionalPrefixOf(name: OptionalName): Uint8Array | null;
-  encodeCall(call: LedgerCall): Uint8Array;
   /** Per extrinsic index of a block: the error that failed it, `null` for success; absent when there is no word. */
   outcomes(events: Uint8Array): Map<number, DispatchFailure | null>;
 };
+
+/** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
+export type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
 
 /** A failure of one of our pallets by the name of its error, or of anything else by what it is called. */
 export type DispatchFailure = { readonly pallet: PalletRole | null; readonly error: string };
@@ -87,7 +91,7 @@ export function readMetadata(
     ...mapDifferences(lookup, own),
     ...optionalDifferences(lookup, own),
   ];
-  const calls = readCalls(lookup, own, differences);
+  const callIndices = readCalls(lookup, own, differences);
   const bounds = readBounds(own.did_registry, differences);
   if (differences.length > 0) return differences;
   const expanded = expandMetadata(registry, metadata);
@@ -106,13 +110,13 @@ export function readMetadata(
     ?.storage.unwrap()
     .items.find(({ name }) => name.eq("Events"))?.type.asPlain;
   return {
-    frame: { ...version, genesis, extensions },
+    frame: { ...version, genesis, extensions, callIndices },
     bounds,
     blockTimeMs: blockTimeOf(expanded.consts),
+    proofLimit: proofLimitOf(own.did_registry),
     lacks: lackingProtections(inventoryOf(lookup, pallets, own.did_registry)),
     prefixOf: (map) => prefixes.get(map)!,
     optionalPrefixOf: (name) => prefixes.get(name) ?? null,
-    encodeCall: (call) => concatBytes(calls.get(call.name)!, encodeLedgerCall(call).subarray(2)),
     outcomes(events) {
       const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
       return outcomesOf(records, names);
@@ -227,10 +231,7 @@ function readCalls(lookup: PortableRegistry, own: Own, differences: string[]): M
 /** Bounds may be smaller than the program's, not larger: it could not read what such a chain holds. */
 function readBounds(pallet: PalletMetadataLatest, differences: string[]): LedgerBounds {
   const entries = (Object.entries(boundConstants) as [LedgerBoundName, string][]).map(([bound, name]) => {
-    const constant = pallet.constants.find((one) => one.name.eq(name));
-    const bytes = constant?.value.toU8a(true);
-    const value =
-      bytes === undefined || bytes.length !== 4 ? null : new DataView(Uint8Array.from(bytes).buffer).getUint32(0, true);
+    const value = u32Constant(pallet, name);
     if (value === null) differences.push(`constant ${pallet.name}.${name} is missing or no u32`);
     else if (value > embeddedBounds[bound]) {
       differences.push(
@@ -240,6 +241,19 @@ function readBounds(pallet: PalletMetadataLatest, differences: string[]): Ledger
     return [bound, value ?? 0];
   });
   return Object.fromEntries(entries) as LedgerBounds;
+}
+
+function u32Constant(pallet: PalletMetadataLatest, name: string): number | null {
+  const bytes = pallet.constants.find((one) => one.name.eq(name))?.value.toU8a(true);
+  return bytes?.length === 4 ? u32Of(Uint8Array.from(bytes)) : null;
+}
+
+function proofLimitOf(pallet: PalletMetadataLatest): ProofLimit | null {
+  const [atOnce, inReserve, interval] = ["ProofsAtOnce", "ProofsInReserve", "ProofInterval"].map((name) =>
+    u32Constant(pallet, name),
+  );
+  if (atOnce == null || inReserve == null || interval == null) return null;
+  return { atOnce: BigInt(atOnce), inReserve: BigInt(inReserve), intervalBlocks: BigInt(interval) };
 }
 
 type Constants = Readonly<Record<string, Readonly<Record<string, { toString(): string }>>>>;
@@ -313,7 +327,8 @@ export type StorageKeys = {
   readonly events: Uint8Array;
   readonly account: (id: Uint8Array) => Uint8Array;
   readonly entry: (map: MapName, key: string) => Uint8Array;
-  readonly life: (did: string) => Uint8Array | null;
+  /** Of a map that a chain need not have; `null` when this one has not. */
+  readonly optionalEntry: (map: "Lives" | "ProofAllowances", key: string) => Uint8Array | null;
   readonly plainProofs: Uint8Array | null;
 };
 
@@ -324,9 +339,9 @@ export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
     events: metadata.prefixOf("Events"),
     account: (id) => concat(metadata.prefixOf("Account"), id),
     entry: (map, key) => concat(metadata.prefixOf(map), encodeText(key)),
-    life: (did) => {
-      const prefix = metadata.optionalPrefixOf("Lives");
-      return prefix === null ? null : concat(prefix, encodeText(did));
+    optionalEntry: (map, key) => {
+      const prefix = metadata.optionalPrefixOf(map);
+      return prefix === null ? null : concat(prefix, encodeText(key));
     },
     plainProofs: metadata.optionalPrefixOf("PlainProofs"),
   };

@@ -6,17 +6,18 @@
 import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
-import type { Fault } from "../../core/fault.ts";
+import { type Fault, fault } from "../../core/fault.ts";
 import { type Account, longerThan } from "../../core/ledger/account.ts";
-import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
+import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
-import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
+import { faultOfRefusal, isRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall } from "../../core/ledger/rules.ts";
 import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import type { MapName } from "./layouts.ts";
+import { isOwned } from "./extrinsic.ts";
+import { blockTimeMsDefault, type MapName } from "./layouts.ts";
 import { storageKeys, u32Of, u64Of } from "./metadata.ts";
 import type { Head, Session } from "./session.ts";
 
@@ -25,6 +26,8 @@ export type Facts = {
   readonly head: Head;
   readonly account: Account;
   readonly holders: ReadonlyMap<string, Did>;
+  /** The block at which the DID may make all its calls with a proof at once again. */
+  readonly allowanceWholeAt: bigint;
 };
 
 const memoMax = 10_000;
@@ -39,6 +42,8 @@ const accountMaps = [
   "RegistrationExpiries",
 ] as const satisfies readonly MapName[];
 
+const optionalMaps = ["Lives", "ProofAllowances"] as const;
+
 const policyMaps = {
   recipient: "RecipientPolicies",
   tag: "TagPolicies",
@@ -51,11 +56,8 @@ export class Reader {
 
   constructor(private readonly endpoints: Endpoints) {}
 
-  account(did: Did): Promise<Account> {
-    return this.cached(
-      `account ${did}`,
-      async (session) => (await readFacts({ session, head: session.head }, did, [])).account,
-    );
+  async account(did: Did): Promise<Account> {
+    return (await this.facts(did, [])).account;
   }
 
   async aliasHolder(alias: string): Promise<Did | null> {
@@ -73,10 +75,8 @@ export class Reader {
 
   /** The account and the holders of some aliases, of one block and in one question. */
   async facts(did: Did, aliases: readonly string[]): Promise<Facts> {
-    const session = this.endpoints.session();
-    if (aliases.length > 0) return readFacts({ session, head: session.head }, did, aliases);
-    const { head } = session;
-    return { head, account: await this.account(did), holders: new Map() };
+    const read = (session: OpenSession) => readFacts({ session, head: session.head }, did, aliases);
+    return aliases.length > 0 ? read(this.endpoints.session()) : this.cached(`facts ${did}`, read);
   }
 
   /** At one head, which need not be the newest. */
@@ -162,21 +162,52 @@ export class Reader {
   }
 }
 
+/**
+ * What the chain does not take yet, because the DID has made many calls with a proof in a short time; `null` when it
+ * takes the call. Law: docs/ledger.md 1.7, "Allowance".
+ */
+export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Facts): Fault | null {
+  const { proofLimit, blockTimeMs } = head.metadata;
+  if (proofLimit === null || isOwned(call)) return null;
+  const { atOnce, inReserve, intervalBlocks } = proofLimit;
+  const calls = drawsOnReserve(call) ? atOnce + inReserve : atOnce;
+  const usedBlocks = allowanceWholeAt > head.number ? allowanceWholeAt - head.number : 0n;
+  const waitBlocks = Number(usedBlocks + intervalBlocks - calls * intervalBlocks);
+  if (waitBlocks <= 0) return null;
+  const retryAfterSeconds = Math.ceil((waitBlocks * (blockTimeMs ?? blockTimeMsDefault)) / 1_000);
+  const { detail } = faultOfRefusal(refuse("TooManyProofs"));
+  return fault("rate_limited", detail, { retryAfterSeconds });
+}
+
+/** What saves a DID from a thief, or ends it. */
+function drawsOnReserve(call: LedgerCall): boolean {
+  if (call.name === "update_root_pubkey") return true;
+  if (call.name !== "apply_control_with_proof") return false;
+  const intent = intentOfCall(call);
+  return !isRefusal(intent) && (intent.action === "deactivate_did" || intent.action === "delete_did");
+}
+
 async function readFacts(
   { session, head }: { readonly session: Session; readonly head: Head },
   did: Did,
   aliases: readonly string[],
 ): Promise<Facts> {
-  const { entry, life: lifeKey } = storageKeys(head.metadata);
-  const lives = [lifeKey(did)].filter((key) => key !== null);
+  const { entry, optionalEntry } = storageKeys(head.metadata);
   const named = aliases.map((alias) => entry("AliasIndex", alias));
-  const keys = [...accountMaps.map((map) => entry(map, did)), ...named, ...lives];
-  const values = await session.values(keys, head.hash);
+  const keys = [...accountMaps.map((map) => entry(map, did)), ...named];
+  const optional = optionalMaps.map((map) => optionalEntry(map, did)).filter((key) => key !== null);
+  const all = await session.values([...keys, ...optional], head.hash);
+  const values = all.slice(0, keys.length);
+  const rest = all.slice(keys.length);
+  // A chain of the family need not have them.
+  const [life, wholeAt] = optionalMaps.map((map) => {
+    const bytes = optionalEntry(map, did) === null ? null : rest.shift();
+    return bytes == null ? 0 : u32Of(bytes);
+  }) as [number, number];
   const [record, ...counts] = values.slice(0, accountMaps.length);
   const [alias, document, rootPubkey, control, documentTimeMs, registrationExpiryMs] = counts.map((bytes) =>
     bytes === null ? 0n : u64Of(bytes),
   ) as [bigint, bigint, bigint, bigint, bigint, bigint];
-  const life = lives.length === 0 ? null : values.at(-1);
   const holders = aliases.flatMap((name, i) => {
     const holder = holderOf(values[accountMaps.length + i] ?? null);
     return holder === null ? [] : [[name, holder] as const];
@@ -188,10 +219,10 @@ async function readFacts(
       counters: { alias, document, rootPubkey, control },
       documentTimeMs,
       registrationExpiryMs,
-      // A chain of the family that does not count deletions can't say.
-      life: life === null || life === undefined ? 0 : u32Of(life),
+      life,
     },
     holders: new Map(holders),
+    allowanceWholeAt: BigInt(wholeAt),
   };
 }
 

@@ -11,6 +11,7 @@
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
+import { type After, late, withDeadline } from "../../core/std/bounded.ts";
 import { encodeCompact } from "./extrinsic.ts";
 
 /** Time and the network, so that tests can run both faster than they pass. */
@@ -19,8 +20,7 @@ export type Host = {
   readonly nowMs: () => number;
   /** Monotonic; only differences mean anything. */
   readonly elapsedMs: () => number;
-  /** Runs `work` once; the answer cancels it. */
-  readonly after: (ms: number, work: () => void) => () => void;
+  readonly after: After;
   readonly connect: (endpoint: string, events: SocketEvents) => Socket;
   /** From 0 up to, not including, 1. */
   readonly chance: () => number;
@@ -78,7 +78,8 @@ type Request = {
   readonly notify: (() => void) | null;
 };
 
-type Frame = {
+/** A message of a node: an answer has an `id`, a notification a `method`. Nothing in it is verified yet. */
+export type Frame = {
   readonly id?: unknown;
   readonly method?: unknown;
   readonly params?: { readonly subscription?: unknown } | null;
@@ -120,7 +121,7 @@ export class Rpc {
     signal.addEventListener("abort", abort);
     void rpc.over.then(() => signal.removeEventListener("abort", abort));
     try {
-      await within(host, { work: rpc.opened.promise, ms: waitMs, late: "no connection" });
+      await within(host, { work: rpc.opened.promise, ms: waitMs, missing: "no connection" });
       return rpc;
     } catch (error) {
       rpc.close();
@@ -157,7 +158,7 @@ export class Rpc {
     this.requests.set(id, { resolve, reject, notify });
     try {
       this.socket.send(JSON.stringify({ id, jsonrpc: "2.0", method, params }));
-      return await within(this.host, { work: promise, ms: waitMs, late: `no answer to ${method}` });
+      return await within(this.host, { work: promise, ms: waitMs, missing: `no answer to ${method}` });
     } finally {
       this.requests.delete(id);
     }
@@ -228,7 +229,8 @@ function connectWebSocket(endpoint: string, { onOpen, onMessage, onClose }: Sock
   };
 }
 
-function parseFrame(text: unknown): Frame | null {
+/** `null` for anything that is not a JSON object of a bounded length. Never throws. */
+export function parseFrame(text: unknown): Frame | null {
   if (typeof text !== "string" || text.length > frameCharsMax) return null;
   try {
     const frame: unknown = JSON.parse(text);
@@ -264,15 +266,10 @@ function percentDecoded(part: string): string {
   }
 }
 
-/** `withDeadline` of the core, on the host's time, and throwing. */
-async function within<T>(host: Host, given: { work: Promise<T>; ms: number; late: string }): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const cancel = host.after(given.ms, () => reject(new Error(`${given.late} within ${given.ms} ms`)));
-  try {
-    return await Promise.race([given.work, promise]);
-  } finally {
-    cancel();
-  }
+async function within<T>(host: Host, given: { work: Promise<T>; ms: number; missing: string }): Promise<T> {
+  const outcome = await withDeadline(given.work, given.ms, host.after);
+  if (outcome === late) throw new Error(`${given.missing} within ${given.ms} ms`);
+  return outcome;
 }
 
 // --------------------------------------------------------------------------------------- parsing of answers

@@ -22,6 +22,7 @@ import {
   storageKeys,
   u64Of,
 } from "./metadata.ts";
+import type { Verdict } from "./pool.ts";
 import {
   type Header,
   type Host,
@@ -97,6 +98,22 @@ export class Unusable extends Error {
 /** The node answered with a refusal: it does not have what was asked for, as the state of an old block. */
 export class StateGone extends StoreError {}
 
+/** What a node said about an extrinsic, and its words when it refused. */
+export type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
+export const silence: NodeAnswer = { verdict: "silence", refusal: null };
+
+/** The usual meanings of a node's refusals to take an extrinsic. */
+const verdicts: Readonly<Record<number, Verdict>> = {
+  1010: "invalid",
+  // The node could not find out.
+  1011: "invalid",
+  1012: "banned",
+  1013: "known",
+  1014: "nonce-taken",
+  1015: "invalid",
+  1016: "full",
+};
+
 /** A node that checks many extrinsics one after another answers late, and is no less alive for it. */
 const submitPatience = 6;
 /** Runtimes that are remembered: blocks of more than two at a time are hardly ever looked at. */
@@ -171,14 +188,15 @@ export class Session {
     }
   }
 
-  /** Hands in an extrinsic. A missing answer says nothing about the connection; heads do. */
-  async submit(extrinsic: Uint8Array): Promise<void> {
+  /** Submits an extrinsic. A missing answer says nothing about the connection; heads do. */
+  async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
     try {
       const waitMs = submitPatience * this.options.requestMs;
       await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
+      return { verdict: "taken", refusal: null };
     } catch (error) {
-      if (error instanceof NodeRefusal) throw error;
-      throw new StoreError("unavailable", `no word about an extrinsic: ${errorText(error)}`, { cause: error });
+      if (!(error instanceof NodeRefusal)) return silence;
+      return { verdict: verdicts[error.code] ?? "silence", refusal: error.message };
     }
   }
 

@@ -18,7 +18,7 @@ import { type Block, type StoreEnvironment, StoreError, type Submission } from "
 import { claimKey } from "../../storage/embedded-records.ts";
 import { type BlockContents, FinalizedScan, faultOfFailure, readOutcomes, UnfinalizedBlocks } from "./blocks.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { callFingerprint, extrinsicHash, generalExtrinsic, type OperatorKey, signedExtrinsic } from "./extrinsic.ts";
+import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./extrinsic.ts";
 import { storageKeys } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
@@ -29,12 +29,11 @@ import {
   type PoolEvent,
   type Signed,
   SubmissionPool,
-  type Verdict,
   type Why,
 } from "./pool.ts";
-import type { Facts, Reader } from "./reader.ts";
-import { type Host, NodeRefusal } from "./rpc.ts";
-import { clockSkewMs, type Head } from "./session.ts";
+import { beyondAllowance, type Facts, type Reader } from "./reader.ts";
+import type { Host } from "./rpc.ts";
+import { clockSkewMs, type Head, silence } from "./session.ts";
 
 export type SubmissionLimits = {
   readonly pendingMax: number;
@@ -72,18 +71,6 @@ const readsMax = 8;
 const endsMax = 10_000;
 /** Finality further behind than this is a stall: an era that began there would be over before it is used. */
 const finalityLagMax = 5n;
-
-/** The usual meanings of a node's refusals to take an extrinsic. */
-const verdicts: Readonly<Record<number, Verdict>> = {
-  1010: "invalid",
-  // The node could not find out.
-  1011: "invalid",
-  1012: "banned",
-  1013: "known",
-  1014: "nonce-taken",
-  1015: "invalid",
-  1016: "full",
-};
 
 const noWord = fault("chain_submission_rejected", "the block has no word about the call");
 
@@ -145,7 +132,7 @@ export class Submissions {
     }
     for (let reads = 0; reads < readsMax; reads++) {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
-      const refused = this.dryRun(call, facts);
+      const refused = this.dryRun(call, facts) ?? beyondAllowance(call, facts);
       if (refused !== null) return refused;
       if (!this.isOutdated(call, facts.head)) return this.enqueue(call, label);
     }
@@ -235,19 +222,12 @@ export class Submissions {
   /** The era begins at the finalized head, or at the best one when finality has fallen behind. */
   private sign(call: LedgerCall, { head, best }: OpenSession, nonce: number | null): Signed {
     const { key, limits, tip } = this.options;
-    const { metadata } = head;
-    const { frame } = metadata;
+    const { frame } = head.metadata;
     const begin = best !== null && best.number > head.number + finalityLagMax ? best : head;
     const birthHash = Uint8Array.fromHex(begin.hash.slice(2));
     const era = { birth: begin.number, birthHash, periodBlocks: limits.lifetimeBlocks };
-    const bytes = metadata.encodeCall(call);
-    const extrinsic =
-      nonce === null
-        ? generalExtrinsic(bytes, era, frame)
-        : signedExtrinsic(bytes, { era, nonce, tip }, { frame, key });
     return {
-      extrinsic,
-      fingerprint: nonce === null ? callFingerprint(bytes) : extrinsicHash(extrinsic),
+      ...encodeExtrinsic(call, { era, nonce, tip }, { frame, key }),
       nonce,
       birth: era.birth,
       death: era.birth + BigInt(limits.lifetimeBlocks),
@@ -297,18 +277,9 @@ export class Submissions {
   }
 
   private async send({ entry, signed, attempt }: Extract<PoolAction, { do: "send" }>): Promise<void> {
-    const session = this.sessionOrNull();
-    let verdict: Verdict = "silence";
-    try {
-      await (session ?? this.options.endpoints.session()).submit(signed.extrinsic);
-      verdict = "taken";
-      if (signed.nonce !== null) this.loggedRefusal = "";
-    } catch (error) {
-      if (error instanceof NodeRefusal) {
-        verdict = verdicts[error.code] ?? "silence";
-        if (signed.nonce !== null && verdict !== "known") this.logRefusal(error.message);
-      }
-    }
+    const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
+    if (signed.nonce !== null && verdict === "taken") this.loggedRefusal = "";
+    if (signed.nonce !== null && refusal !== null && verdict !== "known") this.logRefusal(refusal);
     this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
   }
 
@@ -488,11 +459,6 @@ async function whenDurable(kept: Kept): Promise<Submission> {
 
 function submissionOf({ entry, submission }: Kept): Submission {
   return entry.inBlock === null ? submission : { ...submission, state: "in_block", block: entry.inBlock };
-}
-
-/** Whether the operator signs the call; every other call carries a proof of its own. */
-export function isOwned(call: LedgerCall): boolean {
-  return !("signedPayload" in call) && call.name !== "set_document_with_proof";
 }
 
 /** The DID and the aliases that a call is about. No alias looks like a DID. */

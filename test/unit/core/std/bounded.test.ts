@@ -58,6 +58,19 @@ describe("withDeadline", () => {
     await Bun.sleep(1);
   });
 
+  test("runs on another clock where it is given one, and cancels it", async () => {
+    const pending = new Map<number, () => void>();
+    const after = (ms: number, work: () => void) => {
+      pending.set(ms, work);
+      return () => pending.delete(ms);
+    };
+    const waiting = withDeadline(never(), 60_000, after);
+    pending.get(60_000)?.();
+    expect(await waiting).toBe(late);
+    expect(await withDeadline(Promise.resolve(7), 1_000, after)).toBe(7);
+    expect(pending.size).toBe(0);
+  });
+
   test("a deadline beyond the range of timers is not over at once", async () => {
     expect(
       await withDeadline(
