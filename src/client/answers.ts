@@ -171,15 +171,12 @@ export const messageStateShape = objectOf({
 export const ackShape = objectOf({ acked: integer, message_ids: listOf(text) });
 
 export type RegistrationStatus = TypeOf<typeof registrationStatusShape>;
-export type Nonces = TypeOf<typeof noncesShape>;
 export type Resolved = TypeOf<typeof resolvedShape>;
 export type SubmissionStatus = TypeOf<typeof submissionShape>;
-export type RecipientPolicy = TypeOf<typeof recipientPolicyShape>;
 export type Registered = TypeOf<typeof registeredShape>;
 export type Prepared = TypeOf<typeof preparedShape>;
 export type NodeLimits = TypeOf<typeof limitsShape>;
 export type Resolution = TypeOf<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = TypeOf<typeof acceptedShape>;
-export type MessageState = TypeOf<typeof messageStateShape>;
 export type CachedEntry = TypeOf<typeof entry>;

@@ -95,7 +95,7 @@ function summaryPath(did: string, deviceId: string): string {
   return deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;
 }
 
-export type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
+type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
 
 /** Signs one request: time and nonce are new each time. */
 export async function prove(reader: Reader, operation: RetrievalOperation, subject: string): Promise<ProofValues> {

@@ -22,7 +22,7 @@ import { jsonBody, localError, path } from "./http.ts";
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
 
 /** The counter value that a change uses up, and the clock it is made by. */
-export type ChangeTerms = {
+type ChangeTerms = {
   readonly nonce: bigint;
   readonly nowMs: number;
   /** Of the ledger that the change is for, where it takes version 3; without it the payload is signed plainly. */
@@ -30,7 +30,7 @@ export type ChangeTerms = {
 };
 
 /** The member of `GET /dids/{did}/nonces` to read for an action. */
-export function nonceDomainOf(action: Intent["action"]): NonceDomain {
+function nonceDomainOf(action: Intent["action"]): NonceDomain {
   return counters[actions[action].counter].nonceDomain;
 }
 
@@ -94,7 +94,7 @@ export type OwnerUpdate =
     }
   | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
 
-export async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Promise<Submission> {
+async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Promise<Submission> {
   const { route, members } = ownerRequest(update);
   const body = jsonBody({ did: update.did, ...members });
   const claims = {

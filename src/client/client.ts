@@ -99,7 +99,7 @@ export function documentOf(record: Resolved, did: Did): DidDocument {
 // ---------------------------------------------------------------------------------------------------- sending
 
 /** What may be said about a message besides who it is for. */
-export type SendChoices = {
+type SendChoices = {
   /** A duration such as `24h` (default) or `1d12h`. */
   readonly ttl?: string;
   /** Public: the recipient's policies are chosen by it. */

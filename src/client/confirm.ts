@@ -61,7 +61,7 @@ export function confirmRegistration(
   }, waiting);
 }
 
-export type Expected = {
+type Expected = {
   readonly did: string;
   readonly txHash: string;
   /** The counter that the change uses up, and the value it was signed with. */

@@ -109,7 +109,7 @@ async function solveWork(body: Uint8Array, bits: number): Promise<string> {
 export const authorizationLifeMs = 5 * minuteMs;
 
 /** What a proof of version 3 binds at a Directory; `null` for what the Directory does not take in version 3. */
-export type Proving = { readonly registration: ProofBinding | null; readonly genesisHash: Uint8Array | null };
+type Proving = { readonly registration: ProofBinding | null; readonly genesisHash: Uint8Array | null };
 
 /**
  * Reads which proofs the Directory accepts. One whose limits do not mention version 3 gets the versions that every

@@ -178,7 +178,7 @@ export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>)
   });
 }
 
-export type Following = { readonly onNews: () => void; readonly signal: AbortSignal };
+type Following = { readonly onNews: () => void; readonly signal: AbortSignal };
 
 /** Longest silence on a stream of events: nodes send a comment every 15 seconds. */
 const silenceMsMax = 40_000;

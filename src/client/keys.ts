@@ -10,7 +10,7 @@ import { localError } from "./http.ts";
 import { isRecord } from "./shape.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
-export type HeldKey = { readonly id: string; readonly secret: Uint8Array };
+type HeldKey = { readonly id: string; readonly secret: Uint8Array };
 
 /** The secret of a key agreement, and from when on nothing that was sealed to it can still be waiting. */
 export type HeldAgreement = HeldKey & { readonly destroyAtMs: number | null };

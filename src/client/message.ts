@@ -19,7 +19,7 @@ export type MessageActions = {
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
 };
 
-export type MessageParts = {
+type MessageParts = {
   /** The id of the message, or of the group of its chunks. */
   readonly id: string;
   readonly messageIds: readonly string[];
@@ -192,7 +192,7 @@ function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Rela
   return parameters.length === 0 ? mediaType : [mediaType, "waypost=1", ...parameters].join(";");
 }
 
-export type MediaType = {
+type MediaType = {
   /** Lower case, without parameters. */
   readonly essence: string;
   /** The media type as its sender named it, without the parameters of these conventions. */
@@ -201,7 +201,7 @@ export type MediaType = {
 };
 
 /** Reads a stranger's text: what does not fit says nothing. */
-export function parseMediaType(text: string): MediaType {
+function parseMediaType(text: string): MediaType {
   const [essence = "", ...rest] = text.split(";").map((part) => part.trim());
   const own = rest.indexOf("waypost=1");
   const parameters = new Map(
@@ -224,7 +224,7 @@ export function parseMediaType(text: string): MediaType {
 export type Reaction = { readonly to: string; readonly reaction: string };
 
 /** A reaction is one short text, such as an emoji; empty text takes it back. */
-export function parseReaction(json: unknown): Reaction | null {
+function parseReaction(json: unknown): Reaction | null {
   if (!isRecord(json) || json["v"] !== 1 || typeof json["reaction"] !== "string") return null;
   const to = typeof json["to"] === "string" ? parseUuid(json["to"]) : null;
   return to === null || json["reaction"].length > 64 ? null : { to, reaction: json["reaction"] };

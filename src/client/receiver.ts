@@ -24,7 +24,7 @@ import {
 } from "./retrieve.ts";
 
 /** What the receiver needs of the identity it receives for. */
-export type ReceiverHost = {
+type ReceiverHost = {
   readonly client: Client;
   readonly identity: () => Identity;
   readonly recipient: Recipient;

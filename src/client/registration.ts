@@ -58,7 +58,7 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
 
 const each = <T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> => Promise.all(items.map(work));
 
-export type RegistrationInput = {
+type RegistrationInput = {
   readonly document: DidDocument;
   readonly alias: string | null;
   readonly rootSeed: Uint8Array;

@@ -33,8 +33,8 @@ export type PendingMessage = {
   readonly held: readonly HeldEnvelope[];
 };
 
-export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
-export type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
+type Unreachable = { readonly endpoint: string; readonly error: ClientError };
+type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
 
 /** More messages than this are left for the next run: memory stays bounded whatever a Cache holds. */
 const listedMax = 100_000;
@@ -168,7 +168,7 @@ export async function readMessage(
   return { ...written, data: concatBytes(...parts) };
 }
 
-export type Sink = {
+type Sink = {
   readonly write: (data: Uint8Array) => Promise<void>;
   readonly onChunk?: (done: number, total: number) => void;
 };
@@ -249,7 +249,7 @@ function openChunk(envelope: Record<string, unknown>, part: HeldEnvelope, recipi
   return openEnvelope(envelope, recipient);
 }
 
-export type OpenedEnvelope = Pick<Written, "from" | "sentAtMs"> & { readonly opened: Opened };
+type OpenedEnvelope = Pick<Written, "from" | "sentAtMs"> & { readonly opened: Opened };
 
 /**
  * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).

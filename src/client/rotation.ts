@@ -20,7 +20,7 @@ import { ClientError, endpoint } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, startChain } from "./keys.ts";
 
 /** No envelope lives longer, so no secret is kept longer after its key was replaced. */
-export const secretKeptMsMax = 30 * dayMs;
+const secretKeptMsMax = 30 * dayMs;
 /** Clock skew, and senders that read the document a moment before. */
 const keptMarginMs = hourMs;
 /** Ten years of weeks: a device that was away longer is set up again. */
@@ -48,7 +48,7 @@ async function findOpening(
   return -1;
 }
 
-export type Reconciled = {
+type Reconciled = {
   readonly identity: Identity;
   /** The secret of the published key is held here, possibly after deriving forward. */
   readonly holdsPublished: boolean;
@@ -104,7 +104,7 @@ function destroyExpired(identity: Identity, nowMs: number): Identity {
   return agreements.length === identity.agreements.length ? identity : { ...identity, agreements };
 }
 
-export type RotationOptions = {
+type RotationOptions = {
   readonly nowMs: number;
   /** How old the published key may become; 0 rotates now. */
   readonly everyMs: number;

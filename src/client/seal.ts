@@ -33,7 +33,7 @@ export type FileFacts = {
   readonly sha256: Uint8Array;
 };
 
-export type SealedPayload = {
+type SealedPayload = {
   readonly profile: string;
   readonly key_id: string;
   readonly ephemeral_x25519_b64: string;
@@ -44,7 +44,7 @@ export type SealedPayload = {
 export type RecipientKey = { readonly keyId: string; readonly publicKey: Uint8Array };
 
 /** Random for one payload and never used for another: the same pair seals the same bytes again. */
-export type SealEntropy = { readonly ephemeralSecret: Uint8Array; readonly nonce: Uint8Array };
+type SealEntropy = { readonly ephemeralSecret: Uint8Array; readonly nonce: Uint8Array };
 
 export type SealInput = {
   readonly binding: Binding;
@@ -220,7 +220,7 @@ function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
 // form of RFC 8949 section 4.2.1. A general codec would be a fifth of what a page loads; tests compare this one with
 // `cborg`.
 
-export type CborValue = string | Uint8Array | number | null;
+type CborValue = string | Uint8Array | number | null;
 
 const unsignedMajor = 0;
 const bytesMajor = 2;

@@ -77,7 +77,7 @@ function deriveUuid(plan: SendPlan, purpose: string): string {
 }
 
 /** The id of one envelope of the plan. */
-export function messageIdOf(plan: SendPlan, sequence: number): string {
+function messageIdOf(plan: SendPlan, sequence: number): string {
   return deriveUuid(plan, `message:${sequence}`);
 }
 
@@ -86,7 +86,7 @@ export function groupIdOf(plan: SendPlan): string {
   return deriveUuid(plan, "group");
 }
 
-export type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
+type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
 
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
 export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): Promise<StoredEnvelope> {
@@ -125,7 +125,7 @@ async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did
 
 export type ChunkProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
 
-export type SendOptions = {
+type SendOptions = {
   readonly relay: Endpoint;
   readonly retrying: Retrying;
   /** Chunks that an earlier run has delivered. */

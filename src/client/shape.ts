@@ -32,7 +32,6 @@ export const decimal = of(
   (value): value is string => typeof value === "string" && /^(0|[1-9][0-9]{0,38})$/.test(value),
   "decimal text",
 );
-export const anything = of((_value): _value is unknown => true, "anything");
 export const record = of(isRecord, "an object");
 
 export function isRecord(value: unknown): value is Record<string, unknown> {

@@ -17,7 +17,7 @@ export type ConfigProblem = InputProblem & {
   readonly place: Place | null;
 };
 
-export type ConfigResult =
+type ConfigResult =
   | {
       readonly ok: true;
       readonly config: Config;
@@ -33,7 +33,7 @@ export type ConfigResult =
       readonly placeOf: (setting: string) => Place | null;
     };
 
-export type ConfigSurroundings = {
+type ConfigSurroundings = {
   readonly env?: Readonly<Record<string, string | undefined>>;
   /** Reads a file of secrets; throws when it can't be read. */
   readonly readFile?: (path: string) => string;

@@ -8,7 +8,7 @@ import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
 type Values = Readonly<Record<string, unknown>>;
 
 type Value = number | boolean;
-export type Figure<Section = never, V extends Value = Value> = {
+type Figure<Section = never, V extends Value = Value> = {
   readonly form: "duration" | "count" | "flag";
   /** What it is, or how it follows from the settings of the same section. */
   readonly of: (section: Section) => V;

@@ -13,7 +13,7 @@ import {
   sectionNames,
 } from "./schema.ts";
 
-export type Setting = {
+type Setting = {
   readonly section: SectionName;
   readonly name: string;
   readonly doc: string;

@@ -40,7 +40,7 @@ const removed: Readonly<Record<string, string>> = {
   "cache.ack_ids_max": "1000 counts",
 };
 
-export type Retired = {
+type Retired = {
   /** `input` without the retired settings. */
   readonly input: unknown;
   /** What counts now, once the configuration is known. */

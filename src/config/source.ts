@@ -10,13 +10,13 @@ import type { InputProblem } from "../storage/contract.ts";
 /** Line and column in the file, both from 1. */
 export type Place = { readonly line: number; readonly column: number };
 
-export type ConfigSource = {
+type ConfigSource = {
   readonly input: Readonly<Record<string, unknown>>;
   /** The place of a setting (`server.listen.0`) or of the nearest table around it; `null` when it is not in the file. */
   readonly placeOf: (setting: string) => Place | null;
 };
 
-export type SourceResult =
+type SourceResult =
   | { readonly ok: true; readonly source: ConfigSource }
   | { readonly ok: false; readonly problem: InputProblem & { readonly place: Place | null } };
 

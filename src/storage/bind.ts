@@ -356,12 +356,12 @@ function capabilityProblem(capabilities: { readonly [Name in keyof Capabilities]
   return null;
 }
 
-export type ParsedOptions =
+type ParsedOptions =
   | { readonly ok: true; readonly options: unknown }
   | { readonly ok: false; readonly problems: InputProblem[] };
 
 /** What `parse` answers; when it throws or answers something else, that is the problem of the whole table. */
-export function parsedOptions(parse: () => unknown): ParsedOptions {
+function parsedOptions(parse: () => unknown): ParsedOptions {
   const wrong = (message: string): ParsedOptions => ({ ok: false, problems: [{ setting: "", message }] });
   let answer: unknown;
   try {

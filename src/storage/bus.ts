@@ -17,7 +17,7 @@
 export type BusReceiver = (message: Uint8Array) => BusAnswer | Promise<BusAnswer>;
 
 /** `undefined` gives no answer: the request waits for another subscription, or for its time to end. */
-export type BusAnswer = Uint8Array | undefined;
+type BusAnswer = Uint8Array | undefined;
 
 export type SubscribeOptions = {
   /** Messages of this subject may have been lost: what is remembered because of them must be read again. */

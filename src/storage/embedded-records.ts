@@ -38,9 +38,9 @@ import { type Block, StoreError, type Submission, type SubmissionState } from ".
 import type { TableChange, TableView } from "./table.ts";
 
 export const headKey = "head";
-export const genesisKey = "genesis";
+const genesisKey = "genesis";
 export const accountKey = (did: Did) => `a/${did}`;
-export const aliasKey = (alias: string) => `n/${alias}`;
+const aliasKey = (alias: string) => `n/${alias}`;
 export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}`;
 export const poolPrefix = "q/";
 export const poolKey = (sequence: bigint) => `${poolPrefix}${ordered(sequence)}`;
@@ -144,7 +144,7 @@ export function decodeHead(bytes: Uint8Array): Head {
 
 export const countsKey = "counts";
 
-export type Counts = { readonly nextSequence: bigint; readonly pending: number };
+type Counts = { readonly nextSequence: bigint; readonly pending: number };
 
 export function encodeCounts({ nextSequence, pending }: Counts): Uint8Array {
   return encodeJson({ nextSequence: nextSequence.toString(), pending });
@@ -189,14 +189,14 @@ export function accountOf(bytes: Uint8Array | null): Account {
   return account;
 }
 
-export function didOf(bytes: Uint8Array | null): Did | null {
+function didOf(bytes: Uint8Array | null): Did | null {
   if (bytes === null) return null;
   const text = decodeUtf8(bytes);
   if (text === null || !isDid(text)) throw corrupt("alias");
   return text;
 }
 
-export function encodePolicy(scope: PolicyScope, policy: DeliveryPolicy | PersonaPolicy): Uint8Array {
+function encodePolicy(scope: PolicyScope, policy: DeliveryPolicy | PersonaPolicy): Uint8Array {
   return scope === "persona"
     ? encodeWith(personaPolicyCodec, policy as PersonaPolicy)
     : encodeWith(deliveryPolicyCodec, policy as DeliveryPolicy);
@@ -233,7 +233,7 @@ export function decodePending(bytes: Uint8Array): Pending {
 // ------------------------------------------------------------------------------------------- submissions
 
 /** A submission and the block number that the clock showed when it was taken. */
-export type Kept = { readonly submission: Submission; readonly takenAt: bigint };
+type Kept = { readonly submission: Submission; readonly takenAt: bigint };
 
 type PlainSubmission = {
   readonly did: Did;
@@ -274,7 +274,7 @@ export function decodeSubmission(txHash: string, bytes: Uint8Array): Kept {
   };
 }
 
-export type Settled = { readonly txHash: string; readonly atMs: number };
+type Settled = { readonly txHash: string; readonly atMs: number };
 
 export function encodeSettled(settled: Settled): Uint8Array {
   return encodeJson(settled);

@@ -72,7 +72,7 @@ import {
 } from "./embedded-records.ts";
 import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
-export type EmbeddedOptions = {
+type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: whoever is first at the end of a block time. */
   readonly table: Table | SharedTable;
   readonly blockTimeMs: number;

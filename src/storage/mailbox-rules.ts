@@ -5,8 +5,8 @@
 import { type Fault, fault } from "../core/fault.ts";
 import type { Cursor, MailboxEntry, MailboxShare, MailboxStats, StoreShare } from "./contract.ts";
 
-export const previewBytesMax = 4_096;
-export const labelsMax = 4;
+const previewBytesMax = 4_096;
+const labelsMax = 4;
 const labelForm = /^[A-Za-z0-9_:-]{1,48}$/;
 const chunksMax = 2 ** 32 - 1;
 

@@ -5,7 +5,7 @@
 import type { InputProblem } from "./contract.ts";
 
 /** The members of a schema finding that are read here. */
-export type Finding = {
+type Finding = {
   readonly code?: string;
   readonly input?: unknown;
   readonly expected?: unknown;

@@ -37,7 +37,7 @@ export interface SharedTable {
   commit<T>(change: (view: TableChange) => T): Promise<T>;
 }
 
-export const tableKeyBytesMax = 1024;
+const tableKeyBytesMax = 1024;
 
 /** Throws for a key that the table does not take: a mistake of the caller. */
 export function checkKey(key: string): void {
@@ -69,7 +69,7 @@ function isSurrogate(unit: number): boolean {
 
 // ------------------------------------------------------------------------------------------------------ decoded values
 
-export type DecodedLimits = {
+type DecodedLimits = {
   readonly entriesMax: number;
   /** Sum of the encoded forms; what they decode to takes a few times as much. */
   readonly bytesMax: number;

@@ -124,7 +124,7 @@ function bytes(fields: Fields, name: string): Uint8Array {
 
 // ---------------------------------------------------------------------------------------------- importing
 
-export type ImportReport = { messages: number; claims: number; receipts: number; ledgerPairs: number; over: number };
+type ImportReport = { messages: number; claims: number; receipts: number; ledgerPairs: number; over: number };
 
 const batchLength = 256;
 const noLimit: MailboxQuota = {

@@ -11,7 +11,7 @@ export type DidUrl = string & { readonly __brand: "DidUrl" };
 /** Lower-case 8-4-4-4-12 form. */
 export type Uuid = string & { readonly __brand: "Uuid" };
 /** Normal form: trimmed, lower case. */
-export type Alias = string & { readonly __brand: "Alias" };
+type Alias = string & { readonly __brand: "Alias" };
 
 /** Names the mailbox of one life of a DID: the DID itself, or `<did>~<life>` after it was deleted `life` times. */
 export type MailboxKey = string & { readonly __brand: "MailboxKey" };

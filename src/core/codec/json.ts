@@ -22,12 +22,12 @@ export const jsonMembersMax = 256;
  * JSON of an opaque member outside of strings. Values and members are not counted there, and this bounds
  * what parsing and walking them costs: about 50 ms at worst.
  */
-export const jsonOpaqueCharsMax = 256 * 1024;
+const jsonOpaqueCharsMax = 256 * 1024;
 
 /** Where a member name of the outermost object stands in the text, quotes included. */
-export type NameSpan = { readonly start: number; readonly end: number };
+type NameSpan = { readonly start: number; readonly end: number };
 
-export type JsonReading = {
+type JsonReading = {
   readonly value: JsonValue;
   readonly text: string;
   /** Some number is an integer beyond ±(2^53 - 1), which two readers may round differently. */

@@ -30,7 +30,7 @@ export function decodeWith<T>(codec: Codec<T>, bytes: Uint8Array): T | null {
 const textEncoder = new TextEncoder();
 
 /** Fills a buffer whose size was computed before. Running over its end is a bug and throws. */
-export class Writer {
+class Writer {
   readonly bytes: Uint8Array;
   at = 0;
 

@@ -11,8 +11,8 @@ export const hourMs = 60 * minuteMs;
 export const dayMs = 24 * hourMs;
 export const weekMs = 7 * dayMs;
 
-export const durationMsMin = secondMs;
-export const durationMsMax = 30 * dayMs;
+const durationMsMin = secondMs;
+const durationMsMax = 30 * dayMs;
 
 /** Decimal timestamps below this are seconds, the others milliseconds. */
 const secondsBelow = 100_000_000_000;

@@ -72,7 +72,7 @@ type RegistrationTail = {
   readonly expiryMs: bigint;
 };
 
-export const registrationTailCodec = structure<RegistrationTail>({
+const registrationTailCodec = structure<RegistrationTail>({
   did,
   alias: option(alias),
   rootPubkey: exactByteVector(32),
@@ -82,7 +82,7 @@ export const registrationTailCodec = structure<RegistrationTail>({
 });
 
 /** What version 3 of a registration proof covers behind the tail of version 2. */
-export const registrationBindingCodec = structure<{
+const registrationBindingCodec = structure<{
   readonly genesisHash: Uint8Array;
   readonly submitter: Uint8Array | null;
 }>({ genesisHash: fixedBytes(32), submitter: option(fixedBytes(32)) });
@@ -95,7 +95,7 @@ type SetDocumentTail = {
   readonly expiryMs: bigint;
 };
 
-export const setDocumentTailCodec = structure<SetDocumentTail>({
+const setDocumentTailCodec = structure<SetDocumentTail>({
   did,
   documentHash: fixedBytes(32),
   nonce: u64,

@@ -234,7 +234,7 @@ export function decideAddresses(
 // ---------------------------------------------------------------------------------------------- clients and listeners
 
 /** Clients on a Unix socket, and requests that came without a connection. */
-export const noAddress = "unix";
+const noAddress = "unix";
 
 /** A network (`10.0.0.0/8`), an address, or `unix`: what `trusted_proxies` may hold. */
 export function isProxyNetwork(text: string): boolean {
@@ -299,7 +299,7 @@ export function storingNetwork(network: string): string {
 
 // --------------------------------------------------------------------------------------------- listeners
 
-export type ListenAddress = { readonly unix: string } | { readonly hostname: string; readonly port: number };
+type ListenAddress = { readonly unix: string } | { readonly hostname: string; readonly port: number };
 
 /** `host:port`, `[v6]:port` or `unix:/path`; `null` for anything else. */
 export function parseListenAddress(text: string): ListenAddress | null {

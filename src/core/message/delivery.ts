@@ -10,7 +10,7 @@ import type { Service } from "../ledger/account.ts";
 import type { DeliveryHint } from "./envelope.ts";
 import { withoutTrailingSlashes } from "./proof.ts";
 
-export type DeliveryMode = "direct" | "forwarded" | "cache" | "failed";
+type DeliveryMode = "direct" | "forwarded" | "cache" | "failed";
 export type Channel = "live" | "inbox" | "relay" | "cache";
 
 /** The answer of the Relay, with the names of the wire. */
@@ -29,10 +29,10 @@ export type DeliveryResult = {
 
 /** A store receipt as the Cache gave it. */
 export type StoreReceipt = Readonly<Record<string, unknown>>;
-export type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
-export type CacheResult = StoreReceipt | CacheRefusal;
+type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
+type CacheResult = StoreReceipt | CacheRefusal;
 
-export type NonDeliveryReport = {
+type NonDeliveryReport = {
   readonly message_id: Uuid;
   readonly recipient: Did;
   readonly reason: FaultCode;
@@ -41,7 +41,7 @@ export type NonDeliveryReport = {
   readonly attempts: readonly AttemptReport[];
 };
 
-export type AttemptReport = {
+type AttemptReport = {
   readonly channel: Channel;
   /** Scheme and host as the recipient publishes them; `null` for a live session or an unreadable URL. */
   readonly origin: string | null;
@@ -79,7 +79,7 @@ export type AttemptOutcome = {
 export type Destination = { readonly channel: Channel; readonly endpoint: string | null };
 
 /** The settings of a Relay that a delivery keeps to, under their own names; times in milliseconds. */
-export type DeliveryLimits = {
+type DeliveryLimits = {
   /** For each destination. */
   readonly attempts: number;
   /** The first wait; each further one at the same destination is twice as long. */
@@ -93,7 +93,7 @@ export type DeliveryLimits = {
 /** Forwards after which an envelope is not forwarded again: enough for a chain of providers, short for a loop. */
 export const hopsMax = 3;
 /** URLs of one type that are tried: the bound of a document (4 services of 5 endpoints). */
-export const destinationsMax = 20;
+const destinationsMax = 20;
 /** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
 const cacheReserveShare = 0.4;
 
@@ -186,7 +186,7 @@ type Attempted = { readonly destination: Destination; readonly outcome: AttemptO
 
 type Left = { readonly destination: Destination; readonly verdict: Verdict; readonly outcome: AttemptOutcome };
 
-export type DeliveryState = {
+type DeliveryState = {
   readonly plan: DeliveryPlan;
   /** Index of the destination in work, in `direct` and then `caches`. */
   readonly at: number;
@@ -201,13 +201,13 @@ export type DeliveryState = {
   readonly cacheAttempted: boolean;
 };
 
-export type DeliveryEvent =
+type DeliveryEvent =
   | { readonly kind: "begin"; readonly nowMs: number }
   | { readonly kind: "waited"; readonly nowMs: number }
   /** `jitter` is uniform in 0..1 and spreads the next wait between half and one and a half of its length. */
   | { readonly kind: "outcome"; readonly outcome: AttemptOutcome; readonly jitter: number; readonly nowMs: number };
 
-export type DeliveryStep =
+type DeliveryStep =
   | { readonly kind: "attempt"; readonly destination: Destination; readonly timeoutMs: number }
   | { readonly kind: "wait"; readonly waitMs: number }
   | { readonly kind: "finished"; readonly result: DeliveryResult };

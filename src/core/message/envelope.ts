@@ -55,10 +55,10 @@ export type EnvelopeLimits = {
 };
 
 export const chunksMax = 65_535;
-export const tagBytesMax = 96;
+const tagBytesMax = 96;
 /** Bounds of members that the interface leaves without one. */
-export const headerKeyIdCharsMax = 256;
-export const headerNonceBytesMax = 64;
+const headerKeyIdCharsMax = 256;
+const headerNonceBytesMax = 64;
 const errorsMax = 32;
 
 /**

@@ -91,13 +91,13 @@ export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null
 // ------------------------------------------------------------------------------------------------ delivery resolution
 
 /** The largest payloads and bodies that a node takes. */
-export type SizeLimits = {
+type SizeLimits = {
   readonly chunk_bytes_max: number;
   readonly unchunked_bytes_max: number;
   readonly body_bytes_max: number;
 };
 
-export type ResolutionFacts = {
+type ResolutionFacts = {
   readonly recipient: { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
   /** `null` when the recipient does not exist or is deactivated. */
   readonly policy: PolicyFacts | null;

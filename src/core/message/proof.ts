@@ -47,7 +47,7 @@ export function encodeRetrievalProof(claims: RetrievalClaims): Uint8Array {
 }
 
 /** `operation` is the extrinsic that the update leads to; the body counts by its bytes as sent. */
-export type UpdateClaims = {
+type UpdateClaims = {
   readonly operation: string;
   readonly did: Did;
   readonly keyId: string;
@@ -69,7 +69,7 @@ export function encodeUpdateProof(claims: UpdateClaims): Uint8Array {
   ]);
 }
 
-export type EventClaims = {
+type EventClaims = {
   readonly eventType: "delivery" | "retrieval";
   readonly messageId: string;
   readonly recipientDid: Did;
@@ -119,7 +119,7 @@ export function withoutTrailingSlashes(endpoint: string): string {
 // ------------------------------------------------------------------------------------------ form and time
 
 /** What a client presented; `null` or empty where it sent nothing. */
-export type PresentedProof = {
+type PresentedProof = {
   readonly keyId: string | null;
   readonly timestamp: string | null;
   readonly nonce: string | null;
@@ -185,7 +185,7 @@ export type RetrievalProof = {
 /** A tag of fixed length for the replay memory, and until when it must be remembered. */
 export type ReplayClaim = { readonly tag: string; readonly untilMs: number };
 
-export const endpointCharsMax = 2_048;
+const endpointCharsMax = 2_048;
 export const deviceIdCharsMax = 128;
 const nonceForm = /^[\x21-\x7e]{8,128}$/;
 
@@ -305,7 +305,7 @@ function replayClaim(
 
 // ------------------------------------------------------------------------------------------ update proofs
 
-export type UpdateRule = {
+type UpdateRule = {
   readonly operation: string;
   readonly did: Did;
   readonly body: Uint8Array;
@@ -331,7 +331,7 @@ export function decodeUpdateProof(presented: PresentedProof, rule: UpdateRule, n
 }
 
 /** What signs for a DID: `root`, or a method of the document that `authentication` lists. */
-export type UpdateSubject = ProofSubject & { readonly rootPubkey: Uint8Array | null };
+type UpdateSubject = ProofSubject & { readonly rootPubkey: Uint8Array | null };
 
 /** 403 `proof_not_authorized` or 401 `proof_invalid`; else the claim that must be won first. */
 export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | null): ReplayClaim | Fault {

@@ -19,7 +19,7 @@ type ActionText = {
   readonly summary: string;
   /** Codes of the action's own rules. */
   readonly codes: readonly FaultCode[];
-  /** Its items for an example that is taken where `exampleStanding` stands. */
+  /** Its items in an example. A test sends each example to a Directory that holds what it supposes. */
   readonly example: Partial<Items>;
 };
 

@@ -5,7 +5,7 @@
  * ledger, not of the shape.
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
-import { type TProperties, type TSchema, Type } from "@sinclair/typebox";
+import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
@@ -444,21 +444,24 @@ export const resolutionAnswer = open(
   },
 );
 
-/** What the Directory adds to `GET /limits`. */
-export const directoryLimitsShape = Type.Composite([
-  limitsShape,
-  Type.Object({
-    block_time_ms: Type.Number({ description: "effective_ttl counts these blocks" }),
-    max_directory_body_bytes: Type.Integer(),
-    max_authorization_ahead_seconds: Type.Number(),
-    max_proof_life_seconds: Type.Number(),
-    registration_proofs: Type.Array(namedText(["v3", "v2", "v1"]), { description: "versions taken, the best first" }),
-    authorization_proofs: Type.Array(namedText(["v3", "plain"]), { description: "how signed payloads are taken" }),
-    genesis_hash: Type.String({ description: "names the ledger in proofs of version 3: 0x and 64 hex digits" }),
-    operator_account: Type.String({ description: "submits registrations, named in their version 3: 0x and 64 hex" }),
-    unsigned_updates: namedText(["allow", "deny"]),
-    registration_rate_per_second: Type.Integer(),
-    registration_burst: Type.Integer(),
-    registration_work_bits: Type.Integer({ description: "of the proof of work beyond that rate; 0: none helps" }),
-  }),
-]);
+/** What a Directory adds to `GET /limits`. */
+export const directoryLimitsShape = Type.Object({
+  block_time_ms: Type.Number({ description: "effective_ttl counts these blocks" }),
+  max_directory_body_bytes: Type.Integer(),
+  max_authorization_ahead_seconds: Type.Number(),
+  max_proof_life_seconds: Type.Number(),
+  registration_proofs: Type.Array(namedText(["v3", "v2", "v1"]), { description: "accepted versions, the best first" }),
+  authorization_proofs: Type.Array(namedText(["v3", "plain"]), { description: "accepted forms of signed payloads" }),
+  genesis_hash: Type.String({ description: "names the ledger in proofs of version 3: 0x and 64 hex digits" }),
+  operator_account: Type.String({ description: "submits registrations; proofs of version 3 name it: 0x and 64 hex" }),
+  unsigned_updates: namedText(["allow", "deny"]),
+  registration_rate_per_second: Type.Integer(),
+  registration_burst: Type.Integer(),
+  registration_work_bits: Type.Integer({ description: "proof of work beyond that rate; 0: none helps" }),
+});
+export type DirectoryLimits = Static<typeof directoryLimitsShape>;
+
+/** Answer of `GET /limits` on any node. */
+export const nodeLimitsShape = Type.Composite([limitsShape, Type.Partial(directoryLimitsShape)], {
+  examples: limitsShape.examples,
+});

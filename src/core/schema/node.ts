@@ -108,7 +108,7 @@ export const StatusAnswer = Type.Object(
 // Only the Unix sockets of an admin listener take these bodies; they are no part of the interface for clients.
 
 export const blocksMax = 10_000;
-export const blockReasonMax = 200;
+const blockReasonMax = 200;
 const subjectMax = 160;
 
 export const ReloadRequest = Type.Object({}, { examples: [{}] });

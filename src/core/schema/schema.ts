@@ -61,16 +61,6 @@ export const exampleDocument: DidDocument = {
   service: [exampleService],
 };
 
-/** What stands on the ledger when the examples of updates are sent. */
-export const exampleStanding = {
-  document: {
-    ...exampleDocument,
-    verificationMethod: [exampleMethod, exampleSecondMethod],
-    keyAgreement: [exampleAgreement],
-  },
-  alias: "team.one",
-};
-
 // -------------------------------------------------------------------------------------------- checks
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */

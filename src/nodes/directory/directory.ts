@@ -3,7 +3,9 @@
  * table of its routes and the limits it applies; each idea has a file of its own beside it.
  * Source: interface "Directory", rules section 4.
  */
+
 import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
+import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import type { Route } from "../http/route.ts";
 import { type DirectoryParts, directoryBodyBytesMax, readBinding, renderProofs } from "./parts.ts";
 import { ownerRoutes, policyReadRoutes } from "./policy.ts";
@@ -15,7 +17,7 @@ import { documentRoute, updateRoutes } from "./update.ts";
 export type Directory = {
   readonly routes: readonly Route[];
   /** What the Directory adds to `GET /limits`. */
-  readonly limits: () => Promise<Record<string, unknown>>;
+  readonly limits: () => Promise<DirectoryLimits>;
 };
 
 export function createDirectory(parts: DirectoryParts): Directory {
@@ -41,7 +43,11 @@ export function createDirectory(parts: DirectoryParts): Directory {
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
-async function directoryLimits({ ledger, settings, limits }: DirectoryParts): Promise<Record<string, unknown>> {
+async function directoryLimits({
+  ledger,
+  settings,
+  limits,
+}: DirectoryParts): Promise<DirectoryLimits & { readonly max_clock_skew_seconds: number }> {
   const [{ blockTimeMs }, binding] = await Promise.all([ledger.head(), readBinding(ledger)]);
   return {
     block_time_ms: blockTimeMs,

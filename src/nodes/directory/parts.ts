@@ -4,6 +4,7 @@
  * proofs: which ones this Directory accepts on its ledger, which one a preparation makes, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
+
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
@@ -12,6 +13,7 @@ import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault, withSignedText } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
 import type { ProofBinding, ProofVersion } from "../../core/ledger/document-codec.ts";
+import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Counting } from "../counting.ts";
@@ -200,9 +202,12 @@ export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProo
 }
 
 /** What `/limits` says about proofs. */
-export function renderProofs(settings: DirectorySettings, { proofs, submitter }: Binding): Record<string, unknown> {
+export function renderProofs(
+  settings: DirectorySettings,
+  { proofs, submitter }: Binding,
+): Pick<DirectoryLimits, "registration_proofs" | "authorization_proofs" | "genesis_hash" | "operator_account"> {
   return {
-    registration_proofs: acceptedVersions(settings, proofs),
+    registration_proofs: [...acceptedVersions(settings, proofs)],
     authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
     genesis_hash: encodeHex0x(proofs.genesisHash),
     operator_account: encodeHex0x(submitter),

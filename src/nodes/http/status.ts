@@ -4,6 +4,7 @@
  * Source: rules sections 3 and 9.
  */
 import { problems as catalogue, describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
+import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
   type About,
   AboutAnswer,
@@ -13,7 +14,6 @@ import {
   ProblemList,
   ReadyAnswer,
 } from "../../core/schema/node.ts";
-import { limitsShape } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
 import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
 import type { Answer, Operation, Route } from "./route.ts";
@@ -107,7 +107,7 @@ function limits(options: StatusOptions): Route {
   const description: Description = {
     id: "limits",
     summary: "Limits of this node",
-    responses: { 200: { description: "The limits that this node applies.", schema: limitsShape } },
+    responses: { 200: { description: "The limits that this node applies.", schema: nodeLimitsShape } },
     codes: ["chain_unavailable"],
   };
   const route = nodeRoute("/limits", description, async () => ({ status: 200, json: await options.limits() }));

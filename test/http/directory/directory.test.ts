@@ -7,13 +7,14 @@ import { afterEach, describe, expect, test } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Type } from "@sinclair/typebox";
 import fc from "fast-check";
 import { encodeHex0x } from "../../../src/core/codec/bytes.ts";
 import { fault } from "../../../src/core/fault.ts";
 import { emptyAccount } from "../../../src/core/ledger/account.ts";
 import type { LedgerCall } from "../../../src/core/ledger/calls.ts";
 import { directoryLimitsShape } from "../../../src/core/schema/directory.ts";
-import { compileShape } from "../../../src/core/schema/schema.ts";
+import { compileShape, limitsShape } from "../../../src/core/schema/schema.ts";
 import { lmdbPlugin } from "../../../src/plugins/lmdb/lmdb.ts";
 import { type StoreEnvironment, StoreError } from "../../../src/storage/contract.ts";
 import {
@@ -397,7 +398,7 @@ test("a DID that was deleted and registered again is another life", async () => 
 
 test("the limits are those that the Directory applies, with the block time that policies count in", async () => {
   const directory = await directoryOf({ blockTimeMs: 20, options: { unsigned_updates: "deny" } });
-  const parse = compileShape(directoryLimitsShape);
+  const parse = compileShape(Type.Composite([limitsShape, directoryLimitsShape]));
   expect(parse(await directory.limits())).toMatchObject({
     block_time_ms: 20,
     max_clock_skew_seconds: 300,

@@ -8,7 +8,14 @@ import type { TSchema } from "@sinclair/typebox";
 import { renderDocument } from "../../../src/core/ledger/account.ts";
 import { renderItems } from "../../../src/core/ledger/intents.ts";
 import { exampleIntent } from "../../../src/core/schema/directory.ts";
-import { exampleStanding, exampleTime, exampleValidUntil } from "../../../src/core/schema/schema.ts";
+import {
+  exampleAgreement,
+  exampleDocument,
+  exampleMethod,
+  exampleSecondMethod,
+  exampleTime,
+  exampleValidUntil,
+} from "../../../src/core/schema/schema.ts";
 import { ownerUpdates } from "../../../src/nodes/directory/policy.ts";
 import { exampleOf } from "../../../src/nodes/http/openapi.ts";
 import type { Route } from "../../../src/nodes/http/route.ts";
@@ -32,14 +39,21 @@ afterEach(async () => {
   directory = null;
 });
 
+/** What the examples of updates suppose on the ledger. */
+const suppliedDocument = {
+  ...exampleDocument,
+  verificationMethod: [exampleMethod, exampleSecondMethod],
+  keyAgreement: [exampleAgreement],
+};
+
 /** A Directory in which the DID of the examples stands as they suppose, or not at all. */
 async function open(registered: boolean): Promise<TestDirectory> {
   const opened = await testDirectory({ startMs: exampleMs - 1_000 });
   directory = opened;
   if (registered)
     await opened.register(identity, {
-      did_document: renderDocument(exampleStanding.document),
-      alias: exampleStanding.alias,
+      did_document: renderDocument(suppliedDocument),
+      alias: "team.one",
     });
   opened.advance(exampleMs - opened.nowMs());
   return opened;
