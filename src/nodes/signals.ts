@@ -94,13 +94,19 @@ export function announceChanges(ledger: Ledger, bus: Bus, log: Log): Announcer {
     if (!isFault(submission)) watch(submission);
     return submission;
   };
+  // Binding a method costs a microsecond, so each is bound once.
+  const methods = new Map<string | symbol, unknown>([["submit", submit]]);
   return {
     // Everything else is the ledger's own, whatever a driver offers besides the contract.
     ledger: new Proxy(ledger, {
       get: (target, name) => {
-        if (name === "submit") return submit;
+        const known = methods.get(name);
+        if (known !== undefined) return known;
         const value: unknown = Reflect.get(target, name);
-        return typeof value === "function" ? value.bind(target) : value;
+        if (typeof value !== "function") return value;
+        const method: unknown = value.bind(target);
+        methods.set(name, method);
+        return method;
       },
     }),
     close: () => {

@@ -166,10 +166,11 @@ class Chain implements EmbeddedLedger {
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
-    const head = await this.read((view) => {
+    const found = this.read((view) => {
       const bytes = view.get(headKey);
       return bytes === null ? readHead(view) : this.heads(headKey, bytes);
     });
+    const head = found instanceof Promise ? await found : found;
     // Another process may have changed the block time.
     this.clock = head.clock;
     return { finalized: this.finalized(head), blockTimeMs: this.options.blockTimeMs };
@@ -211,7 +212,8 @@ class Chain implements EmbeddedLedger {
   async account(did: Did): Promise<Account> {
     this.checkOpen();
     const key = accountKey(did);
-    const bytes = await this.read((view) => view.get(key));
+    const found = this.read((view) => view.get(key));
+    const bytes = found instanceof Promise ? await found : found;
     return bytes === null ? emptyAccount : this.accounts(key, bytes);
   }
 
@@ -240,7 +242,8 @@ class Chain implements EmbeddedLedger {
 
   proofs = async (): Promise<LedgerProofs> => this.taken;
 
-  private async read<T>(work: (view: TableView) => T): Promise<T> {
+  /** At once where no other process writes the table: each envelope and each read of a record waits for it. */
+  private read<T>(work: (view: TableView) => T): T | Promise<T> {
     return "get" in this.table ? work(this.table) : this.table.read(work);
   }
 
