@@ -125,17 +125,15 @@ export type DeliveryPlan = {
   readonly limits: DeliveryLimits;
 };
 
-/** Where to go and in which order. Cost: one pass over the services. */
+/** Where to go and in which order. Cost: one pass over the services, once for each document that a ledger remembers. */
 export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
+  const { inboxes, relays, caches } = publishedBy(facts.services);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
-  const caches = destinations(facts, "SvcCacheService", "cache");
-  const inboxes = destinations(facts, "SvcInboxService", "inbox");
-  const own = new Set(facts.ownEndpoints.map(withoutTrailingSlashes));
-  const relays = destinations(facts, "SvcRelayService", "relay").filter(
-    (relay) => !own.has(withoutTrailingSlashes(relay.endpoint as string)),
-  );
+  const isOwn = ({ endpoint }: Destination) =>
+    facts.ownEndpoints.some((own) => withoutTrailingSlashes(own) === endpoint);
   const live: Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : [];
-  const forwards = facts.hops < hopsMax ? relays : [];
+  const forwards = facts.hops < hopsMax ? relays.filter((relay) => !isOwn(relay)) : [];
+  const usable = facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
   return {
     messageId: facts.messageId,
     recipient: facts.recipient,
@@ -143,20 +141,30 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
     direct: facts.hint === "cache" ? [] : [...live, ...inboxes, ...forwards],
     caches: cacheAllowed ? caches : [],
     copies: Math.max(1, facts.replication),
-    nowhere: published(facts) ? "not_deliverable" : "service_not_found",
+    nowhere: usable > 0 ? "not_deliverable" : "service_not_found",
     limits: facts.limits,
   };
 }
 
-/** Whether the recipient publishes any service that this envelope could have gone to. */
-function published(facts: DeliveryFacts): boolean {
-  const types =
-    facts.hint === "cache" ? ["SvcCacheService"] : ["SvcInboxService", "SvcRelayService", "SvcCacheService"];
-  return facts.services.some((service) => types.includes(service.type) && service.serviceEndpoint.length > 0);
+type Published = Readonly<Record<"inboxes" | "relays" | "caches", readonly Destination[]>>;
+
+/** By the services of a document, which are the same list until the document changes. */
+const published = new WeakMap<readonly Service[], Published>();
+
+function publishedBy(services: readonly Service[]): Published {
+  const known = published.get(services);
+  if (known !== undefined) return known;
+  const fresh = {
+    inboxes: destinations(services, "SvcInboxService", "inbox"),
+    relays: destinations(services, "SvcRelayService", "relay"),
+    caches: destinations(services, "SvcCacheService", "cache"),
+  };
+  published.set(services, fresh);
+  return fresh;
 }
 
-function destinations(facts: DeliveryFacts, type: string, channel: Channel): Destination[] {
-  const ordered = facts.services
+function destinations(services: readonly Service[], type: string, channel: Channel): Destination[] {
+  const ordered = services
     .filter((service) => service.type === type)
     .sort((a, b) => (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0);
   const endpoints = new Map<string, string>();

@@ -56,7 +56,7 @@ export async function storeEnvelope(
   arrival: Arrival,
 ): Promise<StoreReceipt | Fault> {
   const { settings, limits } = parts;
-  const { client, network, nowMs } = arrival;
+  const { nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
   arrival.trace?.stage("gather");
@@ -72,7 +72,7 @@ export async function storeEnvelope(
   arrival.trace?.stage("commit");
   const outcome = await parts.mailbox.store(entry, quotaOf(settings, sending, arrival));
   arrival.trace?.stage("render");
-  const refused = checkOutcome(parts, outcome, { recipient: envelope.to, client, network });
+  const refused = checkOutcome(parts, outcome, envelope.to, arrival);
   if (refused !== null) return refused;
   if (outcome.kind === "stored") parts.onStored(envelope.to, mailbox);
   const deduped = outcome.kind === "duplicate";
@@ -172,11 +172,7 @@ export function quotaOf(settings: Config["cache"], sending: Sending, origin: Ori
 }
 
 /** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
-function checkOutcome(
-  { reports }: StoreParts,
-  outcome: StoreOutcome,
-  { recipient, ...origin }: Origin & { readonly recipient: Did },
-): Fault | null {
+function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient: Did, origin: Origin): Fault | null {
   if (outcome.kind === "chunk_conflict")
     return fault("chunk_conflict", "the group has another total, or another message holds the sequence number");
   if (outcome.kind !== "full") return null;

@@ -129,7 +129,7 @@ function addHistograms(one: HistogramSeries, other: HistogramSeries): HistogramS
 
 /** The series of these labels. Over the bound it counts for nobody. */
 function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: () => T): T {
-  const key = labels.join("\0");
+  const key = labels.length === 1 ? (labels[0] as string) : labels.join("\0");
   const known = family.get(key);
   if (known !== undefined) return known;
   const fresh = empty();

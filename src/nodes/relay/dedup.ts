@@ -47,7 +47,7 @@ export function createDedup({ receipts, log, counting = ownCounting }: DedupPart
 type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
 
 /** Runs `deliver` once for all requests of one message that are in flight together. 409 `duplicate_conflict`. */
-export async function deliverOnce(
+export function deliverOnce(
   dedup: Dedup,
   message: DedupMessage,
   deliver: () => Promise<DeliveryResult>,
@@ -56,7 +56,8 @@ export async function deliverOnce(
   const key = `relay:${envelope.to}:${envelope.messageId}`;
   const digest = sha256(envelope.bytes).toHex();
   const first = dedup.inFlight.get(key);
-  if (first !== undefined) return first.digest === digest ? repeated(await first.delivered) : conflict();
+  if (first !== undefined)
+    return first.digest === digest ? first.delivered.then(repeated) : Promise.resolve(conflict());
   const delivered = deliverFirst(dedup, { key, digest, message }, deliver);
   dedup.inFlight.set(key, { digest, delivered });
   return delivered;
@@ -75,7 +76,7 @@ async function deliverFirst(
   };
   let remembering: Promise<void> | null = null;
   try {
-    const known = await recall(dedup, key, message.nowMs);
+    const known = parseRemembered(await dedup.receipts.get(key, message.nowMs));
     if (known !== null && known.digest !== digest) return conflict();
     if (known?.result) return repeated({ result: known.result, text: "" });
     const result = await deliver();
@@ -103,8 +104,7 @@ async function waitForOthers({ deliveries }: Dedup, key: string): Promise<boolea
   return true;
 }
 
-async function recall({ receipts }: Dedup, key: string, nowMs: number): Promise<Remembered | null> {
-  const value = await receipts.get(key, nowMs);
+function parseRemembered(value: Uint8Array | null): Remembered | null {
   return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as Remembered);
 }
 

@@ -155,14 +155,18 @@ async function forward({ egress }: DeliveryParts, delivery: Delivery, attempt: A
   return downstream === null ? invalid(answer) : { ...madeOf(answer), downstream };
 }
 
-async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
-  const { envelope } = delivery;
+function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
   const endpoint = attempt.destination.endpoint ?? "";
   const local = parts.localCache;
-  if (local?.endpoints.some((own) => sameEndpoint(own, endpoint)))
-    return storeInLocalCache(local, envelope, { ...delivery.origin, nowMs: parts.now() });
+  if (!local?.endpoints.some((own) => sameEndpoint(own, endpoint))) return postToCache(parts, delivery, attempt);
+  const { client, network } = delivery.origin;
+  return storeInLocalCache(local, delivery.envelope, { client, network, nowMs: parts.now() });
+}
+
+async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  const { envelope } = delivery;
   const answer = await parts.egress.post({
-    endpoint,
+    endpoint: attempt.destination.endpoint ?? "",
     suffix: "/cache/store",
     ...(delivery.traceparent == null ? {} : { headers: { traceparent: delivery.traceparent } }),
     body: envelope.bytes,

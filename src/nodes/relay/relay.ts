@@ -208,9 +208,11 @@ type Admitted = Arrival & Admission;
 function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Delivered | Fault> {
   const { envelope, expiresAtMs, hops, via } = admitted;
   return deliverOnce(node.dedup, { envelope, expiresAtMs, nowMs: call.nowMs }, async () => {
-    const end = (await node.sessions?.begin(envelope.to)) ?? (() => undefined);
+    const begun = node.sessions?.begin(envelope.to);
+    const end = begun instanceof Promise ? await begun : begun;
     try {
-      const elsewhere = await deliverElsewhere(node, admitted);
+      const asked = deliverElsewhere(node, admitted);
+      const elsewhere = asked instanceof Promise ? await asked : asked;
       return await runDelivery(node.delivery, {
         envelope,
         origin: { client: call.client, network: call.network },
@@ -222,13 +224,13 @@ function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Deliv
         viaNext: [...(via?.split(",").slice(-7) ?? []), node.id].join(","),
       });
     } finally {
-      end();
+      end?.();
     }
   });
 }
 
 /** When no session listens here, one round trip finds out whether one does in another process. */
-async function deliverElsewhere(node: RelayNode, { envelope, recipient }: Admitted): Promise<LiveOutcome> {
+function deliverElsewhere(node: RelayNode, { envelope, recipient }: Admitted): LiveOutcome | Promise<LiveOutcome> {
   const { sessions, settings } = node;
   if (sessions === null || envelope.hint === "cache" || sessions.listens(envelope.to)) return "gone";
   const { document } = recipient;

@@ -168,7 +168,8 @@ export const closeCodes = {
 
 /** Sockets of the DID that take envelopes. */
 export function liveSockets(registry: SessionRegistry, did: Did): SessionWebSocket[] {
-  return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.state === "live");
+  const proven = registry.proven.get(did);
+  return proven === undefined ? [] : [...proven].filter((socket) => socket.data.state === "live");
 }
 
 /** Adds `value` to the set at `key`; the answer is a function that removes it. */
@@ -224,7 +225,11 @@ export type LiveOutcome = "acknowledged" | "silent" | "gone";
  * Begins a delivery once no session of the DID is joining, or after three joins at most; the answer ends
  * it. A session that joins later waits until then.
  */
-export async function beginDelivery(registry: SessionRegistry, did: Did): Promise<() => void> {
+export function beginDelivery(registry: SessionRegistry, did: Did): (() => void) | Promise<() => void> {
+  return registry.joining.has(did) ? beginAfterJoins(registry, did) : addDelivery(registry, did);
+}
+
+async function beginAfterJoins(registry: SessionRegistry, did: Did): Promise<() => void> {
   const endsAtMs = performance.now() + joinsWaitedMax * registry.bounds.joinMs;
   for (let round = 0; round < joinsWaitedMax; round++) {
     // A join that begins during this wait is waited for too.
@@ -232,6 +237,10 @@ export async function beginDelivery(registry: SessionRegistry, did: Did): Promis
     if (joining === undefined) break;
     await settledWithin([...joining], endsAtMs - performance.now());
   }
+  return addDelivery(registry, did);
+}
+
+function addDelivery(registry: SessionRegistry, did: Did): () => void {
   const { promise, resolve } = Promise.withResolvers<void>();
   const remove = add(registry.deliveries, did, promise);
   return () => {

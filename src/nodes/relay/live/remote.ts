@@ -25,6 +25,8 @@ export type RemoteSessions = {
   /** Takes part in deliveries to the DID; returns a function that ends that. */
   listen(did: Did): () => void;
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
+  /** `false` when it is certain that no other process has a session of the DID. */
+  mayReach(did: Did): boolean;
   /** Higher than that of every join that this process has heard of. */
   nextJoinCount(): number;
   /** Resolves when every other process has made way for the session that joined with this count. */
@@ -57,7 +59,9 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     void settled.finally(() => report(true));
     return busyAnswer;
   });
+  const mayReach = (did: Did): boolean => bus.mayReach?.(subjects.deliver(did)) !== false;
   return {
+    mayReach,
     listen(did) {
       const known = listening.get(did);
       if (known !== undefined) known.count++;
@@ -73,8 +77,8 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       };
     },
     async deliver(delivery) {
+      if (!mayReach(delivery.envelope.to)) return "gone";
       const subject = subjects.deliver(delivery.envelope.to);
-      if (bus.mayReach?.(subject) === false) return "gone";
       const startMs = performance.now();
       const message = encodeDelivery(delivery, id);
       const answered = await bus.request(subject, message, delivery.timeoutMs + answerSlackMs);

@@ -70,11 +70,11 @@ export type LiveSessions = {
    * Begins a delivery to a DID, once no session of it is joining; the answer ends it. A session joins
    * only after the deliveries that began before it have ended.
    */
-  begin(did: Did): Promise<() => void>;
+  begin(did: Did): (() => void) | Promise<() => void>;
   /** To every session of the recipient, wherever it is. */
   deliver(request: LiveRequest): Promise<LiveOutcome>;
   /** To the sessions of other processes only; "gone" in one round trip when there are none. */
-  deliverElsewhere(request: LiveRequest): Promise<LiveOutcome>;
+  deliverElsewhere(request: LiveRequest): LiveOutcome | Promise<LiveOutcome>;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
@@ -102,7 +102,8 @@ export function createSessions(parts: SessionParts): LiveSessions {
       const delivery = deliveryOf(request);
       return firstAcknowledged([...here(delivery), elsewhere(delivery)]);
     },
-    deliverElsewhere: (request) => elsewhere(deliveryOf(request)),
+    deliverElsewhere: (request) =>
+      registry.remote?.mayReach(request.envelope.to) ? registry.remote.deliver(deliveryOf(request)) : "gone",
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
     close: () => {
       registry.closed = true;
