@@ -13,8 +13,8 @@ export type Load = {
   readonly request: () => Buffer<ArrayBuffer>;
 };
 
-/** Where the answer that is arriving stands, and when its request was due. */
-type Place = { missing: number; head: Buffer | null; dueMs: number };
+/** Where the answer that is arriving stands, and when its request was due. Of one in chunks the tail is known. */
+type Place = { missing: number; head: Buffer | null; tail: Buffer | null; dueMs: number };
 
 type Clients = {
   readonly sockets: readonly Socket<Place>[];
@@ -24,6 +24,8 @@ type Clients = {
 };
 
 const headEnd = Buffer.from("\r\n\r\n");
+/** Of an answer in chunks. No JSON holds it. */
+const lastChunk = Buffer.from("\r\n0\r\n\r\n");
 
 async function openClients(load: Load, answered: (socket: Socket<Place>) => void): Promise<Clients> {
   const { hostname, port } = new URL(load.url);
@@ -44,7 +46,7 @@ async function openClients(load: Load, answered: (socket: Socket<Place>) => void
   };
   const sockets = await Promise.all(
     Array.from({ length: load.connections }, () => {
-      const data = { missing: 0, head: null, dueMs: 0 };
+      const data = { missing: 0, head: null, tail: null, dueMs: 0 };
       return Bun.connect<Place>({ hostname, port: Number(port), data, socket: socketRules });
     }),
   );
@@ -107,6 +109,7 @@ export async function measureP99(load: Load, perSecond: number): Promise<number>
 
 /** `true` when the answer is complete, `false` while it is not, a text when it is none of success. */
 function take(place: Place, chunk: Buffer): boolean | string {
+  if (place.tail !== null) return isLastChunk(place, Buffer.concat([place.tail, chunk]));
   if (place.missing > 0) {
     place.missing -= chunk.length;
     return place.missing === 0;
@@ -117,8 +120,15 @@ function take(place: Place, chunk: Buffer): boolean | string {
   if (at < 0) return false;
   const head = bytes.toString("latin1", 0, at).toLowerCase();
   if (!head.startsWith("http/1.1 2")) return bytes.toString().slice(0, 1_000);
+  if (head.includes("transfer-encoding: chunked")) return isLastChunk(place, bytes);
   const length = /content-length: (\d+)/.exec(head)?.[1];
   if (length === undefined) return `an answer without a length: ${head}`;
   place.missing = Number(length) - (bytes.length - at - headEnd.length);
   return place.missing === 0;
+}
+
+function isLastChunk(place: Place, bytes: Buffer): boolean {
+  const isLast = bytes.subarray(-lastChunk.length).equals(lastChunk);
+  place.tail = isLast ? null : bytes.subarray(-lastChunk.length);
+  return isLast;
 }

@@ -333,6 +333,7 @@ function render(http: Http, { route }: Plan, exchange: Exchange, { result, close
     cors: http.cors(http.readsOrigin ? exchange.headers.get("origin") : null),
     headers: route.headers,
     showSignedText: http.settings.show_signed_text,
+    headOnly: exchange.method === "HEAD",
   });
 }
 
