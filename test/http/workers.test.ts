@@ -18,7 +18,7 @@ import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 const started: TestNodes[] = [];
 afterAll(async () => {
   await Promise.all(started.map((nodes) => nodes.stop()));
-});
+}, 60_000);
 
 /** All three nodes; `more` is put beside the usual settings of a section. */
 async function nodesWith(
