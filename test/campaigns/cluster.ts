@@ -6,8 +6,11 @@
  * - doubled: acknowledged with an answer, and held again afterwards;
  * - phantom: held, and never sent.
  *
- * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures. Needs Debian's postgresql and
- * nats-server. Nodes run from the sources, or from the executable that `--executable` names.
+ * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures; `--workers` gives each node so many threads.
+ * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
+ * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
+ * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
+ * names.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,6 +26,7 @@ import { firstDocument, register, settleRegistration } from "../../src/client/re
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { residentMib } from "./stage.ts";
 
 const { values: flags } = parseArgs({
   options: {
@@ -30,12 +34,19 @@ const { values: flags } = parseArgs({
     nodes: { type: "string", default: "3" },
     recipients: { type: "string", default: "8" },
     senders: { type: "string", default: "8" },
+    workers: { type: "string", default: "1" },
+    minutes: { type: "string" },
+    "per-second": { type: "string", default: "300" },
     executable: { type: "string" },
   },
 });
 const absence = postgresAbsence() ?? natsAbsence();
 if (absence !== null) throw new Error(absence);
-const kills = Number(flags.kills);
+const steadyMinutes = flags.minutes === undefined ? null : Number(flags.minutes);
+const kills = steadyMinutes === null ? Number(flags.kills) : 0;
+const ttl = steadyMinutes === null ? "6h" : "90s";
+/** Of messages that come at an even pace: the rest expires unread, and goes with its partition. */
+const acknowledgedShare = steadyMinutes === null ? 1 : 0.9;
 const folder = mkdtempSync(join(tmpdir(), "waypost-cluster-"));
 const repository = join(import.meta.dir, "..", "..");
 const command =
@@ -49,7 +60,7 @@ let stopped = false;
 
 // ------------------------------------------------------------------------------------------------- processes
 
-const database = await startPostgres(["fsync=on", "max_connections=80"]);
+const database = await startPostgres(["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=2GB"]);
 const bus = await startNats();
 const urls = Array.from({ length: Number(flags.nodes) }, () => `http://127.0.0.1:${freePort()}`);
 const environment = {
@@ -58,6 +69,12 @@ const environment = {
   WAYPOST_STORES__MAIN__PLUGIN: "postgres",
   WAYPOST_STORES__MAIN__URLS: JSON.stringify([database.url]),
   WAYPOST_STORES__MAIN__BLOCK_TIME_MS: "500",
+  ...(steadyMinutes === null ? {} : { WAYPOST_STORES__MAIN__PARTITION_MS: "60000" }),
+  WAYPOST_SERVER__WORKERS: flags.workers,
+  WAYPOST_SERVER__LOG_LEVEL: "warn",
+  WAYPOST_DIRECTORY__RATE_LIMIT_LOOPBACK: "false",
+  WAYPOST_RELAY__RATE_LIMIT_LOOPBACK: "false",
+  WAYPOST_CACHE__RATE_LIMIT_LOOPBACK: "false",
   WAYPOST_BUS__PLUGIN: "nats",
   WAYPOST_BUS__SERVERS: JSON.stringify([bus.url]),
   WAYPOST_RELAY__PUBLIC_ENDPOINTS: JSON.stringify(urls),
@@ -109,7 +126,7 @@ await Promise.all(urls.map(ready));
 // ------------------------------------------------------------------------------------------------- the model
 
 /** An acknowledgement that was tried without an answer may have been carried out. */
-type Sent = { answered: boolean; tried: boolean; acknowledged: boolean; live: boolean };
+type Sent = { answered: boolean; tried: boolean; acknowledged: boolean; live: boolean; readonly kept: boolean };
 const sent = new Map<string, Sent>();
 const counts = { unclear: 0, live: 0 };
 
@@ -124,7 +141,7 @@ for (let n = 0; n < Number(flags.recipients); n++) {
   people.push(identity);
   readers.set(identity, await cachesOf(client, identity, "phone"));
   // Every other recipient also listens, at a node that changes with each connection.
-  if (n % 2 === 0) void listen(await liveEndpoints(client, identity, "phone"));
+  if (steadyMinutes === null && n % 2 === 0) void listen(await liveEndpoints(client, identity, "phone"));
 }
 
 async function listen(reachable: readonly Reader[]): Promise<void> {
@@ -150,13 +167,14 @@ async function listen(reachable: readonly Reader[]): Promise<void> {
 /** Sends the same bytes until a node answers: by the Relay or straight to a Cache. */
 async function sendOne(): Promise<void> {
   const messageId = crypto.randomUUID();
-  const state: Sent = { answered: false, tried: false, acknowledged: false, live: false };
+  const kept = Math.random() >= acknowledgedShare;
+  const state: Sent = { answered: false, tried: false, acknowledged: false, live: false, kept };
   sent.set(messageId, state);
   const body = JSON.stringify({
     message_id: messageId,
     to: pick(people).did,
     timestamp: new Date().toISOString(),
-    ttl: "6h",
+    ttl,
     payload: { ciphertext_b64: Buffer.from(messageId.repeat(20)).toString("base64") },
   });
   const path = Math.random() < 0.5 ? "/relay" : "/cache/store";
@@ -186,13 +204,14 @@ async function pullOnce(identity: Identity, all: boolean): Promise<number> {
     if (state === undefined) findings.push(`phantom ${messageId}`);
     else if (state.acknowledged) findings.push(`doubled ${messageId}`);
   }
-  const chosen = all ? ids : ids.filter(() => Math.random() < 0.8);
+  const read = ids.filter((messageId) => sent.get(messageId)?.kept !== true);
+  const chosen = all ? read : read.filter(() => Math.random() < 0.8);
   if (chosen.length > 0) {
     for (const messageId of chosen) sent.get(messageId)!.tried = true;
     await pick(readers.get(identity)!).ack(chosen);
     for (const messageId of chosen) sent.get(messageId)!.acknowledged = true;
   }
-  return ids.length;
+  return read.length;
 }
 
 async function pullForEver(identity: Identity): Promise<void> {
@@ -200,16 +219,53 @@ async function pullForEver(identity: Identity): Promise<void> {
     await pullOnce(identity, false).catch((error: unknown) => {
       if (!(error instanceof ClientError)) throw error;
     });
-    await Bun.sleep(between(100, 500));
+    await (steadyMinutes === null ? Bun.sleep(between(100, 500)) : Bun.sleep(between(1_000, 3_000)));
   }
+}
+
+// ------------------------------------------------------------------------------------------ an even pace
+
+/** As many sends as are due by now begin, whatever became of those before. */
+async function sendAtPace(perSecond: number): Promise<void> {
+  const begunMs = performance.now();
+  const open = new Set<Promise<void>>();
+  for (let begun = 0; !stopped; await Bun.sleep(5)) {
+    for (const due = ((performance.now() - begunMs) * perSecond) / 1_000; begun < due; begun++) {
+      const one = sendOne().finally(() => open.delete(one));
+      open.add(one);
+    }
+    mostOpen = Math.max(mostOpen, open.size);
+  }
+  await Promise.all(open);
+}
+
+let mostOpen = 0;
+
+/** One line: what the database holds and what is dead in it, and the memory of the nodes. */
+async function measureNow(minute: number): Promise<void> {
+  const tables = await database.sql(`
+    select coalesce(substring(relname from '^[a-z]+'), relname) as kind, count(*), sum(n_live_tup), sum(n_dead_tup),
+      max(n_dead_tup), sum(pg_total_relation_size(relid)) / 1024, sum(autovacuum_count)
+    from pg_stat_user_tables where schemaname = 'waypost' group by 1 having sum(n_live_tup + n_dead_tup) > 0 order by 1`);
+  const size = await database.sql("select pg_database_size(current_database()) / 1024 / 1024");
+  const resident = [...nodes.values()].map(({ pid }) => residentMib(pid));
+  const answered = [...sent.values()].filter((state) => state.answered).length;
+  console.log(
+    `minute ${minute}: database ${size.trim()} MiB, nodes ${resident.join(" ")} MiB, ${answered} answered, ` +
+      `${mostOpen} at most open, ${counts.unclear} without an answer`,
+  );
+  mostOpen = 0;
+  console.log(`  table|tables|live|dead|most dead|KiB|autovacuums: ${tables.trim().replaceAll("\n", "  ")}`);
 }
 
 // -------------------------------------------------------------------------------------------------- the run
 
 const work = [
-  ...Array.from({ length: Number(flags.senders) }, async () => {
-    while (!stopped) await sendOne();
-  }),
+  ...(steadyMinutes === null
+    ? Array.from({ length: Number(flags.senders) }, async () => {
+        while (!stopped) await sendOne();
+      })
+    : [sendAtPace(Number(flags["per-second"]))]),
   ...people.map(pullForEver),
 ];
 const killed = { node: 0, bus: 0, database: 0 };
@@ -236,12 +292,16 @@ try {
     }
     if (kill % 20 === 0) console.log(`${kill} kills, ${sent.size} sent, ${findings.length} findings`);
   }
+  for (let minute = 1; minute <= (steadyMinutes ?? 0) && findings.length === 0; minute++) {
+    await Bun.sleep(60_000);
+    await measureNow(minute);
+  }
   await Promise.all(urls.map(ready));
   stopped = true;
   await Promise.all(work);
   for (const identity of people) while ((await pullOnce(identity, true)) > 0);
   for (const [messageId, state] of sent) {
-    if (state.answered && !state.tried && !state.live) findings.push(`lost ${messageId}`);
+    if (state.answered && !state.tried && !state.live && !state.kept) findings.push(`lost ${messageId}`);
   }
   const answered = [...sent.values()].filter((state) => state.answered).length;
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;

@@ -1,8 +1,12 @@
-/** That a benchmark fails when a ratio has fallen: the comparison by itself, and the command that CI runs. */
+/**
+ * That a benchmark fails when a ratio has fallen: the comparison by itself, and the command that CI runs. And that the
+ * cells on paper keep what must hold for any of them.
+ */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type CellsOptions, cellsDefaults, simulate } from "../../bench/cells.ts";
 import { findFallen, keptShare } from "../../bench/report.ts";
 
 describe("findFallen", () => {
@@ -47,4 +51,69 @@ describe("the command that CI runs", () => {
     expect(code).toBe(1);
     expect(errors).toContain("FALLEN SCALE payload encode / @polkadot codec: ");
   }, 120_000);
+});
+
+describe("cells on paper", () => {
+  const few: CellsOptions = { ...cellsDefaults, cells: 20, recipients: 20_000, secondShare: 0.25, followed: 20_000 };
+
+  test("one seed gives one result, and another seed another", () => {
+    const one = simulate(few);
+    expect(simulate(few)).toEqual(one);
+    expect(simulate({ ...few, seed: 2 }).spread).not.toEqual(one.spread);
+  });
+
+  test("a lost cell touches its own recipients and no others, and a second cell is what helps", () => {
+    for (const seed of [1, 2, 3]) {
+      const { spread, lost, hottest, refusedShare } = simulate({ ...few, seed });
+      expect(spread.recipients.min).toBeGreaterThan(0);
+      for (const { recipientsShare, messagesShare, messagesFailingShare, recipientsWithSecond } of [
+        lost.busiest,
+        lost.median,
+      ]) {
+        expect(recipientsShare * few.recipients).toBeLessThanOrEqual(spread.recipients.max);
+        expect(messagesFailingShare).toBeLessThan(messagesShare);
+        expect(recipientsWithSecond).toBeGreaterThan(0);
+      }
+      expect(lost.median.messagesShare).toBeLessThanOrEqual(lost.busiest.messagesShare);
+      expect(hottest.shareOfAll).toBeGreaterThan(0.05);
+      expect(refusedShare).toBe(0);
+    }
+    const { lost: alone } = simulate({ ...few, secondShare: 0 });
+    expect(alone.busiest.messagesFailingShare).toBe(alone.busiest.messagesShare);
+  });
+
+  test("a hot recipient is held to its rate", () => {
+    const { refusedShare, takenPerSecond, sentPerSecond } = simulate({ ...few, recipientPerSecond: 1 });
+    expect(refusedShare).toBeGreaterThan(0);
+    expect(takenPerSecond).toBeLessThan(sentPerSecond);
+  });
+
+  test("a move loses nothing when the old cell stays in the document for the longest life", () => {
+    const { followed } = simulate(few).move;
+    const [early, , , late] = Object.values(followed);
+    expect(late?.lost).toBe(0);
+    expect(early?.lost).toBeGreaterThan(0);
+    for (const { read, expired, lost } of Object.values(followed)) expect(read + expired + lost).toBe(few.followed);
+  });
+
+  test("the command takes its options by name and prints JSON", async () => {
+    const args = [
+      "bench/cells.ts",
+      "--cells",
+      "4",
+      "--recipients",
+      "400",
+      "--followed",
+      "100",
+      "--second-share",
+      "0.5",
+    ];
+    const child = Bun.spawn([process.execPath, ...args], { cwd: join(import.meta.dir, "..", ".."), stdout: "pipe" });
+    const printed: unknown = await new Response(child.stdout).json();
+    expect(printed).toEqual(
+      JSON.parse(
+        JSON.stringify(simulate({ ...cellsDefaults, cells: 4, recipients: 400, followed: 100, secondShare: 0.5 })),
+      ),
+    );
+  }, 30_000);
 });
