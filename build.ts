@@ -32,6 +32,9 @@ async function compile(target: string, outfile: string): Promise<void> {
     target: "bun",
     minify: { whitespace: true, syntax: true, identifiers: false },
     sourcemap: "none",
+    // A command starts in a third of the processor time: 0.1 s instead of 0.3 s.
+    bytecode: true,
+    format: "esm",
     plugins: [embedAddon(addon)],
     // A program that holds others' messages takes no settings from files that lie around where it starts.
     compile: {
@@ -66,7 +69,7 @@ function lmdbPackage(target: string): string {
   return `lmdb-${platform === "windows" ? "win32" : platform}-${arch}`;
 }
 
-/** lmdb gets its addon; whoever else asks the loader (an optional part of msgpackr) is told there is none. */
+/** lmdb gets its addon; anything else that asks the loader (an optional part of msgpackr) gets an error. */
 function embedAddon(addon: string): BunPlugin {
   return {
     name: "embed the native addon of lmdb",

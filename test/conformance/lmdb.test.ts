@@ -1,19 +1,13 @@
 /** The LMDB driver keeps the contract, with folds after a few operations and across reopening. */
-import { afterAll } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { folderInMemory, scratchPaths } from "../support/scratch.ts";
 import { runConformance } from "./kit.ts";
 import { optionsOf } from "./options.ts";
 
-const base = mkdtempSync(join(tmpdir(), "waypost-lmdb-"));
-afterAll(() => rmSync(base, { recursive: true, force: true }));
-
+const newPath = scratchPaths("lmdb", folderInMemory());
 const paths = new WeakMap<Store, string>();
-let stores = 0;
 
 async function openAt(path: string, environment: StoreEnvironment): Promise<Store> {
   const options = optionsOf(lmdbPlugin, { path, block_time_ms: 20, reserve_bytes: 1024 * 1024 });
@@ -29,6 +23,6 @@ async function openAt(path: string, environment: StoreEnvironment): Promise<Stor
 runConformance({
   name: "lmdb",
   provides: lmdbPlugin.provides,
-  open: (environment) => openAt(join(base, String(stores++)), environment),
+  open: (environment) => openAt(newPath(), environment),
   reopen: (store, environment) => openAt(paths.get(store)!, environment),
 });

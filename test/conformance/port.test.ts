@@ -1,8 +1,5 @@
 /** Stores and the bus behind message ports keep the contract, used from several ends in turn. */
 import { afterAll } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
@@ -11,21 +8,20 @@ import { PortBus, SharedSubjects, serveBus } from "../../src/plugins/port/bus.ts
 import { Channel } from "../../src/plugins/port/channel.ts";
 import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { folderInMemory, scratchPaths } from "../support/scratch.ts";
 import { storeThread } from "../support/store-thread.ts";
 import { runBusConformance } from "./bus.ts";
 import { runConformance } from "./kit.ts";
 
-const base = mkdtempSync(join(tmpdir(), "waypost-port-"));
+const newPath = scratchPaths("port", folderInMemory());
 const two = storeThread(2);
 const four = storeThread(4);
 const paths = new WeakMap<Store, string>();
-let stores = 0;
 const ports: MessageChannel[] = [];
 
 afterAll(async () => {
   await Promise.all([two.end(), four.end()]);
   for (const { port1, port2 } of ports) for (const port of [port1, port2]) port.close();
-  rmSync(base, { recursive: true, force: true });
 });
 
 runConformance({
@@ -37,7 +33,7 @@ runConformance({
 runConformance({
   name: "lmdb behind four ports",
   provides: lmdbPlugin.provides,
-  open: (environment) => openAt(join(base, String(stores++)), environment),
+  open: (environment) => openAt(newPath(), environment),
   reopen: (store, environment) => openAt(paths.get(store) as string, environment),
 });
 

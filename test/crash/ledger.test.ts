@@ -7,7 +7,7 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { optionsOf } from "../conformance/options.ts";
 
-const rounds = 20;
+const rounds = 12;
 const path = mkdtempSync(join(tmpdir(), "waypost-ledger-crash-"));
 afterAll(() => rmSync(path, { recursive: true, force: true }));
 

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findings, killedWriter, openStore, Said } from "./store-rig.ts";
 
-const kills = 60;
+const kills = 30;
 const base = mkdtempSync(join(tmpdir(), "waypost-crash-"));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
 

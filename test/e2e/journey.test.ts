@@ -79,7 +79,7 @@ test("what was answered is there after the node was killed, and the rest is sent
   expect((await waypost("receive", "--as", "bob", "--out", "inbox")).code).toBe(0);
   expect(readFileSync(join(cwd, "inbox", "empty.txt"), "utf8")).toBe("");
   expect(digest(join(cwd, "inbox", "photo.bin"))).toBe(digest(join(cwd, "photo.bin")));
-}, 60_000);
+}, 120_000);
 
 test("identities are still confirmed after everything", async () => {
   const shown = await json("did", "show", "--as", "alice");

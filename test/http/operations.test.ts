@@ -6,15 +6,13 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
 import { LiveClient } from "../support/live-client.ts";
-import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { registerAt, registerSelfSender, type SelfSender, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);
@@ -35,11 +33,12 @@ const input = {
 } satisfies ConfigInput;
 
 let nodes: TestNodes;
-let did: string;
-const seed = ed25519.utils.randomSecretKey();
+let self: SelfSender;
+let did: Did;
 beforeAll(async () => {
   nodes = await startTestNodes(input);
-  did = await registered();
+  self = await registerSelfSender(url, "did:svc:bLockTestbLockTest2222" as Did);
+  did = self.did;
 });
 afterAll(() => nodes.stop());
 
@@ -58,34 +57,14 @@ const block = (subject: string, more: { sender_only?: boolean; reason?: string }
   reason: more.reason ?? null,
 });
 
-/** An identity whose document publishes the Cache of the node. */
-async function registered(): Promise<string> {
-  const own = "did:svc:bLockTestbLockTest2222" as Did;
-  const identity = { did: own, root: keyPair(seed), label: "own" };
-  const service = {
-    id: `${own}#cache`,
-    type: "SvcCacheService",
-    serviceEndpoint: [url],
-    authorization: [`${own}#root`],
-  };
-  const method = methodOf(own, "root", identity.root);
-  const document = { id: own, verificationMethod: [method], authentication: [method.id], service: [service] };
-  await registerAt(url, identity, document);
-  return own;
-}
-
 type Sent = { readonly signed?: true; readonly client?: string };
 
 async function statusAt(
   path: "/cache/store" | "/relay",
   { signed, client = "198.51.100.7" }: Sent = {},
 ): Promise<number> {
-  const plain = { message_id: crypto.randomUUID(), to: did, timestamp: new Date().toISOString(), payload: {} };
-  const named = { ...plain, from: did, sender_key_id: `${did}#root` };
-  const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
-  const body = JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });
   const headers = { ...json, "x-forwarded-for": client };
-  return (await fetch(url + path, { method: "POST", headers, body })).status;
+  return (await fetch(url + path, { method: "POST", headers, body: self.envelope({ signed }) })).status;
 }
 
 describe("blocks", () => {
@@ -150,7 +129,7 @@ describe("blocks", () => {
   test("of a DID refuse its registration", async () => {
     const other = "did:svc:bLockTestbLockTest3333" as Did;
     await operate("blocks", { add: [block(other)], remove: [] });
-    const identity = { did: other, root: keyPair(seed), label: "other" };
+    const identity = { did: other, root: keyPair(ed25519.utils.randomSecretKey()), label: "other" };
     const method = methodOf(other, "root", identity.root);
     const document = { id: other, verificationMethod: [method], authentication: [method.id] };
     const refused = registerAt(url, identity, document);

@@ -3,15 +3,11 @@
  * keeps the others.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { ed25519 } from "@noble/curves/ed25519.js";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
-import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
-import { keyPair, methodOf } from "../support/identity.ts";
-import { registerAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { registerSelfSender, type SelfSender, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const port = freePort();
 const url = `http://127.0.0.1:${port}`;
@@ -41,29 +37,14 @@ function configWith(changes: Changes): Config {
 }
 
 let nodes: TestNodes;
-let did: string;
-const seed = ed25519.utils.randomSecretKey();
+let self: SelfSender;
+let did: Did;
 beforeAll(async () => {
   nodes = await startTestNodes(input);
-  did = await registered();
+  self = await registerSelfSender(url, "did:svc:reLoadTestReLoadTest22" as Did);
+  did = self.did;
 });
 afterAll(() => nodes.stop());
-
-/** An identity whose document publishes the Cache of the node. */
-async function registered(): Promise<string> {
-  const own = "did:svc:reLoadTestReLoadTest22" as Did;
-  const identity = { did: own, root: keyPair(seed), label: "own" };
-  const service = {
-    id: `${own}#cache`,
-    type: "SvcCacheService",
-    serviceEndpoint: [url],
-    authorization: [`${own}#root`],
-  };
-  const method = methodOf(own, "root", identity.root);
-  const document = { id: own, verificationMethod: [method], authentication: [method.id], service: [service] };
-  await registerAt(url, identity, document);
-  return own;
-}
 
 const json = { "content-type": "application/json" };
 
@@ -76,15 +57,7 @@ type Sent = {
 
 /** The status of an envelope from the recipient to itself, stored or relayed. */
 async function statusAt(path: "/cache/store" | "/relay", { signed, headers, padding = 0 }: Sent = {}): Promise<number> {
-  const plain = {
-    message_id: crypto.randomUUID(),
-    to: did,
-    timestamp: new Date().toISOString(),
-    payload: { padding: "x".repeat(padding) },
-  };
-  const named = { ...plain, from: did, sender_key_id: `${did}#root` };
-  const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
-  const body = JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });
+  const body = self.envelope({ signed, payload: { padding: "x".repeat(padding) } });
   return (await fetch(url + path, { method: "POST", headers: { ...json, ...headers }, body })).status;
 }
 

@@ -2,13 +2,19 @@
  * Nodes for tests, in this process on a free port of the loopback interface: what `serve` runs, over the
  * memory driver with fast blocks unless the test says otherwise.
  */
+
+import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { figures } from "../../src/config/figures.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { type Json, registerBodyOf } from "./directory.ts";
 import { freePort } from "./executable.ts";
-import type { Identity } from "./identity.ts";
+import { type Identity, keyPair, methodOf } from "./identity.ts";
 
 export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
 
@@ -64,4 +70,29 @@ export async function registerAt(directory: string, identity: Identity, document
   if (response.status !== 202) throw new Error(`registration answered ${response.status} ${await response.text()}`);
   const path = `${directory}/registration-status/${encodeURIComponent(identity.did)}`;
   while (((await (await fetch(path)).json()) as { registered: boolean }).registered !== true) await Bun.sleep(20);
+}
+
+export type SelfSender = {
+  readonly did: Did;
+  /** An envelope to itself, as a body. */
+  readonly envelope: (more?: { readonly signed?: true | undefined; readonly payload?: JsonObject }) => string;
+};
+
+/** Registers an identity whose document publishes the Cache at `url`. It sends envelopes to itself. */
+export async function registerSelfSender(url: string, did: Did): Promise<SelfSender> {
+  const seed = ed25519.utils.randomSecretKey();
+  const identity = { did, root: keyPair(seed), label: "own" };
+  const method = methodOf(did, "root", identity.root);
+  const service = { id: `${did}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [method.id] };
+  const document = { id: did, verificationMethod: [method], authentication: [method.id], service: [service] };
+  await registerAt(url, identity, document);
+  return {
+    did,
+    envelope: ({ signed, payload = {} } = {}) => {
+      const plain = { message_id: crypto.randomUUID(), to: did, timestamp: new Date().toISOString(), payload };
+      const named = { ...plain, from: did, sender_key_id: method.id };
+      const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
+      return JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });
+    },
+  };
 }

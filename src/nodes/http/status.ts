@@ -165,8 +165,13 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
   };
   // All are made once: making them costs milliseconds, and anybody may ask.
   let bytes: Uint8Array | null = null;
-  let page: string | null = null;
-  let signing: string | null = null;
+  const pageOf = (render: (described: InterfaceDescription) => string): Route["handle"] => {
+    let content: string | null = null;
+    return () => {
+      content ??= render(described());
+      return { status: 200, headers: pageHeaders, body: { contentType: "text/html; charset=utf-8", content } };
+    };
+  };
   routes.push(
     nodeRoute(
       "/openapi.json",
@@ -187,10 +192,7 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
         summary: "This interface as a page",
         responses: { 200: { description: "A page without external assets." } },
       },
-      () => {
-        page ??= renderDocumentation(described());
-        return { status: 200, headers: pageHeaders, body: { contentType: "text/html; charset=utf-8", content: page } };
-      },
+      pageOf(renderDocumentation),
     ),
     nodeRoute(
       "/docs/signing",
@@ -199,14 +201,7 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
         summary: "What clients sign, as a page",
         responses: { 200: { description: "A page without external assets." } },
       },
-      () => {
-        signing ??= renderSigning(described());
-        return {
-          status: 200,
-          headers: pageHeaders,
-          body: { contentType: "text/html; charset=utf-8", content: signing },
-        };
-      },
+      pageOf(renderSigning),
     ),
   );
   return routes;
