@@ -5,6 +5,9 @@ import type { SubmittableExtrinsic } from "@polkadot/api/types";
 import { blake2AsHex } from "@polkadot/util-crypto";
 import { until } from "./stand.ts";
 
+/** How long a busy machine may take for what takes seconds on a quiet one. */
+const patienceMs = 900_000;
+
 type Tx = SubmittableExtrinsic<"promise">;
 
 export class Chain {
@@ -26,7 +29,7 @@ export class Chain {
     await this.inTurn("//Alice", txs);
     for (const secret of secrets) {
       const { address } = this.keys.addFromUri(secret);
-      await until("the money", async () => (await this.stateOf(address)).free > 0n, 120_000);
+      await until("the money", async () => (await this.stateOf(address)).free > 0n, patienceMs);
     }
   }
 
@@ -36,9 +39,9 @@ export class Chain {
     const motion = { AuthorizeUpgrade: { codeHash: blake2AsHex(code, 256) } };
     const before = await this.specVersion();
     for (const voter of ["//Alice", "//Bob"]) await this.inTurn(voter, [this.tx("authorities", "vote", motion)]);
-    await until("the vote to be carried", async () => !(await this.isEmpty("authorizedUpgrade")), 180_000);
+    await until("the vote to be carried", async () => !(await this.isEmpty("authorizedUpgrade")), patienceMs);
     await this.inTurn("//Charlie", [this.tx("system", "applyAuthorizedUpgrade", code)]);
-    await until("the upgrade", async () => (await this.specVersion()) === before + 1, 180_000);
+    await until("the upgrade", async () => (await this.specVersion()) === before + 1, patienceMs);
   }
 
   private async isEmpty(item: string): Promise<boolean> {
@@ -107,7 +110,7 @@ export class Chain {
     for (const tx of txs) {
       const { nonce } = await this.stateOf(pair.address);
       await tx.signAndSend(pair, { nonce });
-      await until("a final block to hold it", async () => (await this.nonce(pair.address)) > nonce, 300_000);
+      await until("a final block to hold it", async () => (await this.nonce(pair.address)) > nonce, patienceMs);
     }
   }
 

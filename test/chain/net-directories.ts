@@ -65,7 +65,7 @@ export async function openDirectory(given: {
     if (child.exitCode !== null) throw new Error(`a Directory ended with ${child.exitCode}: see ${folder}`);
     return (await fetch(`${url}/readyz`).catch(() => null))?.ok ?? false;
   };
-  await until("a Directory to be ready", isReady, 120_000);
+  await until("a Directory to be ready", isReady, 600_000);
   return {
     url,
     operator,
@@ -104,7 +104,7 @@ export async function registerAll(
   await Promise.all(
     people.map(async (person, n) => {
       await Bun.sleep((n / given.count) * given.overMs);
-      await until("a Directory to take a registration", () => register(person), 300_000);
+      await until("a Directory to take a registration", () => register(person), 1_800_000);
     }),
   );
   return people;
@@ -134,6 +134,6 @@ async function ask({ url }: Directory, identity: Identity): Promise<Response> {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
-    signal: AbortSignal.timeout(20_000),
+    signal: AbortSignal.timeout(60_000),
   });
 }

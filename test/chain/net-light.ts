@@ -27,7 +27,7 @@ export async function asLight(given: {
     operator_key_file: keyFile,
     outbox: join(folder, "light-outbox"),
     free_space_floor_bytes: 0,
-    start_wait_ms: 120_000,
+    start_wait_ms: 300_000,
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const logged: string[] = [];
@@ -44,7 +44,7 @@ export async function asLight(given: {
         () => true,
         () => false,
       );
-    await until("the light client to have a head", ready, 180_000);
+    await until("the light client to have a head", ready, 900_000);
     const startMs = performance.now() - beganMs;
     for (let n = 0; n < reads; n++) {
       const identity = identityOf(`net ${n}`);
@@ -58,7 +58,7 @@ export async function asLight(given: {
       const all = await Promise.all(hashes.map((hash) => ledger.submission(hash)));
       return all.every((one) => one?.state === "finalized");
     };
-    await until("its registrations to be final", ends, 300_000);
+    await until("its registrations to be final", ends, 900_000);
     const found = (await chain.registrations()).byDid;
     for (const { did } of identities())
       if (found.get(did) !== 1) throw new Error(`${did} is on the chain ${found.get(did)} times`);

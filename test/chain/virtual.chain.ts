@@ -4,7 +4,6 @@
  * as many as wanted. A seed that finds something is kept in `kept`.
  */
 import { describe, expect, test } from "bun:test";
-import { canaries, findingOf } from "./virtual-canary.ts";
 import { firstFaultKinds, isClean, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 
 const tenth = 20;
@@ -40,17 +39,5 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
   const kept = [1099, 1136, 58, 3075];
   test("in the schedules that found something once", async () => {
     expect(await findings(kept, { calls: 100, faults: firstFaultKinds })).toEqual([]);
-  });
-});
-
-describe("a schedule finds the fault", () => {
-  test.each(canaries.map((canary) => [canary.name, canary] as const))("%s", async (_, canary) => {
-    const undo = canary.put();
-    try {
-      expect(await findingOf(canary, 30)).not.toBeNull();
-    } finally {
-      undo();
-    }
-    expect(await findingOf(canary, 2)).toBeNull();
   });
 });

@@ -3,6 +3,7 @@
  * its classes, and schedules that provoke it must find it. What they answer takes the fault out again. (M7 was in
  * the Directory; test/http/directory.test.ts holds it.)
  */
+import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import { type Entry, type PoolAction, type Signed, SubmissionPool } from "../../src/plugins/chain/pool.ts";
@@ -11,7 +12,7 @@ import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { isClean, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 
-export type Canary = {
+type Canary = {
   readonly name: string;
   readonly put: () => () => void;
   readonly schedule: Omit<ScheduleOptions, "calls">;
@@ -38,7 +39,7 @@ function dropAtOnce(this: SubmissionPool, entry: Entry): PoolAction[] {
   return [{ do: "end", entry, end: { state: "dropped", reason: null, block: null } }];
 }
 
-export const canaries: readonly Canary[] = [
+const canaries: readonly Canary[] = [
   {
     name: "M1: an old block whose state is gone stops the queue",
     put: () => {
@@ -120,7 +121,7 @@ export const canaries: readonly Canary[] = [
 ];
 
 /** The first seed of at most so many whose schedule finds something, and its last note; `null` when none does. */
-export async function findingOf({ schedule }: Canary, seedsMax: number): Promise<string | null> {
+async function findingOf({ schedule }: Canary, seedsMax: number): Promise<string | null> {
   for (let seed = 1; seed <= seedsMax; seed++) {
     const verdict = await runSchedule(seed, { ...schedule, calls: 40, endMs: 75 * 60_000 });
     if (!isClean(verdict)) return `${seed}: ${verdict.notes.at(-1)}`;
@@ -128,12 +129,14 @@ export async function findingOf({ schedule }: Canary, seedsMax: number): Promise
   return null;
 }
 
-/** bun run virtual-canary.ts: which seed finds each, and that it finds nothing without it. */
-if (import.meta.main) {
-  for (const canary of canaries) {
+describe("a schedule finds the fault", () => {
+  test.each(canaries.map((canary) => [canary.name, canary] as const))("%s", async (_, canary) => {
     const undo = canary.put();
-    const found = await findingOf(canary, 20);
-    undo();
-    console.log(`${canary.name}\n  found by ${found}\n  without it ${await findingOf(canary, 3)}`);
-  }
-}
+    try {
+      expect(await findingOf(canary, 30)).not.toBeNull();
+    } finally {
+      undo();
+    }
+    expect(await findingOf(canary, 2)).toBeNull();
+  });
+});
