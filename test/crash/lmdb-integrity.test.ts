@@ -217,11 +217,45 @@ describe("the scrub", () => {
   }, 20_000);
 });
 
+function vector(name: string): Buffer {
+  const text = readFileSync(join(import.meta.dir, `../vectors/lmdb/${name}.base64`), "utf8");
+  return Buffer.from(gunzipSync(Buffer.from(text, "base64")));
+}
+
+describe("a store of format 3", () => {
+  test("is refused with what to do, and keeps its mail when it is migrated", async () => {
+    const path = folder();
+    mkdirSync(path);
+    // Written by the version before: pages and a journal after them, with labels, a chunk group and what was kept.
+    writeFileSync(file(path), vector("format-3"));
+    const refused = await failureOf(() => open(path));
+    expect((refused as Error).message).toContain("waypost storage migrate");
+    const options = optionsOf(lmdbPlugin, { path });
+    expect(await lmdbPlugin.migrate!(options)).toContain("12 message ids");
+    expect(verifyFile(file(path)).problems).toEqual([]);
+    const store = await open(path);
+    const { mailbox, replay, receipts } = store.capabilities;
+    const group = await mailbox!.group(did(1), chunkOf(1, 0, 2).groupId, pageOf());
+    expect(group).toMatchObject({ total: 2, complete: true, entries: [{ messageId: id(2) }, { messageId: id(12) }] });
+    expect(await mailbox!.message(did(1), id(1), 2_700)).toEqual({ state: "acked" });
+    const kept = { state: "expired", expiresAtMs: 2_500 };
+    expect(await mailbox!.message(did(1), id(3), 2_700)).toMatchObject({ ...kept, headerPreview: bytesOf(3, 8) });
+    expect(await mailbox!.message(did(1), id(4), 2_700)).toMatchObject({ ...kept, headerPreview: null });
+    expect(ids(await listAll(mailbox!, did(2), pageOf()))).toEqual([5, 7, 8, 9, 10, 11].map(id));
+    const [five] = await mailbox!.remove(did(2), [id(5)], 2_700);
+    expect(five).toEqual({ messageId: id(5), labels: ["from:2"] });
+    expect(await replay!.claim("tag", 4e12, 2_000)).toBe(false);
+    expect(await receipts!.get("key", 2_000)).toEqual(bytesOf(9, 20));
+    await store.close();
+    const again = await open(path);
+    expect((await again.capabilities.mailbox!.stats(2_700)).entries).toBe(7);
+    await again.close();
+  });
+});
+
 describe("a store of format 2", () => {
   /** Written by the version before: 9 messages, a claim, a receipt, a registered DID with its block. */
-  const written = gunzipSync(
-    Buffer.from(readFileSync(join(import.meta.dir, "../vectors/lmdb/format-2.base64"), "utf8"), "base64"),
-  );
+  const written = vector("format-2");
   const registered = "did:svc:53dqKmNEcgmbp5KfmcVRYS" as Did;
 
   test("is refused with what to do, and keeps identities and mail when it is migrated", async () => {

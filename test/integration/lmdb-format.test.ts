@@ -20,8 +20,8 @@ const path = mkdtempSync(join(tmpdir(), "waypost-format-"));
 afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
-  number: "waypost lmdb store, format 3",
-  store: "bdfc52cf2b822d32a25aa679da962cdd8324f08f4cbb203b2564f2134b8f9756",
+  number: "waypost lmdb store, format 4",
+  store: "676d1fa86964e0ae36f1104381faf7799bdee4a2ca02fb9060f141f0065373de",
   ledger: "b14847fed01e3c5ae4f1b4c4b8abfd19f6a5610e06e40e1eaf6f4534eba7b224",
 };
 

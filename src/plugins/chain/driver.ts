@@ -67,7 +67,7 @@ export async function openChain(
     durability: "flushed",
     capabilities: { ledger },
     async probe() {
-      files.checkHealth();
+      files.checkWork();
       endpoints.session();
     },
     close() {

@@ -6,41 +6,32 @@
  *
  * A body in a block: checksum 16 bytes, then version 1, flags 1, preview length 2, envelope length 4,
  * slot 4, expiry 8, message id 16, preview, envelope. The checksum covers all that follows it.
- * Memory: 12 bytes a row besides the index, 100 for each block.
+ * Memory: 8 bytes for each block.
  */
-
-import type { Uuid } from "../../core/codec/did.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import type { Change, Environment } from "./environment.ts";
+import type { Batch } from "./commits.ts";
+import { DamagedFile, type DataFile } from "./data-file.ts";
+import type { Environment } from "./environment.ts";
 import type { JournalWriter } from "./journal.ts";
-import type { MailboxIndex } from "./mailbox-index.ts";
-import {
-  checksumBytes,
-  matchesChecksum,
-  orderedKey,
-  orderedNumber,
-  recordVersion,
-  uuidText,
-  Writer,
-} from "./records.ts";
-import { held, kept, lapsed } from "./rows.ts";
+import { checksumBytes, howToGoOn, matchesChecksum, orderedKey, recordVersion, Writer } from "./records.ts";
+import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
 
-export type Place = { readonly block: number; readonly offset: number };
+type Place = { readonly block: number; readonly offset: number };
 
-/** Two pages of the file, less what LMDB puts in front: a read copies the block, a write pays for each. */
+/** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
 const headerBytes = checksumBytes + 36;
 
 export type Body = {
   readonly slot: number;
-  readonly messageId: Uuid;
+  readonly words: IdWords;
   readonly expiresAtMs: number;
   readonly preview: Uint8Array;
   readonly envelope: Uint8Array;
 };
 
-/** A body as it is found; `bytes` is the whole of it. */
-export type FoundBody = Body & { readonly offset: number; readonly bytes: Uint8Array; readonly intact: boolean };
+/** A body as it is found, in the bytes of its block; `bytes` is the whole of it. */
+export type FoundBody = Body & { readonly offset: number; readonly bytes: Uint8Array; readonly isIntact: boolean };
 
 export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
   return headerBytes + previewBytes + envelopeBytes;
@@ -64,20 +55,19 @@ export class BlockPacker {
     return this.next;
   }
 
-  add(body: Omit<Body, "bytes">): Place {
-    const size = bodyBytes(body.preview.length, body.envelope.length);
-    const writer = this.room(size);
+  add({ slot, words, expiresAtMs, preview, envelope }: Body): Place {
+    const writer = this.room(bodyBytes(preview.length, envelope.length));
     const offset = writer.length;
     writer.skip(checksumBytes);
     writer.u8(recordVersion);
     writer.u8(0);
-    writer.u16(body.preview.length);
-    writer.u32(body.envelope.length);
-    writer.u32(body.slot);
-    writer.u53(body.expiresAtMs);
-    writer.uuid(body.messageId);
-    writer.bytes(body.preview);
-    writer.bytes(body.envelope);
+    writer.u16(preview.length);
+    writer.u32(envelope.length);
+    writer.u32(slot);
+    writer.u53(expiresAtMs);
+    writer.words(words);
+    writer.bytes(preview);
+    writer.bytes(envelope);
     writer.sign(offset);
     return { block: this.next, offset };
   }
@@ -89,8 +79,13 @@ export class BlockPacker {
     return true;
   }
 
-  /** Ends the block at hand. After the last `add`, the blocks are complete. */
-  finish(): void {
+  /** Ends the block at hand, and answers all with what of them is needed. Nothing may be added afterwards. */
+  finish(): Packed[] {
+    this.endBlock();
+    return this.blocks.map((block) => ({ ...block, live: block.live - (this.released.get(block.number) ?? 0) }));
+  }
+
+  private endBlock(): void {
     if (this.writer === null) return;
     const bytes = this.writer.finish();
     this.blocks.push({ number: this.next, bytes, live: bytes.length });
@@ -98,46 +93,32 @@ export class BlockPacker {
     this.writer = null;
   }
 
-  /** The finished blocks with what of them is needed. */
-  packed(): Packed[] {
-    return this.blocks.map((block) => ({ ...block, live: block.live - (this.released.get(block.number) ?? 0) }));
-  }
-
   private room(size: number): Writer {
-    if (this.writer !== null && this.writer.length + size > blockBytesAim) this.finish();
+    if (this.writer !== null && this.writer.length + size > blockBytesAim) this.endBlock();
     this.writer ??= new Writer(Math.max(size, blockBytesAim));
     return this.writer;
   }
 }
 
-/** The body at an offset. Throws `corrupt` when it does not lie within the block. */
-export function readBody(block: Uint8Array, offset: number): FoundBody {
+/** The body at an offset, or `null` when none lies within the block there. */
+export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
   const view = new DataView(block.buffer, block.byteOffset, block.byteLength);
-  if (offset + headerBytes > block.length) throw new StoreError("corrupt", "a message lies outside its block");
+  if (offset + headerBytes > block.length) return null;
   const at = offset + checksumBytes;
-  const [previewBytes, envelopeBytes] = [view.getUint16(at + 2), view.getUint32(at + 4)];
-  const end = offset + bodyBytes(previewBytes, envelopeBytes);
-  if (end > block.length) throw new StoreError("corrupt", "a message lies outside its block");
   const preview = offset + headerBytes;
+  const envelope = preview + view.getUint16(at + 2);
+  const end = envelope + view.getUint32(at + 4);
+  if (end > block.length) return null;
   return {
     offset,
     slot: view.getUint32(at + 8),
     expiresAtMs: view.getUint32(at + 12) * 2 ** 32 + view.getUint32(at + 16),
-    messageId: uuidText(block.subarray(at + 20, at + 36)),
-    preview: copyOf(block, preview, preview + previewBytes),
-    envelope: copyOf(block, preview + previewBytes, end),
+    words: [view.getUint32(at + 20), view.getUint32(at + 24), view.getUint32(at + 28), view.getUint32(at + 32)],
+    preview: block.subarray(preview, envelope),
+    envelope: block.subarray(envelope, end),
     bytes: block.subarray(offset, end),
-    intact: block[at] === recordVersion && matchesChecksum(block.subarray(at, end), block.subarray(offset, at)),
+    isIntact: block[at] === recordVersion && matchesChecksum(block.subarray(at, end), block.subarray(offset, at)),
   };
-}
-
-/** The body at an offset, or `null` when there is none that can be read. */
-export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
-  try {
-    return readBody(block, offset);
-  } catch {
-    return null;
-  }
 }
 
 /** The bodies of a block one after the other; `null` in the place of one that can't be read. */
@@ -150,70 +131,98 @@ export function* bodiesOf(block: Uint8Array): Generator<FoundBody | null> {
   }
 }
 
-/** A `Buffer` would answer a view to `slice`. */
-function copyOf(bytes: Uint8Array, from: number, to: number): Uint8Array {
-  const copy = new Uint8Array(to - from);
-  copy.set(bytes.subarray(from, to));
-  return copy;
+export function isSameId(a: IdWords, b: IdWords): boolean {
+  return a[0] === b[0] && a[1] === b[1] && a[2] === b[2] && a[3] === b[3];
 }
 
 /** The key of a block says its size, so that opening a store reads no bodies. */
+const blockKeyBytes = 12;
+
 export function blockKey(number: number, size: number): Buffer {
-  const key = Buffer.allocUnsafe(12);
+  const key = Buffer.allocUnsafe(blockKeyBytes);
   orderedKey(number).copy(key);
   key.writeUInt32BE(size, 8);
   return key;
 }
 
-export function readBlockKey(key: Buffer): { readonly number: number; readonly size: number } {
-  return { number: orderedNumber(key), size: key.readUInt32BE(8) };
-}
+/** Blocks that are known together. */
+const partBlocks = 1_024;
+type Part = { readonly sizes: Uint32Array; readonly live: Int32Array; blocks: number };
 
-/** What is known of each block: its size, and how much of it is still needed. About 100 bytes a block. */
-export class BlockTable {
-  private readonly blocks = new Map<number, { readonly size: number; live: number }>();
+/** What is known of each block: its size, and how much of it is still needed. */
+class BlockTable {
+  private readonly parts = new Map<number, Part>();
   /** Blocks that nothing needs any more. */
   readonly empty = new Set<number>();
   /** Blocks that are mostly dead. */
   readonly sparse = new Set<number>();
-  private bytes = 0;
 
-  /** Bytes of all blocks, needed or not. */
-  get size(): number {
-    return this.bytes;
+  /** 0 for a block that is not known. */
+  size(block: number): number {
+    return this.parts.get(Math.floor(block / partBlocks))?.sizes[block % partBlocks] ?? 0;
   }
 
-  key(block: number): Buffer | null {
-    const known = this.blocks.get(block);
-    return known === undefined ? null : blockKey(block, known.size);
-  }
-
+  /** `live` is what bodies were counted for it before, and these. */
   add(block: number, size: number, live: number): void {
-    this.bytes += size;
-    this.blocks.set(block, { size, live });
-    this.classify(block);
+    const part = this.part(block);
+    part.sizes[block % partBlocks] = size;
+    part.live[block % partBlocks]! += live;
+    part.blocks++;
+    this.classify(block, part);
+  }
+
+  /** While the index is loaded: bodies are counted before their blocks are found. */
+  count(block: number, bytes: number): void {
+    this.part(block).live[block % partBlocks]! += bytes;
   }
 
   release(block: number, bytes: number): void {
-    const known = this.blocks.get(block);
-    if (known === undefined || bytes === 0) return;
-    known.live -= bytes;
-    this.classify(block);
+    const part = this.parts.get(Math.floor(block / partBlocks));
+    if (part === undefined || part.sizes[block % partBlocks] === 0 || bytes === 0) return;
+    part.live[block % partBlocks]! -= bytes;
+    this.classify(block, part);
   }
 
   forget(block: number): void {
-    this.bytes -= this.blocks.get(block)?.size ?? 0;
-    this.blocks.delete(block);
+    const number = Math.floor(block / partBlocks);
+    const part = this.parts.get(number);
+    if (part === undefined) return;
+    part.sizes[block % partBlocks] = 0;
+    part.live[block % partBlocks] = 0;
+    if (--part.blocks === 0) this.parts.delete(number);
     this.empty.delete(block);
     this.sparse.delete(block);
   }
 
-  private classify(block: number): void {
-    const { size, live } = this.blocks.get(block)!;
-    if (live <= 0) {
+  /** Blocks of bodies that were counted and never found; the highest of them. */
+  missing(): { readonly blocks: number; readonly last: number } {
+    let [blocks, last] = [0, 0];
+    for (const [number, { sizes, live }] of this.parts) {
+      for (let i = 0; i < partBlocks; i++) {
+        if (sizes[i] !== 0 || live[i]! <= 0) continue;
+        blocks++;
+        last = Math.max(last, number * partBlocks + i);
+      }
+    }
+    return { blocks, last };
+  }
+
+  private part(block: number): Part {
+    const number = Math.floor(block / partBlocks);
+    let part = this.parts.get(number);
+    if (part === undefined) {
+      part = { sizes: new Uint32Array(partBlocks), live: new Int32Array(partBlocks), blocks: 0 };
+      this.parts.set(number, part);
+    }
+    return part;
+  }
+
+  private classify(block: number, { sizes, live }: Part): void {
+    const [size, needed] = [sizes[block % partBlocks]!, live[block % partBlocks]!];
+    if (needed <= 0) {
       this.sparse.delete(block);
       this.empty.add(block);
-    } else if (live * 2 < size) this.sparse.add(block);
+    } else if (needed * 2 < size) this.sparse.add(block);
   }
 }
 
@@ -229,15 +238,13 @@ export type Moving = {
 
 export class Bodies {
   readonly blocks = new BlockTable();
-  private blockOf = new Float64Array(1_024);
-  private offsetOf = new Uint32Array(1_024);
   private next = 1;
   /** Blocks that hold a damaged body: they are left as they are. */
   private readonly damaged = new Set<number>();
 
   constructor(
     private readonly environment: Environment,
-    private readonly index: MailboxIndex,
+    private readonly rows: RowTable,
     private readonly log: StoreEnvironment["log"],
   ) {}
 
@@ -246,80 +253,87 @@ export class Bodies {
     return this.next;
   }
 
-  /** Finds the blocks on disk, once the index is loaded and the places are set. Reads no body. */
+  /** Finds the blocks on disk, once the rows are loaded. Reads no body, and checks the table of blocks on the way. */
   load(): void {
-    const live = new Map<number, number>();
-    for (let slot = 0; slot < this.index.slotCount; slot++) {
-      const bytes = this.index.taken(slot) ? this.liveBytes(slot) : 0;
-      if (bytes > 0) live.set(this.blockOf[slot]!, (live.get(this.blockOf[slot]!) ?? 0) + bytes);
+    const { rows } = this;
+    for (let slot = 0; slot < rows.slots; slot++) {
+      const bytes = rows.isUsed(slot) ? this.liveBytes(slot) : 0;
+      if (bytes > 0) this.blocks.count(rows.block[slot]!, bytes);
     }
-    const limit = 4_096;
-    for (let start = orderedKey(0); ; ) {
-      const keys = this.environment.keys("blocks", { start, limit });
-      for (const key of keys) {
-        const { number, size } = readBlockKey(key);
-        this.blocks.add(number, size, live.get(number) ?? 0);
-        live.delete(number);
-        this.next = number + 1;
-      }
-      if (keys.length < limit) break;
-      start = orderedKey(this.next);
+    const file = this.environment.openFile();
+    try {
+      this.loadKeys(file);
+    } catch (error) {
+      if (!(error instanceof DamagedFile)) throw error;
+      throw new StoreError("corrupt", `the table of blocks is damaged: ${error.message}${howToGoOn}`);
+    } finally {
+      file.close();
     }
-    for (const number of live.keys()) this.next = Math.max(this.next, number + 1);
-    if (live.size > 0) this.log("error", "blocks of messages are missing", { blocks: live.size });
+    const { blocks, last } = this.blocks.missing();
+    this.next = Math.max(this.next, last + 1);
+    if (blocks > 0) this.log("error", "blocks of messages are missing", { blocks });
   }
 
-  place(slot: number): Place {
-    return { block: this.blockOf[slot]!, offset: this.offsetOf[slot]! };
+  private loadKeys(file: DataFile): void {
+    const tree = file.trees().find(({ name }) => name === "blocks");
+    if (tree === undefined) return;
+    file.eachKey(tree, blockKeyBytes, (page, at) => {
+      const number = page.readUInt32BE(at) * 2 ** 32 + page.readUInt32BE(at + 4);
+      this.blocks.add(number, page.readUInt32BE(at + 8), 0);
+      this.next = number + 1;
+      return number;
+    });
   }
 
-  setPlace(slot: number, { block, offset }: Place): void {
-    if (slot >= this.blockOf.length) {
-      const slots = Math.max(slot + 1, this.blockOf.length * 2);
-      const [blockOf, offsetOf] = [new Float64Array(slots), new Uint32Array(slots)];
-      blockOf.set(this.blockOf);
-      offsetOf.set(this.offsetOf);
-      [this.blockOf, this.offsetOf] = [blockOf, offsetOf];
-    }
-    this.blockOf[slot] = block;
-    this.offsetOf[slot] = offset;
+  /** Puts the body of a new row into the blocks of a commit. */
+  add(packer: BlockPacker, slot: number, preview: Uint8Array, envelope: Uint8Array): void {
+    const expiresAtMs = this.rows.expiresAtMs[slot]!;
+    this.setPlace(slot, packer.add({ slot, words: this.rows.words(slot), expiresAtMs, preview, envelope }));
+  }
+
+  private setPlace(slot: number, { block, offset }: Place): void {
+    this.rows.block[slot] = block;
+    this.rows.offset[slot] = offset;
+  }
+
+  /** Bytes of the body of a row as it was stored. */
+  wholeBytes(slot: number): number {
+    const preview = this.rows.previewBytes[slot]!;
+    return bodyBytes(preview === none ? 0 : preview, this.rows.envelopeBytes[slot]!);
   }
 
   /** Bytes of a row's body that are still needed. */
   liveBytes(slot: number): number {
-    const status = this.index.status(slot);
-    const preview = this.index.previewBytes(slot) ?? 0;
-    if (status === held || status === lapsed) return bodyBytes(preview, this.index.envelopeBytes(slot));
-    return status === kept && preview > 0 ? bodyBytes(preview, 0) : 0;
+    const status = this.rows.status[slot];
+    if (status === held || status === lapsed) return this.wholeBytes(slot);
+    const preview = this.rows.previewBytes[slot]!;
+    return status === kept && preview !== none && preview > 0 ? bodyBytes(preview, 0) : 0;
   }
 
-  /** Blocks of the commit at hand are not in the block table yet. */
-  release(packer: BlockPacker, block: number, bytes: number): void {
+  /** So many bytes of a row's body are not needed any more. Blocks of the commit at hand are not known yet. */
+  release(packer: BlockPacker, slot: number, bytes: number): void {
+    const block = this.rows.block[slot]!;
     if (!packer.release(block, bytes)) this.blocks.release(block, bytes);
   }
 
-  /** Ends the blocks of a commit and answers how to write them. */
-  finish(packer: BlockPacker): ((view: Change) => void)[] {
-    packer.finish();
-    this.next = packer.nextNumber;
-    return packer.packed().map(({ number, bytes, live }) => {
+  /** Ends the blocks of a commit and writes them. */
+  finish(packer: BlockPacker, batch: Batch): void {
+    for (const { number, bytes, live } of packer.finish()) {
       this.blocks.add(number, bytes.length, live);
-      const key = blockKey(number, bytes.length);
-      return (view) => view.put("blocks", key, bytes);
-    });
+      batch.put("blocks", blockKey(number, bytes.length), bytes);
+    }
+    this.next = packer.nextNumber;
   }
 
   /** Frees blocks that nothing needs, a bounded number. */
-  freeBlocks(): ((view: Change) => void)[] {
-    const writes: ((view: Change) => void)[] = [];
+  freeBlocks(batch: Batch): void {
+    let freed = 0;
     for (const block of this.blocks.empty) {
-      if (writes.length >= blocksFreedPerCommit) break;
-      const key = this.blocks.key(block);
+      if (freed++ >= blocksFreedPerCommit) return;
+      batch.remove("blocks", blockKey(block, this.blocks.size(block)));
       this.blocks.forget(block);
       this.damaged.delete(block);
-      if (key !== null) writes.push((view) => view.remove("blocks", key));
     }
-    return writes;
   }
 
   /** Moves what is needed out of blocks that are mostly dead, about a mebibyte. */
@@ -335,42 +349,44 @@ export class Bodies {
 
   /** Copies what is needed of a block to the end, and answers how many bytes that were. */
   private moveOut(block: number, { packer, journal, touch }: Moving): number {
-    const key = this.blocks.key(block);
-    const bytes = key === null ? null : this.environment.get("blocks", key);
+    const bytes = this.environment.get("blocks", blockKey(block, this.blocks.size(block)));
     if (bytes === null) return 0;
     let moved = 0;
     for (const body of bodiesOf(bytes)) {
-      if (body === null || !body.intact) {
+      if (body === null || !body.isIntact) {
         this.damaged.add(block);
         this.log("error", "a block holds a damaged message", { block });
         break;
       }
-      const live = this.livesAt(body, block) ? this.liveBytes(body.slot) : 0;
+      const { slot } = body;
+      const live = this.livesAt(body, block) ? this.liveBytes(slot) : 0;
       if (live === 0) continue;
-      const envelope = this.index.status(body.slot) === kept ? noBytes : body.envelope;
-      const place = packer.add({ ...body, envelope });
-      this.setPlace(body.slot, place);
-      journal.moved(body.slot, place);
-      touch(body.slot);
+      const envelope = this.rows.status[slot] === kept ? noBytes : body.envelope;
+      this.setPlace(slot, packer.add({ ...body, envelope }));
+      journal.moved(slot);
+      touch(slot);
       this.blocks.release(block, live);
       moved += live;
     }
     return moved;
   }
 
-  private livesAt(body: FoundBody, block: number): boolean {
-    const { slot, offset } = body;
-    return this.index.taken(slot) && this.blockOf[slot] === block && this.offsetOf[slot] === offset;
+  private livesAt({ slot, offset }: FoundBody, block: number): boolean {
+    const { rows } = this;
+    return rows.isUsed(slot) && rows.block[slot] === block && rows.offset[slot] === offset;
   }
 
-  /** The body of a row, or `null` when it is damaged: that is logged, and the other entries go on. */
-  body(slot: number): FoundBody | null {
-    const { block, offset } = this.place(slot);
-    const key = this.blocks.key(block);
-    const body = key === null ? null : this.environment.inspect("blocks", key, (bytes) => bodyAt(bytes, offset));
-    if (body?.intact && body.slot === slot && body.messageId === this.index.id(slot)) return body;
-    this.log("error", "a stored message is damaged", { block, offset });
-    return null;
+  /** What `pick` copies out of the body of a row, or `null` when that is damaged: it is logged, and others go on. */
+  read(slot: number, pick: (body: FoundBody) => Uint8Array): Uint8Array | null {
+    const { rows } = this;
+    const [block, offset] = [rows.block[slot]!, rows.offset[slot]!];
+    const found = this.environment.inspect("blocks", blockKey(block, this.blocks.size(block)), (bytes) => {
+      const body = bodyAt(bytes, offset);
+      const isSound = body?.isIntact && body.slot === slot && isSameId(body.words, rows.words(slot));
+      return isSound ? new Uint8Array(pick(body)) : null;
+    });
+    if (found === null) this.log("error", "a stored message is damaged", { block, offset });
+    return found;
   }
 }
 

@@ -34,7 +34,9 @@ type Meta = {
   readonly main: Tree;
 };
 type Bounds = { readonly low: Buffer | null; readonly high: Buffer | null };
-type Walk = { readonly tree: Tree; readonly from: Buffer | null; readonly seen: { entries: number } };
+type Walk = { readonly tree: Tree; readonly from: Buffer | null };
+type At = { readonly page: number; readonly level: number; readonly bounds: Bounds };
+type Leaf = { readonly page: Buffer; readonly number: number; readonly bounds: Bounds };
 
 const headerBytes = 24;
 const nodeBytes = 8;
@@ -42,6 +44,7 @@ const magic = 0xbeefc0de;
 const flags = { branch: 1, leaf: 2, overflow: 4, ofKind: 0x7f, bigValue: 1, subTree: 2 } as const;
 const noPage = 0xffff_ffff_ffff_ffffn;
 const depthMax = 32;
+const noBounds: Bounds = { low: null, high: null };
 
 export class DataFile {
   private readonly meta: Meta;
@@ -128,36 +131,61 @@ export class DataFile {
     }
   }
 
-  private *nodes(tree: Tree, from: Buffer | null): Generator<Node> {
-    const walk = { tree, from, seen: { entries: 0 } };
-    if (tree.root >= 0) yield* this.walk(walk, { page: tree.root, level: 1 }, { low: null, high: null });
-    if (from === null && walk.seen.entries !== tree.entries) {
-      throw new DamagedFile(`table "${tree.name}" has ${walk.seen.entries} entries of ${tree.entries}`);
+  /**
+   * Calls `each` with the place of every key of a tree whose keys have the same length; it answers a number
+   * that must grow from key to key. Makes no object for a key: 0.1 µs each.
+   */
+  eachKey(tree: Tree, keyBytes: number, each: (page: Buffer, at: number) => number): void {
+    let [entries, last] = [0, -1];
+    for (const { page, number, bounds } of this.leaves({ tree, from: null })) {
+      const lower = lowerOf(page, number);
+      checkOrder(outermost(page, lower), bounds, { page: number, tree, isBranch: false });
+      for (let i = headerBytes; i < headerBytes + lower; i += 2) {
+        const at = headerBytes + page.readUInt16LE(i);
+        const isInside = at >= headerBytes + lower && at + nodeBytes + keyBytes <= page.length;
+        if (!isInside || page.readUInt16LE(at + 6) !== keyBytes) throw new DamagedFile(`page ${number} is damaged`);
+        const order = each(page, at + nodeBytes);
+        if (order <= last) throw new DamagedFile(`page ${number} of table "${tree.name}" has keys out of order`);
+        last = order;
+        entries++;
+      }
     }
+    checkCount(tree, entries);
   }
 
-  private *walk(walk: Walk, at: { readonly page: number; readonly level: number }, bounds: Bounds): Generator<Node> {
-    const { tree, from, seen } = walk;
+  private *nodes(tree: Tree, from: Buffer | null): Generator<Node> {
+    let entries = 0;
+    for (const { page, number, bounds } of this.leaves({ tree, from })) {
+      const nodes = nodesOf(page, number, false);
+      checkOrder(nodes, bounds, { page: number, tree, isBranch: false });
+      for (const node of nodes) {
+        if (from !== null && node.key.compare(from) < 0) continue;
+        entries++;
+        yield this.leafNode(page, node, number);
+      }
+    }
+    if (from === null) checkCount(tree, entries);
+  }
+
+  private *leaves(walk: Walk, at: At = { page: walk.tree.root, level: 1, bounds: noBounds }): Generator<Leaf> {
+    const { tree, from } = walk;
+    if (at.page < 0) return;
     const page = this.treePage(tree, at.page);
     const isBranch = (page.readUInt16LE(18) & flags.branch) !== 0;
     if (at.level > depthMax || isBranch !== at.level < tree.depth) {
       throw new DamagedFile(`page ${at.page} of table "${tree.name}" lies at a wrong depth`);
     }
-    const nodes = nodesOf(page, at.page, isBranch);
-    checkOrder(nodes, bounds, { page: at.page, tree, isBranch });
+    if (!isBranch) {
+      yield { page, number: at.page, bounds: at.bounds };
+      return;
+    }
+    const nodes = nodesOf(page, at.page, true);
+    checkOrder(nodes, at.bounds, { page: at.page, tree, isBranch });
     for (const [i, node] of nodes.entries()) {
-      if (isBranch) {
-        const high = nodes[i + 1]?.key ?? bounds.high;
-        if (from !== null && high !== null && high.compare(from) <= 0) continue;
-        yield* this.walk(
-          walk,
-          { page: node.page, level: at.level + 1 },
-          { low: i === 0 ? bounds.low : node.key, high },
-        );
-      } else if (from === null || node.key.compare(from) >= 0) {
-        seen.entries++;
-        yield this.leafNode(page, node, at.page);
-      }
+      const high = nodes[i + 1]?.key ?? at.bounds.high;
+      if (from !== null && high !== null && high.compare(from) <= 0) continue;
+      const bounds = { low: i === 0 ? at.bounds.low : node.key, high };
+      yield* this.leaves(walk, { page: node.page, level: at.level + 1, bounds });
     }
   }
 
@@ -221,12 +249,33 @@ type RawNode = {
 };
 type Node = { readonly key: Buffer; readonly tree: Tree | null; readonly value: () => Buffer };
 
+function checkCount(tree: Tree, entries: number): void {
+  if (entries === tree.entries) return;
+  throw new DamagedFile(`table "${tree.name}" has ${entries} entries of ${tree.entries}`);
+}
+
+/** Bytes of the list of nodes at the beginning of a page. */
+function lowerOf(page: Buffer, number: number): number {
+  const lower = page.readUInt16LE(20);
+  const isInside = headerBytes + lower <= page.length && page.readUInt16LE(22) + headerBytes <= page.length;
+  if (lower < 2 || !isInside) throw new DamagedFile(`page ${number} is damaged`);
+  return lower & ~1;
+}
+
+/** The first and the last key of a leaf whose nodes lie inside it; a place outside reads as an empty key. */
+function outermost(page: Buffer, lower: number): { readonly key: Buffer }[] {
+  const places = lower === 2 ? [0] : [0, lower - 2];
+  return places.map((place) => {
+    const at = headerBytes + page.readUInt16LE(headerBytes + place);
+    const isInside = at + nodeBytes <= page.length;
+    return { key: page.subarray(at + nodeBytes, isInside ? at + nodeBytes + page.readUInt16LE(at + 6) : 0) };
+  });
+}
+
 function nodesOf(page: Buffer, number: number, isBranch: boolean): RawNode[] {
   const wrong = () => new DamagedFile(`page ${number} is damaged`);
-  const lower = page.readUInt16LE(20);
+  const lower = lowerOf(page, number);
   const count = lower >> 1;
-  if (count === 0 || headerBytes + lower > page.length || page.readUInt16LE(22) + headerBytes > page.length)
-    throw wrong();
   const nodes: RawNode[] = [];
   for (let i = 0; i < count; i++) {
     const at = headerBytes + page.readUInt16LE(headerBytes + 2 * i);
@@ -245,7 +294,11 @@ function nodesOf(page: Buffer, number: number, isBranch: boolean): RawNode[] {
 type Where = { readonly page: number; readonly tree: Tree; readonly isBranch: boolean };
 
 /** The first key of a branch is not used by LMDB and may be empty. */
-function checkOrder(nodes: readonly RawNode[], { low, high }: Bounds, { page, tree, isBranch }: Where): void {
+function checkOrder(
+  nodes: readonly { readonly key: Buffer }[],
+  { low, high }: Bounds,
+  { page, tree, isBranch }: Where,
+): void {
   let before = low;
   for (const [i, { key }] of nodes.entries()) {
     if (isBranch && i === 0) continue;

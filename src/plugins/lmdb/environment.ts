@@ -1,8 +1,9 @@
 /**
- * One LMDB environment: opening it safely, and its only way of writing. A commit resolves when its own
- * transaction is synced: `overlappingSync` is off, because with it a write can be answered that a power
- * cut takes back. A commit that fails or takes longer than 5 s ends the store: after such an error the
- * library may never answer again, and a second sync may lie. The program must stop at once.
+ * One LMDB environment: opening it safely, and its only ways of writing. A commit resolves when its own
+ * transaction is synced: `overlappingSync` is off, because with it a write can be answered that a power cut
+ * takes back. While a commit takes longer than 5 s, new work is refused as `unavailable`. A commit that fails
+ * or takes longer than 60 s ends the store: its outcome is not known, and the library may never answer again
+ * or lie about a second sync. The program must stop at once.
  */
 
 import type { Database as LockFile } from "bun:sqlite";
@@ -11,15 +12,19 @@ import { ABORT, type Database, type RootDatabase } from "lmdb";
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { type Batch, GroupCommits, type Write, type WriteSize } from "./commits.ts";
+import { DataFile } from "./data-file.ts";
 import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
-import { currentMark, type DatabaseName, databaseNames, formatKey, notOurs, openRoot, readMark } from "./format.ts";
+import { currentMark, type DatabaseName, databaseNames, formatKey, openRoot, readMark } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
-import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits, type WriteKind } from "./space.ts";
+import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
 const commitsMax = 4_096;
-const commitMsMax = 5_000;
+const commitMsMax = 60_000;
 /** The time is counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
-const watchTurnsMax = 10;
+const watchTurnsMax = 60;
+/** From here on the disk is slow: the store waits for the commit, and takes no new work. */
+const slowTurns = 5;
 
 /** Writes inside a commit, and reads that see them. */
 export type Change = {
@@ -32,35 +37,31 @@ export type Change = {
 /** Keys from `start` up to but without `end`, at most `limit`. */
 export type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
 
-export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
-
 export type Environment = {
   readonly space: SpaceGuard;
   get(database: DatabaseName, key: Buffer): Uint8Array | null;
   /**
-   * What `read` makes of a value, or `null` when there is none. The bytes are the library's own: they are
-   * valid until `read` returns, and `length` is the value's length, though the buffer goes on.
+   * What `read` makes of a value, or `null` when there is none. The bytes are the library's own, and valid
+   * until `read` returns.
    */
   inspect<T>(database: DatabaseName, key: Buffer, read: (bytes: Uint8Array) => T): T | null;
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
   keys(database: DatabaseName, range: KeyRange): Buffer[];
-  /** The last key, or `null` when the database is empty. */
-  lastKey(database: DatabaseName): Buffer | null;
   /**
    * Runs `change` in a transaction of its own, which happens wholly or, when `change` throws, not at
-   * all. Resolves once it is on disk. `size` is about what it adds; `null` when the caller has asked
-   * the space guard already.
+   * all. Resolves once it is on disk. `size` is about what it adds.
    */
-  commit<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T>;
-  /**
-   * As `commit`, in one transaction with everything that gathers while the one before is under way: a sync for many. A
-   * `change` that throws must do so before its first write.
-   */
-  join<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T>;
+  commit<T>(size: WriteSize, change: (view: Change) => T): Promise<T>;
+  /** Decides an operation when the next group commit begins, and resolves when that is on disk: a sync for many. */
+  join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T>;
+  /** Runs a read when no group commit is under way. */
+  whenCommitted<T>(read: () => T): Promise<T>;
+  /** Reads the data file beside the library. */
+  openFile(): DataFile;
   /** Throws when the store is closed or has failed. */
   checkOpen(): void;
-  /** Throws also when a commit takes long. */
-  checkHealth(): void;
+  /** Throws also while a commit takes long: nothing new is begun then. */
+  checkWork(): void;
   /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
   fail(reason: string, cause: unknown): StoreError;
   /** Waits for what was begun, and lets go of the files. */
@@ -73,7 +74,7 @@ export type EnvironmentOptions = {
   readonly host: StoreEnvironment;
   /** Instead of the disk below the data file. */
   readonly disk?: Disk;
-  /** Instead of 5 s, in tests. */
+  /** Instead of 60 s, in tests. */
   readonly commitMsMax?: number;
 };
 
@@ -113,8 +114,6 @@ function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName,
   return Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
 }
 
-type Joined = { readonly run: (view: Change) => () => void; readonly reject: (error: unknown) => void };
-
 type Commit = { turns: number; readonly reject: (error: StoreError) => void };
 
 class Running implements Environment {
@@ -122,10 +121,7 @@ class Running implements Environment {
   private readonly pending = new Set<Commit>();
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
-  private joined: Joined[] = [];
-  private joining: Promise<void> | null = null;
-  /** Writes so far, in all transactions. */
-  private writes = 0;
+  private readonly group: GroupCommits;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
   private readonly view: Change;
@@ -149,14 +145,20 @@ class Running implements Environment {
     this.view = {
       get: (database, key) => guarded(() => this.read(database, key)),
       range: (database, range) => guarded(() => this.readRange(database, range)),
-      put: (database, key, value) => this.writing(() => this.databases[database].put(key, value as Buffer)),
-      remove: (database, key) => this.writing(() => this.databases[database].remove(key)),
+      put: (database, key, value) => guarded(() => this.databases[database].put(key, value as Buffer)),
+      remove: (database, key) => guarded(() => this.databases[database].remove(key)),
     };
+    this.group = new GroupCommits({
+      checkRoom: (kind, bytes) => this.space.check(kind, bytes),
+      checkOpen: () => this.checkWork(),
+      checkFailure: () => this.checkFailure(),
+      write: (writes) => this.watched(() => this.writeAll(writes)),
+      fail: (reason, cause) => this.fail(reason, cause),
+    });
   }
 
-  /** Makes a fresh environment a store of this format. */
+  /** Makes the environment a store of this format. */
   async mark(): Promise<void> {
-    if (databaseNames.some((name) => this.lastKey(name) !== null)) throw notOurs(this.options.path);
     const text = new TextEncoder().encode(currentMark);
     await this.commit({ kind: "record", bytes: text.length }, (view) => view.put("meta", formatKey, text));
   }
@@ -169,7 +171,7 @@ class Running implements Environment {
   inspect<T>(database: DatabaseName, key: Buffer, read: (bytes: Uint8Array) => T): T | null {
     this.checkOpen();
     const found = this.reading(() => this.databases[database].getBinaryFast(key));
-    return found === undefined ? null : read(found);
+    return found === undefined ? null : read(found.subarray(0, found.length));
   }
 
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
@@ -181,14 +183,6 @@ class Running implements Environment {
     this.checkOpen();
     const range = { start, limit, ...(end === undefined ? {} : { end }) };
     return this.reading(() => [...this.databases[database].getKeys(range)].map((key) => Buffer.from(key)));
-  }
-
-  lastKey(database: DatabaseName): Buffer | null {
-    this.checkOpen();
-    return this.reading(() => {
-      for (const key of this.databases[database].getKeys({ reverse: true, limit: 1 })) return Buffer.from(key);
-      return null;
-    });
   }
 
   private read(database: DatabaseName, key: Buffer): Uint8Array | null {
@@ -206,11 +200,6 @@ class Running implements Environment {
     return found;
   }
 
-  private writing<T>(write: () => T): T {
-    this.writes++;
-    return guarded(write);
-  }
-
   private reading<T>(read: () => T): T {
     try {
       return read();
@@ -219,69 +208,44 @@ class Running implements Environment {
     }
   }
 
-  async commit<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T> {
-    this.checkOpen();
+  async commit<T>(size: WriteSize, change: (view: Change) => T): Promise<T> {
+    this.checkWork();
     if (this.pending.size >= commitsMax) throw new StoreError("unavailable", "too many commits are waiting");
-    if (size !== null) this.space.check(size.kind, size.bytes);
-    return this.run(change);
+    this.space.check(size.kind, size.bytes);
+    return this.watched(() => this.transact(change));
   }
 
-  private async run<T>(change: (view: Change) => T): Promise<T> {
+  join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
+    return this.group.join(size, decide);
+  }
+
+  whenCommitted<T>(read: () => T): Promise<T> {
+    return this.group.read(read);
+  }
+
+  private async watched<T>(work: () => Promise<T>): Promise<T> {
     const { promise: overdue, reject } = Promise.withResolvers<never>();
     overdue.catch(() => {});
     const commit: Commit = { turns: 0, reject };
     this.pending.add(commit);
     try {
-      return await Promise.race([this.transact(change), overdue]);
+      return await Promise.race([work(), overdue]);
     } finally {
       this.pending.delete(commit);
     }
   }
 
-  join<T>(size: WriteSize | null, change: (view: Change) => T): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
+  /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
+  private async writeAll(writes: readonly Write[]): Promise<void> {
     try {
-      this.checkOpen();
-      if (this.joined.length >= commitsMax) throw new StoreError("unavailable", "too many commits are waiting");
-      if (size !== null) this.space.check(size.kind, size.bytes);
+      await this.root.batch(() => {
+        for (const { database, key, value } of writes) {
+          if (value === null) this.databases[database].remove(key);
+          else this.databases[database].put(key, value as Buffer);
+        }
+      });
     } catch (error) {
-      reject(error);
-      return promise;
-    }
-    const run = (view: Change) => {
-      const value = change(view);
-      return () => resolve(value);
-    };
-    this.joined.push({ run, reject });
-    this.joining ??= this.commitJoined();
-    return promise;
-  }
-
-  private async commitJoined(): Promise<void> {
-    // Lets the callers of this turn gather.
-    await Promise.resolve();
-    while (this.joined.length > 0) {
-      const batch = this.joined.splice(0);
-      try {
-        if (this.failure !== null) throw this.failure;
-        const settles = await this.run((view) => batch.map((one) => this.runJoined(one, view)));
-        for (const settle of settles) settle();
-      } catch (error) {
-        for (const { reject } of batch) reject(error);
-      }
-    }
-    this.joining = null;
-  }
-
-  /** What to do once the transaction is on disk. Who throws after a write ends the transaction, and with it the store. */
-  private runJoined({ run, reject }: Joined, view: Change): () => void {
-    const before = this.writes;
-    try {
-      return run(view);
-    } catch (error) {
-      if (error instanceof LibraryError) throw error;
-      if (this.writes > before) throw new LibraryError("a change failed halfway", { cause: error });
-      return () => reject(error);
+      throw this.fail("a commit failed", reasonOf(error));
     }
   }
 
@@ -310,7 +274,11 @@ class Running implements Environment {
 
   private countTurns(): void {
     for (const commit of this.pending) {
-      if (++commit.turns <= watchTurnsMax) continue;
+      commit.turns++;
+      if (commit.turns === slowTurns) {
+        this.options.host.log("warn", "the disk is slow: a commit takes long, and new work is refused until it ends");
+      }
+      if (commit.turns <= watchTurnsMax) continue;
       this.fail("a commit takes too long", null);
       return;
     }
@@ -330,14 +298,22 @@ class Running implements Environment {
 
   checkOpen(): void {
     if (this.closed !== null) throw new StoreError("closed", "the store is closed");
+    this.checkFailure();
+  }
+
+  private checkFailure(): void {
     if (this.failure !== null) throw this.failure;
   }
 
-  checkHealth(): void {
+  checkWork(): void {
     this.checkOpen();
     for (const commit of this.pending) {
-      if (commit.turns > 2) throw new StoreError("unavailable", "the disk is slow to answer");
+      if (commit.turns >= slowTurns) throw new StoreError("unavailable", "the disk is slow to answer: try again later");
     }
+  }
+
+  openFile(): DataFile {
+    return DataFile.open(join(this.options.path, dataFile));
   }
 
   /** Pages of the file that no database uses. Cost: one look at the root page of each. */
@@ -362,7 +338,7 @@ class Running implements Environment {
   private async letGo(): Promise<void> {
     clearInterval(this.watch);
     clearInterval(this.readers);
-    while ((this.pending.size > 0 || this.joining !== null) && this.failure === null) await Bun.sleep(1);
+    while ((this.pending.size > 0 || !this.group.isIdle) && this.failure === null) await Bun.sleep(1);
     this.disk.close();
     if (this.failure !== null) return;
     await this.root.close();

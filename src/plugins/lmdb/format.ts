@@ -24,12 +24,14 @@ export const databaseNames = [
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
-export const formatNumber = 3;
+export const formatNumber = 4;
 export const formatKey = Buffer.from("format");
 export const currentMark = `${formatText}${formatNumber}`;
-/** What `storage migrate` reads, and the mark while it works: no version opens a store that is half one and half another. */
-export const olderMark = `${formatText}2`;
-export const migratingMark = `${formatText}2, on its way to ${formatNumber}`;
+/** What `storage migrate` reads. */
+export const format2 = `${formatText}2`;
+export const format3 = `${formatText}3`;
+/** The mark on the way from 2 to 3: no version opens a store that is half one and half another. */
+export const bindingMark = `${formatText}2, on its way to 3`;
 
 export function openRoot(path: string, extra: { readonly readOnly?: true } = {}): RootDatabase<Buffer, Buffer> {
   // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
@@ -73,13 +75,16 @@ export function markIn(root: RootDatabase<Buffer, Buffer>, path: string): string
 }
 
 /**
- * Whether the environment bears the mark of this format; `false` where it bears none and is empty. Any
- * other is refused before a single page of it is written.
+ * Whether the environment bears the mark of this format; `false` where it may get it, because it is empty, or of
+ * format 3 without mail. Any other is refused before a single page of it is written.
  */
 export async function readMark(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
   const mark = markIn(root, path);
-  if (mark === null || mark === currentMark) return mark !== null;
-  const isMigrated = mark === olderMark || mark === migratingMark;
+  if (mark === currentMark) return true;
+  if (mark === null && holdsAny(root, databaseNames)) throw notOurs(path);
+  // Formats 3 and 4 differ in the index of mail alone.
+  if (mark === null || (mark === format3 && !holdsAny(root, ["pages", "journal"]))) return false;
+  const isMigrated = mark === format2 || mark === bindingMark || mark === format3;
   const advice = isMigrated
     ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"
     : "Start the version that wrote it, or move the folder away to begin anew";
@@ -88,6 +93,15 @@ export async function readMark(root: RootDatabase<Buffer, Buffer>, path: string)
     `${path} was written by another version of waypost: it has format ${mark.slice(formatText.length)}, and this ` +
       `version reads format ${formatNumber}. ${advice}`,
   );
+}
+
+function holdsAny(root: RootDatabase<Buffer, Buffer>, names: readonly DatabaseName[]): boolean {
+  const found = namesIn(root);
+  return names.some((name) => {
+    if (!found.includes(name)) return false;
+    const table = root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
+    return [...table.getKeys({ limit: 1 })].length > 0;
+  });
 }
 
 export function notOurs(path: string): StoreError {

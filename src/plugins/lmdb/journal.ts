@@ -1,19 +1,22 @@
 /**
- * The mailbox's index on disk. A journal record holds what one commit did, in order; a page holds the rows of
- * 512 neighbouring slots as they stood when it was written. Each begins with the latest time that a call has
- * named and the last arrival. Reading all pages and then the whole journal gives the index back; reading an
- * operation twice changes nothing, because the operations after it are read too.
+ * The mailbox's index on disk. A journal record holds what one commit did, in order; an index page holds 512
+ * neighbouring slots, or texts, as they stood when it was written. Each begins with the latest time that a
+ * call has named and the last arrival. Reading all pages and then the whole journal gives the index back:
+ * every slot and every text ends as the last operation on it says, or as its page does without one.
  *
- * The journal would grow with everything that ever happened; so when it is long, the pages of all slots that
- * changed are written as they stand, a few with each commit, and then what the journal held up to the
- * beginning of that work is removed. It is never removed before all those pages are on disk.
- * Memory: a number for each changed page. Disk: the journal stays below twice `operationsMax`.
+ * A page of slots holds the arrays of its rows one after the other, as they lie in memory (little-endian), so
+ * that a million rows are read by a few thousand copies; an array of equal numbers is one of them.
+ *
+ * The journal would grow with everything that ever happened; so when it is long, the pages of all slots and
+ * texts that changed are written as they stand, a few with each commit, and then what the journal held up to
+ * the beginning of that work is removed. It is never removed before all those pages are on disk.
+ * Memory: a number for each changed page. Disk: the journal stays below about twice its limit.
  */
-
 import { StoreError } from "../../storage/contract.ts";
-import type { Place } from "./bodies.ts";
-import type { Change, Environment, KeyRange } from "./environment.ts";
-import type { LoadedRow, MailboxIndex } from "./mailbox-index.ts";
+import type { Batch } from "./commits.ts";
+import type { Environment } from "./environment.ts";
+import type { Latest, MailboxIndex } from "./mailbox-index.ts";
+import type { TextTable } from "./recipients.ts";
 import {
   howToGoOn,
   orderedKey,
@@ -21,185 +24,271 @@ import {
   Reader,
   seal,
   sealBytes,
+  sealed,
   sealedWriter,
   unsealed,
-  type Writer,
 } from "./records.ts";
-import { acked, behaviors, held, kept, lapsed } from "./rows.ts";
+import { acked, type Elements, free, held, kept, lapsed, type RowTable, type StoredArray } from "./rows.ts";
 
-export type PlacedRow = LoadedRow & Place;
+/** What pages and journal are read into. */
+export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
 
-/** What no row may fall behind, though the rows themselves are gone. */
-export type Latest = { readonly toldMs: number; readonly arrival: number };
-
-export type Operation =
-  | ({ readonly kind: "latest" } & Latest)
-  | { readonly kind: "stored"; readonly row: PlacedRow }
-  | { readonly kind: "acked" | "cut" | "dropped"; readonly slot: number }
-  | { readonly kind: "moved"; readonly slot: number; readonly place: Place };
-
-export type RowOperation = Exclude<Operation, { kind: "latest" }>;
-
-const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5 } as const;
-const changes = { 2: "acked", 3: "cut", 4: "dropped" } as const;
-
-/** No preview is longer than 4,096 bytes. */
-const noPreview = 0xffff;
+const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6 } as const;
+type Change = "acked" | "cut" | "dropped";
 
 const latestBytes = 16;
 
 /** Collects the operations of one commit. */
 export class JournalWriter {
-  private readonly writer: Writer = sealedWriter(1_024);
+  private readonly writer = sealedWriter(1_024);
   operations = 0;
 
-  constructor() {
+  constructor(private readonly rows: RowTable) {
     this.writer.skip(latestBytes);
   }
 
   /** The finished record. Nothing may be added afterwards. */
-  finish(latest: Latest): Uint8Array {
-    return sealWith(this.writer, latest);
+  finish({ nowMs, arrival }: Latest): Uint8Array {
+    this.writer.patch53(sealBytes, nowMs);
+    this.writer.patch53(sealBytes + 8, arrival);
+    return seal(this.writer);
   }
 
-  stored(row: PlacedRow): void {
-    this.begin(codes.stored);
-    writeRow(this.writer, row);
+  text(number: number, text: string): void {
+    this.begin(codes.text, number);
+    this.writer.text(text);
   }
 
-  change(kind: "acked" | "cut" | "dropped", slot: number): void {
-    this.begin(codes[kind]);
-    this.writer.u32(slot);
+  stored(slot: number): void {
+    const { rows, writer } = this;
+    this.begin(codes.stored, slot);
+    writer.u8(rows.behavior[slot]!);
+    for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
+    for (const elements of numbersOf(rows)) writer.u32(elements[slot]!);
+    for (const elements of timesOf(rows)) writer.u53(elements[slot]!);
+    this.place(slot);
   }
 
-  moved(slot: number, place: Place): void {
-    this.begin(codes.moved);
-    this.writer.u32(slot);
-    writePlace(this.writer, place);
+  change(kind: Change, slot: number): void {
+    this.begin(codes[kind], slot);
   }
 
-  private begin(code: number): void {
+  moved(slot: number): void {
+    this.begin(codes.moved, slot);
+    this.place(slot);
+  }
+
+  private place(slot: number): void {
+    this.writer.u53(this.rows.block[slot]!);
+    this.writer.u32(this.rows.offset[slot]!);
+  }
+
+  private begin(code: number, subject: number): void {
     this.operations++;
     this.writer.u8(code);
+    this.writer.u32(subject);
   }
 }
 
-/** The operations of a journal record, one after the other. */
-export function* readJournal(record: Uint8Array, what: string): Generator<Operation> {
+function numbersOf(rows: RowTable) {
+  const { recipient, labels, group, sequence, total, envelopeBytes, previewBytes } = rows;
+  return [recipient, labels, group, sequence, total, envelopeBytes, previewBytes];
+}
+
+function timesOf({ arrival, expiresAtMs, keptUntilMs }: RowTable) {
+  return [arrival, expiresAtMs, keptUntilMs];
+}
+
+/** Does again what a journal record says; `each` hears of every slot (`stored` to `moved`) or text that it touches. */
+export function replayRecord(
+  tables: IndexTables,
+  record: Uint8Array,
+  what: string,
+  each: (subject: number, isText: boolean) => void = () => {},
+): Latest {
+  const { rows, texts } = tables;
   const reader = new Reader(unsealed(record, what), what);
-  yield { kind: "latest", toldMs: reader.u53(), arrival: reader.u53() };
+  const latest = { nowMs: reader.u53(), arrival: reader.u53() };
   while (!reader.done) {
-    const code = reader.u8();
-    if (code === codes.stored) yield { kind: "stored", row: readRow(reader) };
-    else if (code === codes.moved) yield { kind: "moved", slot: reader.u32(), place: readPlace(reader) };
-    else if (code === 2 || code === 3 || code === 4) yield { kind: changes[code], slot: reader.u32() };
-    else throw new StoreError("corrupt", `${what} holds an unknown operation`);
+    const [code, subject] = [reader.u8(), reader.u32()];
+    each(subject, code === codes.text);
+    if (code === codes.text) texts.load(subject, reader.text());
+    else if (code === codes.stored) replayStored(rows, subject, reader);
+    else if (code === codes.moved) replayPlace(rows, subject, reader);
+    else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
+      // A page of later may have found the slot free already.
+      if (!rows.isUsed(subject)) continue;
+      rows.status[subject] = code === codes.dropped ? free : code === codes.cut ? kept : acked;
+    } else throw new StoreError("corrupt", `${what} holds an unknown operation`);
+  }
+  return latest;
+}
+
+function replayStored(rows: RowTable, slot: number, reader: Reader): void {
+  rows.reserve(slot + 1);
+  rows.status[slot] = held;
+  rows.behavior[slot] = reader.u8();
+  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
+  for (const elements of numbersOf(rows)) elements[slot] = reader.u32();
+  for (const elements of timesOf(rows)) elements[slot] = reader.u53();
+  replayPlace(rows, slot, reader);
+}
+
+function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
+  const [block, offset] = [reader.u53(), reader.u32()];
+  rows.reserve(slot + 1);
+  rows.block[slot] = block;
+  rows.offset[slot] = offset;
+}
+
+// ------------------------------------------------------------------------------------------------ pages
+
+const pageSlots = 512;
+/** Pages of texts lie behind those of slots; between them a page without rows says what the latest was. */
+const latestPage = 2 ** 40;
+const firstTextPage = 2 ** 41;
+
+/** Seal 17, zeros 7, latest time 8, last arrival 8, rows 4, which arrays are one number 4. */
+const pageHeaderBytes = 48;
+/** In the place of an array's bit: the slots follow each other, and only the first is written. */
+const isRunBit = 2 ** 31;
+
+function pageOf(slot: number): number {
+  return Math.floor(slot / pageSlots);
+}
+
+/** The record of a page of slots, or `null` when none of them is used. */
+function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Array | null {
+  const slots: number[] = [];
+  const end = Math.min((page + 1) * pageSlots, rows.slots);
+  for (let slot = page * pageSlots; slot < end; slot++) if (rows.isUsed(slot)) slots.push(slot);
+  if (slots.length === 0 && page !== latestPage) return null;
+  const arrays = rows.stored();
+  const rowBytes = arrays.reduce((sum, { elements, perRow }) => sum + perRow * elements.BYTES_PER_ELEMENT, 4);
+  const buffer = new ArrayBuffer(pageHeaderBytes + 8 + slots.length * rowBytes);
+  const isRun = slots.length > 0 && slots.at(-1)! - slots[0]! === slots.length - 1;
+  const listed = isRun ? [slots[0]!, 0] : [...slots, ...(slots.length % 2 === 1 ? [0] : [])];
+  new Uint32Array(buffer, pageHeaderBytes, listed.length).set(listed);
+  let at = pageHeaderBytes + 4 * listed.length;
+  let equal = isRun ? isRunBit : 0;
+  for (const [i, { elements, perRow }] of arrays.entries()) {
+    const to = viewLike(elements, buffer, at, slots.length * perRow);
+    gather(elements, perRow, slots, to);
+    if (elements === rows.status) for (const [n, status] of to.entries()) to[n] = lastingStatus(status);
+    const isOne = slots.length > 0 && perRow === 1 && to.every((element) => element === to[0]);
+    if (isOne) equal += 2 ** i;
+    at += isOne ? to.BYTES_PER_ELEMENT : to.byteLength;
+  }
+  const head = new DataView(buffer);
+  head.setFloat64(24, latest.nowMs, true);
+  head.setFloat64(32, latest.arrival, true);
+  head.setUint32(40, slots.length, true);
+  head.setUint32(44, equal, true);
+  return sealed(new Uint8Array(buffer, 0, at));
+}
+
+function gather(from: Elements, perRow: number, slots: readonly number[], to: Elements): void {
+  let i = 0;
+  for (const slot of slots) for (let n = 0; n < perRow; n++) to[i++] = from[slot * perRow + n]!;
+}
+
+function viewLike(elements: Elements, buffer: ArrayBuffer, at: number, length: number): Elements {
+  if (elements instanceof Float64Array) return new Float64Array(buffer, at, length);
+  return elements instanceof Uint32Array ? new Uint32Array(buffer, at, length) : new Uint8Array(buffer, at, length);
+}
+
+/** Reads a page of slots: what an array holds is copied at once where the slots follow each other. */
+function loadSlotPage({ rows }: IndexTables, page: number, { buffer }: { readonly buffer: ArrayBuffer }): Latest {
+  const head = new DataView(buffer);
+  const [count, equal] = [head.getUint32(40, true), head.getUint32(44, true)];
+  const isRun = equal >= isRunBit;
+  const listed = new Uint32Array(buffer, pageHeaderBytes, isRun ? 2 : count + (count % 2));
+  const slots = isRun ? Uint32Array.from({ length: count }, (_, i) => listed[0]! + i) : listed.subarray(0, count);
+  if (count > 0) {
+    if (pageOf(slots[0]!) !== page || pageOf(slots[count - 1]!) !== page) throw misplaced(page);
+    rows.reserve(slots[count - 1]! + 1);
+  }
+  let at = pageHeaderBytes + listed.byteLength;
+  for (const [i, array] of rows.stored().entries()) {
+    const isOne = count > 0 && (equal & (2 ** i)) !== 0;
+    const from = viewLike(array.elements, buffer, at, isOne ? 1 : count * array.perRow);
+    if (isOne && isRun) array.elements.fill(from[0]!, slots[0], slots[0]! + count);
+    else if (isRun) array.elements.set(from, slots[0]! * array.perRow);
+    else scatter(array, slots, from);
+    at += from.byteLength;
+  }
+  return { nowMs: head.getFloat64(24, true), arrival: head.getFloat64(32, true) };
+}
+
+function scatter({ elements, perRow }: StoredArray, slots: Uint32Array, from: Elements): void {
+  const step = from.length === 1 ? 0 : perRow;
+  for (let i = 0; i < slots.length; i++) {
+    for (let n = 0; n < perRow; n++) elements[slots[i]! * perRow + n] = from[i * step + n]!;
   }
 }
 
-export class PageWriter {
-  private readonly writer: Writer = sealedWriter(64 * 1024);
-  rows = 0;
-
-  constructor() {
-    this.writer.skip(latestBytes);
+function textPage({ texts }: IndexTables, page: number, latest: Latest): Uint8Array | null {
+  const writer = sealedWriter(16 * 1024);
+  writer.u53(latest.nowMs);
+  writer.u53(latest.arrival);
+  const empty = writer.length;
+  const first = (page - firstTextPage) * pageSlots;
+  for (const [number, text] of texts.between(first, first + pageSlots)) {
+    writer.u32(number);
+    writer.text(text);
   }
+  return writer.length === empty ? null : seal(writer);
+}
 
-  add(row: PlacedRow): void {
-    this.rows++;
-    writeRow(this.writer, row);
+function loadTextPage({ texts }: IndexTables, page: number, content: Uint8Array): Latest {
+  const reader = new Reader(content, `index page ${page}`);
+  const latest = { nowMs: reader.u53(), arrival: reader.u53() };
+  while (!reader.done) {
+    const number = reader.u32();
+    if (firstTextPage + pageOf(number) !== page) throw misplaced(page);
+    texts.load(number, reader.text());
   }
+  return latest;
+}
 
-  finish(latest: Latest): Uint8Array {
-    return sealWith(this.writer, latest);
+function misplaced(page: number): StoreError {
+  return new StoreError("corrupt", `index page ${page} lies under another number${howToGoOn}`);
+}
+
+/** Reads the record of an index page. */
+export function loadPage(tables: IndexTables, page: number, record: Uint8Array): Latest {
+  const content = unsealed(record, `index page ${page}`);
+  if (page >= firstTextPage) return loadTextPage(tables, page, content);
+  // Typed arrays want their bytes aligned.
+  return loadSlotPage(tables, page, new Uint8Array(record.subarray(0, record.length)));
+}
+
+/** The records of all pages of an index, for a store that has none yet. */
+export function* allPages(tables: IndexTables, latest: Latest): Generator<readonly [Buffer, Uint8Array]> {
+  const pages = [latestPage];
+  for (let page = 0; page < tables.rows.slots / pageSlots; page++) pages.push(page);
+  for (let page = 0; page < tables.texts.length / pageSlots; page++) pages.push(firstTextPage + page);
+  for (const page of pages) {
+    const record = page < firstTextPage ? slotPage(tables, page, latest) : textPage(tables, page, latest);
+    if (record !== null) yield [orderedKey(page), record];
   }
 }
 
-/** A page reads as the operations that would have made it. */
-export function* readPage(record: Uint8Array, what: string): Generator<Operation> {
-  const reader = new Reader(unsealed(record, what), what);
-  yield { kind: "latest", toldMs: reader.u53(), arrival: reader.u53() };
-  while (!reader.done) yield { kind: "stored", row: readRow(reader) };
+export function later(a: Latest, b: Latest): Latest {
+  return { nowMs: Math.max(a.nowMs, b.nowMs), arrival: Math.max(a.arrival, b.arrival) };
 }
 
-function sealWith(writer: Writer, { toldMs, arrival }: Latest): Uint8Array {
-  writer.patch53(sealBytes, toldMs);
-  writer.patch53(sealBytes + 8, arrival);
-  return seal(writer);
-}
+// ------------------------------------------------------------------------------------------------- fold
 
-function writeRow(writer: Writer, row: PlacedRow): void {
-  writer.u32(row.slot);
-  writer.u8(row.status);
-  writer.u8(behaviors.indexOf(row.onExpiry));
-  writer.did(row.recipient);
-  writer.words(row.id);
-  writer.u53(row.arrival);
-  writer.u53(row.expiresAtMs);
-  writer.u53(row.keptUntilMs);
-  writer.u32(row.envelopeBytes);
-  writer.u16(row.previewBytes ?? noPreview);
-  writePlace(writer, row);
-  writer.u8((row.chunk === null ? 0 : 1) | (row.labels.length === 0 ? 0 : 2));
-  if (row.chunk !== null) {
-    writer.uuid(row.chunk.groupId);
-    writer.u32(row.chunk.sequence);
-    writer.u32(row.chunk.total);
-  }
-  if (row.labels.length === 0) return;
-  writer.u8(row.labels.length);
-  for (const label of row.labels) writer.text(label);
-}
-
-function readRow(reader: Reader): PlacedRow {
-  const [slot, status] = [reader.u32(), reader.u8()];
-  const onExpiry = behaviors[reader.u8()] ?? "DeleteOnExpiry";
-  const [recipient, id] = [reader.did(), reader.words()];
-  const [arrival, expiresAtMs, keptUntilMs] = [reader.u53(), reader.u53(), reader.u53()];
-  const [envelopeBytes, preview] = [reader.u32(), reader.u16()];
-  const previewBytes = preview === noPreview ? null : preview;
-  const { block, offset } = readPlace(reader);
-  const flags = reader.u8();
-  const chunk = (flags & 1) === 1 ? { groupId: reader.uuid(), sequence: reader.u32(), total: reader.u32() } : null;
-  const labels = Array.from({ length: (flags & 2) === 2 ? reader.u8() : 0 }, () => reader.text());
-  return {
-    slot,
-    status,
-    recipient,
-    id,
-    chunk,
-    labels,
-    arrival,
-    expiresAtMs,
-    keptUntilMs,
-    onExpiry,
-    envelopeBytes,
-    previewBytes,
-    block,
-    offset,
-  };
-}
-
-function writePlace(writer: Writer, { block, offset }: Place): void {
-  writer.u53(block);
-  writer.u32(offset);
-}
-
-function readPlace(reader: Reader): Place {
-  return { block: reader.u53(), offset: reader.u32() };
-}
-
-export const pageSlots = 512;
-/** A share of a fold keeps the event loop for about 3 ms. */
-const pagesPerCommit = 4;
+/** A page of slots is 36 KB and takes about 0.1 ms. */
+const pagesPerCommit = 8;
 const recordsPerCommit = 512;
-
-/** A page behind all others, without rows: when all rows are gone, it still says what the latest was. */
-const markKey = orderedKey(2 ** 40);
 
 export type FoldLimits = { readonly operationsMax: number; readonly recordsMax: number };
 
+/** A large index has more operations between two folds, because each may touch another page. */
 export const foldLimits: FoldLimits = { operationsMax: 65_536, recordsMax: 8_192 };
+const slotsPerOperation = 8;
 
 type Fold = { readonly through: number; readonly pages: number[] };
 
@@ -212,122 +301,91 @@ export class IndexPages {
 
   constructor(
     private readonly index: MailboxIndex,
-    private readonly placeOf: (slot: number) => Place,
     private readonly limits: FoldLimits = foldLimits,
   ) {}
 
-  /** Calls `each` with what the pages and then the journal say, in order. */
-  load(environment: Environment, each: (operation: RowOperation) => void): Latest {
-    let [toldMs, arrival] = [0, 0];
-    const pass = (operation: Operation) => {
-      if (operation.kind !== "latest") return each(operation);
-      toldMs = Math.max(toldMs, operation.toldMs);
-      arrival = Math.max(arrival, operation.arrival);
-    };
-    for (const [key, record] of everything(environment, "pages")) {
-      const page = orderedNumber(key);
-      for (const operation of readPage(record, `index page ${page}`)) {
-        if (operation.kind === "stored" && Math.floor(operation.row.slot / pageSlots) !== page) throw misplaced(page);
-        pass(operation);
-      }
+  /** Reads the pages and then the journal into the tables of the index. */
+  load(environment: Environment): Latest {
+    let latest: Latest = { nowMs: 0, arrival: 0 };
+    for (const page of this.numbers(environment, "pages")) {
+      const found = environment.inspect("pages", orderedKey(page), (record) => loadPage(this.index, page, record));
+      latest = later(latest, found ?? latest);
     }
-    let isFirst = true;
-    for (const [key, record] of everything(environment, "journal")) {
-      const number = orderedNumber(key);
-      if (isFirst) this.first = number;
-      else if (number !== this.next) {
+    const numbers = this.numbers(environment, "journal");
+    this.first = numbers[0] ?? 0;
+    this.next = this.first;
+    for (const number of numbers) {
+      if (number !== this.next++) {
         throw new StoreError("corrupt", `journal records before number ${number} are missing${howToGoOn}`);
       }
-      isFirst = false;
-      this.next = number + 1;
-      for (const operation of readJournal(record, `journal record ${number}`)) {
-        pass(operation);
-        if (operation.kind === "latest") continue;
-        this.touch(operation.kind === "stored" ? operation.row.slot : operation.slot);
-        this.operations++;
-      }
+      const what = `journal record ${number}`;
+      const found = environment.inspect("journal", orderedKey(number), (record) =>
+        replayRecord(this.index, record, what, (subject, isText) => {
+          this.operations++;
+          if (isText) this.touchText(subject);
+          else this.touch(subject);
+        }),
+      );
+      latest = later(latest, found ?? latest);
     }
-    if (isFirst) this.first = this.next;
-    return { toldMs, arrival };
+    return latest;
+  }
+
+  private numbers(environment: Environment, database: "pages" | "journal"): number[] {
+    return environment.keys(database, { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER }).map(orderedNumber);
   }
 
   touch(slot: number): void {
-    this.dirty.add(Math.floor(slot / pageSlots));
+    this.dirty.add(pageOf(slot));
   }
 
-  /** Whether there is work that a commit should carry, or that deserves one of its own. */
-  get due(): boolean {
-    if (this.fold !== null) return true;
-    return this.operations >= this.limits.operationsMax || this.next - this.first >= this.limits.recordsMax;
+  touchText(number: number): void {
+    this.dirty.add(firstTextPage + pageOf(number));
   }
 
-  /**
-   * Writes for this commit: the journal record, and a share of the fold at hand. Called after all
-   * decisions of the commit, so that a page holds them too.
-   */
-  writes(journal: { readonly record: Uint8Array; readonly operations: number } | null): ((view: Change) => void)[] {
-    const writes: ((view: Change) => void)[] = [];
-    const share = this.due ? this.foldShare() : [];
-    if (journal !== null) {
-      const key = orderedKey(this.next++);
+  /** Whether there is work that a commit should do besides, or that deserves one of its own. */
+  get isBehind(): boolean {
+    if (this.fold !== null || this.next - this.first >= this.limits.recordsMax) return true;
+    return this.operations >= Math.max(this.limits.operationsMax, this.index.rows.slots / slotsPerOperation);
+  }
+
+  /** Adds the journal record of a commit and a share of the fold at hand, after all decisions of the commit. */
+  write(batch: Batch, journal: JournalWriter): void {
+    const isFolding = this.isBehind;
+    if (journal.operations > 0) {
+      batch.put("journal", orderedKey(this.next++), journal.finish(this.index.latest));
       this.operations += journal.operations;
-      writes.push((view) => view.put("journal", key, journal.record));
     }
-    return [...writes, ...share];
+    if (isFolding) this.foldShare(batch);
   }
 
-  private foldShare(): ((view: Change) => void)[] {
+  private foldShare(batch: Batch): void {
     if (this.fold === null) {
       this.fold = { through: this.next, pages: [...this.dirty] };
       this.operations = 0;
     }
     const { pages, through } = this.fold;
-    if (pages.length > 0) return pages.splice(0, pagesPerCommit).map((page) => this.writePage(page));
-    const from = this.first;
-    this.first = Math.min(from + recordsPerCommit, through);
-    if (this.first === through) this.fold = null;
-    const until = this.first;
-    const mark = new PageWriter().finish(this.index.latest);
-    return [
-      (view) => view.put("pages", markKey, mark),
-      (view) => {
-        for (let number = from; number < until; number++) view.remove("journal", orderedKey(number));
-      },
-    ];
-  }
-
-  private writePage(page: number): (view: Change) => void {
-    this.dirty.delete(page);
-    const writer = new PageWriter();
-    for (let slot = page * pageSlots; slot < (page + 1) * pageSlots; slot++) {
-      if (!this.index.taken(slot)) continue;
-      const row = this.index.row(slot);
-      writer.add({ ...row, status: lastingStatus(row.status), ...this.placeOf(slot) });
+    if (pages.length > 0) {
+      for (const page of pages.splice(-pagesPerCommit)) this.writePage(batch, page);
+      return;
     }
-    const key = orderedKey(page);
-    if (writer.rows === 0) return (view) => view.remove("pages", key);
-    const record = writer.finish(this.index.latest);
-    return (view) => view.put("pages", key, record);
+    const until = Math.min(this.first + recordsPerCommit, through);
+    batch.put("pages", orderedKey(latestPage), slotPage(this.index, latestPage, this.index.latest)!);
+    while (this.first < until) batch.remove("journal", orderedKey(this.first++));
+    if (this.first === through) this.fold = null;
   }
-}
 
-function misplaced(page: number): StoreError {
-  return new StoreError("corrupt", `index page ${page} lies under another number${howToGoOn}`);
+  private writePage(batch: Batch, page: number): void {
+    this.dirty.delete(page);
+    const { index } = this;
+    const record = page < firstTextPage ? slotPage(index, page, index.latest) : textPage(index, page, index.latest);
+    if (record === null) batch.remove("pages", orderedKey(page));
+    else batch.put("pages", orderedKey(page), record);
+  }
 }
 
 /** That a row's time has come is not written: it follows from the times. What is over is as good as acknowledged. */
 function lastingStatus(status: number): number {
   if (status === held || status === lapsed) return held;
   return status === kept ? kept : acked;
-}
-
-function* everything(environment: Environment, database: "pages" | "journal"): Generator<[Buffer, Uint8Array]> {
-  const limit = 256;
-  let range: KeyRange = { start: orderedKey(0), limit };
-  for (;;) {
-    const found = environment.range(database, range);
-    yield* found;
-    if (found.length < limit) return;
-    range = { start: orderedKey(orderedNumber(found.at(-1)![0]) + 1), limit };
-  }
 }

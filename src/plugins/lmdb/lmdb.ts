@@ -49,7 +49,7 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
     return openLmdb(options, environment);
   },
   async migrate({ path }) {
-    const { migrateLmdb } = await loadNative(() => import("./maintenance.ts"));
+    const { migrateLmdb } = await loadNative(() => import("./migrate.ts"));
     return migrateLmdb(path);
   },
   maintenance: {

@@ -1,9 +1,9 @@
 /**
- * Work of an operator on a store: backup beside a running node, restore, verify, compact, export, and the
- * migration from format 2. A copy gets its name only when it is whole, synced and verified, so that an
+ * Work of an operator on a store: backup beside a running node, restore, verify, compact, and export.
+ * A copy gets its name only when it is whole, synced and verified, so that an
  * interrupted one is never taken for a store. A snapshot pins a transaction as a reader of LMDB and reads the
  * file page by page; while it is open, the store can't reuse space that becomes free: it grows instead.
- * Memory of an export: about 500 bytes for each message id.
+ * Memory of an export: about 120 bytes for each message id.
  */
 
 import {
@@ -18,16 +18,16 @@ import {
   writeSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
-import type { Database, RootDatabase } from "lmdb";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
-import { blockKey, bodyAt, type FoundBody } from "./bodies.ts";
+import { blockKey, bodyAt, type FoundBody, isSameId } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { dataFile, partialFile, storeAbsence, syncDirectory, takeLock } from "./folder.ts";
-import { currentMark, formatKey, markIn, migratingMark, notOurs, olderMark, openRoot } from "./format.ts";
-import { checkDataFile, damaged, markOf, verifyFile, verifyRecords } from "./integrity.ts";
-import { type Operation, type PlacedRow, readJournal, readPage } from "./journal.ts";
-import { boundVersion, howToGoOn, orderedNumber, Reader, sealedUnder, unsealed, unsealedUnder } from "./records.ts";
-import { acked, held, idText, kept } from "./rows.ts";
+import { currentMark, openRoot } from "./format.ts";
+import { checkDataFile, damaged, markOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
+import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
+import { RecipientIndex, TextTable } from "./recipients.ts";
+import { howToGoOn, orderedNumber, Reader, unsealedUnder } from "./records.ts";
+import { acked, behaviors, held, idText, kept, none, RowTable } from "./rows.ts";
 
 const partBytes = 1024 * 1024;
 
@@ -209,18 +209,11 @@ async function released(root: Root, pin: { done(): void }, file: DataFile): Prom
   await root.close();
 }
 
-function transactionOf(data: string): bigint {
-  const file = DataFile.open(data);
-  file.close();
-  return file.transaction;
-}
-
 function otherFormat(path: string): StoreError {
   return new StoreError("unavailable", `${path} is no store of the current format: see \`waypost storage migrate\``);
 }
 
 type Skipped = (problem: string) => void;
-type StoredRow = Omit<PlacedRow, "status" | "block" | "offset"> & { status: number; block: number; offset: number };
 
 export async function* exportRecords(path: string, skipped: Skipped): AsyncGenerator<StoreRecord> {
   const { file, close } = await openSnapshot(path);
@@ -233,10 +226,10 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
     }
     yield* timed(whole("claims"), "claim", skipped);
     yield* timed(whole("receipts"), "receipt", skipped);
-    const rows = rowsOf(whole("pages"), whole("journal"), skipped);
-    for (const row of rows) {
-      const message = messageOf(file, trees.get("blocks"), row);
-      if (message === null) skipped(`message ${idText(row.id)} of ${row.recipient} is damaged`);
+    const index = indexOf(whole("pages"), whole("journal"), skipped);
+    for (const slot of inOrder(index.rows)) {
+      const message = messageOf(file, trees.get("blocks"), index, slot);
+      if (message === null) skipped(`message ${idText(index.rows.words(slot))} is damaged`);
       else yield message;
     }
   } finally {
@@ -276,124 +269,64 @@ function* timed(records: Iterable<FileRecord>, kind: "claim" | "receipt", skippe
   }
 }
 
-/** What the pages and then the journal say, in order of arrival. */
-function rowsOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): StoredRow[] {
-  const rows = new Map<number, StoredRow>();
-  for (const [records, read, what] of [
-    [pages, readPage, "index page"],
-    [journal, readJournal, "journal record"],
-  ] as const) {
-    for (const { key, value } of records) {
-      tried(() => {
-        for (const operation of read(value(), `${what} ${orderedNumber(key)}`)) replay(rows, operation);
-      }, skipped);
-    }
+type Index = IndexTables & { readonly recipients: RecipientIndex };
+
+/** What the pages and then the journal say. */
+function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
+  const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
+  for (const { key, value } of pages) tried(() => loadPage(tables, orderedNumber(key), value()), skipped);
+  for (const { key, value } of journal) {
+    tried(() => replayRecord(tables, value(), `journal record ${orderedNumber(key)}`), skipped);
   }
-  return [...rows.values()].sort((a, b) => a.arrival - b.arrival);
+  return { ...tables, recipients: new RecipientIndex(tables.rows, tables.texts) };
 }
 
-function replay(rows: Map<number, StoredRow>, operation: Operation): void {
-  if (operation.kind === "latest") return;
-  if (operation.kind === "stored") {
-    rows.set(operation.row.slot, { ...operation.row });
-    return;
-  }
-  const row = rows.get(operation.slot);
-  if (operation.kind === "dropped") rows.delete(operation.slot);
-  else if (row === undefined) return;
-  else if (operation.kind === "moved") Object.assign(row, operation.place);
-  else row.status = operation.kind === "acked" ? acked : kept;
+/** The used slots in order of arrival. */
+function inOrder(rows: RowTable): number[] {
+  const slots: number[] = [];
+  for (let slot = 0; slot < rows.slots; slot++) if (rows.isUsed(slot)) slots.push(slot);
+  return slots.sort((a, b) => rows.arrival[a]! - rows.arrival[b]!);
 }
 
 const arrivalsPerMs = 1024;
 const noBytes = new Uint8Array(0);
 
-function messageOf(file: DataFile, blocks: Tree | undefined, row: StoredRow): StoreRecord | null {
-  const needsBody = row.status === held || (row.status === kept && (row.previewBytes ?? 0) > 0);
-  const body = needsBody ? bodyOf(file, blocks, row) : null;
-  if (needsBody && body === null) return null;
-  const { recipient, chunk, expiresAtMs, onExpiry, keptUntilMs, labels, arrival } = row;
+function messageOf(
+  file: DataFile,
+  blocks: Tree | undefined,
+  { rows, texts, recipients }: Index,
+  slot: number,
+): StoreRecord | null {
+  const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes[slot]!, rows.expiresAtMs[slot]!];
+  const needsBody = status === held || (status === kept && preview !== none && preview > 0);
+  const body = needsBody ? bodyOf(file, blocks, rows, slot) : null;
+  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group[slot]!].filter((number) => number !== none);
+  if ((needsBody && body === null) || names.some((number) => !texts.has(number))) return null;
   const entry = {
-    ...{ recipient, messageId: idText(row.id), chunk, expiresAtMs, onExpiry, keptUntilMs, labels },
-    storedAtMs: Math.min(Math.floor(arrival / arrivalsPerMs), expiresAtMs - 1),
-    headerPreview: row.previewBytes === null ? null : (body?.preview ?? noBytes),
-    envelope: row.status === held ? (body?.envelope ?? noBytes) : noBytes,
+    recipient: recipients.mailbox(slot),
+    messageId: idText(rows.words(slot)),
+    chunk: recipients.chunk(slot),
+    expiresAtMs,
+    onExpiry: behaviors[rows.behavior[slot]!]!,
+    keptUntilMs: rows.keptUntilMs[slot]!,
+    labels: recipients.labels(slot),
+    storedAtMs: Math.min(Math.floor(rows.arrival[slot]! / arrivalsPerMs), expiresAtMs - 1),
+    headerPreview: preview === none ? null : (body?.preview ?? noBytes),
+    envelope: status === held ? (body?.envelope ?? noBytes) : noBytes,
   };
-  return { kind: "message", state: row.status === held ? "active" : row.status === acked ? "acked" : "kept", entry };
+  return { kind: "message", state: status === held ? "active" : status === acked ? "acked" : "kept", entry };
 }
 
-function bodyOf(file: DataFile, blocks: Tree | undefined, { block, offset, id }: StoredRow): FoundBody | null {
+function bodyOf(file: DataFile, blocks: Tree | undefined, rows: RowTable, slot: number): FoundBody | null {
+  const [block, offset] = [rows.block[slot]!, rows.offset[slot]!];
   if (blocks === undefined) return null;
   try {
     for (const { key, value } of file.records(blocks, blockKey(block, 0))) {
       const body = orderedNumber(key) === block ? bodyAt(value(), offset) : null;
-      return body?.intact === true && body.messageId === idText(id) ? body : null;
+      return body?.isIntact && isSameId(body.words, rows.words(slot)) ? body : null;
     }
   } catch (error) {
     if (!(error instanceof DamagedFile)) throw error;
   }
   return null;
-}
-
-const recordsPerCommit = 1_000;
-const boundTables = ["table", "claims", "receipts"] as const;
-
-/** Throws a `StoreError` when the store can't be migrated; then it is as it was, or half-way and still named so. */
-export async function migrateLmdb(folder: string): Promise<string> {
-  const path = resolve(folder);
-  if (storeAbsence(path) !== null) return "does not exist yet; it is made in the current format";
-  checkDataFile(join(path, dataFile));
-  const lock = takeLock(path);
-  try {
-    const root = openRoot(path);
-    try {
-      return await migrateOpened(root, path);
-    } finally {
-      await root.close();
-    }
-  } finally {
-    lock.close();
-  }
-}
-
-async function migrateOpened(root: RootDatabase<Buffer, Buffer>, path: string): Promise<string> {
-  const mark = markIn(root, path);
-  if (mark === currentMark) return "has the current format";
-  if (mark !== olderMark && mark !== migratingMark) {
-    throw mark === null ? notOurs(path) : new StoreError("unavailable", `${path} has a format that can't be migrated`);
-  }
-  const table = (name: string) => root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
-  const meta = table("meta");
-  await root.transaction(() => void meta.put(formatKey, Buffer.from(migratingMark)));
-  let records = 0;
-  for (const name of boundTables) records += await bindRecords(root, table(name), name);
-  await root.transaction(() => void meta.put(formatKey, Buffer.from(currentMark)));
-  return `was migrated to the current format: ${records} records were sealed anew, and mail was kept`;
-}
-
-async function bindRecords(
-  root: RootDatabase<Buffer, Buffer>,
-  table: Database<Buffer, Buffer>,
-  name: string,
-): Promise<number> {
-  let [records, start] = [0, Buffer.of(0)];
-  for (;;) {
-    const found = [...table.getRange({ start, limit: recordsPerCommit })].map(({ key, value }) => ({
-      key: Buffer.from(key),
-      record: Uint8Array.from(value),
-    }));
-    const older = found.filter(({ record }) => record[0] !== boundVersion);
-    // Checked before anything is written: a damaged record must not get a new checksum.
-    const sealed = older.map(({ key, record }) => ({
-      key,
-      record: sealedUnder(key, unsealed(record, `a record of table "${name}"`)),
-    }));
-    await root.transaction(() => {
-      for (const { key, record } of sealed) table.put(key, record as Buffer);
-    });
-    records += sealed.length;
-    const last = found.at(-1);
-    if (last === undefined || found.length < recordsPerCommit) return records;
-    start = Buffer.concat([last.key, Buffer.of(0)]);
-  }
 }

@@ -1,181 +1,278 @@
 /**
  * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, the
- * labels of rows, and the sums that quotas are held against. It decides nothing; the mailbox index does.
- * Memory: about 300 bytes for each recipient with rows and for each group, 50 for each chunk.
+ * usage of their labels, and the sums that quotas are held against. It decides nothing; the mailbox index does.
+ * Recipients, label sets and groups are interned: a text has a number for as long as rows name it.
+ * Memory: about 150 bytes for each text; for each recipient that was stored to since the start, 100 more, and
+ * 100 for each of its groups and labels.
  */
-
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
-import type { Chunk, MailboxStats } from "../../storage/contract.ts";
+import { type Chunk, type MailboxStats, StoreError } from "../../storage/contract.ts";
 import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
-import { held, none, type RowTable } from "./rows.ts";
+import { howToGoOn } from "./records.ts";
+import { held, none, type RowTable, resized } from "./rows.ts";
 
-export type Group = { readonly id: Uuid; readonly total: number; readonly chunks: Map<number, number> };
+/** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
+export class TextTable {
+  private readonly numbers = new Map<string, number>();
+  private texts: (string | undefined)[] = [];
+  private users: number[] = [];
+  private freeNumbers: number[] = [];
 
-export type Recipient = {
-  readonly number: number;
-  readonly did: MailboxKey;
-  /** Rows of any state; the recipient is forgotten with the last. */
-  rows: number;
-  entries: number;
-  bytes: number;
-  first: number;
-  last: number;
-  groups: Map<Uuid, number> | null;
-  /** What is held under each label. */
-  readonly labels: Map<string, { entries: number; bytes: number }>;
-};
+  /** `onChange` hears of every number that gets a text, and of every one that loses it (`null`). */
+  constructor(private readonly onChange: (number: number, text: string | null) => void) {}
+
+  find(text: string): number | undefined {
+    return this.numbers.get(text);
+  }
+
+  /** One more than the highest number that was ever given. */
+  get length(): number {
+    return this.texts.length;
+  }
+
+  has(number: number): boolean {
+    return this.texts[number] !== undefined;
+  }
+
+  at(number: number): string {
+    return this.texts[number]!;
+  }
+
+  /** One more row names the text. */
+  add(text: string): number {
+    let number = this.numbers.get(text);
+    if (number === undefined) {
+      number = this.freeNumbers.pop() ?? this.texts.length;
+      this.texts[number] = text;
+      this.users[number] = 0;
+      this.numbers.set(text, number);
+      this.onChange(number, text);
+    }
+    this.users[number]!++;
+    return number;
+  }
+
+  /** One row less names the text; answers whether it was the last. */
+  release(number: number): boolean {
+    if (--this.users[number]! > 0) return false;
+    this.numbers.delete(this.texts[number]!);
+    this.texts[number] = undefined;
+    this.freeNumbers.push(number);
+    this.onChange(number, null);
+    return true;
+  }
+
+  /** The texts of the numbers from `from` up to but without `to` that have one. */
+  *between(from: number, to: number): Generator<readonly [number, string]> {
+    for (let number = from; number < Math.min(to, this.texts.length); number++) {
+      const text = this.texts[number];
+      if (text !== undefined) yield [number, text];
+    }
+  }
+
+  /** Sets a text while the index is loaded; rows are counted by `loadUser`, and `finishLoading` must follow. */
+  load(number: number, text: string): void {
+    while (this.texts.length <= number) {
+      this.texts.push(undefined);
+      this.users.push(0);
+    }
+    this.texts[number] = text;
+  }
+
+  loadUser(number: number): void {
+    if (this.texts[number] === undefined) {
+      throw new StoreError("corrupt", `the text number ${number} of the mailbox index is missing${howToGoOn}`);
+    }
+    this.users[number]!++;
+  }
+
+  finishLoading(): void {
+    for (let number = 0; number < this.texts.length; number++) {
+      const text = this.texts[number];
+      if (this.users[number] === 0) {
+        this.texts[number] = undefined;
+        this.freeNumbers.push(number);
+      } else if (text !== undefined) this.numbers.set(text, number);
+    }
+  }
+}
+
+/** Chunks of a group that are held: slots by sequence number. */
+export type Group = Map<number, number>;
+
+type Usage = { entries: number; bytes: number };
+type StoreUsage = Usage & { readonly label: string; sets: number };
+/** What is counted only for recipients that were stored to since the start: one pass over their entries. */
+type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
 
 export class RecipientIndex {
   /** Sums over everything that is held. */
   entries = 0;
   bytes = 0;
-  private readonly byDid = new Map<MailboxKey, Recipient>();
-  private readonly recipients: (Recipient | undefined)[] = [];
-  private readonly recipientsFree: number[] = [];
-  private readonly groups: (Group | undefined)[] = [];
-  private readonly groupsFree: number[] = [];
-  /** Chunks of loaded rows. While it is there, rows count, but stand in no list and no group yet. */
-  private loading: Map<number, Chunk> | null = null;
-  private readonly labelSets = new LabelSets();
+  private entriesOf = new Uint32Array(1_024);
+  private bytesOf = new Float64Array(1_024);
+  private firstOf = new Uint32Array(1_024).fill(none);
+  private lastOf = new Uint32Array(1_024).fill(none);
+  private readonly details = new Map<number, Details>();
+  private readonly storeUsages = new Map<string, StoreUsage>();
+  /** By number of a label set: the sum over the store that its rows add to, `null` without one. */
+  private readonly storeUsageOf: (StoreUsage | null | undefined)[] = [];
 
-  constructor(private readonly rows: RowTable) {}
+  constructor(
+    private readonly rows: RowTable,
+    readonly texts: TextTable,
+  ) {}
 
-  find(did: MailboxKey): Recipient | undefined {
-    return this.byDid.get(did);
+  find(mailbox: MailboxKey): number | undefined {
+    return this.texts.find(mailbox);
   }
 
-  did(slot: number): MailboxKey {
-    return this.recipients[this.rows.recipient[slot]!]!.did;
+  mailbox(slot: number): MailboxKey {
+    return this.texts.at(this.rows.recipient[slot]!) as MailboxKey;
   }
 
-  group(recipient: Recipient | undefined, groupId: Uuid): Group | undefined {
-    const number = recipient?.groups?.get(groupId);
-    return number === undefined ? undefined : this.groups[number];
+  /** The oldest entry that is held, or `none`. */
+  first(recipient: number): number {
+    return recipient < this.firstOf.length ? this.firstOf[recipient]! : none;
   }
 
-  conflicts(recipient: Recipient, chunk: Chunk): boolean {
-    const group = this.group(recipient, chunk.groupId);
-    return group !== undefined && (group.total !== chunk.total || group.chunks.has(chunk.sequence));
+  /** What is held for a recipient. */
+  usage(recipient: number | undefined): MailboxStats {
+    if (recipient === undefined || recipient >= this.entriesOf.length) return nothingHeld;
+    return { entries: this.entriesOf[recipient]!, bytes: this.bytesOf[recipient]! };
   }
 
-  chunk(slot: number): Chunk | null {
-    const number = this.rows.group[slot]!;
-    if (number === none) return null;
-    const group = this.groups[number]!;
-    return { groupId: group.id, sequence: this.rows.sequence[slot]!, total: group.total };
-  }
-
-  labels(slot: number): readonly string[] {
-    return this.labelSets.labels(this.rows.labels[slot]!);
-  }
-
-  setLabels(slot: number, labels: readonly string[]): void {
-    const before = this.rows.labels[slot]!;
-    this.rows.labels[slot] = this.labelSets.take(labels);
-    this.labelSets.release(before);
+  /** What is held for a recipient under a label. */
+  labelUsage(recipient: number | undefined, label: string): MailboxStats {
+    return (recipient === undefined ? undefined : this.detailsOf(recipient).labels.get(label)) ?? nothingHeld;
   }
 
   /** What is held under a label that is counted over the store. */
   heldInStore(label: string): MailboxStats {
-    return this.labelSets.heldInStore(label);
+    return this.storeUsages.get(label) ?? nothingHeld;
   }
 
-  private countLabels(slot: number, recipient: Recipient, sign: 1 | -1): void {
-    const set = this.rows.labels[slot]!;
-    this.labelSets.countInStore(set, sign, sign * this.rows.envelopeBytes[slot]!);
-    for (const label of this.labelSets.inMailbox(set)) {
-      let usage = recipient.labels.get(label);
-      if (usage === undefined) {
-        usage = { entries: 0, bytes: 0 };
-        recipient.labels.set(label, usage);
-      }
-      usage.entries += sign;
-      usage.bytes += sign * this.rows.envelopeBytes[slot]!;
-      if (usage.entries === 0) recipient.labels.delete(label);
+  group(recipient: number | undefined, groupId: Uuid): Group | undefined {
+    const number = recipient === undefined ? undefined : this.texts.find(groupId);
+    return number === undefined ? undefined : this.detailsOf(recipient!).groups.get(number);
+  }
+
+  conflicts(recipient: number, chunk: Chunk): boolean {
+    const group = this.group(recipient, chunk.groupId);
+    if (group === undefined) return false;
+    const [slot] = group.values();
+    return this.rows.total[slot!] !== chunk.total || group.has(chunk.sequence);
+  }
+
+  chunk(slot: number): Chunk | null {
+    const { group, sequence, total } = this.rows;
+    const number = group[slot]!;
+    if (number === none) return null;
+    return { groupId: this.texts.at(number) as Uuid, sequence: sequence[slot]!, total: total[slot]! };
+  }
+
+  labels(slot: number): string[] {
+    const number = this.rows.labels[slot]!;
+    return number === none ? [] : this.texts.at(number).split(" ");
+  }
+
+  private detailsOf(recipient: number): Details {
+    const known = this.details.get(recipient);
+    if (known !== undefined) return known;
+    const made: Details = { labels: new Map(), groups: new Map() };
+    this.details.set(recipient, made);
+    for (let slot = this.first(recipient); slot !== none; slot = this.rows.next[slot]!) this.addDetails(slot, made);
+    return made;
+  }
+
+  private addDetails(slot: number, { labels, groups }: Details): void {
+    const { group, sequence, envelopeBytes } = this.rows;
+    for (const label of this.labels(slot)) {
+      if (isStoreLabel(label)) continue;
+      const usage = labels.get(label) ?? { entries: 0, bytes: 0 };
+      usage.entries++;
+      usage.bytes += envelopeBytes[slot]!;
+      labels.set(label, usage);
     }
+    const number = group[slot]!;
+    if (number === none) return;
+    const chunks = groups.get(number) ?? new Map<number, number>();
+    groups.set(number, chunks.set(sequence[slot]!, slot));
   }
 
-  beginLoading(): void {
-    this.loading ??= new Map();
-  }
-
-  /** Puts the loaded rows that are held in order of arrival. Cost: one sort. */
-  finishLoading(): void {
-    const { status, arrival, recipient, slots } = this.rows;
-    const order = new Uint32Array(this.entries);
-    let count = 0;
-    for (let slot = 0; slot < slots; slot++) if (status[slot] === held) order[count++] = slot;
-    order.sort((a, b) => arrival[a]! - arrival[b]!);
-    const chunks = this.loading;
-    this.loading = null;
-    for (const slot of order) {
-      const owner = this.recipients[recipient[slot]!]!;
-      this.append(slot, owner);
-      const chunk = chunks?.get(slot);
-      if (chunk !== undefined) this.joinGroup(slot, owner, chunk);
+  private removeDetails(slot: number, { labels, groups }: Details): void {
+    const { group, sequence, envelopeBytes } = this.rows;
+    for (const label of this.labels(slot)) {
+      if (isStoreLabel(label)) continue;
+      const usage = labels.get(label)!;
+      usage.entries--;
+      usage.bytes -= envelopeBytes[slot]!;
+      if (usage.entries === 0) labels.delete(label);
     }
+    const number = group[slot]!;
+    const chunks = number === none ? undefined : groups.get(number);
+    if (chunks?.delete(sequence[slot]!) && chunks.size === 0) groups.delete(number);
   }
 
-  /** A held row begins to count. */
-  count(slot: number, recipient: Recipient, chunk: Chunk | null): void {
-    const bytes = this.rows.envelopeBytes[slot]!;
-    recipient.entries++;
-    recipient.bytes += bytes;
+  /** A held row begins to count, as the last of its recipient. */
+  count(slot: number): void {
+    const recipient = this.rows.recipient[slot]!;
+    this.reserve(recipient);
+    const { next, previous, envelopeBytes } = this.rows;
+    const last = this.lastOf[recipient]!;
+    previous[slot] = last;
+    next[slot] = none;
+    if (last === none) this.firstOf[recipient] = slot;
+    else next[last] = slot;
+    this.lastOf[recipient] = slot;
+    const bytes = envelopeBytes[slot]!;
+    this.entriesOf[recipient]!++;
+    this.bytesOf[recipient]! += bytes;
     this.entries++;
     this.bytes += bytes;
-    this.countLabels(slot, recipient, 1);
-    if (this.loading !== null) {
-      if (chunk !== null) this.loading.set(slot, chunk);
-      else this.loading.delete(slot);
-      return;
-    }
-    this.append(slot, recipient);
-    if (chunk !== null) this.joinGroup(slot, recipient, chunk);
-  }
-
-  private append(slot: number, recipient: Recipient): void {
-    const { next, previous } = this.rows;
-    previous[slot] = recipient.last;
-    next[slot] = none;
-    if (recipient.last === none) recipient.first = slot;
-    else next[recipient.last] = slot;
-    recipient.last = slot;
-  }
-
-  private joinGroup(slot: number, recipient: Recipient, chunk: Chunk): void {
-    recipient.groups ??= new Map();
-    let number = recipient.groups.get(chunk.groupId);
-    if (number === undefined) {
-      number = this.groupsFree.pop() ?? this.groups.length;
-      this.groups[number] = { id: chunk.groupId, total: chunk.total, chunks: new Map() };
-      recipient.groups.set(chunk.groupId, number);
-    }
-    this.groups[number]!.chunks.set(chunk.sequence, slot);
-    this.rows.group[slot] = number;
+    this.countInStore(slot, 1);
+    const details = this.details.get(recipient);
+    if (details !== undefined) this.addDetails(slot, details);
   }
 
   /** A held row stops counting: it leaves its list, its group and the sums. */
   uncount(slot: number): void {
-    const rows = this.rows;
-    const recipient = this.recipients[rows.recipient[slot]!]!;
-    const bytes = rows.envelopeBytes[slot]!;
-    recipient.entries--;
-    recipient.bytes -= bytes;
+    const recipient = this.rows.recipient[slot]!;
+    const list = { first: this.firstOf[recipient]!, last: this.lastOf[recipient]! };
+    this.unlink(slot, list);
+    this.firstOf[recipient] = list.first;
+    this.lastOf[recipient] = list.last;
+    const bytes = this.rows.envelopeBytes[slot]!;
+    this.entriesOf[recipient]!--;
+    this.bytesOf[recipient]! -= bytes;
     this.entries--;
     this.bytes -= bytes;
-    this.countLabels(slot, recipient, -1);
-    if (this.loading !== null) return;
-    this.unlink(slot, recipient);
-    const number = rows.group[slot]!;
-    if (number === none) return;
-    const group = this.groups[number]!;
-    group.chunks.delete(rows.sequence[slot]!);
-    rows.group[slot] = none;
-    if (group.chunks.size > 0) return;
-    recipient.groups!.delete(group.id);
-    if (recipient.groups!.size === 0) recipient.groups = null;
-    this.groups[number] = undefined;
-    this.groupsFree.push(number);
+    this.countInStore(slot, -1);
+    const details = this.details.get(recipient);
+    if (details === undefined) return;
+    if (list.first === none) this.details.delete(recipient);
+    else this.removeDetails(slot, details);
+  }
+
+  private countInStore(slot: number, sign: 1 | -1): void {
+    const set = this.rows.labels[slot]!;
+    if (set === none) return;
+    let usage = this.storeUsageOf[set];
+    if (usage === undefined) {
+      usage = this.storeUsageFor(this.labels(slot).find(isStoreLabel));
+      this.storeUsageOf[set] = usage;
+    }
+    if (usage === null) return;
+    usage.entries += sign;
+    usage.bytes += sign * this.rows.envelopeBytes[slot]!;
+  }
+
+  private storeUsageFor(label: string | undefined): StoreUsage | null {
+    if (label === undefined) return null;
+    const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, sets: 0 };
+    usage.sets++;
+    this.storeUsages.set(label, usage);
+    return usage;
   }
 
   unlink(slot: number, list: { first: number; last: number }): void {
@@ -187,110 +284,56 @@ export class RecipientIndex {
     else previous[after] = before;
   }
 
-  /** A row goes. */
+  /** A row names its texts no more. */
   leave(slot: number): void {
-    const recipient = this.recipients[this.rows.recipient[slot]!]!;
-    this.setLabels(slot, []);
-    if (--recipient.rows > 0) return;
-    this.byDid.delete(recipient.did);
-    this.recipients[recipient.number] = undefined;
-    this.recipientsFree.push(recipient.number);
-  }
-
-  take(did: MailboxKey): Recipient {
-    let recipient = this.byDid.get(did);
-    if (recipient !== undefined) return recipient;
-    const number = this.recipientsFree.pop() ?? this.recipients.length;
-    recipient = {
-      number,
-      did,
-      rows: 0,
-      entries: 0,
-      bytes: 0,
-      first: none,
-      last: none,
-      groups: null,
-      labels: new Map(),
-    };
-    this.recipients[number] = recipient;
-    this.byDid.set(did, recipient);
-    return recipient;
-  }
-}
-
-type LabelSet = {
-  readonly labels: readonly string[];
-  /** Those that count within a mailbox. */
-  readonly inMailbox: readonly string[];
-  /** Sums over the store, of the label that has them. */
-  readonly inStore: StoreUsage | null;
-  readonly key: string;
-  rows: number;
-};
-
-type StoreUsage = { readonly label: string; entries: number; bytes: number; sets: number };
-
-/** The number of the empty set. */
-export const noLabels = 0;
-
-export class LabelSets {
-  private readonly numbers = new Map<string, number>();
-  private readonly sets: (LabelSet | undefined)[] = [{ labels: [], inMailbox: [], inStore: null, key: "", rows: 0 }];
-  private readonly free: number[] = [];
-  private readonly storeUsages = new Map<string, StoreUsage>();
-
-  labels(number: number): readonly string[] {
-    return this.sets[number]!.labels;
-  }
-
-  inMailbox(number: number): readonly string[] {
-    return this.sets[number]!.inMailbox;
-  }
-
-  /** Adds to the sum over the store, if one of the labels has one. */
-  countInStore(number: number, entries: number, bytes: number): void {
-    const usage = this.sets[number]!.inStore;
-    if (usage === null) return;
-    usage.entries += entries;
-    usage.bytes += bytes;
-  }
-
-  heldInStore(label: string): MailboxStats {
-    return this.storeUsages.get(label) ?? nothingHeld;
-  }
-
-  /** One more row has these labels. Labels hold no spaces. */
-  take(labels: readonly string[]): number {
-    if (labels.length === 0) return noLabels;
-    const key = labels.join(" ");
-    let number = this.numbers.get(key);
-    if (number === undefined) {
-      number = this.free.pop() ?? this.sets.length;
-      this.sets[number] = this.newSet(key);
-      this.numbers.set(key, number);
+    const { recipient, labels, group } = this.rows;
+    for (const number of [recipient[slot]!, labels[slot]!, group[slot]!]) {
+      if (number === none || !this.texts.release(number)) continue;
+      const usage = this.storeUsageOf[number];
+      this.storeUsageOf[number] = undefined;
+      if (usage && --usage.sets === 0) this.storeUsages.delete(usage.label);
     }
-    this.sets[number]!.rows++;
-    return number;
   }
 
-  release(number: number): void {
-    if (number === noLabels) return;
-    const set = this.sets[number]!;
-    if (--set.rows > 0) return;
-    this.numbers.delete(set.key);
-    if (set.inStore !== null && --set.inStore.sets === 0) this.storeUsages.delete(set.inStore.label);
-    this.sets[number] = undefined;
-    this.free.push(number);
+  /** Counts the loaded rows, and puts those that are held in order of arrival: mostly they stand in it already. */
+  finishLoading(): void {
+    const { status, arrival, recipient, labels, group, slots } = this.rows;
+    const unordered = new Set<number>();
+    for (let slot = 0; slot < slots; slot++) {
+      if (!this.rows.isUsed(slot)) continue;
+      const owner = recipient[slot]!;
+      this.texts.loadUser(owner);
+      if (labels[slot] !== none) this.texts.loadUser(labels[slot]!);
+      if (group[slot] !== none) this.texts.loadUser(group[slot]!);
+      if (status[slot] !== held) continue;
+      const last = owner < this.lastOf.length ? this.lastOf[owner]! : none;
+      if (last !== none && arrival[last]! > arrival[slot]!) unordered.add(owner);
+      this.count(slot);
+    }
+    this.texts.finishLoading();
+    for (const owner of unordered) this.putInOrder(owner);
   }
 
-  private newSet(key: string): LabelSet {
-    const labels = key.split(" ");
-    const inMailbox = labels.filter((label) => !isStoreLabel(label));
-    const counted = labels.find(isStoreLabel);
-    if (counted === undefined) return { labels, inMailbox, inStore: null, key, rows: 0 };
-    const inStore = this.storeUsages.get(counted) ?? { label: counted, entries: 0, bytes: 0, sets: 0 };
-    inStore.sets++;
-    this.storeUsages.set(counted, inStore);
-    return { labels, inMailbox, inStore, key, rows: 0 };
+  private putInOrder(recipient: number): void {
+    const { next, previous, arrival } = this.rows;
+    const slots: number[] = [];
+    for (let slot = this.first(recipient); slot !== none; slot = next[slot]!) slots.push(slot);
+    slots.sort((a, b) => arrival[a]! - arrival[b]!);
+    for (const [i, slot] of slots.entries()) {
+      previous[slot] = slots[i - 1] ?? none;
+      next[slot] = slots[i + 1] ?? none;
+    }
+    this.firstOf[recipient] = slots[0] ?? none;
+    this.lastOf[recipient] = slots.at(-1) ?? none;
+  }
+
+  private reserve(recipient: number): void {
+    const before = this.entriesOf.length;
+    if (recipient < before) return;
+    const to = Math.max(recipient + 1, before * 2);
+    this.entriesOf = resized(this.entriesOf, new Uint32Array(to));
+    this.bytesOf = resized(this.bytesOf, new Float64Array(to));
+    this.firstOf = resized(this.firstOf, new Uint32Array(to).fill(none));
+    this.lastOf = resized(this.lastOf, new Uint32Array(to).fill(none));
   }
 }

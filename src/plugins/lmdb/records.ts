@@ -4,9 +4,8 @@
  * A seal is 17 bytes in front: version 1, then the first 16 bytes of SHA-256 over what follows.
  */
 
-import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { type IdWords, idWords } from "./rows.ts";
+import type { IdWords } from "./rows.ts";
 
 export const recordVersion = 1;
 /** Version of a record that is sealed together with its key. */
@@ -41,7 +40,11 @@ export function sealedWriter(bytes: number): Writer {
 }
 
 export function seal(writer: Writer): Uint8Array {
-  const bytes = writer.finish();
+  return sealed(writer.finish());
+}
+
+/** Fills in the seal, for which the first bytes were left. */
+export function sealed(bytes: Uint8Array): Uint8Array {
   bytes[0] = recordVersion;
   writeChecksum(bytes.subarray(sealBytes), bytes.subarray(1, sealBytes));
   return bytes;
@@ -90,7 +93,6 @@ export class Writer {
   private buffer: Uint8Array<ArrayBuffer>;
   private view: DataView;
   private at = 0;
-  private readonly dids = new Map<MailboxKey, number>();
 
   constructor(bytes: number) {
     this.buffer = new Uint8Array(Math.max(bytes, 64));
@@ -137,29 +139,14 @@ export class Writer {
     this.at += value.length;
   }
 
-  uuid(id: Uuid): void {
-    this.words(idWords(id));
-  }
-
   words(words: IdWords): void {
     for (const word of words) this.u32(word);
   }
 
-  /** A DID is spelled out once in a record and numbered from then on. */
-  did(did: MailboxKey): void {
-    const known = this.dids.get(did);
-    this.u32(known ?? this.dids.size);
-    if (known !== undefined) return;
-    this.dids.set(did, this.dids.size);
-    const text = encoder.encode(did);
-    this.u16(text.length);
-    this.bytes(text);
-  }
-
-  /** A text of at most 255 bytes. */
+  /** A text of at most 65,535 bytes. */
   text(text: string): void {
     const bytes = encoder.encode(text);
-    this.u8(bytes.length);
+    this.u16(bytes.length);
     this.bytes(bytes);
   }
 
@@ -194,7 +181,6 @@ export class Writer {
 export class Reader {
   private readonly view: DataView;
   private at = 0;
-  private readonly dids: MailboxKey[] = [];
 
   constructor(
     private readonly buffer: Uint8Array,
@@ -233,20 +219,8 @@ export class Reader {
     return [this.u32(), this.u32(), this.u32(), this.u32()];
   }
 
-  uuid(): Uuid {
-    return uuidText(this.bytes(16));
-  }
-
   text(): string {
-    return decoder.decode(this.bytes(this.u8()));
-  }
-
-  did(): MailboxKey {
-    const number = this.u32();
-    if (number < this.dids.length) return this.dids[number]!;
-    const did = decoder.decode(this.bytes(this.u16())) as MailboxKey;
-    this.dids.push(did);
-    return did;
+    return decoder.decode(this.bytes(this.u16()));
   }
 
   private advance(bytes: number): number {
@@ -255,12 +229,6 @@ export class Reader {
     this.at = at + bytes;
     return at;
   }
-}
-
-export function uuidText(bytes: Uint8Array): Uuid {
-  const hex = bytes.toHex();
-  const [a, b, c] = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16)];
-  return `${a}-${b}-${c}-${hex.slice(16, 20)}-${hex.slice(20)}` as Uuid;
 }
 
 /** Eight bytes in the order of the number. */

@@ -1,11 +1,10 @@
 /**
- * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number,
- * with a hash index from (recipient, message id) to the slot, and a heap of slots by the time at which
- * something happens to them. A million rows take about 110 MB here, where a million objects with their
- * strings would take three times as much and the collector's time.
- * Slots are handed out lowest first and reused in the order in which they were freed.
+ * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
+ * hash index from (recipient, message id) to the slot, and a heap of slots by a number. A million rows take
+ * about 120 MB here, where a million objects with their strings would take three times as much and the
+ * collector's time. Recipients, label sets and chunk groups are numbers of interned texts (recipients.ts).
+ * The lowest free slot is handed out first, so that what was stored together lies in few index pages.
  */
-
 import type { Uuid } from "../../core/codec/did.ts";
 import type { ExpirationBehavior } from "../../core/ledger/policy.ts";
 
@@ -26,106 +25,101 @@ export const over = 5;
 
 export const behaviors: readonly ExpirationBehavior[] = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"];
 
-export function growUint32(column: Uint32Array<ArrayBuffer>, slots: number): Uint32Array<ArrayBuffer> {
-  const grown = new Uint32Array(Math.max(slots, column.length * 2));
-  grown.set(column);
-  return grown;
+/** The mix of the hash index keeps a quarter of its buckets free. */
+const firstCapacity = 1_024;
+
+export type Elements = Float64Array<ArrayBuffer> | Uint32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
+
+/** A typed array that has an index page, and its elements for each row. */
+export type StoredArray = { readonly elements: Elements; readonly perRow: 1 | 4 };
+
+export function resized<T extends Elements>(from: T, to: T): T {
+  to.set(from);
+  return to;
 }
 
 export class RowTable {
-  status: Uint8Array<ArrayBuffer>;
-  behavior: Uint8Array<ArrayBuffer>;
-  recipient: Uint32Array<ArrayBuffer>;
-  /** Four words a slot. */
-  id: Uint32Array<ArrayBuffer>;
   /** Position in the order of arrival; cursors are made of it. */
-  arrival: Float64Array<ArrayBuffer>;
-  expiresAtMs: Float64Array<ArrayBuffer>;
-  keptUntilMs: Float64Array<ArrayBuffer>;
-  envelopeBytes: Uint32Array<ArrayBuffer>;
-  previewBytes: Uint32Array<ArrayBuffer>;
-  /** Number of the group, `none` for a message that is no chunk. */
-  group: Uint32Array<ArrayBuffer>;
-  sequence: Uint32Array<ArrayBuffer>;
-  /** Number of the set of labels. */
-  labels: Uint32Array<ArrayBuffer>;
-  next: Uint32Array<ArrayBuffer>;
-  previous: Uint32Array<ArrayBuffer>;
+  arrival = new Float64Array(firstCapacity);
+  expiresAtMs = new Float64Array(firstCapacity);
+  keptUntilMs = new Float64Array(firstCapacity);
+  /** Number of the block that holds the body. */
+  block = new Float64Array(firstCapacity);
+  /** Four words a slot. */
+  id = new Uint32Array(4 * firstCapacity);
+  recipient = new Uint32Array(firstCapacity);
+  /** The labels as one text; `none` without any. */
+  labels = new Uint32Array(firstCapacity);
+  /** The id of the chunk group; `none` for a message that is no chunk. */
+  group = new Uint32Array(firstCapacity);
+  sequence = new Uint32Array(firstCapacity);
+  total = new Uint32Array(firstCapacity);
+  envelopeBytes = new Uint32Array(firstCapacity);
+  /** `none` without a preview, which is not the same as an empty one. */
+  previewBytes = new Uint32Array(firstCapacity);
+  /** Where the body begins in its block. */
+  offset = new Uint32Array(firstCapacity);
+  status = new Uint8Array(firstCapacity);
+  behavior = new Uint8Array(firstCapacity);
+  /** Neighbours in the list that the row stands in. */
+  next = new Uint32Array(firstCapacity);
+  previous = new Uint32Array(firstCapacity);
 
-  private chain: Uint32Array<ArrayBuffer>;
-  private buckets = new Uint32Array(2048).fill(none);
+  private capacity = firstCapacity;
+  private chain = new Uint32Array(firstCapacity);
+  private buckets = new Uint32Array(2 * firstCapacity).fill(none);
   private used = 0;
   /** Slots below this were handed out at least once. */
   private fresh = 0;
-  private freed: number[] = [];
-  private freedAt = 0;
+  private readonly freeSlots = new SlotHeap((slot) => slot);
   private readonly seed = crypto.getRandomValues(new Uint32Array(1))[0]!;
-
-  constructor(private capacity = 1024) {
-    this.status = new Uint8Array(capacity);
-    this.behavior = new Uint8Array(capacity);
-    this.recipient = new Uint32Array(capacity);
-    this.id = new Uint32Array(capacity * 4);
-    this.arrival = new Float64Array(capacity);
-    this.expiresAtMs = new Float64Array(capacity);
-    this.keptUntilMs = new Float64Array(capacity);
-    this.envelopeBytes = new Uint32Array(capacity);
-    this.previewBytes = new Uint32Array(capacity);
-    this.group = new Uint32Array(capacity);
-    this.sequence = new Uint32Array(capacity);
-    this.labels = new Uint32Array(capacity);
-    this.next = new Uint32Array(capacity);
-    this.previous = new Uint32Array(capacity);
-    this.chain = new Uint32Array(capacity);
-  }
 
   /** Rows in any state but `free`. */
   get rows(): number {
     return this.used;
   }
 
-  /** One more than the highest slot that was ever taken. */
+  /** One more than the highest slot that was ever handed out. */
   get slots(): number {
     return this.fresh;
   }
 
+  isUsed(slot: number): boolean {
+    return slot < this.fresh && this.status[slot] !== free;
+  }
+
+  /** What an index page holds of its rows: the widest elements first, so that each array is aligned. */
+  stored(): readonly StoredArray[] {
+    const { arrival, expiresAtMs, keptUntilMs, block, id, recipient, labels, group } = this;
+    const { sequence, total, envelopeBytes, previewBytes, offset, status, behavior } = this;
+    const wide = [arrival, expiresAtMs, keptUntilMs, block].map((elements) => ({ elements, perRow: 1 as const }));
+    const words = [recipient, labels, group, sequence, total, envelopeBytes, previewBytes, offset];
+    const narrow = [...words, status, behavior].map((elements) => ({ elements, perRow: 1 as const }));
+    return [...wide, { elements: id, perRow: 4 }, ...narrow];
+  }
+
   find(recipient: number, words: IdWords): number {
-    let slot = this.buckets[this.hash(recipient, words)]!;
+    let slot = this.buckets[this.bucketOf(recipient, words[0], words[1], words[2], words[3])]!;
     while (slot !== none && !this.matches(slot, recipient, words)) slot = this.chain[slot]!;
     return slot;
   }
 
-  /** A free slot, now belonging to the id. The caller fills the other columns. */
-  take(recipient: number, words: IdWords): number {
-    const slot = this.freedAt < this.freed.length ? this.freed[this.freedAt++]! : this.fresh;
-    if (this.freedAt > 4096 && this.freedAt * 2 > this.freed.length) {
-      this.freed = this.freed.slice(this.freedAt);
-      this.freedAt = 0;
-    }
-    this.place(slot, recipient, words);
+  /** The lowest free slot, now belonging to the id. The caller fills the other arrays. */
+  add(recipient: number, words: IdWords): number {
+    const freed = this.freeSlots.first();
+    const slot = freed === -1 ? this.fresh : freed;
+    this.freeSlots.remove(slot);
+    this.reserve(slot + 1);
+    this.recipient[slot] = recipient;
+    this.id.set(words, slot * 4);
+    if (++this.used > this.buckets.length * 0.75) this.rehash();
+    this.link(slot);
     return slot;
   }
 
-  /** Takes a particular slot, when rows are loaded. `listFree` must follow before the next `take`. */
-  place(slot: number, recipient: number, words: IdWords): void {
-    if (slot >= this.capacity) this.grow(slot + 1);
-    if (slot >= this.fresh) this.fresh = slot + 1;
-    if (++this.used > this.buckets.length) this.rehash();
-    this.recipient[slot] = recipient;
-    for (let i = 0; i < 4; i++) this.id[slot * 4 + i] = words[i]!;
-    const bucket = this.hash(recipient, words);
-    this.chain[slot] = this.buckets[bucket]!;
-    this.buckets[bucket] = slot;
-  }
-
+  /** The row goes, and its slot is free. */
   release(slot: number): void {
-    this.forget(slot);
-    this.freed.push(slot);
-  }
-
-  /** Takes the row out without listing its slot as free. */
-  forget(slot: number): void {
-    const bucket = this.hash(this.recipient[slot]!, this.words(slot));
+    const bucket = this.bucketAt(slot);
     let at = this.buckets[bucket]!;
     if (at === slot) this.buckets[bucket] = this.chain[slot]!;
     else {
@@ -134,13 +128,23 @@ export class RowTable {
     }
     this.status[slot] = free;
     this.used--;
+    this.freeSlots.push(slot);
   }
 
-  /** Lists every gap among the loaded rows as free. */
-  listFree(): void {
-    this.freed = [];
-    this.freedAt = 0;
-    for (let slot = 0; slot < this.fresh; slot++) if (this.status[slot] === free) this.freed.push(slot);
+  /** Makes room for slots below `slots`; those that were not handed out are free. */
+  reserve(slots: number): void {
+    if (slots > this.capacity) this.grow(Math.max(slots, this.capacity * 2));
+    if (slots > this.fresh) this.fresh = slots;
+  }
+
+  /** After the arrays were loaded: finds the rows, and lists every gap as free. */
+  finishLoading(): void {
+    this.used = 0;
+    for (let slot = 0; slot < this.fresh; slot++) {
+      if (this.status[slot] === free) this.freeSlots.push(slot);
+      else this.used++;
+    }
+    this.rehash();
   }
 
   words(slot: number): IdWords {
@@ -160,41 +164,50 @@ export class RowTable {
     );
   }
 
+  private bucketAt(slot: number): number {
+    const { id } = this;
+    const at = slot * 4;
+    return this.bucketOf(this.recipient[slot]!, id[at]!, id[at + 1]!, id[at + 2]!, id[at + 3]!);
+  }
+
   /** Senders choose ids, so the mix starts from a secret of this process: long chains can't be aimed at. */
-  private hash(recipient: number, words: IdWords): number {
-    let h = this.seed ^ recipient;
-    for (let i = 0; i < 4; i++) {
-      h = Math.imul(h ^ words[i]!, 0x9e3779b1);
-      h = Math.imul(h ^ (h >>> 15), 0x85ebca77);
-      h ^= h >>> 13;
-    }
+  private bucketOf(recipient: number, a: number, b: number, c: number, d: number): number {
+    let h = mixed(this.seed ^ recipient, a);
+    h = mixed(h, b);
+    h = mixed(h, c);
+    h = mixed(h, d);
     return (h >>> 0) & (this.buckets.length - 1);
   }
 
-  private rehash(): void {
-    this.buckets = new Uint32Array(this.buckets.length * 2).fill(none);
-    for (let slot = 0; slot < this.fresh; slot++) {
-      if (this.status[slot] === free) continue;
-      const bucket = this.hash(this.recipient[slot]!, this.words(slot));
-      this.chain[slot] = this.buckets[bucket]!;
-      this.buckets[bucket] = slot;
-    }
+  private link(slot: number): void {
+    const bucket = this.bucketAt(slot);
+    this.chain[slot] = this.buckets[bucket]!;
+    this.buckets[bucket] = slot;
   }
 
-  private grow(slots: number): void {
-    const to = Math.max(slots, this.capacity * 2);
-    this.status = resized(this.status, new Uint8Array(to));
-    this.behavior = resized(this.behavior, new Uint8Array(to));
-    this.recipient = resized(this.recipient, new Uint32Array(to));
-    this.id = resized(this.id, new Uint32Array(to * 4));
+  private rehash(): void {
+    let size = 2 * firstCapacity;
+    while (size * 0.75 < this.used) size *= 2;
+    this.buckets = new Uint32Array(size).fill(none);
+    for (let slot = 0; slot < this.fresh; slot++) if (this.status[slot] !== free) this.link(slot);
+  }
+
+  private grow(to: number): void {
     this.arrival = resized(this.arrival, new Float64Array(to));
     this.expiresAtMs = resized(this.expiresAtMs, new Float64Array(to));
     this.keptUntilMs = resized(this.keptUntilMs, new Float64Array(to));
-    this.envelopeBytes = resized(this.envelopeBytes, new Uint32Array(to));
-    this.previewBytes = resized(this.previewBytes, new Uint32Array(to));
+    this.block = resized(this.block, new Float64Array(to));
+    this.id = resized(this.id, new Uint32Array(4 * to));
+    this.recipient = resized(this.recipient, new Uint32Array(to));
+    this.labels = resized(this.labels, new Uint32Array(to));
     this.group = resized(this.group, new Uint32Array(to));
     this.sequence = resized(this.sequence, new Uint32Array(to));
-    this.labels = resized(this.labels, new Uint32Array(to));
+    this.total = resized(this.total, new Uint32Array(to));
+    this.envelopeBytes = resized(this.envelopeBytes, new Uint32Array(to));
+    this.previewBytes = resized(this.previewBytes, new Uint32Array(to));
+    this.offset = resized(this.offset, new Uint32Array(to));
+    this.status = resized(this.status, new Uint8Array(to));
+    this.behavior = resized(this.behavior, new Uint8Array(to));
     this.next = resized(this.next, new Uint32Array(to));
     this.previous = resized(this.previous, new Uint32Array(to));
     this.chain = resized(this.chain, new Uint32Array(to));
@@ -202,9 +215,10 @@ export class RowTable {
   }
 }
 
-function resized<T extends Uint8Array | Uint32Array | Float64Array>(from: T, to: T): T {
-  to.set(from);
-  return to;
+function mixed(hash: number, word: number): number {
+  let h = Math.imul(hash ^ word, 0x9e3779b1);
+  h = Math.imul(h ^ (h >>> 15), 0x85ebca77);
+  return h ^ (h >>> 13);
 }
 
 /** A UUID as four big-endian words. */
@@ -242,23 +256,30 @@ function halfText(half: number): string {
 /** Place 0 of the heap stays empty, so that 0 in `place` means "not in the heap". */
 const absent = 0;
 
-export class ExpiryHeap {
-  private heap = new Uint32Array(1024);
-  private place = new Uint32Array(1024);
+/**
+ * A binary heap of slots by a number, the lowest first. Each slot stands in it at most once and knows its
+ * place, so it can be removed when its entry goes another way. Cost: O(log n) per change, O(1) to see the
+ * first; 8 bytes a slot besides the number, which the owner keeps.
+ */
+export class SlotHeap {
+  private heap = new Uint32Array(firstCapacity);
+  private place = new Uint32Array(firstCapacity);
   private size = 0;
 
-  /** `due[slot]` must not change while the slot is in the heap. */
-  constructor(private readonly due: (slot: number) => number) {}
+  /** `numberOf(slot)` must not change while the slot is in the heap. */
+  constructor(private readonly numberOf: (slot: number) => number) {}
 
-  /** The slot with the earliest time, or -1. */
+  /** The slot with the lowest number, or -1. */
   first(): number {
     return this.size === 0 ? -1 : this.heap[1]!;
   }
 
   push(slot: number): void {
-    if (slot >= this.place.length) this.place = growUint32(this.place, slot + 1);
+    if (slot >= this.place.length) {
+      this.place = resized(this.place, new Uint32Array(Math.max(slot + 1, this.place.length * 2)));
+    }
     this.size++;
-    if (this.size >= this.heap.length) this.heap = growUint32(this.heap, this.size + 1);
+    if (this.size >= this.heap.length) this.heap = resized(this.heap, new Uint32Array(this.heap.length * 2));
     this.rise(this.size, slot);
   }
 
@@ -273,12 +294,12 @@ export class ExpiryHeap {
   }
 
   private rise(from: number, slot: number): void {
-    const time = this.due(slot);
+    const number = this.numberOf(slot);
     let at = from;
     while (at > 1) {
       const parent = at >> 1;
       const above = this.heap[parent]!;
-      if (this.due(above) <= time) break;
+      if (this.numberOf(above) <= number) break;
       this.set(at, above);
       at = parent;
     }
@@ -286,14 +307,14 @@ export class ExpiryHeap {
   }
 
   private sink(from: number, slot: number): void {
-    const time = this.due(slot);
+    const number = this.numberOf(slot);
     let at = from;
     for (;;) {
       let child = at * 2;
       if (child > this.size) break;
-      if (child < this.size && this.due(this.heap[child + 1]!) < this.due(this.heap[child]!)) child++;
+      if (child < this.size && this.numberOf(this.heap[child + 1]!) < this.numberOf(this.heap[child]!)) child++;
       const below = this.heap[child]!;
-      if (this.due(below) >= time) break;
+      if (this.numberOf(below) >= number) break;
       this.set(at, below);
       at = child;
     }

@@ -7,6 +7,7 @@ import { join, resolve } from "node:path";
 import type { Receipts, Replay, Store, StoreEnvironment } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
+import type { Batch } from "./commits.ts";
 import { type Change, type Environment, openEnvironment } from "./environment.ts";
 import { dataFile } from "./folder.ts";
 import { Scrub } from "./integrity.ts";
@@ -44,7 +45,7 @@ export async function openLmdb(
     const close = async () => {
       scrub.stop();
       await ledger.close();
-      await mailbox.close();
+      mailbox.close();
       await environment.close();
     };
     return {
@@ -55,7 +56,7 @@ export async function openLmdb(
       followHead,
       scrubbed: () => scrub.report,
       async probe() {
-        environment.checkHealth();
+        environment.checkWork();
       },
       close() {
         closed ??= close();
@@ -139,24 +140,27 @@ type Standing = { readonly untilMs: number; readonly value: Uint8Array };
 
 const endBytes = 8;
 const recordOverhead = 64;
+const nothing = new Uint8Array(0);
 
 export function openReplay(environment: Environment): Replay {
+  const claims = new EndingRecords(environment, "claims");
   return {
     async claim(tag, untilMs, nowMs) {
       checkText("tag", tag);
       const key = keyOf(tag);
-      return environment.join({ kind: "removal", bytes: key.length * 2 + recordOverhead }, (view) => {
-        const standing = read(view, "claims", key);
+      return environment.join({ kind: "removal", bytes: key.length * 2 + recordOverhead }, (batch) => {
+        const standing = claims.standing(batch, key);
         if (standing !== null && standing.untilMs > nowMs) return false;
-        write(view, "claims", { key, before: standing, untilMs, value: nothing });
+        claims.set(batch, key, { untilMs, value: nothing });
         return true;
       });
     },
-    expire: (nowMs, limit) => expire(environment, "claims", { nowMs, limit }),
+    expire: (nowMs, limit) => claims.expire(nowMs, limit),
   };
 }
 
 export function openReceipts(environment: Environment): Receipts {
+  const receipts = new EndingRecords(environment, "receipts");
   const size = (key: Buffer, value: Uint8Array) => ({
     kind: "record" as const,
     bytes: key.length * 2 + value.length + recordOverhead,
@@ -165,83 +169,106 @@ export function openReceipts(environment: Environment): Receipts {
     async put(text, value, untilMs) {
       checkReceipt(text, value);
       const key = keyOf(text);
-      await environment.join(size(key, value), (view) => {
-        write(view, "receipts", { key, before: read(view, "receipts", key), untilMs, value });
-      });
+      await environment.join(size(key, value), (batch) => receipts.set(batch, key, { untilMs, value }));
     },
     async putIfAbsent(text, value, untilMs, nowMs) {
       checkReceipt(text, value);
       const key = keyOf(text);
-      return environment.join(size(key, value), (view) => {
-        const standing = read(view, "receipts", key);
+      return environment.join(size(key, value), (batch) => {
+        const standing = receipts.standing(batch, key);
         if (standing !== null && standing.untilMs > nowMs) return standing.value;
-        write(view, "receipts", { key, before: standing, untilMs, value });
+        receipts.set(batch, key, { untilMs, value });
         return null;
       });
     },
     async get(text, nowMs) {
-      const standing = read(environment, "receipts", keyOf(text));
+      const standing = receipts.committed(keyOf(text));
       return standing !== null && standing.untilMs > nowMs ? standing.value : null;
     },
     async remove(text) {
       const key = keyOf(text);
-      await environment.join({ kind: "removal", bytes: recordOverhead }, (view) => {
-        const standing = read(view, "receipts", key);
-        if (standing === null) return;
-        view.remove("receipts", key);
-        view.remove("receipts-due", dueKey(standing.untilMs, key));
-      });
+      await environment.join({ kind: "removal", bytes: recordOverhead }, (batch) => receipts.set(batch, key, null));
     },
-    expire: (nowMs, limit) => expire(environment, "receipts", { nowMs, limit }),
+    expire: (nowMs, limit) => receipts.expire(nowMs, limit),
   };
 }
 
-const nothing = new Uint8Array(0);
+/**
+ * Records that end at a time: a database from key to sealed record, and a second one from (end, key) that says
+ * what has ended. Keys are the UTF-16 units of the caller's text, so that no two texts meet in one key.
+ */
+class EndingRecords {
+  /** What the commit at hand has set so far: it is not on disk yet. */
+  private readonly changed = new Map<string, Standing | null>();
+  private batch: Batch | null = null;
+
+  constructor(
+    private readonly environment: Environment,
+    private readonly kind: Kind,
+  ) {}
+
+  committed(key: Buffer): Standing | null {
+    const record = this.environment.get(this.kind, key);
+    if (record === null) return null;
+    const what = `${this.kind} record`;
+    const reader = new Reader(unsealedUnder(key, record, what), what);
+    const untilMs = reader.u53();
+    // Copied, because the caller may keep it.
+    return { untilMs, value: reader.bytes(reader.u32()).slice() };
+  }
+
+  /** What stands under a key, as the operations before this one leave it. */
+  standing(batch: Batch, key: Buffer): Standing | null {
+    if (this.batch !== batch) {
+      this.batch = batch;
+      this.changed.clear();
+    }
+    const changed = this.changed.get(key.toString("latin1"));
+    if (changed === undefined) return this.committed(key);
+    return changed === null ? null : { ...changed, value: changed.value.slice() };
+  }
+
+  /** Sets what stands under a key; `null` removes it. */
+  set(batch: Batch, key: Buffer, to: Standing | null): void {
+    const { kind } = this;
+    const before = this.standing(batch, key);
+    this.changed.set(key.toString("latin1"), to);
+    if (before !== null && before.untilMs !== to?.untilMs) batch.remove(`${kind}-due`, endKey(before.untilMs, key));
+    if (to === null) {
+      if (before !== null) batch.remove(kind, key);
+      return;
+    }
+    const writer = new Writer(12 + to.value.length);
+    writer.u53(to.untilMs);
+    writer.u32(to.value.length);
+    writer.bytes(to.value);
+    batch.put(kind, key, sealedUnder(key, writer.finish()));
+    batch.put(`${kind}-due`, endKey(to.untilMs, key), ended);
+  }
+
+  /** Looks first without a commit: mostly nothing has ended. */
+  async expire(nowMs: number, limit: number): Promise<number> {
+    const range = { start: orderedKey(0), end: orderedKey(nowMs + 1), limit };
+    const database = `${this.kind}-due` as const;
+    if (limit <= 0 || this.environment.keys(database, { ...range, limit: 1 }).length === 0) return 0;
+    return this.environment.join({ kind: "removal", bytes: recordOverhead }, (batch) => {
+      const found = this.environment.keys(database, range);
+      for (const place of found) {
+        const key = Buffer.from(place.subarray(endBytes));
+        if (this.standing(batch, key)?.untilMs === orderedNumber(place)) this.set(batch, key, null);
+        else batch.remove(database, place);
+      }
+      return found.length;
+    });
+  }
+}
+
+const ended = new Uint8Array([1]);
 
 function keyOf(text: string): Buffer {
   return Buffer.from(text, "utf16le");
 }
 
-function dueKey(untilMs: number, key: Buffer): Buffer {
+function endKey(untilMs: number, key: Buffer): Buffer {
   return Buffer.concat([orderedKey(untilMs), key]);
-}
-
-function read(view: Pick<Change, "get">, kind: Kind, key: Buffer): Standing | null {
-  const record = view.get(kind, key);
-  if (record === null) return null;
-  const reader = new Reader(unsealedUnder(key, record, `${kind} record`), `${kind} record`);
-  const untilMs = reader.u53();
-  // Copied, because the caller may keep it.
-  return { untilMs, value: reader.bytes(reader.u32()).slice() };
-}
-
-type Written = { readonly key: Buffer; readonly before: Standing | null } & Standing;
-
-function write(view: Change, kind: Kind, { key, before, untilMs, value }: Written): void {
-  if (before !== null && before.untilMs !== untilMs) view.remove(`${kind}-due`, dueKey(before.untilMs, key));
-  const writer = new Writer(12 + value.length);
-  writer.u53(untilMs);
-  writer.u32(value.length);
-  writer.bytes(value);
-  view.put(kind, key, sealedUnder(key, writer.finish()));
-  view.put(`${kind}-due`, dueKey(untilMs, key), Buffer.of(1));
-}
-
-/** Looks first without a commit: mostly nothing is due. */
-async function expire(
-  environment: Environment,
-  kind: Kind,
-  due: { readonly nowMs: number; readonly limit: number },
-): Promise<number> {
-  const range = { start: orderedKey(0), end: orderedKey(due.nowMs + 1), limit: due.limit };
-  if (due.limit <= 0 || environment.range(`${kind}-due`, { ...range, limit: 1 }).length === 0) return 0;
-  return environment.commit({ kind: "removal", bytes: recordOverhead }, (view) => {
-    const found = view.range(`${kind}-due`, range);
-    for (const [place] of found) {
-      const key = Buffer.from(place.subarray(endBytes));
-      view.remove(`${kind}-due`, place);
-      if (read(view, kind, key)?.untilMs === orderedNumber(place)) view.remove(kind, key);
-    }
-    return found.length;
-  });
 }

@@ -1,39 +1,63 @@
-/** Sets of labels that rows share, held against a list of the rows. */
+/** Texts by number that rows share, held against a list of the rows. */
 import { describe, expect, test } from "bun:test";
-import { LabelSets, noLabels } from "../../../../src/plugins/lmdb/recipients.ts";
+import { TextTable } from "../../../../src/plugins/lmdb/recipients.ts";
+import { seeded } from "../../../conformance/samples.ts";
 
-describe("a set of labels", () => {
-  test("is one for all rows that have it, in the order given, and none is number 0", () => {
-    const sets = new LabelSets();
-    const first = sets.take(["new", "net:a"]);
-    expect(sets.take(["new", "net:a"])).toBe(first);
-    expect(sets.take(["net:a", "new"])).not.toBe(first);
-    expect(sets.labels(first)).toEqual(["new", "net:a"]);
-    expect([sets.take([]), sets.labels(noLabels)]).toEqual([noLabels, []]);
-    sets.release(noLabels);
+describe("a text", () => {
+  test("has one number for all rows that name it, and none when no row does", () => {
+    const changes: [number, string | null][] = [];
+    const texts = new TextTable((...change) => void changes.push(change));
+    const first = texts.add("new net:a");
+    expect(texts.add("new net:a")).toBe(first);
+    expect(texts.add("net:a new")).not.toBe(first);
+    expect([texts.at(first), texts.find("new net:a"), texts.has(first)]).toEqual(["new net:a", first, true]);
+    texts.release(first);
+    expect(texts.find("new net:a")).toBe(first);
+    texts.release(first);
+    expect([texts.find("new net:a"), texts.has(first)]).toEqual([undefined, false]);
+    expect(changes).toEqual([
+      [0, "new net:a"],
+      [1, "net:a new"],
+      [0, null],
+    ]);
   });
 
-  test("is kept for as long as a row has it, whatever comes and goes beside it", () => {
-    const sets = new LabelSets();
-    const rows: { readonly labels: readonly string[]; readonly number: number }[] = [];
-    let seed = 7;
-    const next = (below: number) => {
-      seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
-      return seed % below;
-    };
+  test("is kept for as long as a row names it, whatever comes and goes beside it, also across loading", () => {
+    let texts = new TextTable(() => {});
+    const rows: { readonly text: string; readonly number: number }[] = [];
+    const random = seeded(7);
+    const below = (n: number) => Math.floor(random() * n);
     for (let step = 0; step < 5_000; step++) {
-      if (next(2) === 0 || rows.length === 0) {
-        const labels = Array.from({ length: next(4) }, () => `l${next(5)}`);
-        rows.push({ labels, number: sets.take(labels) });
+      if (below(2) === 0 || rows.length === 0) {
+        const text = `l${below(150)}`;
+        rows.push({ text, number: texts.add(text) });
       } else {
-        const [gone] = rows.splice(next(rows.length), 1);
-        sets.release(gone!.number);
+        const [gone] = rows.splice(below(rows.length), 1);
+        texts.release(gone!.number);
       }
-      const { labels, number } = rows[next(rows.length)] ?? { labels: [], number: noLabels };
-      expect(sets.labels(number)).toEqual(labels);
+      const row = rows[below(Math.max(rows.length, 1))];
+      if (row !== undefined) expect([texts.at(row.number), texts.find(row.text)]).toEqual([row.text, row.number]);
+      if (step % 1_000 === 999) texts = loaded(texts, rows);
     }
-    for (const { number } of rows) sets.release(number);
+    for (const { number } of rows) texts.release(number);
     // Numbers are used again: as many as were in use at one time at most.
-    expect(sets.take(["fresh"])).toBeLessThan(5 ** 3 + 5 ** 2 + 5 + 2);
+    expect(texts.add("fresh")).toBeLessThan(151);
+  });
+
+  function loaded(from: TextTable, rows: readonly { readonly number: number }[]): TextTable {
+    const texts = new TextTable(() => {});
+    for (const [number, text] of from.between(0, from.length)) texts.load(number, text);
+    // What no row names is not kept.
+    texts.load(from.length, "nobody's");
+    for (const { number } of rows) texts.loadUser(number);
+    texts.finishLoading();
+    expect(texts.find("nobody's")).toBeUndefined();
+    return texts;
+  }
+
+  test("that is missing while rows name it is damage", () => {
+    const texts = new TextTable(() => {});
+    texts.load(1, "one");
+    expect(() => texts.loadUser(0)).toThrow("storage verify");
   });
 });

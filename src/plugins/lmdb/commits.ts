@@ -1,0 +1,206 @@
+/**
+ * Group commits: one is under way, and the next gathers. Operations queue; when a commit begins, it decides all
+ * that has gathered in order, and writes the outcome in one synced transaction. A promise settles after it.
+ * Nothing is read inside the transaction, so that the library's thread writes without waiting for this one.
+ * Reads wait while a commit is under way, so that what they answer is on disk.
+ * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
+ */
+import { StoreError } from "../../storage/contract.ts";
+import type { DatabaseName } from "./format.ts";
+import type { WriteKind } from "./space.ts";
+
+const queueLengthMax = 4_096;
+const queueBytesMax = 64 * 1024 * 1024;
+const batchLengthMax = 2_048;
+const batchBytesMax = 8 * 1024 * 1024;
+/** What a commit writes besides: tree pages, the journal, and index pages while it folds. */
+const commitBytes = 768 * 1024;
+const bytesPerOperation = 256;
+/** A commit begins when a turn of the event loop brought no more operations, and after this at the latest. */
+const gatherMsMax = 1;
+
+export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
+export type Write = { readonly database: DatabaseName; readonly key: Buffer; readonly value: Uint8Array | null };
+
+/** What one commit writes. */
+export class Batch {
+  readonly writes: Write[] = [];
+  readonly finishers: (() => void)[] = [];
+
+  /** `full`: why this commit can't store anything more, or `null`. */
+  constructor(readonly full: StoreError | null) {}
+
+  put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
+    this.writes.push({ database, key, value });
+  }
+
+  remove(database: DatabaseName, key: Buffer): void {
+    this.writes.push({ database, key, value: null });
+  }
+
+  /** Calls `finish` once all operations of the commit are decided: it may write too. */
+  whenDecided(finish: () => void): void {
+    this.finishers.push(finish);
+  }
+}
+
+export type CommitHost = {
+  /** Throws when there is no room for a write. */
+  readonly checkRoom: (kind: WriteKind, bytes: number) => void;
+  /** Throws when nothing new may begin. */
+  readonly checkOpen: () => void;
+  /** Throws when the store has failed. */
+  readonly checkFailure: () => void;
+  /** Resolves when all is on disk. */
+  readonly write: (writes: readonly Write[]) => Promise<void>;
+  readonly fail: (reason: string, cause: unknown) => StoreError;
+};
+
+type Queued = {
+  readonly size: WriteSize;
+  /** Decides, and answers how to settle the caller once the commit is on disk. */
+  readonly decide: (batch: Batch) => () => void;
+  readonly reject: (error: unknown) => void;
+};
+type Reader = { readonly run: () => void; readonly reject: (error: unknown) => void };
+
+export class GroupCommits {
+  private queue: Queued[] = [];
+  private queueBytes = 0;
+  private running: Promise<void> | null = null;
+  private isCommitting = false;
+  private readers: Reader[] = [];
+
+  constructor(private readonly host: CommitHost) {}
+
+  /** Whether nothing is queued or under way. */
+  get isIdle(): boolean {
+    return this.running === null;
+  }
+
+  /** `decide` runs when the commit begins. When it throws, it must do so before its first write. */
+  join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    try {
+      this.host.checkOpen();
+      if (this.queue.length >= queueLengthMax || this.queueBytes + size.bytes > queueBytesMax) {
+        throw new StoreError("unavailable", "too many writes are waiting");
+      }
+      this.host.checkRoom(size.kind, size.bytes);
+    } catch (error) {
+      reject(error);
+      return promise;
+    }
+    const settled = (batch: Batch) => {
+      const answer = decide(batch);
+      return () => resolve(answer);
+    };
+    this.queue.push({ size, decide: settled, reject });
+    this.queueBytes += size.bytes;
+    this.running ??= this.run();
+    return promise;
+  }
+
+  /** Runs a read on what is committed: at once, or after the commit that is under way. */
+  read<T>(read: () => T): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const run = () => {
+      try {
+        this.host.checkFailure();
+        resolve(read());
+      } catch (error) {
+        reject(error);
+      }
+    };
+    try {
+      this.host.checkOpen();
+      if (this.readers.length >= queueLengthMax) throw new StoreError("unavailable", "too many reads are waiting");
+      if (this.isCommitting) this.readers.push({ run, reject });
+      else run();
+    } catch (error) {
+      reject(error);
+    }
+    return promise;
+  }
+
+  private async run(): Promise<void> {
+    while (this.queue.length > 0) {
+      await this.gather();
+      await this.commitNext();
+    }
+    this.running = null;
+  }
+
+  private async gather(): Promise<void> {
+    const untilMs = performance.now() + gatherMsMax;
+    for (let before = 0; this.queue.length > before; ) {
+      before = this.queue.length;
+      if (before >= batchLengthMax || performance.now() >= untilMs) return;
+      await new Promise<void>((next) => void setImmediate(next));
+    }
+  }
+
+  private nextOperations(): Queued[] {
+    let [length, bytes] = [0, 0];
+    while (length < this.queue.length && length < batchLengthMax && (length === 0 || bytes < batchBytesMax)) {
+      bytes += this.queue[length++]!.size.bytes;
+    }
+    this.queueBytes -= bytes;
+    return this.queue.splice(0, length);
+  }
+
+  private async commitNext(): Promise<void> {
+    const operations = this.nextOperations();
+    this.isCommitting = true;
+    let settles: (() => void)[];
+    try {
+      settles = await this.committed(operations);
+    } catch (error) {
+      settles = operations.map(
+        ({ reject }) =>
+          () =>
+            reject(error),
+      );
+    }
+    this.isCommitting = false;
+    for (const settle of settles) settle();
+    for (const { run } of this.readers.splice(0)) run();
+  }
+
+  private async committed(operations: readonly Queued[]): Promise<(() => void)[]> {
+    const batch = new Batch(this.roomFor(operations));
+    try {
+      const settles = operations.map((operation) => decided(operation, batch));
+      for (const finish of batch.finishers) finish();
+      if (batch.writes.length > 0) await this.host.write(batch.writes);
+      return settles;
+    } catch (error) {
+      // What was decided stands in memory, and may not stand on the disk: nothing can be answered from it any more.
+      throw this.host.fail("a commit failed", error);
+    }
+  }
+
+  /** Why the operations can't store, or `null`. Throws when there is not even room for removals. */
+  private roomFor(operations: readonly Queued[]): StoreError | null {
+    this.host.checkFailure();
+    let bytes = 0;
+    for (const { size } of operations) if (size.kind === "store") bytes += size.bytes;
+    try {
+      if (bytes > 0) this.host.checkRoom("store", bytes + commitBytes + operations.length * bytesPerOperation);
+      else this.host.checkRoom("removal", 0);
+      return null;
+    } catch (error) {
+      this.host.checkRoom("removal", 0);
+      if (error instanceof StoreError) return error;
+      throw error;
+    }
+  }
+}
+
+function decided({ decide, reject }: Queued, batch: Batch): () => void {
+  try {
+    return decide(batch);
+  } catch (error) {
+    return () => reject(error);
+  }
+}

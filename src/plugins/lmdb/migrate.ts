@@ -1,0 +1,176 @@
+/**
+ * From formats 2 and 3 to format 4. From 2 on, the records of the ledger, of claims and of receipts are sealed
+ * together with their keys. From 3 on, the index of the mailbox names texts by number, and its pages hold arrays:
+ * they are written anew in one transaction. Mail stays as it is. A migration that is interrupted is finished by
+ * the next one. Memory: about 500 bytes for each message id.
+ */
+import { join, resolve } from "node:path";
+import type { Database, RootDatabase } from "lmdb";
+import { StoreError } from "../../storage/contract.ts";
+import { dataFile, storeAbsence, takeLock } from "./folder.ts";
+import { bindingMark, currentMark, format2, format3, formatKey, markIn, notOurs, openRoot } from "./format.ts";
+import { checkDataFile } from "./integrity.ts";
+import { allPages, later } from "./journal.ts";
+import type { Latest } from "./mailbox-index.ts";
+import { TextTable } from "./recipients.ts";
+import { boundVersion, orderedNumber, Reader, sealedUnder, unsealed } from "./records.ts";
+import { acked, free, idText, kept, none, RowTable } from "./rows.ts";
+
+const recordsPerCommit = 1_000;
+const boundTables = ["table", "claims", "receipts"] as const;
+
+type Root = RootDatabase<Buffer, Buffer>;
+type Table = Database<Buffer, Buffer>;
+
+/** Throws a `StoreError` when the store can't be migrated; then it is as it was, or half-way and still named so. */
+export async function migrateLmdb(folder: string): Promise<string> {
+  const path = resolve(folder);
+  if (storeAbsence(path) !== null) return "does not exist yet; it is made in the current format";
+  checkDataFile(join(path, dataFile));
+  const lock = takeLock(path);
+  try {
+    const root = openRoot(path);
+    try {
+      return await migrateOpened(root, path);
+    } finally {
+      await root.close();
+    }
+  } finally {
+    lock.close();
+  }
+}
+
+async function migrateOpened(root: Root, path: string): Promise<string> {
+  const mark = markIn(root, path);
+  if (mark === currentMark) return "has the current format";
+  if (mark === null) throw notOurs(path);
+  if (mark !== format2 && mark !== bindingMark && mark !== format3) {
+    throw new StoreError("unavailable", `${path} has a format that can't be migrated`);
+  }
+  const meta = tableOf(root, "meta");
+  let records = 0;
+  if (mark !== format3) {
+    await root.transaction(() => void meta.put(formatKey, Buffer.from(bindingMark)));
+    for (const name of boundTables) records += await bindRecords(root, tableOf(root, name), name);
+    await root.transaction(() => void meta.put(formatKey, Buffer.from(format3)));
+  }
+  const messages = await rewriteIndex(root, meta);
+  return `was migrated to the current format: ${records} records were sealed anew, and ${messages} message ids were kept`;
+}
+
+function tableOf(root: Root, name: string): Table {
+  return root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
+}
+
+async function bindRecords(root: Root, table: Table, name: string): Promise<number> {
+  let [records, start] = [0, Buffer.of(0)];
+  for (;;) {
+    const found = [...table.getRange({ start, limit: recordsPerCommit })].map(({ key, value }) => ({
+      key: Buffer.from(key),
+      record: Uint8Array.from(value),
+    }));
+    const older = found.filter(({ record }) => record[0] !== boundVersion);
+    // Checked before anything is written: a damaged record must not get a new checksum.
+    const sealed = older.map(({ key, record }) => ({
+      key,
+      record: sealedUnder(key, unsealed(record, `a record of table "${name}"`)),
+    }));
+    await root.transaction(() => {
+      for (const { key, record } of sealed) table.put(key, record as Buffer);
+    });
+    records += sealed.length;
+    const last = found.at(-1);
+    if (last === undefined || found.length < recordsPerCommit) return records;
+    start = Buffer.concat([last.key, Buffer.of(0)]);
+  }
+}
+
+// ------------------------------------------------------------------------- the index of formats 2 and 3
+
+const operations = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5 } as const;
+const noPreview = 0xffff;
+
+/** Reads the older index, writes the same in the current form, and answers how many message ids it has. */
+async function rewriteIndex(root: Root, meta: Table): Promise<number> {
+  const [pages, journal] = [tableOf(root, "pages"), tableOf(root, "journal")];
+  const index = new OlderIndex();
+  for (const { key, value } of pages.getRange({})) {
+    index.read(Uint8Array.from(value), `index page ${orderedNumber(Buffer.from(key))}`, true);
+  }
+  for (const { key, value } of journal.getRange({})) {
+    index.read(Uint8Array.from(value), `journal record ${orderedNumber(Buffer.from(key))}`, false);
+  }
+  const older = [pages, journal].map((table) => ({
+    table,
+    keys: [...table.getKeys({})].map((key) => Buffer.from(key)),
+  }));
+  await root.transaction(() => {
+    for (const { table, keys } of older) for (const key of keys) table.remove(key);
+    for (const [key, record] of allPages(index, index.latest)) pages.put(key, record as Buffer);
+    meta.put(formatKey, Buffer.from(currentMark));
+  });
+  let used = 0;
+  for (let slot = 0; slot < index.rows.slots; slot++) if (index.rows.isUsed(slot)) used++;
+  return used;
+}
+
+class OlderIndex {
+  readonly rows = new RowTable();
+  readonly texts = new TextTable(() => {});
+  latest: Latest = { nowMs: 0, arrival: 0 };
+
+  /** A page is a record of rows; a journal record says before each row or slot what happened to it. */
+  read(record: Uint8Array, what: string, isPage: boolean): void {
+    const reader = new Reader(unsealed(record, what), what);
+    this.latest = later(this.latest, { nowMs: reader.u53(), arrival: reader.u53() });
+    // A recipient is spelled out once in a record and numbered from then on.
+    const recipients: string[] = [];
+    while (!reader.done) {
+      const code = isPage ? operations.stored : reader.u8();
+      const slot = reader.u32();
+      if (code === operations.stored) this.readRow(reader, slot, recipients);
+      else if (code === operations.moved) this.readPlace(reader, slot);
+      else if (code === operations.acked || code === operations.cut || code === operations.dropped) {
+        if (!this.rows.isUsed(slot)) continue;
+        this.rows.status[slot] = code === operations.dropped ? free : code === operations.cut ? kept : acked;
+      } else throw new StoreError("corrupt", `${what} holds an unknown operation`);
+    }
+  }
+
+  private readRow(reader: Reader, slot: number, recipients: string[]): void {
+    const { rows } = this;
+    rows.reserve(slot + 1);
+    rows.status[slot] = reader.u8();
+    rows.behavior[slot] = reader.u8();
+    const number = reader.u32();
+    if (number === recipients.length) recipients.push(textOf(reader, reader.u16()));
+    rows.recipient[slot] = this.texts.add(recipients[number]!);
+    rows.id.set(reader.words(), 4 * slot);
+    rows.arrival[slot] = reader.u53();
+    rows.expiresAtMs[slot] = reader.u53();
+    rows.keptUntilMs[slot] = reader.u53();
+    rows.envelopeBytes[slot] = reader.u32();
+    const preview = reader.u16();
+    rows.previewBytes[slot] = preview === noPreview ? none : preview;
+    this.readPlace(reader, slot);
+    const flags = reader.u8();
+    const chunk =
+      (flags & 1) === 0 ? null : { id: idText(reader.words()), sequence: reader.u32(), total: reader.u32() };
+    rows.group[slot] = chunk === null ? none : this.texts.add(chunk.id);
+    rows.sequence[slot] = chunk?.sequence ?? 0;
+    rows.total[slot] = chunk?.total ?? 0;
+    const labels = Array.from({ length: (flags & 2) === 2 ? reader.u8() : 0 }, () => textOf(reader, reader.u8()));
+    rows.labels[slot] = labels.length === 0 ? none : this.texts.add(labels.join(" "));
+  }
+
+  private readPlace(reader: Reader, slot: number): void {
+    const [block, offset] = [reader.u53(), reader.u32()];
+    this.rows.reserve(slot + 1);
+    this.rows.block[slot] = block;
+    this.rows.offset[slot] = offset;
+  }
+}
+
+function textOf(reader: Reader, bytes: number): string {
+  return new TextDecoder().decode(reader.bytes(bytes));
+}
