@@ -147,11 +147,13 @@ export function blockKey(number: number, size: number): Buffer {
 
 /** Blocks that are known together. */
 const partBlocks = 1_024;
-type Part = { readonly sizes: Uint32Array; readonly live: Int32Array; blocks: number };
+type Part = { readonly first: number; readonly sizes: Uint32Array; readonly live: Int32Array; blocks: number };
 
 /** What is known of each block: its size, and how much of it is still needed. */
 class BlockTable {
   private readonly parts = new Map<number, Part>();
+  /** The part that was used last: neighbours follow each other. */
+  private latest: Part | null = null;
   /** Blocks that nothing needs any more. */
   readonly empty = new Set<number>();
   /** Blocks that are mostly dead. */
@@ -159,27 +161,30 @@ class BlockTable {
 
   /** 0 for a block that is not known. */
   size(block: number): number {
-    return this.parts.get(Math.floor(block / partBlocks))?.sizes[block % partBlocks] ?? 0;
+    const number = Math.floor(block / partBlocks);
+    return this.parts.get(number)?.sizes[block - number * partBlocks] ?? 0;
   }
 
   /** `live` is what bodies were counted for it before, and these. */
   add(block: number, size: number, live: number): void {
     const part = this.part(block);
-    part.sizes[block % partBlocks] = size;
-    part.live[block % partBlocks]! += live;
+    const at = block - part.first;
+    part.sizes[at] = size;
+    part.live[at]! += live;
     part.blocks++;
     this.classify(block, part);
   }
 
   /** While the index is loaded: bodies are counted before their blocks are found. */
   count(block: number, bytes: number): void {
-    this.part(block).live[block % partBlocks]! += bytes;
+    const part = this.part(block);
+    part.live[block - part.first]! += bytes;
   }
 
   release(block: number, bytes: number): void {
     const part = this.parts.get(Math.floor(block / partBlocks));
-    if (part === undefined || part.sizes[block % partBlocks] === 0 || bytes === 0) return;
-    part.live[block % partBlocks]! -= bytes;
+    if (part === undefined || part.sizes[block - part.first] === 0 || bytes === 0) return;
+    part.live[block - part.first]! -= bytes;
     this.classify(block, part);
   }
 
@@ -187,9 +192,12 @@ class BlockTable {
     const number = Math.floor(block / partBlocks);
     const part = this.parts.get(number);
     if (part === undefined) return;
-    part.sizes[block % partBlocks] = 0;
-    part.live[block % partBlocks] = 0;
-    if (--part.blocks === 0) this.parts.delete(number);
+    part.sizes[block - part.first] = 0;
+    part.live[block - part.first] = 0;
+    if (--part.blocks === 0) {
+      this.parts.delete(number);
+      this.latest = null;
+    }
     this.empty.delete(block);
     this.sparse.delete(block);
   }
@@ -197,28 +205,33 @@ class BlockTable {
   /** Blocks of bodies that were counted and never found; the highest of them. */
   missing(): { readonly blocks: number; readonly last: number } {
     let [blocks, last] = [0, 0];
-    for (const [number, { sizes, live }] of this.parts) {
+    for (const { first, sizes, live } of this.parts.values()) {
       for (let i = 0; i < partBlocks; i++) {
         if (sizes[i] !== 0 || live[i]! <= 0) continue;
         blocks++;
-        last = Math.max(last, number * partBlocks + i);
+        last = Math.max(last, first + i);
       }
     }
     return { blocks, last };
   }
 
   private part(block: number): Part {
+    const { latest } = this;
+    if (latest !== null && block >= latest.first && block < latest.first + partBlocks) return latest;
     const number = Math.floor(block / partBlocks);
-    let part = this.parts.get(number);
-    if (part === undefined) {
-      part = { sizes: new Uint32Array(partBlocks), live: new Int32Array(partBlocks), blocks: 0 };
-      this.parts.set(number, part);
-    }
+    const made = { first: number * partBlocks, blocks: 0 };
+    const part = this.parts.get(number) ?? {
+      ...made,
+      sizes: new Uint32Array(partBlocks),
+      live: new Int32Array(partBlocks),
+    };
+    this.parts.set(number, part);
+    this.latest = part;
     return part;
   }
 
-  private classify(block: number, { sizes, live }: Part): void {
-    const [size, needed] = [sizes[block % partBlocks]!, live[block % partBlocks]!];
+  private classify(block: number, { first, sizes, live }: Part): void {
+    const [size, needed] = [sizes[block - first]!, live[block - first]!];
     if (needed <= 0) {
       this.sparse.delete(block);
       this.empty.add(block);
@@ -255,10 +268,10 @@ export class Bodies {
 
   /** Finds the blocks on disk, once the rows are loaded. Reads no body, and checks the table of blocks on the way. */
   load(): void {
-    const { rows } = this;
-    for (let slot = 0; slot < rows.slots; slot++) {
-      const bytes = rows.isUsed(slot) ? this.liveBytes(slot) : 0;
-      if (bytes > 0) this.blocks.count(rows.block[slot]!, bytes);
+    const { slots, block } = this.rows;
+    for (let slot = 0; slot < slots; slot++) {
+      const bytes = this.liveBytes(slot);
+      if (bytes > 0) this.blocks.count(block[slot]!, bytes);
     }
     const file = this.environment.openFile();
     try {

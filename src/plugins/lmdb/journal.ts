@@ -64,8 +64,16 @@ export class JournalWriter {
     this.begin(codes.stored, slot);
     writer.u8(rows.behavior[slot]!);
     for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
-    for (const elements of numbersOf(rows)) writer.u32(elements[slot]!);
-    for (const elements of timesOf(rows)) writer.u53(elements[slot]!);
+    writer.u32(rows.recipient[slot]!);
+    writer.u32(rows.labels[slot]!);
+    writer.u32(rows.group[slot]!);
+    writer.u32(rows.sequence[slot]!);
+    writer.u32(rows.total[slot]!);
+    writer.u32(rows.envelopeBytes[slot]!);
+    writer.u32(rows.previewBytes[slot]!);
+    writer.u53(rows.arrival[slot]!);
+    writer.u53(rows.expiresAtMs[slot]!);
+    writer.u53(rows.keptUntilMs[slot]!);
     this.place(slot);
   }
 
@@ -88,15 +96,6 @@ export class JournalWriter {
     this.writer.u8(code);
     this.writer.u32(subject);
   }
-}
-
-function numbersOf(rows: RowTable) {
-  const { recipient, labels, group, sequence, total, envelopeBytes, previewBytes } = rows;
-  return [recipient, labels, group, sequence, total, envelopeBytes, previewBytes];
-}
-
-function timesOf({ arrival, expiresAtMs, keptUntilMs }: RowTable) {
-  return [arrival, expiresAtMs, keptUntilMs];
 }
 
 /** Does again what a journal record says; `each` hears of every slot (`stored` to `moved`) or text that it touches. */
@@ -129,8 +128,16 @@ function replayStored(rows: RowTable, slot: number, reader: Reader): void {
   rows.status[slot] = held;
   rows.behavior[slot] = reader.u8();
   for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
-  for (const elements of numbersOf(rows)) elements[slot] = reader.u32();
-  for (const elements of timesOf(rows)) elements[slot] = reader.u53();
+  rows.recipient[slot] = reader.u32();
+  rows.labels[slot] = reader.u32();
+  rows.group[slot] = reader.u32();
+  rows.sequence[slot] = reader.u32();
+  rows.total[slot] = reader.u32();
+  rows.envelopeBytes[slot] = reader.u32();
+  rows.previewBytes[slot] = reader.u32();
+  rows.arrival[slot] = reader.u53();
+  rows.expiresAtMs[slot] = reader.u53();
+  rows.keptUntilMs[slot] = reader.u53();
   replayPlace(rows, slot, reader);
 }
 
@@ -198,7 +205,7 @@ function viewLike(elements: Elements, buffer: ArrayBuffer, at: number, length: n
 }
 
 /** Reads a page of slots: what an array holds is copied at once where the slots follow each other. */
-function loadSlotPage({ rows }: IndexTables, page: number, { buffer }: { readonly buffer: ArrayBuffer }): Latest {
+function loadSlotPage({ rows }: IndexTables, page: number, buffer: ArrayBuffer): Latest {
   const head = new DataView(buffer);
   const [count, equal] = [head.getUint32(40, true), head.getUint32(44, true)];
   const isRun = equal >= isRunBit;
@@ -255,12 +262,16 @@ function misplaced(page: number): StoreError {
   return new StoreError("corrupt", `index page ${page} lies under another number${howToGoOn}`);
 }
 
+/** Typed arrays want their bytes aligned: a page is copied here before it is read. Longer than any page of slots. */
+const scratch = new Uint8Array(64 * 1024);
+
 /** Reads the record of an index page. */
 export function loadPage(tables: IndexTables, page: number, record: Uint8Array): Latest {
   const content = unsealed(record, `index page ${page}`);
   if (page >= firstTextPage) return loadTextPage(tables, page, content);
-  // Typed arrays want their bytes aligned.
-  return loadSlotPage(tables, page, new Uint8Array(record.subarray(0, record.length)));
+  if (record.length > scratch.length) throw misplaced(page);
+  scratch.set(record);
+  return loadSlotPage(tables, page, scratch.buffer);
 }
 
 /** The records of all pages of an index, for a store that has none yet. */
@@ -307,7 +318,10 @@ export class IndexPages {
   /** Reads the pages and then the journal into the tables of the index. */
   load(environment: Environment): Latest {
     let latest: Latest = { nowMs: 0, arrival: 0 };
-    for (const page of this.numbers(environment, "pages")) {
+    const pages = this.numbers(environment, "pages");
+    const last = pages.findLast((page) => page < latestPage) ?? 0;
+    this.index.rows.expect((last + 1) * pageSlots);
+    for (const page of pages) {
       const found = environment.inspect("pages", orderedKey(page), (record) => loadPage(this.index, page, record));
       latest = later(latest, found ?? latest);
     }

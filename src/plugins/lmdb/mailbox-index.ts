@@ -23,6 +23,7 @@ import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
   acked,
   behaviors,
+  free,
   held,
   type IdWords,
   idText,
@@ -166,11 +167,15 @@ export class MailboxIndex {
     rows.finishLoading();
     this.recipients.finishLoading();
     this.lastArrival = latest.arrival;
-    for (let slot = 0; slot < rows.slots; slot++) {
-      if (!rows.isUsed(slot)) continue;
-      this.expiries.push(slot);
-      if (rows.arrival[slot]! > this.lastArrival) this.lastArrival = rows.arrival[slot]!;
+    const { slots, arrival, status } = rows;
+    const used = new Uint32Array(rows.rows);
+    let count = 0;
+    for (let slot = 0; slot < slots; slot++) {
+      if (status[slot] === free) continue;
+      used[count++] = slot;
+      if (arrival[slot]! > this.lastArrival) this.lastArrival = arrival[slot]!;
     }
+    this.expiries.fill(used);
     this.settle(latest.nowMs);
   }
 

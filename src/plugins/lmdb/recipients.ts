@@ -15,7 +15,7 @@ import { held, none, type RowTable, resized } from "./rows.ts";
 export class TextTable {
   private readonly numbers = new Map<string, number>();
   private texts: (string | undefined)[] = [];
-  private users: number[] = [];
+  private users = new Uint32Array(1_024);
   private freeNumbers: number[] = [];
 
   /** `onChange` hears of every number that gets a text, and of every one that loses it (`null`). */
@@ -43,8 +43,7 @@ export class TextTable {
     let number = this.numbers.get(text);
     if (number === undefined) {
       number = this.freeNumbers.pop() ?? this.texts.length;
-      this.texts[number] = text;
-      this.users[number] = 0;
+      this.set(number, text);
       this.numbers.set(text, number);
       this.onChange(number, text);
     }
@@ -72,11 +71,13 @@ export class TextTable {
 
   /** Sets a text while the index is loaded; rows are counted by `loadUser`, and `finishLoading` must follow. */
   load(number: number, text: string): void {
-    while (this.texts.length <= number) {
-      this.texts.push(undefined);
-      this.users.push(0);
-    }
+    while (this.texts.length < number) this.texts.push(undefined);
+    this.set(number, text);
+  }
+
+  private set(number: number, text: string): void {
     this.texts[number] = text;
+    if (number >= this.users.length) this.users = resized(this.users, new Uint32Array(2 * number));
   }
 
   loadUser(number: number): void {

@@ -131,6 +131,11 @@ export class RowTable {
     this.freeSlots.push(slot);
   }
 
+  /** Room for so many slots, when they are known beforehand. */
+  expect(slots: number): void {
+    if (slots > this.capacity) this.grow(slots);
+  }
+
   /** Makes room for slots below `slots`; those that were not handed out are free. */
   reserve(slots: number): void {
     if (slots > this.capacity) this.grow(Math.max(slots, this.capacity * 2));
@@ -272,6 +277,22 @@ export class SlotHeap {
   /** The slot with the lowest number, or -1. */
   first(): number {
     return this.size === 0 ? -1 : this.heap[1]!;
+  }
+
+  /** Puts slots into the empty heap, in rising order of slots. Cost: O(n), and least when their numbers rise too. */
+  fill(slots: Uint32Array): void {
+    const room = Math.max((slots.at(-1) ?? 0) + 2, firstCapacity);
+    [this.heap, this.place] = [new Uint32Array(room), new Uint32Array(room)];
+    this.heap.set(slots, 1);
+    this.size = slots.length;
+    let [isRising, before] = [true, Number.NEGATIVE_INFINITY];
+    for (let i = 0; i < slots.length; i++) {
+      this.place[slots[i]!] = i + 1;
+      const number = this.numberOf(slots[i]!);
+      if (number < before) isRising = false;
+      before = number;
+    }
+    if (!isRising) for (let at = this.size >> 1; at > 0; at--) this.sink(at, this.heap[at]!);
   }
 
   push(slot: number): void {
