@@ -53,6 +53,7 @@ import {
 import { createKnownSenders, createShareReports } from "./shares.ts";
 import {
   type Arrival,
+  createQuotas,
   type EventSigner,
   renderReceiptText,
   type StoreParts,
@@ -110,6 +111,7 @@ export function createCache(parts: CacheParts): Cache {
     known: createKnownSenders(receipts, log),
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
+    quotas: createQuotas(settings),
     clientRate: (parts.counting ?? ownCounting).limiter("cache clients", {
       get perSecond() {
         return settings.client_rate;

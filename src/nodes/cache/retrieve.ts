@@ -95,10 +95,13 @@ async function answerWhole(parts: RetrieveParts, recipient: MailboxKey, context:
   const found = await mailbox.list(recipient, page);
   if (isFault(found)) return found;
   if (found.next === null) {
-    const entries = found.entries.map((entry) => ({ ...entry, bytes: entry.envelope.length, cursor: null }));
+    const entries = found.entries.map(({ messageId, chunk, envelope }) => {
+      return { messageId, chunk, bytes: envelope.length, cursor: null };
+    });
     const plan = planWhole(entries, { ...bounds, more: false });
     const selected = new Set(plan.selected.map((entry) => entry.messageId));
-    const whole = found.entries.filter((entry) => selected.has(entry.messageId));
+    const isAll = selected.size === entries.length;
+    const whole = isAll ? found.entries : found.entries.filter((entry) => selected.has(entry.messageId));
     return renderMessages(whole, plan.next === null ? null : startCursor, context);
   }
   const source = { mailbox, recipient, bounds, now };

@@ -136,7 +136,7 @@ export function storeShareOf(origin: Origin, settings: Config["cache"]): StoreSh
   return { label: networkLabels(origin.network).via, ...shrinking(room, first, least) };
 }
 
-function isSpared({ client }: Origin, settings: Config["cache"]): boolean {
+export function isSpared({ client }: Origin, settings: Config["cache"]): boolean {
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 

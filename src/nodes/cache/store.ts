@@ -10,6 +10,7 @@ import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
 import {
   type Admission,
@@ -23,6 +24,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import {
   isKnown,
+  isSpared,
   type KnownSenders,
   labelsOf,
   type Origin,
@@ -42,6 +44,7 @@ export type StoreParts = {
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
   readonly reports: ShareReports;
+  readonly quotas: QuotaSource;
   /** Called for every new entry. */
   readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
@@ -55,7 +58,7 @@ export async function storeEnvelope(
   envelope: Envelope,
   arrival: Arrival,
 ): Promise<StoreReceipt | Fault> {
-  const { settings, limits } = parts;
+  const { limits } = parts;
   const { nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
@@ -70,7 +73,7 @@ export async function storeEnvelope(
   const sending = asked instanceof Promise ? await asked : asked;
   const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), nowMs });
   arrival.trace?.stage("commit");
-  const outcome = await parts.mailbox.store(entry, quotaOf(settings, sending, arrival));
+  const outcome = await parts.mailbox.store(entry, parts.quotas(sending, arrival));
   arrival.trace?.stage("render");
   const refused = checkOutcome(parts, outcome, envelope.to, arrival);
   if (refused !== null) return refused;
@@ -157,6 +160,44 @@ function entryOf(
     labels: at.labels,
     headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
     envelope: envelope.bytes,
+  };
+}
+
+/** Client networks whose quotas are in the cache; about 1 KiB each. */
+const quotasMax = 2_000;
+/** What a quota is made of besides the client's network and whether it is spared. */
+const quotaSettings = [
+  "recipient_entries_max",
+  "recipient_bytes_max",
+  "store_entries_max",
+  "store_bytes_max",
+  "stranger_share",
+  "network_share",
+] as const satisfies readonly (keyof Config["cache"])[];
+
+export type QuotaSource = (sending: Sending, origin: Origin) => MailboxQuota;
+
+/** Quotas, those of unsigned senders from a cache: to work one out costs as much as to decode an envelope. */
+export function createQuotas(settings: Config["cache"]): QuotaSource {
+  const cached = {
+    spared: new BoundedMap<string, MailboxQuota>(quotasMax),
+    others: new BoundedMap<string, MailboxQuota>(quotasMax),
+  };
+  let values: readonly number[] = [];
+  return (sending, origin) => {
+    if (sending !== "unsigned") return quotaOf(settings, sending, origin);
+    if (!quotaSettings.every((name, i) => settings[name] === values[i])) {
+      // The first envelope, or the first after a reload of the settings.
+      values = quotaSettings.map((name) => settings[name]);
+      cached.spared.clear();
+      cached.others.clear();
+    }
+    const quotas = isSpared(origin, settings) ? cached.spared : cached.others;
+    const known = quotas.get(origin.network);
+    if (known !== undefined) return known;
+    const quota = quotaOf(settings, sending, origin);
+    quotas.set(origin.network, quota);
+    return quota;
   };
 }
 
