@@ -72,7 +72,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   if (!isJsonObject(reading.value)) return badInput("envelope_invalid", "", "must be a JSON object");
   const members = reading.value;
   const errors: InputError[] = [];
-  refuseUnknownMembers(members, errors);
+  const present = readGroups(members, errors);
   if (reading.unsafeInteger) errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
   const messageId = readUuid(members, "message_id", errors);
   const to = readDid(members, chosenName(members, "to", "recipient", errors), errors);
@@ -80,10 +80,10 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   const ttlMs = readTtl(members, errors);
   const tag = readTag(members, errors);
   const payloadBytes = readPayload(members, errors);
-  const header = readHeader(members, errors);
-  const chunk = readChunk(members, errors);
-  const hint = readHint(members, chunk !== null, errors);
-  const sender = readSender(members, errors);
+  const header = present.header ? readHeader(members, errors) : null;
+  const chunk = present.chunk ? readChunk(members, errors) : null;
+  const hint = readHint(members, { named: present.chunk, valid: chunk !== null }, errors);
+  const sender = present.sender ? readSender(members, errors) : null;
   if (errors.length > 0 || messageId === null || to === null || timestampMs === null || payloadBytes === null)
     return invalidEnvelope(errors);
   const sizeFault = checkSizes({ payloadBytes, header, chunked: chunk !== null }, limits);
@@ -99,7 +99,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
     header,
     chunk,
     sender: sender === null ? null : { ...sender, signedBytes: encodeSenderText(members) },
-    bytes: normalBytes(body, members, reading.text),
+    bytes: present.renamed ? normalBytes(reading.text) : body,
   };
 }
 
@@ -152,32 +152,43 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
 
 // --------------------------------------------------------------------------------------------- members
 
-const memberNames = new Set([
-  "message_id",
-  "to",
-  "recipient",
-  "timestamp",
-  "created_at",
-  "payload",
-  "ttl",
-  "delivery_hint",
-  "encrypted_header",
-  "header_nonce",
-  "header_key_id",
-  "schema_version",
-  "context",
-  "message_group_id",
-  "sequence_number",
-  "total_chunks",
-  "tag",
-  "from",
-  "sender_key_id",
-  "sender_signature",
+/** Members that stand together or not at all; `renamed` are the alternate names of others. */
+type Group = "alone" | "renamed" | "header" | "chunk" | "sender";
+
+const memberGroups: ReadonlyMap<string, Group> = new Map<string, Group>([
+  ["message_id", "alone"],
+  ["to", "alone"],
+  ["recipient", "renamed"],
+  ["timestamp", "alone"],
+  ["created_at", "renamed"],
+  ["payload", "alone"],
+  ["ttl", "alone"],
+  ["delivery_hint", "alone"],
+  ["tag", "alone"],
+  ["encrypted_header", "header"],
+  ["header_nonce", "header"],
+  ["header_key_id", "header"],
+  ["schema_version", "header"],
+  ["context", "header"],
+  ["message_group_id", "chunk"],
+  ["sequence_number", "chunk"],
+  ["total_chunks", "chunk"],
+  ["from", "sender"],
+  ["sender_key_id", "sender"],
+  ["sender_signature", "sender"],
 ]);
 
-function refuseUnknownMembers(members: JsonObject, errors: InputError[]): void {
-  for (const name of Object.keys(members))
-    if (!memberNames.has(name)) errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
+/** Which groups have a member in the envelope. Unknown members are refused. */
+type Present = Record<Group, boolean>;
+
+function readGroups(members: JsonObject, errors: InputError[]): Present {
+  const present = { alone: false, renamed: false, header: false, chunk: false, sender: false };
+  for (const name of Object.keys(members)) {
+    const group = memberGroups.get(name);
+    if (group === undefined) errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
+    else present[group] = true;
+  }
+  return present;
 }
 
 /** RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character. */
@@ -269,30 +280,27 @@ function readPayload(members: JsonObject, errors: InputError[]): number | null {
 
 const hints: readonly string[] = ["standard", "chunked", "direct", "cache"];
 
-function readHint(members: JsonObject, chunked: boolean, errors: InputError[]): DeliveryHint {
+function readHint(
+  members: JsonObject,
+  chunk: { readonly named: boolean; readonly valid: boolean },
+  errors: InputError[],
+): DeliveryHint {
   const text = optionalText(members, "delivery_hint", errors);
-  const chunkNamed = !lacksAll(members, chunkNames);
   if (text !== null && !hints.includes(text))
     errors.push({ pointer: "/delivery_hint", message: `must be one of ${hints.join(", ")}` });
-  else if (text === "chunked" && !chunkNamed)
+  else if (text === "chunked" && !chunk.named)
     errors.push({ pointer: "/delivery_hint", message: "says chunked without chunk members" });
-  else if (text !== "chunked" && chunked)
+  else if (text !== "chunked" && chunk.valid)
     errors.push({ pointer: "/delivery_hint", message: "must be chunked beside chunk members" });
   return (text ?? "standard") as DeliveryHint;
 }
 
 // ---------------------------------------------------------------------------------------------- groups
 
-function lacksAll(members: JsonObject, names: readonly string[]): boolean {
-  for (let i = 0; i < names.length; i++) if (members[names[i] as string] !== undefined) return false;
-  return true;
-}
-
 const headerNames = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"] as const;
 
 /** The decoded header: from the four flat members together, or from exactly these in `context`. */
 function readHeader(members: JsonObject, errors: InputError[]): Uint8Array | null {
-  if (lacksAll(members, headerNames) && members["context"] === undefined) return null;
   const flat = headerNames.filter((name) => members[name] !== undefined);
   const context = members["context"];
   if (context === undefined) {
@@ -336,10 +344,7 @@ function readBase64(group: JsonObject, member: { name: string; at: string }, err
   return bytes;
 }
 
-const chunkNames = ["message_group_id", "sequence_number", "total_chunks"] as const;
-
 function readChunk(members: JsonObject, errors: InputError[]): Envelope["chunk"] {
-  if (lacksAll(members, chunkNames)) return null;
   const groupId = readUuid(members, "message_group_id", errors);
   const total = readCount(members["total_chunks"], { from: 1, to: chunksMax });
   if (total === null) errors.push({ pointer: "/total_chunks", message: `must be an integer from 1 to ${chunksMax}` });
@@ -355,10 +360,7 @@ function readCount(value: JsonValue | undefined, range: { from: number; to: numb
   return value >= range.from && value <= range.to ? value + 0 : null;
 }
 
-const senderNames = ["from", "sender_key_id", "sender_signature"] as const;
-
 function readSender(members: JsonObject, errors: InputError[]): Omit<EnvelopeSender, "signedBytes"> | null {
-  if (lacksAll(members, senderNames)) return null;
   const from = readDid(members, "from", errors);
   const keyText = requiredText(members, "sender_key_id", errors);
   const keyId = from === null || keyText === null || keyText.startsWith("#") ? null : parseDidUrl(keyText, from);
@@ -395,9 +397,8 @@ function invalidEnvelope(errors: readonly InputError[]): Fault {
 
 const normalNames: Readonly<Record<string, string>> = { recipient: '"to"', created_at: '"timestamp"' };
 
-/** The sender's bytes with the alternate names replaced where they stand; without these, no copy is made. */
-function normalBytes(body: Uint8Array, members: JsonObject, text: string): Uint8Array {
-  if (members["recipient"] === undefined && members["created_at"] === undefined) return body;
+/** The sender's text with the alternate names replaced where they stand. */
+function normalBytes(text: string): Uint8Array {
   let normal = "";
   let kept = 0;
   for (const { start, end } of outerNameSpans(text)) {
