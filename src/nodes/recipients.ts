@@ -39,8 +39,8 @@ export interface RecipientSource {
   state?(): string | Promise<string>;
 }
 
-/** Subjects in the cache; about 1 KiB each besides what the ledger holds. */
-const subjectsMax = 10_000;
+/** Subjects in the cache: 60 MB when each has the largest document. */
+const subjectsMax = 1_000;
 
 /**
  * The ledger of this process. A subject is cached while the ledger says that its state is the same, which saves a read
