@@ -49,7 +49,9 @@ export function registerHttpGauges(metrics: Metrics, app: App): void {
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
   gauge("http_requests_reading", "Requests whose bodies are still arriving.", () => app.inFlight().reading);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
-  gauge("http_answer_bytes_waiting", "Long answers that clients have not taken yet.", () => app.waitingAnswerBytes());
+  gauge("http_answer_bytes_waiting", "Bytes of long answers that clients have not read yet.", () =>
+    app.waitingAnswerBytes(),
+  );
   metrics.gauge(
     { name: "http_refusals_delayed", help: "Refusals over capacity being delayed." },
     () => app.inFlight().delayedRefusals,

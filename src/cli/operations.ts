@@ -92,12 +92,12 @@ function renderReload(answer: Answered): string {
 // -------------------------------------------------------------------------------------------------- block
 
 export function registerBlockCommand(program: Command): void {
-  const block = program.command("block").description("shut out DIDs, senders and networks on the running node");
+  const block = program.command("block").description("block DIDs, senders and networks on the running node");
   addNodeFlags(
     block
       .command("add <subject...>")
-      .description("shut out DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
-      .option("--sender", "shut the DIDs out as senders alone: they still receive")
+      .description("block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
+      .option("--sender", "block the DIDs as senders alone: they still receive")
       .option("--reason <text>", "why, for the list"),
   ).action(async (subjects: string[], flags: NodeFlags & { readonly sender?: true; readonly reason?: string }) => {
     const add = subjects.map((subject) => ({
@@ -107,18 +107,18 @@ export function registerBlockCommand(program: Command): void {
     }));
     await change(flags, { add, remove: [] });
   });
-  addNodeFlags(block.command("remove <subject...>").description("let them in again")).action(
+  addNodeFlags(block.command("remove <subject...>").description("unblock them")).action(
     async (subjects: string[], flags: NodeFlags) => {
       await change(flags, { add: [], remove: subjects });
     },
   );
-  addNodeFlags(block.command("list").description("who is shut out")).action(async (flags: NodeFlags) => {
+  addNodeFlags(block.command("list").description("list what is blocked")).action(async (flags: NodeFlags) => {
     const answer = await askNode(flags, "/operations/blocks");
     const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
     const lines = blocks.map(({ since, kind, subject, reason }) =>
       printable(`${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`),
     );
-    createReport(flags.json === true).result(answer, lines.length === 0 ? "Nobody is shut out." : lines.join("\n"));
+    createReport(flags.json === true).result(answer, lines.length === 0 ? "Nothing is blocked." : lines.join("\n"));
   });
 }
 

@@ -119,7 +119,7 @@ export async function gatherPolicyFacts(
 
 // ----------------------------------------------------------------------------------------------- decide
 
-/** Whom the operator serves besides what the recipient's policy says. */
+/** The operator's own rules, which apply besides the recipient's policy. */
 export type OperatorRules = Pick<
   Config["relay"],
   "require_sender_signature" | "allow_recipients" | "deny_recipients" | "allow_senders" | "deny_senders"
@@ -128,7 +128,7 @@ export type OperatorRules = Pick<
 /** What differs between the Relay and the Cache. */
 export type AdmissionRules = {
   readonly operator: OperatorRules;
-  /** Whom the operator has shut out while running. */
+  /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkParties"> | undefined;
   readonly limits: EnvelopeLimits;
   /** What the node needs of the recipient's document. */

@@ -185,11 +185,11 @@ describe("the variables", () => {
     [{ OTEL_EXPORTER_OTLP_ENDPOINT: "http://c:4318", OTEL_SDK_DISABLED: "true" }, null],
     [
       { OTEL_EXPORTER_OTLP_ENDPOINT: "nowhere" },
-      "OTEL_EXPORTER_OTLP_ENDPOINT: nowhere/v1/traces is no http or https URL",
+      "OTEL_EXPORTER_OTLP_ENDPOINT: nowhere/v1/traces is not an http or https URL",
     ],
     [
       { OTEL_EXPORTER_OTLP_ENDPOINT: "http://c:4317", OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" },
-      "OTEL_EXPORTER_OTLP_PROTOCOL: only http/json is spoken, not grpc",
+      "OTEL_EXPORTER_OTLP_PROTOCOL: only http/json is supported, not grpc",
     ],
     [
       { OTEL_EXPORTER_OTLP_ENDPOINT: "http://c", OTEL_TRACES_SAMPLER_ARG: "2" },

@@ -314,7 +314,7 @@ describe("a random series of calls", () => {
           twin.policies.map((who) => `persona ${people[who]!.did}`).sort(),
         );
       }),
-      { numRuns: 1_000, seed: 20_260_716 },
+      { numRuns: 600, seed: 20_260_716 },
     );
     // The series reach every rule of which the twin knows.
     expect(taken).toBeGreaterThan(10_000);
@@ -399,7 +399,7 @@ describe("a damaged authorization", () => {
           expect(isRefusal(world.try({ ...call, signedPayload, signature }))).toBe(true);
         },
       ),
-      { numRuns: 2_000 },
+      { numRuns: 1_000 },
     );
   });
 

@@ -1,7 +1,7 @@
 /**
- * The Cache: stores envelopes for recipients that publish it, and gives them back, counted and removed
- * only on a proof of the recipient. This file puts the node together and describes its routes; the
- * handlers stand in `store.ts` and `retrieve.ts`.
+ * The Cache stores envelopes for the recipients that publish it. Reading, counting and removing them needs a proof
+ * of the recipient. This file assembles the node and describes its routes; the handlers are in `store.ts` and
+ * `retrieve.ts`.
  * Source: interface "Cache ({cache_url})", rules sections 6 and 10.
  */
 import type { TSchema } from "@sinclair/typebox";
@@ -78,7 +78,7 @@ export type CacheParts = {
   readonly limits: EnvelopeLimits;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Whom the operator has shut out while running. */
+  /** The operator's block list. */
   readonly blocks?: Blocks;
   /** Called for every new entry, with whether a stream of its recipient is open. */
   readonly onStored?: (recipient: Did, streamed: boolean) => void;

@@ -23,7 +23,7 @@ import type { Metrics } from "../http/metrics.ts";
 
 // ----------------------------------------------------------------------------------------------------- shares
 
-/** Who hands an envelope in: the address, and the network that it is counted under. */
+/** The client that submitted an envelope: its address, and the network under which it is counted. */
 export type Origin = { readonly client: string; readonly network: string };
 
 /** Entries of unsigned and first-time senders. */
@@ -36,7 +36,7 @@ export type Sending = { readonly label: string; readonly known: boolean } | "uns
 
 /**
  * The labels of an entry. A known sender counts for itself: a stranger behind the same address must not shut it out.
- * In the share of the store everything that a network hands in counts.
+ * In the share of the store everything that a network submits counts.
  */
 export function labelsOf(sending: Sending, { network }: Origin): readonly string[] {
   const { stranger, via } = networkLabels(network);

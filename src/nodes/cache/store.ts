@@ -49,7 +49,7 @@ export type StoreParts = {
   readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
 
-/** When and from where an envelope is handed in. */
+/** When and by which client an envelope is submitted. */
 export type Arrival = Origin & { readonly nowMs: number; readonly trace?: Trace | null };
 
 /** Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */

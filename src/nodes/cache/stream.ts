@@ -1,7 +1,7 @@
 /**
  * Streams of the ids of new envelopes, as server-sent events. A stream reads the mailbox from its cursor
- * like any client that pages, so that nothing can fall into a gap; a store only wakes it before
- * the next heartbeat, also a store of another process over the bus; while the bus is away that is seen then.
+ * like any client that pages, so that nothing can fall into a gap. A store wakes it before the next heartbeat, over
+ * the bus also a store of another process; while the bus is unreachable, the heartbeat finds it.
  * Before each read the stream's proof is checked against the document again, so that a withdrawn key gets
  * nothing more.
  * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
@@ -42,7 +42,7 @@ export type Streams = {
 type StreamStart = {
   readonly after: Cursor | null;
   readonly signal: AbortSignal;
-  /** Whether what opened the stream would still open it. */
+  /** Whether the proof that opened the stream is still authorized. */
   readonly isPermitted: () => Promise<boolean>;
 };
 
@@ -154,7 +154,7 @@ type Opened = {
   readonly end: (stream: Stream) => void;
 };
 
-/** One page of events each time the client has taken the last: a slow client holds one page, not a queue. */
+/** One page of events each time the client has read the last: a slow client holds one page, not a queue. */
 function eventStream(parts: StreamParts, { stream, first, end }: Opened): ReadableStream<Uint8Array> {
   let unread: Page<MessageSummary> | null = first;
   let cancelled = false;

@@ -28,7 +28,7 @@ export type DirectoryParts = {
   readonly replay: Replay;
   readonly settings: DirectorySettings;
   readonly counting?: Counting;
-  /** Whom the operator has shut out while running. */
+  /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
 };
@@ -78,7 +78,7 @@ export function directoryRoute(plan: RoutePlan): Route {
     ...(headers === undefined ? {} : { headers }),
     ...(plan.signed === undefined ? {} : { signed: plan.signed }),
     responses: { [status]: { description, schema } },
-    // A client of a network that the operator has shut out writes nothing.
+    // A client of a blocked network writes nothing.
     codes: [...new Set([...codes, ...(method === "GET" ? [] : (["policy_denied"] as const))])],
   };
   const bodyBytesMax = request === undefined ? null : directoryBodyBytesMax;

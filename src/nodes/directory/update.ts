@@ -221,7 +221,7 @@ export function documentRoute(parts: DirectoryParts): Route {
     id: "replace_document",
     summary: "Replace the full document",
     request: replaceDocumentBody,
-    answer: [202, "The ledger has taken the document; it is not settled.", replaceDocumentAnswer],
+    answer: [202, "The ledger has accepted the document; it is not settled yet.", replaceDocumentAnswer],
     codes: [
       ...mutationCodes,
       "authorization_expired",

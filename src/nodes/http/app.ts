@@ -1,5 +1,5 @@
 /**
- * An app: one list of routes and what finds the route of a request. Nodes never see the framework: they give `Route`s
+ * An app: a list of routes, and the router that finds the route of a request. Nodes never see the framework: they give `Route`s
  * and answer `Answer | Fault`. Elysia finds most routes; hot ones go from the server's own route table straight to
  * the pipeline.
  * Source: rules sections 3, 9 and D140.
@@ -28,7 +28,7 @@ type Respond = (request: Request, connection: Connection) => Response | Promise<
 
 export type App = {
   readonly routes: readonly Route[];
-  /** Finds the route of a request by the framework. Never rejects. */
+  /** Finds the route of a request with the framework. Never rejects. */
   readonly respond: (request: Request, connection: Connection) => Promise<Response>;
   /** The hot routes, each with what answers its requests. */
   readonly hot: readonly { readonly route: Route; readonly serve: Respond }[];
@@ -38,11 +38,11 @@ export type App = {
   /** From now on every request is answered 503 `shutting_down`. */
   readonly startDraining: () => void;
   readonly draining: () => boolean;
-  /** Takes over settings that a reload changed. */
+  /** Applies settings that a reload changed. */
   readonly readSettings: () => void;
   /** What has not been answered yet, and whose body is still arriving. */
   readonly inFlight: () => InFlight;
-  /** Bytes of long answers that clients have not taken yet. */
+  /** Bytes of long answers that clients have not read yet. */
   readonly waitingAnswerBytes: () => number;
 };
 
@@ -140,7 +140,7 @@ function withHeader(response: Response, name: string, value: string): Response {
   return response;
 }
 
-/** The router wants one name for a value in one place; `pathValues` knows the names of the route. */
+/** The router needs the same name for all values at one place of a path; `pathValues` knows the names of each route. */
 function positional(path: string): string {
   return path
     .split("/")

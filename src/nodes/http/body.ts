@@ -1,8 +1,8 @@
 /**
- * Bodies in and out. In: read under the route's cap, against a deadline, counted in the body budget. Out: an answer
- * longer than 64 KiB goes out in chunks as the client takes it, because a client that reads slowly, or not at all,
- * holds the bytes of its answer in memory (three copies of it for 30 s without this); it is counted until the last
- * chunk is taken, and cut off when that takes too long.
+ * Request bodies and long answers. A body is read under the route's cap and against a deadline, and counted in the body
+ * budget. An answer longer than 64 KiB is sent in chunks as the client reads it: otherwise a client that reads slowly,
+ * or not at all, would keep three copies of its answer in memory for 30 s. It is counted until the last chunk is read,
+ * and cut off when that takes too long.
  * Source: rules section 9 ("Long answers"), interface "Limits".
  */
 import { type Fault, fault } from "../../core/fault.ts";
@@ -19,10 +19,10 @@ export type BodyRules = {
   readonly client: string;
 };
 
-/** What of a request's head says how its body comes. */
+/** The parts of a request's head that describe its body. */
 export type BodyHead = { readonly length: number | null; readonly headers: Headers };
 
-/** A body, and what it holds of the budget: the reader gives that back. */
+/** A body, and its share of the budget, which the reader gives back. */
 export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
 
 export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
@@ -165,7 +165,7 @@ function brokenOff(): typeof late {
 
 // --------------------------------------------------------------------------------- bodies that nobody wants
 
-/** Of a refused body, read and thrown away: a little more than the largest body that a node accepts by default. */
+/** Bytes of a refused body that are read and thrown away: a little more than the largest body that a node accepts by default. */
 const drainBytesMax = 32 * 1024 * 1024;
 const drainMs = 5_000;
 /** A client that pauses for this long waits for the answer. */
@@ -208,9 +208,9 @@ function stalled(): Fault {
 export type ResponseStreams = {
   /** One answer always goes out, however long it is. */
   readonly budget: FairShare;
-  /** For one answer to be taken. */
+  /** How long a client may take to read one answer. */
   readonly deadlineMs: number;
-  /** At reading a large part: 4 ms for a mebibyte. */
+  /** Taken before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
   readonly turns: Turns;
 };
 

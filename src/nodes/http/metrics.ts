@@ -5,7 +5,7 @@
  * Source: rules section 9 ("/metrics").
  */
 
-/** One number of a family. Who counts often asks for it once and adds to it. */
+/** One number of a family. A hot path gets it once and adds to it. */
 export type CounterSeries = { value: number };
 export type Counter = {
   readonly add: (labels: readonly string[], by?: number) => void;
@@ -29,11 +29,11 @@ type Family = {
   readonly name: string;
   readonly help: string;
   readonly labels?: readonly string[];
-  /** What the figures of several threads come to; their sum unless it is said. */
+  /** How the numbers of several threads are merged; their sum by default. */
   readonly merge?: "max" | "min";
 };
 
-/** A family as it is now, by the values of its labels. What crosses threads, too. */
+/** A family as it is now, by the values of its labels. Samples also cross threads. */
 export type FamilySample =
   | { readonly family: Family; readonly type: "counter" | "gauge"; readonly series: ReadonlyMap<string, number> }
   | { readonly family: Family; readonly type: "histogram"; readonly series: ReadonlyMap<string, HistogramSeries> };
@@ -127,7 +127,7 @@ function addHistograms(one: HistogramSeries, other: HistogramSeries): HistogramS
 
 // ------------------------------------------------------------------------------------------------ series
 
-/** The series of these labels. Over the bound it counts for nobody. */
+/** The series of these labels. Beyond the bound it is not kept. */
 function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: () => T): T {
   const key = labels.length === 1 ? (labels[0] as string) : labels.join("\0");
   const known = family.get(key);

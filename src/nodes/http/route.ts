@@ -19,7 +19,7 @@ export type Call = {
   readonly requestId: string;
   /** Address of the client after trusted proxies. */
   readonly client: string;
-  /** The network that the client is counted under (`clientNetwork`). */
+  /** The network under which the client is counted (`clientNetwork`). */
   readonly network: string;
   readonly nowMs: number;
   /** `null` unless this request is traced. */
@@ -35,7 +35,7 @@ export type Answer = {
   readonly json?: unknown;
   readonly jsonText?: string;
   readonly jsonBytes?: Uint8Array;
-  /** For JSON that is too long to hold: the next part is read when the client has taken the one before. */
+  /** For JSON that is too long to hold: the next part is read when the client has read the one before. */
   readonly jsonParts?: Iterator<JsonPart> | AsyncIterator<JsonPart>;
   readonly body?: { readonly contentType: string; readonly content: BodyInit };
   /**

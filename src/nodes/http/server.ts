@@ -114,7 +114,7 @@ const canShare = process.platform === "linux";
 
 /**
  * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. Such
- * a socket must be shareable from the start; that the address is free is found out before, by a socket that is not.
+ * a socket must be shareable from the start, so a socket that is not shareable tests first that the address is free.
  */
 function bindFirst<Session>(
   serveAt: Bind<Session>,

@@ -22,7 +22,7 @@ export type RequestTrace = Trace & { readonly end: (status: number) => void };
 export type Tracer = {
   /** `null` when the caller, or the share of requests that is sampled, leaves this one out. */
   readonly begin: (route: string, method: string, headers: Headers) => RequestTrace | null;
-  /** Spans that were given up since the start: the collector is away or too slow. */
+  /** Spans dropped since the start, because the collector was unreachable or too slow. */
   readonly dropped: () => number;
   /** Sends what waits, within the time of one request. */
   readonly close: () => Promise<void>;
@@ -33,13 +33,13 @@ type TracingSettings = {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly serviceName: string;
-  /** Of requests without a `traceparent`; who sends one decides by its flag. */
+  /** Of requests without a `traceparent`; the flag of one decides for its request. */
   readonly sampledShare: number;
 };
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What the variables of OpenTelemetry say; `null` when they name no collector, a text when they are wrong. */
+/** Settings from the variables of OpenTelemetry; `null` when they name no collector, a problem when they are invalid. */
 export function tracingSettings(env: Environment): TracingSettings | string | null {
   const own = env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
   const base = env["OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -47,9 +47,9 @@ export function tracingSettings(env: Environment): TracingSettings | string | nu
   if (!own && !base) return null;
   const url = own ? own : `${(base as string).replace(/\/+$/, "")}/v1/traces`;
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
-    return `OTEL_EXPORTER_OTLP_ENDPOINT: ${url} is no http or https URL`;
+    return `OTEL_EXPORTER_OTLP_ENDPOINT: ${url} is not an http or https URL`;
   const protocol = env["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] ?? env["OTEL_EXPORTER_OTLP_PROTOCOL"] ?? "http/json";
-  if (protocol !== "http/json") return `OTEL_EXPORTER_OTLP_PROTOCOL: only http/json is spoken, not ${protocol}`;
+  if (protocol !== "http/json") return `OTEL_EXPORTER_OTLP_PROTOCOL: only http/json is supported, not ${protocol}`;
   const share = Number(env["OTEL_TRACES_SAMPLER_ARG"] ?? "1");
   if (!(share >= 0 && share <= 1)) return "OTEL_TRACES_SAMPLER_ARG: must be from 0 to 1";
   const headers = parseHeaders(env["OTEL_EXPORTER_OTLP_TRACES_HEADERS"] ?? env["OTEL_EXPORTER_OTLP_HEADERS"] ?? "");

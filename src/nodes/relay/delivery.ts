@@ -22,7 +22,7 @@ import type { Egress, EgressAnswer } from "./egress.ts";
 import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 
-/** The client that handed an envelope in, and the network that it is counted under. */
+/** The client that submitted an envelope, and the network under which it is counted. */
 type Origin = { readonly client: string; readonly network: string };
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
@@ -48,7 +48,7 @@ export type DeliveryParts = {
 /** One envelope on its way. */
 type Delivery = {
   readonly envelope: Envelope;
-  /** Who handed the envelope in: outbound slots and mailboxes are shared by networks. */
+  /** Who submitted the envelope: outbound slots and mailboxes are shared between networks. */
   readonly origin: Origin;
   readonly document: DidDocument | null;
   readonly plan: DeliveryPlan;

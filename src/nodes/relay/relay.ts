@@ -53,7 +53,7 @@ type RelayParts = {
   readonly sessions: LiveSessions | null;
   readonly settings: Config["relay"];
   readonly limits: EnvelopeLimits;
-  /** Whom the operator has shut out while running. */
+  /** The operator's block list. */
   readonly blocks?: Blocks;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;

@@ -71,7 +71,7 @@ export type SessionParts = {
   readonly stored?: StoredSignal;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
-  /** Whom the operator has shut out while running. */
+  /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
   readonly now: () => number;
   readonly log: Log;

@@ -118,7 +118,7 @@ function deliveryOf({ document, ...delivery }: LiveRequest): LiveDelivery {
   return { ...delivery, authorized: authorizedEndpoints(document) };
 }
 
-/** Ends the sessions of those whom the operator has shut out since they began. */
+/** Ends the sessions of DIDs and networks that the operator has blocked since they began. */
 function endShutOut(registry: SessionRegistry): void {
   for (const socket of registry.sockets) {
     const refusal = checkShutOut(registry, socket.data);
