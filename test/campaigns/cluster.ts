@@ -94,8 +94,8 @@ async function supervise(url: string): Promise<void> {
     const child = Bun.spawn([...command, "serve", "--config", configFile], {
       cwd: folder,
       env: { ...environment, WAYPOST_SERVER__LISTEN: JSON.stringify([url.slice("http://".length)]) },
-      stdout: "ignore",
-      stderr: Bun.file(join(folder, `node-${new URL(url).port}.log`)),
+      stdout: Bun.file(join(folder, `node-${new URL(url).port}.log`)),
+      stderr: Bun.file(join(folder, `node-${new URL(url).port}.errors`)),
     });
     nodes.set(url, child);
     await child.exited;
@@ -178,6 +178,7 @@ async function sendOne(): Promise<void> {
     payload: { ciphertext_b64: Buffer.from(messageId.repeat(20)).toString("base64") },
   });
   const path = Math.random() < 0.5 ? "/relay" : "/cache/store";
+  const begunMs = performance.now();
   while (!state.answered) {
     const headers = { "content-type": "application/json" };
     const request = { method: "POST", headers, body, signal: AbortSignal.timeout(20_000) };
@@ -189,7 +190,8 @@ async function sendOne(): Promise<void> {
       return;
     } else {
       counts.unclear++;
-      if (stopped) return;
+      // A message that has got old while nobody answered would be refused.
+      if (stopped || (steadyMinutes !== null && performance.now() - begunMs > 60_000)) return;
       await Bun.sleep(between(20, 200));
     }
   }
@@ -225,12 +227,16 @@ async function pullForEver(identity: Identity): Promise<void> {
 
 // ------------------------------------------------------------------------------------------ an even pace
 
-/** As many sends as are due by now begin, whatever became of those before. */
+/** As many sends as are due by now begin, whatever became of most of those before. */
 async function sendAtPace(perSecond: number): Promise<void> {
   const begunMs = performance.now();
   const open = new Set<Promise<void>>();
   for (let begun = 0; !stopped; await Bun.sleep(5)) {
     for (const due = ((performance.now() - begunMs) * perSecond) / 1_000; begun < due; begun++) {
+      if (open.size >= openMax) {
+        left++;
+        continue;
+      }
       const one = sendOne().finally(() => open.delete(one));
       open.add(one);
     }
@@ -239,7 +245,10 @@ async function sendAtPace(perSecond: number): Promise<void> {
   await Promise.all(open);
 }
 
+/** Sends that wait for an answer; those that were due beyond them are counted and left out. */
+const openMax = 2_000;
 let mostOpen = 0;
+let left = 0;
 
 /** One line: what the database holds and what is dead in it, and the memory of the nodes. */
 async function measureNow(minute: number): Promise<void> {
@@ -252,7 +261,7 @@ async function measureNow(minute: number): Promise<void> {
   const answered = [...sent.values()].filter((state) => state.answered).length;
   console.log(
     `minute ${minute}: database ${size.trim()} MiB, nodes ${resident.join(" ")} MiB, ${answered} answered, ` +
-      `${mostOpen} at most open, ${counts.unclear} without an answer`,
+      `${mostOpen} at most open, ${left} left out, ${counts.unclear} tries without an answer`,
   );
   mostOpen = 0;
   console.log(`  table|tables|live|dead|most dead|KiB|autovacuums: ${tables.trim().replaceAll("\n", "  ")}`);
