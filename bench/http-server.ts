@@ -62,8 +62,7 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
     server: {
       listen: [address],
       drain_timeout: "2s",
-      // A checkout of an earlier version does not know the setting.
-      ...(workers === "1" ? {} : { workers: Number(workers) }),
+      workers: Number(workers),
       log_level: process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn",
     },
     stores: { main: { ...store, block_time_ms: 50 } },

@@ -3,6 +3,8 @@
  * process of them, with one log, one set of metrics and one end. A worker that ends by itself ends the process.
  * Source: D190.
  */
+import { readFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
@@ -51,14 +53,38 @@ export type WorkersParts = SharedParts & {
   readonly onFatal: (reason: string) => void;
 };
 
-/** How many threads answer requests. Only Linux spreads the connections of a port over several sockets. */
-export function workerCount({ server }: Config, log: Log): number {
-  const wanted = server.workers ?? 1;
+/**
+ * How many threads answer requests: as set, or one less than the cores, which leaves one to the thread of the stores.
+ * On two cores a second thread would only take time from the first.
+ * Source: D197.
+ */
+export function workerCount({ server }: Config, log: Log, cores: number = coresHere()): number {
+  const wanted = server.workers ?? Math.max(1, Math.min(defaultWorkersMax, cores - 1));
   if (wanted === 1) return 1;
   const reason = whyAlone(server);
   if (reason === null) return wanted;
-  log("warn", "the node runs without workers", { workers: wanted, reason });
+  if (server.workers !== null) log("warn", "the node runs without workers", { workers: wanted, reason });
   return 1;
+}
+
+const defaultWorkersMax = 8;
+
+/** What this process may use of the machine: a container's quota counts. */
+export function coresHere(): number {
+  const cores = availableParallelism();
+  try {
+    return Math.min(cores, parseQuota(readFileSync("/sys/fs/cgroup/cpu.max", "utf8")) ?? cores);
+  } catch {
+    // Not Linux, or no such limits.
+    return cores;
+  }
+}
+
+/** Whole cores of a line such as `200000 100000`; `null` for `max`. */
+export function parseQuota(line: string): number | null {
+  const [quota, period] = line.split(" ").map(Number);
+  const cores = Math.floor(Number(quota) / Number(period));
+  return Number.isFinite(cores) ? Math.max(1, cores) : null;
 }
 
 function whyAlone({ listen }: Config["server"]): string | null {

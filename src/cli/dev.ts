@@ -24,7 +24,7 @@ export type DevOptions = { readonly port: number; readonly folder: string };
 export function devConfig({ port, folder }: DevOptions): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
-    server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), log_level: "warn" },
+    server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), workers: 1, log_level: "warn" },
     stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {

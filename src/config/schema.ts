@@ -97,7 +97,11 @@ const serverSchema = z.strictObject({
     .max(64)
     .nullable()
     .prefault(null)
-    .meta(doc("Threads that answer requests, each on the same addresses (default: one).")),
+    .meta(
+      doc(
+        "Threads that answer requests, each on the same addresses (default: one less than the cores, at least 1 and at most 8). Linux only.",
+      ),
+    ),
   share_port: flag(false).meta(
     doc(
       "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only. A Directory or a Cache needs stores of `postgres` for it.",

@@ -1,6 +1,7 @@
 /**
  * The executable with workers, over LMDB: it reads its configuration again on SIGHUP, drains on SIGTERM, says what its
- * doctor sees, and after `kill -9` under load everything that was answered is there.
+ * doctor sees, ends with code 1 when a worker dies, and after that or `kill -9` under load everything that was answered
+ * is there.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -40,8 +41,8 @@ function place(name: string, workers: number): Place {
   return { folder, url };
 }
 
-async function start({ folder, url }: Place): Promise<RunningNode> {
-  const node = await startNode(["serve"], { cwd: folder, url });
+async function start({ folder, url }: Place, env: Readonly<Record<string, string>> = {}): Promise<RunningNode> {
+  const node = await startNode(["serve"], { cwd: folder, url, env });
   running.push(node);
   return node;
 }
@@ -127,3 +128,40 @@ describe.each([2, 4])("the executable with %d workers", (workers) => {
     expect(await node.output()).toContain('"stopped"');
   }, 60_000);
 });
+
+test("the executable ends with code 1 and the reason when a worker dies, and holds what it answered", async () => {
+  const at = place("dying", 2);
+  const [die, preload] = [join(at.folder, "die"), join(at.folder, "preload.js")];
+  // Runs in the executable before its program: ends a worker once the file is there.
+  const ending = `process.once("worker", (worker) => {
+    const timer = setInterval(() => {
+      if (!require("node:fs").existsSync(${JSON.stringify(die)})) return;
+      clearInterval(timer);
+      worker.terminate();
+    }, 5);
+  });`;
+  writeFileSync(preload, ending);
+  const node = await start(at, { BUN_OPTIONS: `--preload ${preload}` });
+  const bob = await enrol(at.url);
+  const answered: string[] = [];
+  let open = true;
+  const senders = Array.from({ length: 8 }, async () => {
+    while (open) {
+      const id = crypto.randomUUID();
+      if ((await store(at.url, bob.did, id).catch(() => 0)) === 202) answered.push(id);
+    }
+  });
+  while (answered.length < 40) await Bun.sleep(5);
+  writeFileSync(die, "");
+  const output = await node.output();
+  open = false;
+  await Promise.all(senders);
+  expect(await node.kill("SIGKILL")).toBe(1);
+  expect(output).toMatch(/"message":"the node must stop","reason":"worker [01] ended: exit code 1"/);
+  const again = await start(at);
+  const caches = await cachesOf(connect({ directoryUrl: at.url, relayUrl: at.url }), bob, "");
+  const { pending } = await listPending(caches);
+  const held = new Set(pending.flatMap((message) => message.held.map(({ messageId }) => messageId)));
+  expect(answered.filter((id) => !held.has(id))).toEqual([]);
+  expect(await again.kill("SIGTERM")).toBe(0);
+}, 120_000);

@@ -20,7 +20,7 @@ const url = `http://127.0.0.1:${port}`;
 
 /** What an odd number would break: addresses, names, switches and relations. */
 const fixed = {
-  server: { listen: [`127.0.0.1:${port}`], admin_listen: [] },
+  server: { listen: [`127.0.0.1:${port}`], admin_listen: [], workers: 1 },
   directory: { enabled: true, unsigned_updates: "deny", registration_work_bits: 21 },
   relay: {
     enabled: true,

@@ -47,6 +47,8 @@ export async function startTestNodes(
     ...input,
   } satisfies ConfigInput);
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
+  // A test with a server section of its own would have as many as the machine has cores.
+  checked.config.server.workers ??= 1;
   for (const [section, values] of Object.entries(others))
     Object.assign(checked.config[section as keyof OtherFigures], values);
   const lines: TestNodes["lines"] = [];
