@@ -56,7 +56,7 @@ export type WorkersParts = SharedParts & {
 /**
  * How many threads answer requests: as set, or one less than the cores, which leaves one to the thread of the stores.
  * On two cores a second thread would only take time from the first.
- * Source: D197.
+ * Source: D199.
  */
 export function workerCount({ server }: Config, log: Log, cores: number = coresHere()): number {
   const wanted = server.workers ?? Math.max(1, Math.min(defaultWorkersMax, cores - 1));
