@@ -14,8 +14,8 @@ import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type Batch, GroupCommits, type Write, type WriteSize } from "./commits.ts";
 import { DataFile } from "./data-file.ts";
-import { dataFile, prepareDirectory, syncDirectory, takeLock } from "./folder.ts";
-import { currentMark, type DatabaseName, databaseNames, formatKey, openRoot, readMark } from "./format.ts";
+import { dataFile, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
+import { currentFormat, type DatabaseName, databaseNames, formatKey, hasFormat, openRoot } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
@@ -81,11 +81,11 @@ export type EnvironmentOptions = {
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
   const { path } = options;
   prepareDirectory(path);
-  const lock = takeLock(path);
+  const lock = lockFolder(path);
   try {
     checkDataFile(join(path, dataFile));
     const root = openRoot(path);
-    const isMarked = await readMark(root, path).catch(async (error: unknown) => {
+    const isStamped = await hasFormat(root, path).catch(async (error: unknown) => {
       await root.close();
       throw error;
     });
@@ -95,7 +95,7 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     const disk = options.disk ?? openDisk(join(path, dataFile));
     const running = new Running(options, root, databases, disk, lock);
     try {
-      if (!isMarked) await running.mark();
+      if (!isStamped) await running.stamp();
     } catch (error) {
       await running.close();
       throw error;
@@ -133,7 +133,7 @@ class Running implements Environment {
     private readonly disk: Disk,
     private readonly lock: LockFile,
   ) {
-    this.space = toldOfRefusals(
+    this.space = withLoggedRefusals(
       openSpaceGuard(disk, options.space, () => this.freePageBytes()),
       options.host.log,
     );
@@ -158,8 +158,8 @@ class Running implements Environment {
   }
 
   /** Makes the environment a store of this format. */
-  async mark(): Promise<void> {
-    const text = new TextEncoder().encode(currentMark);
+  async stamp(): Promise<void> {
+    const text = new TextEncoder().encode(currentFormat);
     await this.commit({ kind: "record", bytes: text.length }, (view) => view.put("meta", formatKey, text));
   }
 
@@ -347,15 +347,15 @@ class Running implements Environment {
 }
 
 /** The operator hears of a disk without room at once, and again each minute that writes are refused. */
-function toldOfRefusals(guard: SpaceGuard, log: StoreEnvironment["log"]): SpaceGuard {
-  let toldAtMs = Number.NEGATIVE_INFINITY;
+function withLoggedRefusals(guard: SpaceGuard, log: StoreEnvironment["log"]): SpaceGuard {
+  let loggedAtMs = Number.NEGATIVE_INFINITY;
   return {
     check(kind, bytes) {
       try {
         guard.check(kind, bytes);
       } catch (error) {
-        if (performance.now() - toldAtMs >= minuteMs) {
-          toldAtMs = performance.now();
+        if (performance.now() - loggedAtMs >= minuteMs) {
+          loggedAtMs = performance.now();
           log("error", "the disk has no room left: writes are refused", { kind, bytes });
         }
         throw error;

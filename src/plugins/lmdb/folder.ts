@@ -75,7 +75,7 @@ const reasons: Readonly<Record<string, string>> = {
  * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
  * The runtime offers no other file lock, and two writers on one environment are not safe here.
  */
-export function takeLock(path: string): LockFile {
+export function lockFolder(path: string): LockFile {
   let lock: LockFile | null = null;
   try {
     lock = new LockFile(join(path, lockFile), { create: true });

@@ -1,5 +1,5 @@
 /**
- * The format of a store: its tables, the mark that says which version wrote it, and how it is opened.
+ * The format of a store: its tables, the stamp that says which version wrote it, and how it is opened.
  * The number of the format is raised whenever a key or a value is laid out differently, so that no program
  * ever reads what another version meant otherwise; `storage migrate` brings an older store to it.
  */
@@ -26,12 +26,12 @@ export type DatabaseName = (typeof databaseNames)[number];
 const formatText = "waypost lmdb store, format ";
 export const formatNumber = 4;
 export const formatKey = Buffer.from("format");
-export const currentMark = `${formatText}${formatNumber}`;
+export const currentFormat = `${formatText}${formatNumber}`;
 /** What `storage migrate` reads. */
 export const format2 = `${formatText}2`;
 export const format3 = `${formatText}3`;
-/** The mark on the way from 2 to 3: no version opens a store that is half one and half another. */
-export const bindingMark = `${formatText}2, on its way to 3`;
+/** The stamp on the way from 2 to 3: no version opens a store that is half one and half another. */
+export const bindingFormat = `${formatText}2, on its way to 3`;
 
 export function openRoot(path: string, extra: { readonly readOnly?: true } = {}): RootDatabase<Buffer, Buffer> {
   // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
@@ -62,8 +62,8 @@ export function namesIn(root: RootDatabase<Buffer, Buffer>): string[] {
   return [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
 }
 
-/** The mark of an environment, `null` where there is none. Throws when it holds tables that are not ours. */
-export function markIn(root: RootDatabase<Buffer, Buffer>, path: string): string | null {
+/** The stamp of an environment, `null` where there is none. Throws when it holds tables that are not ours. */
+export function formatIn(root: RootDatabase<Buffer, Buffer>, path: string): string | null {
   const names = namesIn(root);
   if (names.some((name) => !databaseNames.includes(name as DatabaseName))) throw notOurs(path);
   if (!names.includes("meta")) return null;
@@ -75,22 +75,22 @@ export function markIn(root: RootDatabase<Buffer, Buffer>, path: string): string
 }
 
 /**
- * Whether the environment bears the mark of this format; `false` where it may get it, because it is empty, or of
+ * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty, or of
  * format 3 without mail. Any other is refused before a single page of it is written.
  */
-export async function readMark(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
-  const mark = markIn(root, path);
-  if (mark === currentMark) return true;
-  if (mark === null && holdsAny(root, databaseNames)) throw notOurs(path);
+export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
+  const format = formatIn(root, path);
+  if (format === currentFormat) return true;
+  if (format === null && holdsAny(root, databaseNames)) throw notOurs(path);
   // Formats 3 and 4 differ in the index of mail alone.
-  if (mark === null || (mark === format3 && !holdsAny(root, ["pages", "journal"]))) return false;
-  const isMigrated = mark === format2 || mark === bindingMark || mark === format3;
+  if (format === null || (format === format3 && !holdsAny(root, ["pages", "journal"]))) return false;
+  const isMigrated = format === format2 || format === bindingFormat || format === format3;
   const advice = isMigrated
     ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"
     : "Start the version that wrote it, or move the folder away to begin anew";
   throw new StoreError(
     "unavailable",
-    `${path} was written by another version of waypost: it has format ${mark.slice(formatText.length)}, and this ` +
+    `${path} was written by another version of waypost: it has format ${format.slice(formatText.length)}, and this ` +
       `version reads format ${formatNumber}. ${advice}`,
   );
 }

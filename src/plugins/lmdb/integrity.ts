@@ -11,7 +11,7 @@ import { errorText } from "../../core/fault.ts";
 import { type ScrubReport, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { bodiesOf } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
-import { currentMark, formatKey } from "./format.ts";
+import { currentFormat, formatKey } from "./format.ts";
 import { howToGoOn, unsealed, unsealedUnder } from "./records.ts";
 
 /** The check before opening reads at most this much: about a tenth of a second. Absence comes from these tables. */
@@ -78,7 +78,7 @@ export function verifyRecords(file: DataFile): FileReport {
   };
   const trees = listed(file, note);
   // Records of an older format have other checksums: `storage migrate` verifies them.
-  const isCurrent = trees.length > 0 && markOf(file) === currentMark;
+  const isCurrent = trees.length > 0 && formatOf(file) === currentFormat;
   for (const tree of trees) {
     try {
       for (const record of file.records(tree)) {
@@ -123,7 +123,7 @@ function pairProblem(trees: readonly Tree[]): string | null {
 }
 
 /** What the store says of its format, or `null` when the file is no store of ours or was never finished. */
-export function markOf(file: DataFile): string | null {
+export function formatOf(file: DataFile): string | null {
   const trees = file.trees();
   if (trees.some(({ name }) => !checkedFirst.includes(name))) return null;
   for (const tree of trees.filter(({ name }) => name === "meta")) {
@@ -145,13 +145,13 @@ export function checkDataFile(path: string, bytesMax = startBytesMax): void {
   if (!existsSync(path) || statSync(path).size === 0) return;
   const file = openedFile(path);
   try {
-    const mark = markOf(file);
-    if (mark === null) return;
+    const format = formatOf(file);
+    if (format === null) return;
     const order = (tree: Tree) => checkedFirst.indexOf(tree.name);
     const trees = file.trees().sort((a, b) => order(a) - order(b));
     for (const tree of trees) {
-      if (tree.name === "blocks" && mark === currentMark) continue;
-      const isReadLater = readLater.has(tree.name) || mark !== currentMark;
+      if (tree.name === "blocks" && format === currentFormat) continue;
+      const isReadLater = readLater.has(tree.name) || format !== currentFormat;
       for (const record of file.records(tree)) {
         const problem = isReadLater ? null : recordProblem(tree.name, record);
         if (problem !== null) throw new DamagedFile(problem);

@@ -27,6 +27,7 @@ import {
   sealed,
   sealedWriter,
   unsealed,
+  type Writer,
 } from "./records.ts";
 import { acked, type Elements, free, held, kept, lapsed, type RowTable, type StoredArray } from "./rows.ts";
 
@@ -40,11 +41,14 @@ const latestBytes = 16;
 
 /** Collects the operations of one commit. */
 export class JournalWriter {
-  private readonly writer = sealedWriter(1_024);
   operations = 0;
 
-  constructor(private readonly rows: RowTable) {
-    this.writer.skip(latestBytes);
+  constructor(
+    private readonly rows: RowTable,
+    private readonly writer: Writer,
+  ) {
+    writer.reset();
+    writer.skip(sealBytes + latestBytes);
   }
 
   /** The finished record. Nothing may be added afterwards. */

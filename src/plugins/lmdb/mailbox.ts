@@ -14,11 +14,12 @@ import {
   type StoreOutcome,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
-import { BlockPacker, Bodies, bodyBytes, type Moving } from "./bodies.ts";
+import { Bodies, bodyBytes, type Moving } from "./bodies.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
+import { Writer } from "./records.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
@@ -50,6 +51,8 @@ class DiskMailbox implements LmdbMailbox {
   });
   private readonly bodies: Bodies;
   private readonly pages: IndexPages;
+  /** One commit is decided and written at a time, so all share its memory. */
+  private readonly journalWriter = new Writer(16 * 1024);
   private atHand: CommitAtHand | null = null;
   private choreTimer: ReturnType<typeof setTimeout> | null = null;
   private areChoresJoined = false;
@@ -134,8 +137,8 @@ class DiskMailbox implements LmdbMailbox {
   private commitOf(batch: Batch): CommitAtHand {
     if (this.atHand?.batch === batch) return this.atHand;
     const touch = (slot: number) => this.pages.touch(slot);
-    const packer = new BlockPacker(this.bodies.nextBlock);
-    const made = { batch, packer, journal: new JournalWriter(this.index.rows), touch };
+    const journal = new JournalWriter(this.index.rows, this.journalWriter);
+    const made = { batch, packer: this.bodies.packer(), journal, touch };
     this.atHand = made;
     batch.whenDecided(() => this.finish(made));
     return made;
@@ -200,7 +203,7 @@ class DiskMailbox implements LmdbMailbox {
   }
 
   private heldMessage(slot: number): HeldMessage | null {
-    const envelope = this.bodies.read(slot, (body) => body.envelope);
+    const envelope = this.bodies.read(slot, "envelope");
     if (envelope === null) return null;
     const { index } = this;
     return {
@@ -264,7 +267,7 @@ class DiskMailbox implements LmdbMailbox {
   private preview(slot: number): Uint8Array | null {
     const bytes = this.index.keepsPreview(slot) ? this.index.previewBytes(slot) : null;
     if (bytes === null || bytes === 0) return bytes === null ? null : new Uint8Array(0);
-    return this.bodies.read(slot, (body) => body.preview);
+    return this.bodies.read(slot, "preview");
   }
 
   stats(nowMs: number): ReturnType<Mailbox["stats"]> {

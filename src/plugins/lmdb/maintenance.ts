@@ -21,9 +21,9 @@ import { join, resolve } from "node:path";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
 import { blockKey, bodyAt, type FoundBody, isSameId } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
-import { dataFile, partialFile, storeAbsence, syncDirectory, takeLock } from "./folder.ts";
-import { currentMark, openRoot } from "./format.ts";
-import { checkDataFile, damaged, markOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
+import { dataFile, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
+import { currentFormat, openRoot } from "./format.ts";
+import { checkDataFile, damaged, formatOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import { howToGoOn, orderedNumber, Reader, unsealedUnder } from "./records.ts";
@@ -101,11 +101,11 @@ export async function restoreStore(path: string, from: string): Promise<string> 
   const [folder, source] = [resolve(path), join(resolve(from), dataFile)];
   if (!existsSync(source)) throw new StoreError("unavailable", `${resolve(from)} holds no backup`);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const lock = takeLock(folder);
+  const lock = lockFolder(folder);
   try {
     const file = DataFile.open(source);
     try {
-      if (markOf(file) === null) throw new StoreError("unavailable", `${source} is no store of waypost`);
+      if (formatOf(file) === null) throw new StoreError("unavailable", `${source} is no store of waypost`);
       await copyState(file, join(folder, partialFile), Number.MAX_SAFE_INTEGER);
     } finally {
       file.close();
@@ -142,7 +142,7 @@ function finishRestore(folder: string, aside: string | null): { readonly records
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
   if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} holds no store`);
-  const lock = takeLock(folder);
+  const lock = lockFolder(folder);
   try {
     const data = join(folder, dataFile);
     const before = statSync(data).size;
@@ -189,7 +189,7 @@ export async function openSnapshot(folder: string): Promise<Snapshot> {
       const file = DataFile.open(data);
       // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
       if (file.transaction === before) {
-        if (markOf(file) !== currentMark) throw otherFormat(path);
+        if (formatOf(file) !== currentFormat) throw otherFormat(path);
         return { file, close: () => released(root, pin, file) };
       }
       file.close();

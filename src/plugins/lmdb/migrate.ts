@@ -7,8 +7,8 @@
 import { join, resolve } from "node:path";
 import type { Database, RootDatabase } from "lmdb";
 import { StoreError } from "../../storage/contract.ts";
-import { dataFile, storeAbsence, takeLock } from "./folder.ts";
-import { bindingMark, currentMark, format2, format3, formatKey, markIn, notOurs, openRoot } from "./format.ts";
+import { dataFile, lockFolder, storeAbsence } from "./folder.ts";
+import { bindingFormat, currentFormat, format2, format3, formatIn, formatKey, notOurs, openRoot } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { allPages, later } from "./journal.ts";
 import type { Latest } from "./mailbox-index.ts";
@@ -27,7 +27,7 @@ export async function migrateLmdb(folder: string): Promise<string> {
   const path = resolve(folder);
   if (storeAbsence(path) !== null) return "does not exist yet; it is made in the current format";
   checkDataFile(join(path, dataFile));
-  const lock = takeLock(path);
+  const lock = lockFolder(path);
   try {
     const root = openRoot(path);
     try {
@@ -41,16 +41,16 @@ export async function migrateLmdb(folder: string): Promise<string> {
 }
 
 async function migrateOpened(root: Root, path: string): Promise<string> {
-  const mark = markIn(root, path);
-  if (mark === currentMark) return "has the current format";
-  if (mark === null) throw notOurs(path);
-  if (mark !== format2 && mark !== bindingMark && mark !== format3) {
+  const format = formatIn(root, path);
+  if (format === currentFormat) return "has the current format";
+  if (format === null) throw notOurs(path);
+  if (format !== format2 && format !== bindingFormat && format !== format3) {
     throw new StoreError("unavailable", `${path} has a format that can't be migrated`);
   }
   const meta = tableOf(root, "meta");
   let records = 0;
-  if (mark !== format3) {
-    await root.transaction(() => void meta.put(formatKey, Buffer.from(bindingMark)));
+  if (format !== format3) {
+    await root.transaction(() => void meta.put(formatKey, Buffer.from(bindingFormat)));
     for (const name of boundTables) records += await bindRecords(root, tableOf(root, name), name);
     await root.transaction(() => void meta.put(formatKey, Buffer.from(format3)));
   }
@@ -107,7 +107,7 @@ async function rewriteIndex(root: Root, meta: Table): Promise<number> {
   await root.transaction(() => {
     for (const { table, keys } of older) for (const key of keys) table.remove(key);
     for (const [key, record] of allPages(index, index.latest)) pages.put(key, record as Buffer);
-    meta.put(formatKey, Buffer.from(currentMark));
+    meta.put(formatKey, Buffer.from(currentFormat));
   });
   let used = 0;
   for (let slot = 0; slot < index.rows.slots; slot++) if (index.rows.isUsed(slot)) used++;

@@ -19,6 +19,7 @@ export const howToGoOn = "; run `waypost storage verify`, and restore a backup (
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 const digest = new Uint8Array(32);
+const digestView = new DataView(digest.buffer);
 
 /** Writes the first 16 bytes of the SHA-256 of `bytes` to `out`. Cost: 0.7 µs a KiB. */
 export function writeChecksum(bytes: Uint8Array, out: Uint8Array): void {
@@ -26,9 +27,10 @@ export function writeChecksum(bytes: Uint8Array, out: Uint8Array): void {
   out.set(digest.subarray(0, checksumBytes));
 }
 
-export function matchesChecksum(bytes: Uint8Array, checksum: Uint8Array): boolean {
+/** Whether the checksum that the view begins with is that of `bytes`. */
+export function matchesChecksum(bytes: Uint8Array, checksum: DataView): boolean {
   Bun.SHA256.hash(bytes, digest);
-  for (let i = 0; i < checksumBytes; i++) if (digest[i] !== checksum[i]) return false;
+  for (let i = 0; i < checksumBytes; i += 4) if (digestView.getUint32(i) !== checksum.getUint32(i)) return false;
   return true;
 }
 
@@ -63,6 +65,10 @@ export function sealedUnder(key: Uint8Array, content: Uint8Array): Uint8Array {
   return bytes.subarray(0, sealBytes + content.length);
 }
 
+function checksumIn(record: Uint8Array): DataView {
+  return new DataView(record.buffer, record.byteOffset + 1, checksumBytes);
+}
+
 /** The content of a record that `sealedUnder` made. Throws `corrupt` otherwise; `what` names it. */
 export function unsealedUnder(key: Uint8Array, record: Uint8Array, what: string): Uint8Array {
   if (record.length < sealBytes || record[0] !== boundVersion) {
@@ -71,7 +77,7 @@ export function unsealedUnder(key: Uint8Array, record: Uint8Array, what: string)
   const bytes = new Uint8Array(record.length - sealBytes + key.length);
   bytes.set(record.subarray(sealBytes));
   bytes.set(key, record.length - sealBytes);
-  if (!matchesChecksum(bytes, record.subarray(1, sealBytes))) {
+  if (!matchesChecksum(bytes, checksumIn(record))) {
     throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
   }
   return bytes.subarray(0, record.length - sealBytes);
@@ -83,11 +89,14 @@ export function unsealed(record: Uint8Array, what: string): Uint8Array {
     throw new StoreError("corrupt", `${what} is not a record of version ${recordVersion}${howToGoOn}`);
   }
   const content = record.subarray(sealBytes);
-  if (!matchesChecksum(content, record.subarray(1, sealBytes))) {
+  if (!matchesChecksum(content, checksumIn(record))) {
     throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
   }
   return content;
 }
+
+/** A writer that begins anew keeps at most this much memory. */
+const keptBytesMax = 1024 * 1024;
 
 export class Writer {
   private buffer: Uint8Array<ArrayBuffer>;
@@ -101,6 +110,14 @@ export class Writer {
 
   get length(): number {
     return this.at;
+  }
+
+  /** Begins anew in the same memory, unless that has become large. */
+  reset(): void {
+    this.at = 0;
+    if (this.buffer.length <= keptBytesMax) return;
+    this.buffer = new Uint8Array(keptBytesMax);
+    this.view = new DataView(this.buffer.buffer);
   }
 
   skip(bytes: number): void {
@@ -164,7 +181,7 @@ export class Writer {
     writeChecksum(this.buffer.subarray(to, this.at), this.buffer.subarray(from, to));
   }
 
-  /** The written bytes; the writer must not be used afterwards. */
+  /** The written bytes, in the memory of the writer. */
   finish(): Uint8Array<ArrayBuffer> {
     return this.buffer.subarray(0, this.at);
   }
