@@ -5,6 +5,9 @@
  * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender, a first-time
  *   sender that signs at the same address, and an unsigned one at another address keep getting 202; log and
  *   metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
+ * - `networks`: 20 networks, one after the other, store to one recipient what they get. Behind 1, 2, 5 and 20 of
+ *   them newcomers at further addresses and a known sender get 202.
+ * - `store`: one network fills mailboxes of its own, known senders among them. The store keeps room for the others.
  * - `register`: 5,000 registrations from one address. Beyond the pace each costs a proof of work.
  * - `relay`: three clients send 40 envelopes a second each to inboxes of their own that answer after 5 s. An
  *   honest delivery to a healthy inbox stays below 500 ms at the 99th percentile. `relay-beside` is the same
@@ -149,6 +152,87 @@ async function attackMailbox(stage: Stage): Promise<void> {
   const line = (await stage.node().output()).split("\n").find((text) => text.includes("a share of a mailbox"));
   findings.expect(line !== undefined, "no line says who fills the mailbox");
   console.log(`  ${series?.[0]}\n  ${line}`);
+}
+
+// ------------------------------------------------------------------------------------------------ networks
+
+/** Stores from one address until it is refused, and says how many were taken and why no more were. */
+async function fill(address: string, url: string, make: () => unknown): Promise<{ taken: number; last: Answered }> {
+  const client = clientFrom(address, url, 32);
+  let taken = 0;
+  let refused: Answered | null = null;
+  const one = async (): Promise<void> => {
+    while (refused === null) {
+      const answered = await client.post("/cache/store", make());
+      if (answered.status === 202) taken++;
+      else refused = answered;
+    }
+  };
+  await Promise.all(Array.from({ length: 32 }, one));
+  client.close();
+  return { taken, last: refused as unknown as Answered };
+}
+
+async function attackFromNetworks(stage: Stage): Promise<void> {
+  const near = clientFrom("127.0.0.1", stage.url);
+  const [bob, alice] = [await personAt(stage.url), await personAt(stage.url)];
+  await registerAll(near, [bob, alice]);
+  await befriend(near, bob, alice);
+  const taken: number[] = [];
+  for (let network = 1; network <= 20; network++) {
+    const { taken: got, last } = await fill(`127.0.1.${network}`, stage.url, () => envelopeTo(bob));
+    taken.push(got);
+    findings.expect(last.status === 507, `network ${network} ends with ${last.status}`);
+    if (![1, 2, 5, 20].includes(network)) continue;
+    const newcomers: number[] = [];
+    for (let place = 1; place <= 10; place++) {
+      const client = clientFrom(`127.0.2.${network * 10 + place}`, stage.url, 2);
+      for (let i = 0; i < 2; i++) newcomers.push((await client.post("/cache/store", envelopeTo(bob))).status);
+      client.close();
+    }
+    const known: number[] = [];
+    for (let i = 0; i < 20; i++) known.push((await near.post("/cache/store", signedBy(alice, envelopeTo(bob)))).status);
+    console.log(
+      `  behind ${network}: newcomers ${JSON.stringify(tally(newcomers))}, known ${JSON.stringify(tally(known))}`,
+    );
+    findings.expect(
+      [...newcomers, ...known].every((status) => status === 202),
+      `behind ${network} networks`,
+    );
+  }
+  console.log(`  taken by each network: ${taken.join(" ")}`);
+}
+
+const storeEntries = 20_000;
+
+async function attackStore(stage: Stage): Promise<void> {
+  const near = clientFrom("127.0.0.1", stage.url);
+  const own = await Promise.all(Array.from({ length: 12 }, () => personAt(stage.url)));
+  const [carol, dave] = [await personAt(stage.url), await personAt(stage.url)];
+  await registerAll(near, [...own, carol, dave]);
+  for (const person of own) await befriend(near, person, own[0] as StagePerson);
+  let taken = 0;
+  const refusals: string[] = [];
+  for (const person of own) {
+    for (const make of [() => envelopeTo(person), () => signedBy(own[0] as StagePerson, envelopeTo(person))]) {
+      const { taken: got, last } = await fill("127.0.3.1", stage.url, make);
+      taken += got;
+      refusals.push(`${last.status} ${(JSON.parse(last.body) as { code: string }).code}`);
+    }
+  }
+  console.log(`  one network has ${taken} of ${storeEntries} entries; refusals ${JSON.stringify(tally(refusals))}`);
+  findings.expect(refusals.at(-1) === "507 storage_full", `it ends with ${refusals.at(-1)}`);
+  findings.expect(taken <= storeEntries * 0.76, `it has ${taken}`);
+  const far = clientFrom("127.0.3.2", stage.url);
+  const honest = await measure(
+    storeFrom(far, () => envelopeTo(carol)),
+    3,
+    20,
+  );
+  console.log("  unsigned, another address, another recipient", JSON.stringify(honest));
+  expectOnly(honest, 202, "an honest sender");
+  const metrics = (await near.ask({ path: "/metrics" })).body;
+  findings.expect(/cache_share_refusals_total\{scope="store"\} [1-9]/.test(metrics), "no metric counts it");
 }
 
 // ----------------------------------------------------------------------------------------------- registering
@@ -368,6 +452,8 @@ async function beTester(stage: Stage): Promise<void> {
 const campaigns: Record<string, { readonly options?: StageOptions; readonly run: (stage: Stage) => Promise<void> }> = {
   mailbox: { run: attackMailbox },
   "mailbox-dev": { options: { mode: "dev" }, run: attackMailbox },
+  networks: { run: attackFromNetworks },
+  store: { options: { lines: { cache: [`store_entries_max = ${storeEntries}`] } }, run: attackStore },
   register: { run: attackDirectory },
   relay: { run: (stage) => attackRelay(stage, "127.0.0.1") },
   "relay-beside": { run: (stage) => attackRelay(stage, "127.0.0.11") },

@@ -105,7 +105,9 @@ async function restart(ms: number): Promise<void> {
 /** A node that a clock has ended is a finding; the campaign goes on with a new one. */
 async function untilAlive(): Promise<void> {
   if (residentMib(stage.node().pid) > 0) return;
-  findings.expect(false, `${step}: the node ended: ${(await stage.node().output()).slice(-2_000)}`);
+  // It has ended already: the signal only asks for its code.
+  const code = await stage.node().kill("SIGKILL");
+  findings.expect(false, `${step}: the node ended with ${code}: ${(await stage.node().output()).slice(-4_000)}`);
   await stage.start();
 }
 
