@@ -322,12 +322,15 @@ export class IndexPages {
   /** Reads the pages and then the journal into the tables of the index. */
   load(environment: Environment): Latest {
     let latest: Latest = { nowMs: 0, arrival: 0 };
+    // The clock may have gone back since some of the pages were written.
+    let writtenLast: Latest | null = null;
     const pages = this.numbers(environment, "pages");
     const last = pages.findLast((page) => page < latestPage) ?? 0;
     this.index.rows.expect((last + 1) * pageSlots);
     for (const page of pages) {
       const found = environment.inspect("pages", orderedKey(page), (record) => loadPage(this.index, page, record));
       latest = later(latest, found ?? latest);
+      if (page === latestPage) writtenLast = found;
     }
     const numbers = this.numbers(environment, "journal");
     this.first = numbers[0] ?? 0;
@@ -345,8 +348,9 @@ export class IndexPages {
         }),
       );
       latest = later(latest, found ?? latest);
+      writtenLast = found ?? writtenLast;
     }
-    return latest;
+    return { nowMs: (writtenLast ?? latest).nowMs, arrival: latest.arrival };
   }
 
   private numbers(environment: Environment, database: "pages" | "journal"): number[] {

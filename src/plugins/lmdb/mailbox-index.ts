@@ -8,14 +8,15 @@
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import type {
-  Chunk,
-  Cursor,
-  MailboxEntry,
-  MailboxQuota,
-  MailboxStats,
-  PageRequest,
-  StoreOutcome,
+import {
+  type Chunk,
+  type Cursor,
+  type MailboxEntry,
+  type MailboxQuota,
+  type MailboxStats,
+  type PageRequest,
+  StoreError,
+  type StoreOutcome,
 } from "../../storage/contract.ts";
 
 import { encodeCursor, exceedsShare, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
@@ -69,6 +70,7 @@ export class MailboxIndex {
   /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
   private readonly sweepQueue = { first: none, last: none };
   private lastArrival = 0;
+  /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
   private latestMs = 0;
 
   constructor(private readonly events: IndexEvents) {
@@ -87,6 +89,10 @@ export class MailboxIndex {
 
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
     this.settle(entry.storedAtMs);
+    if (entry.expiresAtMs <= this.latestMs) {
+      // After a restart the row would pass for one of those. The sweeper needs a moment.
+      throw new StoreError("unavailable", "the clock went back, and what was over before is still being removed");
+    }
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);
     const before = recipient === undefined ? none : this.rows.find(recipient, words);
@@ -181,7 +187,8 @@ export class MailboxIndex {
 
   /** Moves every row whose time has come by `nowMs` to the sweep queue: from then on it counts no more. */
   private settle(nowMs: number): void {
-    if (nowMs > this.latestMs) this.latestMs = nowMs;
+    // Rows whose time came are remembered by this time alone, so it may go back with the clock once all are swept.
+    if (nowMs > this.latestMs || this.sweepQueue.first === none) this.latestMs = nowMs;
     const { status, expiresAtMs, keptUntilMs, next, previous } = this.rows;
     for (;;) {
       const slot = this.expiries.first();
