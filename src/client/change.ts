@@ -94,7 +94,7 @@ export type OwnerUpdate =
     }
   | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
 
-async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Promise<Submission> {
+export async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Promise<Submission> {
   const { route, members } = ownerRequest(update);
   const body = jsonBody({ did: update.did, ...members });
   const claims = {
