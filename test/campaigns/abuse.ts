@@ -160,17 +160,17 @@ async function attackMailbox(stage: Stage): Promise<void> {
 async function fill(address: string, url: string, make: () => unknown): Promise<{ taken: number; last: Answered }> {
   const client = clientFrom(address, url, 32);
   let taken = 0;
-  let refused: Answered | null = null;
+  const refused: Answered[] = [];
   const one = async (): Promise<void> => {
-    while (refused === null) {
+    while (refused.length === 0) {
       const answered = await client.post("/cache/store", make());
       if (answered.status === 202) taken++;
-      else refused = answered;
+      else refused.push(answered);
     }
   };
   await Promise.all(Array.from({ length: 32 }, one));
   client.close();
-  return { taken, last: refused as unknown as Answered };
+  return { taken, last: refused[0] as Answered };
 }
 
 async function attackFromNetworks(stage: Stage): Promise<void> {

@@ -17,6 +17,7 @@ import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";
 import { prove } from "../../src/client/cache.ts";
 import { type OwnerUpdate, signOwnerUpdate } from "../../src/client/change.ts";
+import type { JsonObject } from "../../src/core/codec/json.ts";
 import { retrievalHeaders } from "../../src/core/message/proof.ts";
 import {
   clientFrom,
@@ -149,8 +150,8 @@ async function attackPolicy(stage: Stage): Promise<void> {
     await Bun.sleep(50);
   await Bun.sleep(500);
   const large = { payload: { ciphertext_b64: "A".repeat(8_000) } };
-  const send = async (path: string, more: Record<string, string | object> = {}) =>
-    (await client.post(path, envelopeTo(bob, { ...large, ...more } as never))).status;
+  const send = async (path: string, more: JsonObject = {}) =>
+    (await client.post(path, envelopeTo(bob, { ...large, ...more }))).status;
   const refused = {
     plain: await send("/cache/store"),
     tagged: await send("/cache/store", { tag }),

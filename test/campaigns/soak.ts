@@ -9,7 +9,7 @@ import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { openLoad } from "./model.ts";
-import { Findings, residentMib } from "./stage.ts";
+import { Findings, ownMib, residentMib } from "./stage.ts";
 
 const { values } = parseArgs({
   options: { minutes: { type: "string", default: "1440" }, people: { type: "string", default: "8" } },
@@ -24,12 +24,18 @@ const descriptorsMoreMax = 200;
 
 const { stage, model } = await openLoad(Number(values.people), findings);
 
-type Size = { readonly rssMib: number; readonly descriptors: number; readonly dataMib: number };
+type Size = {
+  readonly ownMib: number;
+  readonly rssMib: number;
+  readonly descriptors: number;
+  readonly dataMib: number;
+};
 
 function sizeNow(): Size {
   const { pid } = stage.node();
   const data = statSync(join(stage.folder, "data", "data.mdb"), { throwIfNoEntry: false })?.size ?? 0;
   return {
+    ownMib: ownMib(pid),
     rssMib: residentMib(pid),
     descriptors: readdirSync(`/proc/${pid}/fd`).length,
     dataMib: Math.round(data / 1024 ** 2),
@@ -44,7 +50,7 @@ for (let part = 1; part <= parts; part++) {
   await model.stop();
   await model.audit();
   first ??= busy;
-  findings.expect(busy.rssMib - first.rssMib <= growthMibMax, `memory grew from ${first.rssMib} to ${busy.rssMib} MiB`);
+  findings.expect(busy.ownMib - first.ownMib <= growthMibMax, `memory grew from ${first.ownMib} to ${busy.ownMib} MiB`);
   findings.expect(busy.descriptors - first.descriptors <= descriptorsMoreMax, `${busy.descriptors} descriptors`);
   console.log(`${part} of ${parts}: ${JSON.stringify(busy)}; answered ${JSON.stringify(model.counts)}`);
 }

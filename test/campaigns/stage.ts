@@ -93,9 +93,14 @@ function fileText(url: string, port: number, lines: NonNullable<StageOptions["li
 }
 
 /** Resident memory of a process in MiB; 0 when it is gone. Linux only. */
-export function residentMib(pid: number): number {
+export const residentMib = (pid: number): number => memoryMib(pid, "VmRSS");
+
+/** The part of it that is not the map of a file: the data file and the executable are in the other part. */
+export const ownMib = (pid: number): number => memoryMib(pid, "RssAnon");
+
+function memoryMib(pid: number, line: "VmRSS" | "RssAnon"): number {
   try {
-    const kib = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+    const kib = new RegExp(`^${line}:\\s+(\\d+) kB`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
     return Math.round(Number(kib ?? 0) / 1_024);
   } catch {
     return 0;
