@@ -10,6 +10,7 @@ import { concatBytes, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b128 } from "../../core/codec/crypto.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
+import { StoreError } from "../../storage/contract.ts";
 import { encodeCompact, type Frame, isKnownExtension } from "./extrinsic.ts";
 import {
   boundConstants,
@@ -353,20 +354,22 @@ function encodeText(text: string): Uint8Array {
 }
 
 export function u64Of(bytes: Uint8Array): bigint {
-  return viewOf(bytes).getBigUint64(0, true);
+  return viewOf(bytes, 8).getBigUint64(0, true);
 }
 
 export function u32Of(bytes: Uint8Array): number {
-  return viewOf(bytes).getUint32(0, true);
+  return viewOf(bytes, 4).getUint32(0, true);
 }
 
 /** `AccountInfo`: nonce, three counts of references (u32 each), then the free balance (u128). */
 export function readAccountState(bytes: Uint8Array | null): { readonly nonce: number; readonly free: bigint } {
   if (bytes === null) return { nonce: 0, free: 0n };
-  const view = viewOf(bytes);
+  const view = viewOf(bytes, 32);
   return { nonce: view.getUint32(0, true), free: view.getBigUint64(16, true) + (view.getBigUint64(24, true) << 64n) };
 }
 
-function viewOf(bytes: Uint8Array): DataView {
+/** A node may answer anything: too few bytes are damage, and no defect of this program. */
+function viewOf(bytes: Uint8Array, bytesMin: number): DataView {
+  if (bytes.length < bytesMin) throw new StoreError("corrupt", "the chain holds a number that can't be read");
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
