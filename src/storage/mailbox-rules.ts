@@ -26,8 +26,8 @@ export function checkEntry(entry: MailboxEntry): void {
 }
 
 function checkLabels(labels: readonly string[]): void {
-  const isEach = labels.every((label) => labelForm.test(label));
-  if (!isEach || labels.length > labelsMax || new Set(labels).size !== labels.length) {
+  const isLabel = (label: string, i: number) => labelForm.test(label) && labels.indexOf(label) === i;
+  if (labels.length > labelsMax || !labels.every(isLabel)) {
     throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
   }
 }
