@@ -223,6 +223,8 @@ function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
 type CborValue = string | Uint8Array | number | null;
 
 const unsignedMajor = 0;
+/** No record holds one; it is read all the same, so that the refusal names its member. */
+const negativeMajor = 1;
 const bytesMajor = 2;
 const textMajor = 3;
 const mapMajor = 5;
@@ -294,6 +296,7 @@ function decodeValue(at: Position): CborValue | undefined {
   if (head === null) return undefined;
   const { major, argument } = head;
   if (major === unsignedMajor) return argument;
+  if (major === negativeMajor) return -1 - argument;
   if (major !== bytesMajor && major !== textMajor) return undefined;
   if (argument > at.bytes.length - at.offset) return undefined;
   const content = at.bytes.subarray(at.offset, at.offset + argument);

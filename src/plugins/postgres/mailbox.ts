@@ -30,7 +30,7 @@ import { type Pool, type Row, StatementError } from "./pool.ts";
 type Storing = {
   readonly entry: MailboxEntry;
   readonly quota: MailboxQuota;
-  /** Its share of the store is used up: the database is told that the store is full. */
+  /** Its share of the store is used up: the database gets a quota of 0, so it answers that the store is full. */
   readonly beyondShare?: string;
 };
 type Removing = { readonly recipient: MailboxKey; readonly ids: readonly Uuid[]; readonly nowMs: number };
