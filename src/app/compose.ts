@@ -37,6 +37,8 @@ export type StartOptions = NodeOverrides & {
   readonly onFatal: (reason: string) => void;
   /** What runs in a worker: the program itself unless a test gives another. */
   readonly workerEntry?: URL;
+  /** What decides the number of workers where it is not set; those of the machine unless a test says another number. */
+  readonly cores?: number;
 };
 
 export type RunningNodes = {
@@ -95,7 +97,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       reloadFile: readAgain,
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
-    const count = workerCount(config, log);
+    const count = workerCount(config, log, options.cores);
     workers = count === 1 ? null : await startWorkers(config, { ...shared, count });
     const started = workers ?? (await startServing(config, inThisThread(shared)));
     serving = started;

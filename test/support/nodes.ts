@@ -47,8 +47,6 @@ export async function startTestNodes(
     ...input,
   } satisfies ConfigInput);
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
-  // A test with a server section of its own would have as many as the machine has cores.
-  checked.config.server.workers ??= 1;
   for (const [section, values] of Object.entries(others))
     Object.assign(checked.config[section as keyof OtherFigures], values);
   const lines: TestNodes["lines"] = [];
@@ -57,6 +55,8 @@ export async function startTestNodes(
     onFatal: (reason) => {
       throw new Error(reason);
     },
+    // A test with a server section of its own would have as many threads as the machine has cores.
+    cores: 1,
     ...options,
   });
   return { ...running, lines };
