@@ -13,7 +13,7 @@ import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
 
 /** `code` is for programs: it names what is wrong with the files. */
-export type CertificateProblem = InputProblem & {
+type CertificateProblem = InputProblem & {
   readonly code:
     | "certificate_missing"
     | "certificate_unreadable"

@@ -13,7 +13,7 @@ import type { LedgerReader } from "../storage/contract.ts";
 const probeDeadlineMs = 2_000;
 
 /** The history, and the delay of the event loop that its newest sample saw. */
-export type ProcessHistory = History & { readonly loopLagSeconds: () => number };
+type ProcessHistory = History & { readonly loopLagSeconds: () => number };
 
 /** `otherLagSeconds`: the largest delay that other threads saw lately. */
 export function startHistory(

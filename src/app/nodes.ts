@@ -53,7 +53,7 @@ export type ComposeParts = NodeOverrides & {
 };
 
 /** What operations on a running node reach. */
-export type OperatedNodes = {
+type OperatedNodes = {
   readonly blocks: Blocks;
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
 };

@@ -40,7 +40,7 @@ export type ProcessView = {
 /** What all threads of a process have alike. */
 export type SharedParts = Omit<ComposeParts, "counting" | "threads" | "relayId"> & { readonly view: ProcessView };
 
-export type ServingParts = SharedParts &
+type ServingParts = SharedParts &
   ComposeParts & {
     /** Whether other threads listen on the same addresses. */
     readonly sharePort: boolean;

@@ -21,7 +21,7 @@ export async function readSigner(file: string): Promise<NonNullable<CacheParts["
 }
 
 /** A key that signed before the present one; what it signed verifies until then. */
-export type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
+type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
 
 /** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */
 export type EventKey = {

@@ -47,7 +47,7 @@ export type Workers = Serving & {
   readonly end: () => Promise<void>;
 };
 
-export type WorkersParts = SharedParts & {
+type WorkersParts = SharedParts & {
   readonly count: number;
   readonly workerEntry?: URL;
   readonly onFatal: (reason: string) => void;

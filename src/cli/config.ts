@@ -60,7 +60,7 @@ export async function readConfig(file: string, options: ReadOptions = {}): Promi
   return (await readConfigFile(file, options)).config;
 }
 
-export type ReadConfig = {
+type ReadConfig = {
   readonly config: Config;
   /** Settings of earlier versions, with what counts in their place. */
   readonly retired: readonly InputProblem[];

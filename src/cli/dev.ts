@@ -18,10 +18,10 @@ const usualPort = 7_400;
 /** Default URL of client commands. */
 const usualUrl = `http://${hostname}:${usualPort}`;
 
-export type DevOptions = { readonly port: number; readonly folder: string };
+type DevOptions = { readonly port: number; readonly folder: string };
 
 /** What `dev` runs, as a file would say it. */
-export function devConfig({ port, folder }: DevOptions): Config {
+function devConfig({ port, folder }: DevOptions): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
     server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), workers: 1, log_level: "warn" },

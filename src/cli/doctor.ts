@@ -26,7 +26,7 @@ import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
 
 /** A warning is a finding that may be meant so, or that can't be checked while no node runs. */
-export type Finding = {
+type Finding = {
   readonly name: string;
   readonly ok: boolean;
   readonly warning?: true;
@@ -240,7 +240,7 @@ function reasonOf(error: unknown): string {
 
 // ------------------------------------------------------------------------------------------ a running node
 
-export type RunningNode = { readonly url: string; readonly unix: string | undefined };
+type RunningNode = { readonly url: string; readonly unix: string | undefined };
 
 /** The first public listener where a node with this configuration answers; `null` when none runs. */
 async function runningNode(config: Config): Promise<RunningNode | null> {
@@ -290,7 +290,7 @@ async function findingsOfNode({ url, unix }: RunningNode): Promise<Finding[]> {
 const skewMsMax = 30_000;
 
 /** The Directories that recipients are learnt from: whether they answer, and whether the clocks agree. */
-export async function directories(config: Config): Promise<Finding[]> {
+async function directories(config: Config): Promise<Finding[]> {
   const urls = (["relay", "cache"] as const)
     .filter((node) => config[node].enabled)
     .map((node) => config[node].recipients)

@@ -163,7 +163,7 @@ async function wayIn({ type, endpoint }: Destination): Promise<Step> {
 // --------------------------------------------------------------------------------------------------- message
 
 /** A message as it would go out. */
-export type BuiltMessage = {
+type BuiltMessage = {
   readonly chunks: number;
   readonly sizeBytes: number;
   /** Of the first and largest envelope. */

@@ -290,7 +290,7 @@ function untilInterrupted(): AbortSignal {
 }
 
 /** Waits, but not beyond an interruption. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
+function pause(ms: number, signal: AbortSignal): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   if (signal.aborted) return Promise.resolve();
   const timer = setTimeout(resolve, ms);

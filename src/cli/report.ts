@@ -85,7 +85,7 @@ export function asksForJson(args: readonly string[]): boolean {
 }
 
 /** What is printed on standard error, `null` for nothing more, and the exit code. */
-export type Ending = { readonly text: string | null; readonly exitCode: 0 | 1 | 2 };
+type Ending = { readonly text: string | null; readonly exitCode: 0 | 1 | 2 };
 
 export function endingOf(error: unknown, json: boolean): Ending {
   if (error instanceof CommanderError) return usageEnding(error, json);

@@ -260,7 +260,7 @@ async function top(options: Options): Promise<void> {
 
 // -------------------------------------------------------------------------------------------------- usage
 
-export type Usage = { readonly name: string; readonly entries: number; readonly bytes: number };
+type Usage = { readonly name: string; readonly entries: number; readonly bytes: number };
 type UsageReport = {
   readonly entries: number;
   readonly bytes: number;

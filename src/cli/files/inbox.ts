@@ -229,7 +229,7 @@ async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
 /** More than this are refused, and then go to the Cache. */
 const chunksKeptMax = 100_000;
 
-export type LiveChunks = {
+type LiveChunks = {
   readonly held: () => HeldEnvelope[];
   readonly has: (messageId: string) => boolean;
   /** `false` when there are too many; true means synced. */

@@ -11,7 +11,7 @@ import { isRecord } from "../../client/shape.ts";
 import { errorText } from "../../core/fault.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 
-export type JournalEntry = {
+type JournalEntry = {
   readonly messageIds: readonly string[];
   /** When the last of the messages expires: after that no Cache can offer them again. */
   readonly untilMs: number;

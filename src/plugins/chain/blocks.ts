@@ -21,7 +21,7 @@ export type BlockContents = Header & {
  * `null` when the node no longer has the block's body. `fallback`: the metadata to read general extrinsics with when
  * the node has let go of the state of the block before, which names the runtime that made this one.
  */
-export async function readContents(
+async function readContents(
   session: Session,
   hash: string,
   fallback: RuntimeMetadata,
@@ -41,7 +41,7 @@ export async function readContents(
   return { ...block.header, fingerprints };
 }
 
-export type Outcomes = {
+type Outcomes = {
   readonly block: Block;
   /** As the node gave them. */
   readonly events: Uint8Array;
@@ -164,7 +164,7 @@ export class FinalizedScan {
 
 const unfinalizedMax = 256;
 
-export type UnfinalizedOptions = {
+type UnfinalizedOptions = {
   readonly endpoints: Endpoints;
   readonly log: StoreEnvironment["log"];
   /** Whether anything is waited for at all. */

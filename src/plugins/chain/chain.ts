@@ -26,7 +26,7 @@ const amount = z
   .union([z.int().min(0), z.string().regex(/^(0|[1-9][0-9]{0,37})$/, "must be a whole number of the smallest unit")])
   .transform((units) => BigInt(units));
 
-export const chainOptions = z.strictObject({
+const chainOptions = z.strictObject({
   endpoints: z
     .array(endpoint)
     .min(1)

@@ -77,7 +77,7 @@ export async function openChain(
   };
 }
 
-export type LedgerParts = {
+type LedgerParts = {
   readonly environment: StoreEnvironment;
   readonly key: OperatorKey & { readonly address: string };
   readonly table: Table;

@@ -20,7 +20,7 @@ export type Frame = {
 };
 
 /** A life in blocks: from the block named by its number and hash on, for `periodBlocks`. */
-export type Era = { readonly birth: bigint; readonly birthHash: Uint8Array; readonly periodBlocks: number };
+type Era = { readonly birth: bigint; readonly birthHash: Uint8Array; readonly periodBlocks: number };
 
 export type OperatorKey = {
   readonly publicKey: Uint8Array;
@@ -30,7 +30,7 @@ export type OperatorKey = {
 };
 
 /** `tip`: what the operator adds to the fee, in the smallest unit. */
-export type Terms = { readonly era: Era; readonly nonce: number; readonly tip: bigint };
+type Terms = { readonly era: Era; readonly nonce: number; readonly tip: bigint };
 type Extension = {
   readonly explicit?: (terms: Terms) => Uint8Array;
   readonly implicit?: (terms: Terms, frame: Frame) => Uint8Array;
@@ -71,7 +71,7 @@ export function encodeCall(call: LedgerCall, { callIndices }: Frame): Uint8Array
 }
 
 /** An extrinsic, and how blocks show it: by its hash, or by the fingerprint of a call that carries its own proof. */
-export type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
+type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
 
 /** `nonce`: the operator's, `null` for a call that carries its own proof. */
 export function encodeExtrinsic(

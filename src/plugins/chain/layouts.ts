@@ -22,7 +22,7 @@ const expiration = "0:DeleteOnExpiry|1:KeepHeaderPreview|2:TombstoneReference";
 const policy = `(u32,u32,bool,u8?,u32?,(u128,u128)?,${expiration}?)`;
 const persona = `((bytes,u128)?,(${expiration},u64?)?,[bytes])`;
 
-export type CallLayout = { readonly pallet: PalletRole; readonly layout: readonly string[] };
+type CallLayout = { readonly pallet: PalletRole; readonly layout: readonly string[] };
 const registry = (layout: readonly string[]): CallLayout => ({ pallet: "did_registry", layout });
 const policies = (layout: readonly string[]): CallLayout => ({ pallet: "delivery_policy", layout });
 

@@ -45,7 +45,7 @@ export type RuntimeMetadata = {
 };
 
 /** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
-export type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
+type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
 
 /** A failure of one of our pallets by the name of its error, or of anything else by what it is called. */
 export type DispatchFailure = { readonly pallet: PalletRole | null; readonly error: string };
@@ -323,7 +323,7 @@ const variantOf = (name: string, index: number, fields: readonly string[]): stri
 // ---------------------------------------------------------------------------------------------- storage keys
 
 /** Maps are `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
-export type StorageKeys = {
+type StorageKeys = {
   readonly now: Uint8Array;
   readonly events: Uint8Array;
   readonly account: (id: Uint8Array) => Uint8Array;

@@ -26,9 +26,9 @@ export type Pending = {
   readonly renewals: number;
 };
 
-export type Ended = { readonly sequence: bigint; readonly submission: Submission };
+type Ended = { readonly sequence: bigint; readonly submission: Submission };
 
-export type Retention = { readonly retainedMs: number; readonly retainedMax: number };
+type Retention = { readonly retainedMs: number; readonly retainedMax: number };
 
 const genesisKey = "genesis";
 const anchorKey = "anchor";

@@ -63,7 +63,7 @@ export type End = Pick<Submission, "state" | "reason" | "block">;
 /** What a node said to an extrinsic; `silence` is no answer or one that leaves open whether it was taken. */
 export type Verdict = "taken" | "known" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
 /** Present: the runtime that extrinsics are signed for, and the block at which their era begins. */
-export type PoolHead = {
+type PoolHead = {
   readonly number: bigint;
   /** The operator's next nonce in the head's state. */
   readonly nonce: number;

@@ -79,7 +79,7 @@ type Request = {
 };
 
 /** A message of a node: an answer has an `id`, a notification a `method`. Nothing in it is verified yet. */
-export type Frame = {
+type Frame = {
   readonly id?: unknown;
   readonly method?: unknown;
   readonly params?: { readonly subscription?: unknown } | null;
@@ -87,7 +87,7 @@ export type Frame = {
   readonly error?: { readonly code?: unknown; readonly message?: unknown; readonly data?: unknown } | null;
 };
 
-export type RpcOptions = { readonly waitMs: number; readonly signal: AbortSignal; readonly host: Host };
+type RpcOptions = { readonly waitMs: number; readonly signal: AbortSignal; readonly host: Host };
 
 export class Rpc {
   private readonly requests = new Map<number, Request>();
@@ -283,7 +283,7 @@ export type RuntimeVersion = {
   readonly transactionVersion: number;
 };
 /** Values by their keys in hex; an absent one is `null`. */
-export type StorageValues = ReadonlyMap<string, Uint8Array | null>;
+type StorageValues = ReadonlyMap<string, Uint8Array | null>;
 
 export function parseHash(answer: unknown): string {
   if (typeof answer === "string" && /^0x[0-9a-f]{64}$/.test(answer)) return answer;

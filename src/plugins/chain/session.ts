@@ -39,7 +39,7 @@ import {
   type SignedBlock,
 } from "./rpc.ts";
 
-export type Finality = "finalized" | "best";
+type Finality = "finalized" | "best";
 
 /** A finalized block that was shown, and when: every later head must follow it. */
 export type Anchor = { readonly number: bigint; readonly hash: string; readonly seenAtMs: number };
@@ -77,13 +77,13 @@ export type Head = Block & {
 };
 
 /** The newest block of the node, which may go again. */
-export type BestHead = { readonly number: bigint; readonly hash: string };
+type BestHead = { readonly number: bigint; readonly hash: string };
 
 /**
  * Why a node can't be used: it differs from what is wanted, it is catching up or behind, it has other finalized
  * blocks than were shown before, or it does not answer.
  */
-export type UnusableKind = "differs" | "syncing" | "behind" | "forked" | "gone";
+type UnusableKind = "differs" | "syncing" | "behind" | "forked" | "gone";
 export class Unusable extends Error {
   constructor(
     readonly kind: UnusableKind,
@@ -99,7 +99,7 @@ export class Unusable extends Error {
 export class StateGone extends StoreError {}
 
 /** What a node said about an extrinsic, and its words when it refused. */
-export type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
+type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
 export const silence: NodeAnswer = { verdict: "silence", refusal: null };
 
 /** The usual meanings of a node's refusals to take an extrinsic. */

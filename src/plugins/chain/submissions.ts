@@ -35,7 +35,7 @@ import { beyondAllowance, type Facts, type Reader } from "./reader.ts";
 import type { Host } from "./rpc.ts";
 import { clockSkewMs, type Head, silence } from "./session.ts";
 
-export type SubmissionLimits = {
+type SubmissionLimits = {
   readonly pendingMax: number;
   readonly inFlightMax: number;
   readonly resendMs: number;
@@ -43,7 +43,7 @@ export type SubmissionLimits = {
   readonly lifetimeBlocks: number;
 };
 
-export type SubmissionsOptions = {
+type SubmissionsOptions = {
   readonly endpoints: Endpoints;
   readonly reader: Reader;
   readonly outbox: Outbox;

@@ -31,7 +31,7 @@ const checkedFirst = [
 const readLater = new Set(["journal", "pages", "blocks"]);
 
 /** A problem of one record, or `null`. Costs about 1 µs for each KiB. */
-export function recordProblem(table: string, { key, value }: FileRecord): string | null {
+function recordProblem(table: string, { key, value }: FileRecord): string | null {
   const what = `a record of table "${table}"`;
   try {
     if (table === "table" || table === "receipts" || table === "claims") unsealedUnder(key, value(), what);
@@ -51,7 +51,7 @@ function blockProblem(key: Buffer, block: Buffer): string | null {
   return null;
 }
 
-export type FileReport = {
+type FileReport = {
   readonly records: number;
   readonly bytes: number;
   /** The first problems; there may be more. */
@@ -174,7 +174,7 @@ const tablesOfAbsence = new Set(["table", "claims", "receipts"]);
 /** A damaged record is logged this often in a pass, and counted every time. */
 const logsPerPassMax = 20;
 
-export type ScrubSettings = {
+type ScrubSettings = {
   readonly path: string;
   readonly bytesPerSecond: number;
   readonly log: StoreEnvironment["log"];

@@ -11,7 +11,7 @@ import { loadNative, storeAbsence } from "./folder.ts";
 
 const mebibyte = 1024 * 1024;
 
-export const lmdbOptions = z.strictObject({
+const lmdbOptions = z.strictObject({
   path: z.string().min(1).describe("Directory of the store, on a local disk; created with mode 0700"),
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
   message_ids_max: z

@@ -173,9 +173,9 @@ function syncFile(path: string): void {
 const attemptsMax = 100;
 type Root = ReturnType<typeof openRoot>;
 
-export type Snapshot = { readonly file: DataFile; readonly close: () => Promise<void> };
+type Snapshot = { readonly file: DataFile; readonly close: () => Promise<void> };
 
-export async function openSnapshot(folder: string): Promise<Snapshot> {
+async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
   const data = join(path, dataFile);
   if (!existsSync(data)) throw new StoreError("unavailable", `${path} holds no store`);

@@ -22,7 +22,7 @@ const digest = new Uint8Array(32);
 const digestView = new DataView(digest.buffer);
 
 /** Writes the first 16 bytes of the SHA-256 of `bytes` to `out`. Cost: 0.7 µs a KiB. */
-export function writeChecksum(bytes: Uint8Array, out: Uint8Array): void {
+function writeChecksum(bytes: Uint8Array, out: Uint8Array): void {
   Bun.SHA256.hash(bytes, digest);
   out.set(digest.subarray(0, checksumBytes));
 }
