@@ -42,15 +42,15 @@ export type WaypostOptions = {
   readonly relayUrl?: string;
   readonly cacheUrl?: string;
   readonly keys: KeyStore;
-  /** Which identity of the key store; `default` unless given. */
+  /** Name of the identity in the key store; `default` by default. */
   readonly name?: string;
   /** A public name to register along with a new identity. */
   readonly alias?: string;
-  /** Names this device's live session; random unless given. */
+  /** Names this device's live session; random by default. */
   readonly device?: string;
-  /** Asks recipients for receipts, and gives them to senders who ask. Off unless given. */
+  /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
   readonly receipts?: boolean;
-  /** How old the key that others seal to may become; a week unless given, `false` leaves it alone. */
+  /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
   readonly rotateMs?: number | false;
   readonly timeoutMs?: number;
   readonly waiting?: Waiting;
@@ -60,16 +60,16 @@ export type WaypostOptions = {
 
 export type MessageOptions = ContentNames &
   TransferOptions & {
-    /** How long it may wait: `24h` unless given. */
+    /** How long the message may wait: `24h` by default. */
     readonly ttl?: string;
     /** Public: the recipient's policies are chosen by it. */
     readonly tag?: string;
-    /** Only directly, or straight to a Cache; for messages of one chunk. */
+    /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
     readonly hint?: "direct" | "cache";
     readonly chunkBytes?: number;
     readonly replyTo?: string | null;
     readonly group?: string | null;
-    /** Asks for a receipt; as the identity was opened unless given. */
+    /** Whether to ask for a receipt; by default as the identity was opened. */
     readonly receipt?: boolean;
     /** Signs nothing: the recipient does not learn who sent it. */
     readonly anonymous?: boolean;
@@ -78,7 +78,7 @@ export type MessageOptions = ContentNames &
 export type Group = {
   readonly id: string;
   readonly members: readonly string[];
-  /** One sealed copy for each member. Resolves when all were tried. */
+  /** Sends one sealed copy to each member. Resolves when all were tried. */
   readonly send: (content: Content, options?: MessageOptions) => Promise<GroupSent>;
 };
 
@@ -106,7 +106,7 @@ export class Waypost {
     this.#name = identity.name;
   }
 
-  /** Throws `name_taken`-like refusals of the Directory, such as `alias_taken`, and what registration throws. */
+  /** Opens the identity of the key store, or creates and registers one. Throws refusals of the Directory, such as `alias_taken`. */
   static async open(options: WaypostOptions): Promise<Waypost> {
     const urls = urlsOf(options);
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
@@ -124,7 +124,7 @@ export class Waypost {
     return this.#identity.did;
   }
 
-  /** The functions below this class, for changes of the document, policies and aliases (docs/client.md). */
+  /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
   get client(): Client {
     return this.#client;
   }
@@ -142,7 +142,7 @@ export class Waypost {
 
   // ---------------------------------------------------------------------------------------------- sending
 
-  /** Sends to a DID or an alias. Passing failures are tried again with identical bytes. */
+  /** Sends to a DID or an alias. After a temporary failure it tries again with identical bytes. */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     try {
       return await (await this.prepare(to, content, options)).send(options);
@@ -153,7 +153,7 @@ export class Waypost {
     }
   }
 
-  /** Settles everything about a message without sending it: keep `save()` to go on after a restart. */
+  /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
   async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
@@ -161,7 +161,7 @@ export class Waypost {
     return new Outgoing(this.#client.relay, { plan, source, delivered: 0 });
   }
 
-  /** Goes on with a message that `save` kept, with the same content. Throws `content_changed` for another. */
+  /** Resumes a message that `save` returned, with the same content. Throws `content_changed` for other content. */
   async resume(saved: string, content: Content): Promise<Outgoing> {
     const known = parsePlan(saved);
     if (known === null) throw localError("plan_unreadable", "not a message that was saved");
@@ -179,7 +179,7 @@ export class Waypost {
     return this.send(to, { v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
   }
 
-  /** A conversation of several. Everybody who is to see the same one uses the same id. */
+  /** A group conversation. Every member uses the same id for it. */
   group(members: readonly string[], id: string = randomUuid()): Group {
     const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
       // A stream can be read once, and is sent to each.
@@ -207,8 +207,8 @@ export class Waypost {
   // -------------------------------------------------------------------------------------------- receiving
 
   /**
-   * Every message to this identity, those that wait first, then as they arrive, until the loop is left or
-   * `close` is called. Acknowledge each when you have what you need of it.
+   * Every message to this identity, first those that wait, then new ones, until the loop ends or `close` is called.
+   * Acknowledge each message once you have stored what you need.
    */
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
@@ -236,7 +236,7 @@ export class Waypost {
     }
   }
 
-  /** Ends `messages()`. What was not acknowledged is offered again to the next run. */
+  /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     await this.#receiver?.stop();
   }
@@ -244,8 +244,8 @@ export class Waypost {
   // ------------------------------------------------------------------------------------------------- keys
 
   /**
-   * Replaces the key that others seal to when it is due, takes over what another device has replaced, and
-   * destroys old secrets. `open` and `messages` see to it.
+   * Replaces the key that others seal to when it is due, follows a replacement by another device, and destroys old
+   * secrets. `open` and `messages` call it.
    */
   async rotate(): Promise<void> {
     this.#rotating ??= this.#rotate().finally(() => {
@@ -386,7 +386,7 @@ async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | nu
   const text = await keys.load(name);
   if (text === null) return null;
   const identity = parseIdentity(text, name);
-  if (identity === null) throw localError("keys_unreadable", `what the key store holds for ${name} is no identity`);
+  if (identity === null) throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
   return identity;
 }
 

@@ -36,7 +36,7 @@ function serverProblems(config: Config): Broken[] {
     ...unless(
       (server.tls_cert_file === null) === (server.tls_key_file === null),
       ["server.tls_cert_file", "server.tls_key_file"],
-      "stands with its key, and the key with it",
+      "is set without its counterpart: a certificate needs its key, and a key its certificate",
     ),
     ...unless(
       !server.share_port || process.platform === "linux",
@@ -46,7 +46,7 @@ function serverProblems(config: Config): Broken[] {
     ...unless(
       !server.share_port || lonelyStores(config).length === 0,
       ["server.share_port", "directory.enabled", "cache.enabled"],
-      `can't be: ${lonelyStores(config).join(", ")} belongs to one process, which every request must reach; a Directory or a Cache needs stores of postgres`,
+      `needs postgres stores: ${lonelyStores(config).join(", ")} belongs to one process, but requests for a Directory or a Cache reach several`,
     ),
   ];
 }
@@ -81,7 +81,7 @@ function limitProblems({ limits, server }: Config): Broken[] {
     ...unless(
       2 * limits.body_bytes_max <= server.body_bytes_in_flight,
       ["server.body_bytes_in_flight", "limits.body_bytes_max"],
-      "is below twice limits.body_bytes_max: one client gets half, so such a body could never be read",
+      "is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read",
     ),
   ];
 }
@@ -92,7 +92,7 @@ function nodeProblems(config: Config): Broken[] {
     unless(
       !config[node].enabled || directory.enabled || config[node].recipients !== "local",
       [`${node}.recipients`, "directory.enabled"],
-      'is "local", but this process is no Directory: name a Directory\'s URL or a ledger',
+      'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
     );
   return [
     ...unless(

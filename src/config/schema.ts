@@ -53,12 +53,12 @@ const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
 const listOf = (entry: typeof text) => z.array(entry).max(1_000).prefault([]);
 const texts = listOf(text);
 
-/** Texts of one form; the message says which one an entry lacks. */
-const textsOf = (accepts: (entry: string) => boolean, message: string) => listOf(text.refine(accepts, `is ${message}`));
+/** Texts of one form, which the message names. */
+const textsOf = (accepts: (entry: string) => boolean, form: string) => listOf(text.refine(accepts, `must be ${form}`));
 
 const listenAddress = text.refine(
   (address) => parseListenAddress(address) !== null,
-  "is no host:port, [v6]:port or unix:/path",
+  "must be host:port, [v6]:port or unix:/path",
 );
 
 const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
@@ -90,7 +90,11 @@ const serverSchema = z.strictObject({
     .array(listenAddress)
     .max(16)
     .prefault([])
-    .meta(doc("Addresses of a second listener for health and `/metrics`. When it is set, `/metrics` is only there.")),
+    .meta(
+      doc(
+        "Addresses of a second listener for health, `/metrics` and operations. When it is set, only this listener serves `/metrics`.",
+      ),
+    ),
   workers: z
     .int()
     .min(1)
@@ -99,42 +103,42 @@ const serverSchema = z.strictObject({
     .prefault(null)
     .meta(
       doc(
-        "Threads that answer requests, each on the same addresses (default: one less than the cores, at least 1 and at most 8). Linux only.",
+        "Threads that answer requests, all on the same addresses (default: one less than the cores, at least 1 and at most 8). Linux only.",
       ),
     ),
   share_port: flag(false).meta(
     doc(
-      "Whether other processes may listen on the addresses of `listen` as well, so that the system spreads connections. Linux only. A Directory or a Cache needs stores of `postgres` for it.",
+      "Whether other processes may also listen on the addresses of `listen`; the system then spreads connections over them. Linux only. A Directory or a Cache then needs `postgres` stores.",
     ),
   ),
   tls_cert_file: filePath.meta(
     doc(
-      "File with the certificate of `listen`, and the chain behind it, in PEM; TLS without a proxy. Read again when it changes.",
+      "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read again when it changes.",
     ),
   ),
-  tls_key_file: filePath.meta(doc("File with the key of that certificate, in PEM, without a passphrase.")),
-  trusted_proxies: textsOf(isProxyNetwork, 'no network, address or "unix"').meta(
-    doc("Networks (`10.0.0.0/8`), addresses or `unix` whose `X-Forwarded-For` names the client."),
+  tls_key_file: filePath.meta(doc("PEM file with the key of that certificate, without a passphrase.")),
+  trusted_proxies: textsOf(isProxyNetwork, 'a network, an address or "unix"').meta(
+    doc("Proxies whose `X-Forwarded-For` names the client: networks (`10.0.0.0/8`), addresses or `unix`."),
   ),
   log_level: z
     .enum(["debug", "info", "warn", "error"])
     .prefault("info")
-    .meta(doc("Lowest level that is logged. `info` logs every request.")),
+    .meta(doc("Lowest level that is logged. `info` includes a line for every request.")),
   cors_origins: z
-    .array(text.refine(isOrigin, 'is no origin such as "https://app.example", nor "*"'))
+    .array(text.refine(isOrigin, 'must be an origin such as "https://app.example", or "*"'))
     .max(256)
     .prefault(["*"])
     .meta(
       doc(
-        'Origins whose pages may call this node from a browser; `"*"` is all. With `directory.unsigned_updates = "allow"` only pages served by this machine may.',
+        'Origins whose pages may call this node from a browser; `"*"` means all. With `directory.unsigned_updates = "allow"`, only pages served by this machine may.',
       ),
     ),
   requests_max: count(1_024, { max: 65_536 }).meta(
-    doc("Requests handled at once. A request beyond them gets a delayed 503. One client network gets at most half."),
+    doc("Requests handled at once; further ones get a delayed 503. One client network gets at most half."),
   ),
   body_bytes_in_flight: size("256MiB", { min: 1 << 20 }).meta(
     doc(
-      "Bytes of request bodies in memory at once, and as many again of long answers that clients have not read yet. One client network gets at most half.",
+      "Bytes of request bodies in memory at once. Long answers that clients have not read yet may use as many again. One client network gets at most half.",
     ),
   ),
   drain_timeout: duration("30s", { min: 0, max: 3_600_000 }).meta(
@@ -149,7 +153,7 @@ const storeSchema = z.looseObject({
     .max(1_024)
     .meta(
       doc(
-        "`lmdb`, `memory`, `postgres`, `chain`, or the path of an external module (`./x.js`). Its options stand beside it.",
+        "`lmdb`, `memory`, `postgres`, `chain`, or the path of an external module (`./x.js`). Its options follow in the same table.",
       ),
     ),
 });
@@ -160,7 +164,7 @@ const busSchema = z.looseObject({
     .prefault("local")
     .meta(
       doc(
-        "How processes reach each other with live messages: `local` is for one process, `nats` for several. Its options stand beside it.",
+        "Carries live messages between processes: `local` is for one process, `nats` for several. Its options follow in the same table.",
       ),
     ),
 });
@@ -171,17 +175,17 @@ const limitsSchema = z.strictObject({
   chunk_bytes_max: size("2MiB", { max: 1 << 30 }).meta(doc("Largest payload of a chunk.")),
   header_bytes_max: size("4KiB", { max: 1 << 20 }).meta(doc("Largest encrypted header, decoded.")),
   ttl_max: duration("48h", { min: 1_000, max: 30 * 86_400_000 }).meta(
-    doc("Longest life of an envelope. One that names none lives for 24 hours, or this when it is shorter."),
+    doc("Longest life of an envelope. An envelope without `ttl` lives for 24 hours, or for this when it is shorter."),
   ),
   clock_skew: duration("5m", { min: 1_000, max: 86_400_000 }).meta(
-    doc("How far timestamps may lie from this node's clock: of proofs either way, of envelopes ahead of it."),
+    doc("How far a timestamp may be from this node's clock: a proof's in either direction, an envelope's ahead of it."),
   ),
 });
 
 const directorySchema = z.strictObject({
   enabled: flag(false).meta(doc("Whether this process is a Directory.")),
   store: name.prefault("main").meta(doc("Store of replay claims and receipts.")),
-  ledger: name.prefault("main").meta(doc("Store whose ledger holds the records.")),
+  ledger: name.prefault("main").meta(doc("Store whose ledger holds the DIDs.")),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))
     .min(1)
@@ -189,7 +193,7 @@ const directorySchema = z.strictObject({
     .prefault(null)
     .meta(
       doc(
-        "Versions of the registration proof that are accepted; by default all that the ledger accepts. v1 does not sign the document, v2 does not sign the account that submits it.",
+        "Accepted versions of the registration proof; by default all that the ledger accepts. v1 does not sign the document; v2 does not sign the account that submits it.",
       ),
     ),
   unsigned_updates: z
@@ -204,11 +208,11 @@ const directorySchema = z.strictObject({
     doc("How far ahead the expiry of an authorization may lie."),
   ),
   registration_rate: count(10, { max: 1_000_000 }).meta(
-    doc("Registrations a second from one client network; before it applies, 300 times as many at once."),
+    doc("Registrations per second from one client network. A burst of 300 times as many is allowed first."),
   ),
   registration_work_bits: count(18, { min: 0, max: workBitsMax }).meta(
     doc(
-      "Zero bits of the proof of work for a registration beyond the rate; each bit doubles the work. With 0 such registrations are refused.",
+      "Zero bits in the proof of work for a registration beyond the rate; each bit doubles the work. 0 refuses such registrations.",
     ),
   ),
   rate_limit_loopback: flag(true).meta(doc("Whether rates apply to clients on this machine too.")),
@@ -218,7 +222,9 @@ const recipientsSetting = z
   .string()
   .refine(isRecipientsSource, 'must be "local", "ledger:<store>" or the URL of a Directory')
   .prefault("local")
-  .meta(doc("Where recipients are looked up: `local` (the Directory here), `ledger:<store>`, or a Directory's URL."));
+  .meta(
+    doc("Where to look up recipients: `local` (this process's Directory), `ledger:<store>`, or a Directory's URL."),
+  );
 
 function isRecipientsSource(text: string): boolean {
   return text === "local" || /^ledger:[a-z][a-z0-9_-]{0,31}$/.test(text) || isPublicEndpoint(text);
@@ -227,9 +233,9 @@ function isRecipientsSource(text: string): boolean {
 /** Whom a node serves besides what the recipient's policy says. */
 const admissionSettings = {
   require_sender_signature: flag(false).meta(doc("Whether envelopes without a sender signature are refused.")),
-  allow_recipients: texts.meta(doc("The only recipients that are served, unless empty.")),
+  allow_recipients: texts.meta(doc("If not empty, only these recipients are served.")),
   deny_recipients: texts.meta(doc("Recipients whose envelopes are refused.")),
-  allow_senders: texts.meta(doc("The only senders that are served, unless empty. They must sign.")),
+  allow_senders: texts.meta(doc("If not empty, only these senders are served. They must sign.")),
   deny_senders: texts.meta(doc("Senders whose envelopes are refused.")),
 };
 
@@ -248,14 +254,14 @@ const relaySchema = z.strictObject({
     .array(endpoint)
     .max(16)
     .prefault([])
-    .meta(doc("URLs by which others reach this Relay. Live sessions need one; the Relay sends nothing to itself.")),
-  allow_http: flag(false).meta(doc("Whether destinations may be `http:`.")),
-  allow_private: textsOf((text) => parseNetwork(text) !== null, "no network such as 10.0.0.0/8").meta(
-    doc("Private networks that may be destinations."),
+    .meta(doc("URLs by which others reach this Relay. Live sessions need one, and the Relay never forwards to them.")),
+  allow_http: flag(false).meta(doc("Whether `http:` destinations are allowed.")),
+  allow_private: textsOf((text) => parseNetwork(text) !== null, "a network such as 10.0.0.0/8").meta(
+    doc("Private networks that the Relay may connect to."),
   ),
   ignore_proxy_variables: flag(false).meta(
     doc(
-      "Whether the Relay starts when proxy variables are set in the environment. It never uses them: it connects to destinations directly.",
+      "Whether the Relay starts although the environment sets proxy variables. The Relay never uses them; it connects to destinations directly.",
     ),
   ),
   attempts: count(3, { max: 10 }).meta(doc("Attempts for each destination.")),
@@ -263,12 +269,12 @@ const relaySchema = z.strictObject({
     doc("Longest time for all attempts of one envelope."),
   ),
   destination_requests_max: count(4, { max: 1_000 }).meta(doc("Concurrent requests to one destination.")),
-  sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions of all recipients together.")),
+  sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions, for all recipients together.")),
   client_rate: count(50, { max: 1_000_000 }).meta(
-    doc("Envelopes a second from one client network; before it applies, 4 times as many at once."),
+    doc("Envelopes per second from one client network. A burst of 4 times as many is allowed first."),
   ),
   recipient_rate: count(20, { max: 1_000_000 }).meta(
-    doc("Envelopes a second to one recipient; before it applies, 10 times as many at once."),
+    doc("Envelopes per second to one recipient. A burst of 10 times as many is allowed first."),
   ),
   rate_limit_loopback: flag(true).meta(doc("Whether rates apply to clients on this machine too.")),
   ...admissionSettings,
@@ -282,44 +288,46 @@ const cacheSchema = z.strictObject({
     .array(endpoint)
     .max(16)
     .prefault([])
-    .meta(doc("URLs by which others reach this Cache, as recipients publish and sign them. At least one.")),
+    .meta(doc("URLs by which others reach this Cache, exactly as recipients publish and sign them. At least one.")),
   signing_key_file: z
     .string()
     .min(1)
     .nullable()
     .prefault(null)
     .meta(doc("File with the key that signs event proofs: a 32-byte seed in hex.")),
-  recipient_entries_max: count(10_000).meta(doc("Entries held for one recipient.")),
-  recipient_bytes_max: size("256MiB").meta(doc("Bytes held for one recipient.")),
+  recipient_entries_max: count(10_000).meta(doc("Entries stored for one recipient.")),
+  recipient_bytes_max: size("256MiB").meta(doc("Bytes stored for one recipient.")),
   stranger_share: count(50, { max: 100 }).meta(
-    doc("Percent of a recipient's quota that unsigned and first-time senders may use together."),
+    doc("Percent of a recipient's quota for all unsigned and first-time senders together."),
   ),
   network_share: count(25, { max: 100 }).meta(
     doc(
-      "Percent of a recipient's quota that unsigned and first-time senders of one client network may use while no other network has stored anything; the next one gets the same part of what is left.",
+      "Percent of a recipient's quota for unsigned and first-time senders of one client network while no other network has stored anything. The next network gets the same part of the rest.",
     ),
   ),
   client_rate: count(500, { max: 1_000_000 }).meta(
-    doc("Stores a second from one client network; before it applies, 4 times as many at once."),
+    doc("Envelopes stored per second from one client network. A burst of 4 times as many is allowed first."),
   ),
   rate_limit_loopback: flag(false).meta(
     doc(
-      "Whether clients of this machine, such as a Relay beside this Cache, have that rate. Else a loopback address has no rate, and half as much again of a network's share.",
+      "Whether `client_rate` applies to clients on this machine, such as a Relay beside this Cache. If not, a loopback address gets half as much again of a network's share.",
     ),
   ),
-  store_entries_max: count(10_000_000).meta(doc("Entries held for all recipients together.")),
-  store_bytes_max: size("64GiB").meta(doc("Bytes held for all recipients together.")),
+  store_entries_max: count(10_000_000).meta(doc("Entries stored for all recipients together.")),
+  store_bytes_max: size("64GiB").meta(doc("Bytes stored for all recipients together.")),
   retrieve_bytes_max: size("64MiB", { min: 1_024 }).meta(
     doc("Bytes of envelopes in one retrieval without `limit` and `cursor`. The answer is streamed."),
   ),
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
-    doc("Bytes of envelopes in one page; the first envelope always fits."),
+    doc("Bytes of envelopes in one page. A page holds at least one envelope, whatever its size."),
   ),
-  streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open event streams of all recipients together.")),
+  streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open event streams, for all recipients together.")),
   wake_url: endpoint
     .nullable()
     .prefault(null)
-    .meta(doc("URL that receives `{recipient_digest, count}` for new entries of recipients without an open stream.")),
+    .meta(
+      doc("URL that receives `{recipient_digest, count}` when a recipient without an open stream has new entries."),
+    ),
   ...admissionSettings,
 });
 

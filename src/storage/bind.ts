@@ -339,7 +339,7 @@ export function storeShapeProblem(opened: unknown): string | null {
   if (typeof opened["plugin"] !== "string") return "the store does not say its plugin";
   const { durability, capabilities } = opened;
   if (durability !== "volatile" && durability !== "committed" && durability !== "flushed") {
-    return `the store says durability "${String(durability)}", which is none of volatile, committed and flushed`;
+    return `the store says durability "${String(durability)}", which is not volatile, committed or flushed`;
   }
   if (!isRecord(capabilities)) return "the store has no capabilities";
   return capabilityProblem(capabilities);
@@ -349,7 +349,7 @@ function capabilityProblem(capabilities: { readonly [Name in keyof Capabilities]
   for (const name of capabilityNames) {
     const capability = capabilities[name];
     if (capability === undefined) continue;
-    if (!isRecord(capability)) return `its ${name} is no object`;
+    if (!isRecord(capability)) return `its ${name} is not an object`;
     const missing = Object.keys(capabilityMethods[name]).find((method) => typeof capability[method] !== "function");
     if (missing !== undefined) return `its ${name} has no ${missing}()`;
   }

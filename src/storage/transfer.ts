@@ -47,7 +47,7 @@ function encodeEntry(entry: MailboxEntry): Fields {
 export function parseRecord(line: string): StoreRecord | string {
   try {
     const fields: unknown = JSON.parse(line);
-    return isFields(fields) ? parseFields(fields) : "it is no JSON object";
+    return isFields(fields) ? parseFields(fields) : "it is not a JSON object";
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof RangeError) return error.message;
     throw error;
@@ -99,26 +99,26 @@ function isFields(value: unknown): value is Fields {
 
 function text(fields: Fields, name: string): string {
   const value = fields[name];
-  if (typeof value !== "string" || value === "") throw new RangeError(`${name} is no text`);
+  if (typeof value !== "string" || value === "") throw new RangeError(`${name} is not text`);
   return value;
 }
 
 function whole(fields: Fields, name: string): number {
   const value = fields[name];
-  if (!Number.isSafeInteger(value) || (value as number) < 0) throw new RangeError(`${name} is no whole number`);
+  if (!Number.isSafeInteger(value) || (value as number) < 0) throw new RangeError(`${name} is not a whole number`);
   return value as number;
 }
 
 function uuid(fields: Fields, name: string) {
   const value = parseUuid(text(fields, name));
-  if (value === null) throw new RangeError(`${name} is no UUID`);
+  if (value === null) throw new RangeError(`${name} is not a UUID`);
   return value;
 }
 
 function bytes(fields: Fields, name: string): Uint8Array {
   const value = fields[name];
   const decoded = typeof value === "string" ? decodeBase64(value) : null;
-  if (decoded === null) throw new RangeError(`${name} is no Base64`);
+  if (decoded === null) throw new RangeError(`${name} is not Base64`);
   return decoded;
 }
 

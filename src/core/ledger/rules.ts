@@ -251,7 +251,7 @@ function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall)
   const document = call.docBlob.length > input.bounds.documentBytes ? null : decodeDidDocument(call.docBlob);
   if (document === null) {
     return refuse("InvalidDocument", {
-      detail: "doc_blob is no SCALE document within the bounds",
+      detail: "doc_blob is not a SCALE document within the bounds",
       wholeDocument: true,
     });
   }
