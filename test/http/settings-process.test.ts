@@ -3,12 +3,13 @@
  * other setting of its kind has, and shows where it acts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
 import { environmentProblems } from "../../src/cli/serve.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { cacheEndpoint, envelopeTo } from "../support/cache-node.ts";
 import { registerBodyOf } from "../support/directory.ts";
-import { freePort } from "../support/executable.ts";
+import { freePort, scratchFolder } from "../support/executable.ts";
 import { identityOf } from "../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { settings } from "../support/settings.ts";
@@ -109,3 +110,50 @@ test("a Relay starts beside proxy variables only when the setting says so", () =
     });
   expect([problemsWith(false).length, problemsWith(true).length]).toEqual([1, 0]);
 });
+
+test("a process uses the bus that is named: one over a server is not connected while the server is away", async () => {
+  const connected = async (bus: ConfigInput["bus"]) => {
+    const nodes = await startTestNodes({ ...ofProcess, server: { listen: [main], admin_listen: [admin] }, bus });
+    try {
+      const text = await (await fetch(`http://${admin}/metrics`)).text();
+      return /^waypost_bus_connected (\d)$/m.exec(text)?.[1];
+    } finally {
+      await nodes.stop();
+    }
+  };
+  expect(await connected({ plugin: "local" })).toBe("1");
+  expect(await connected({ plugin: "nats", servers: [`nats://127.0.0.1:${freePort()}`] })).toBe("0");
+}, 30_000);
+
+test("the log of `serve` begins at the level that is named, and follows a changed one on SIGHUP", async () => {
+  const scratch = scratchFolder();
+  const [file, socket] = [join(scratch.path, "waypost.toml"), join(scratch.path, "node.sock")];
+  const write = (level: string) =>
+    Bun.write(
+      file,
+      `[server]\nlisten = ["unix:${socket}"]\nlog_level = "${level}"\n[stores.main]\nplugin = "memory"\n[directory]\nenabled = true\n`,
+    );
+  await write("warn");
+  const command = [process.execPath, join(import.meta.dir, "..", "..", "src", "main.ts"), "serve", "--config", file];
+  const child = Bun.spawn(command, { env: { PATH: "/usr/bin:/bin", HOME: scratch.path }, stdout: "pipe" });
+  try {
+    const ask = () => fetch("http://node/limits", { unix: socket }).catch(() => null);
+    while (child.exitCode === null && (await ask()) === null) await Bun.sleep(20);
+    await write("info");
+    child.kill("SIGHUP");
+    let printed = "";
+    for await (const bytes of child.stdout) {
+      printed += new TextDecoder().decode(bytes);
+      if (printed.includes('"message":"request"')) break;
+      await ask();
+    }
+    const messages = printed.match(/(?<="message":")[^"]+/g) ?? [];
+    // The start, which is logged at "info", is not in the log; requests after the signal are.
+    expect(messages).not.toContain("waypost is ready");
+    expect(messages).toContain("request");
+  } finally {
+    child.kill("SIGKILL");
+    await child.exited;
+    scratch.remove();
+  }
+}, 60_000);

@@ -401,6 +401,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
         "server.cors_origins",
         "server.drain_timeout",
       ],
+      ...["server.log_level", "bus.plugin"],
       ...["directory.enabled", "directory.store", "directory.ledger"],
       ...["relay.enabled", "relay.store", "relay.recipients", "relay.public_id", "relay.public_endpoints"],
       ...["cache.enabled", "cache.store", "cache.recipients", "cache.public_endpoints", "relay.ignore_proxy_variables"],
@@ -410,8 +411,6 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "server.workers": "workers.test.ts",
   "server.tls_cert_file": "tls.test.ts",
   "server.tls_key_file": "tls.test.ts",
-  "server.log_level": "reload.test.ts",
-  "bus.plugin": "relay-bus.test.ts",
   "directory.registration_proofs": "directory/: the only list of its kind",
   "directory.unsigned_updates": "directory/: the only setting of its kind",
   "directory.rate_limit_loopback": "directory/pace.test.ts",
@@ -419,7 +418,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "relay.allow_private": "egress.test.ts",
   "relay.rate_limit_loopback": "relay-refusals.test.ts",
   "cache.rate_limit_loopback": "cache-strangers.test.ts",
-  "cache.signing_key_file": "status.test.ts",
+  "cache.signing_key_file": "event-key.test.ts",
   "cache.wake_url": "cache-wake.test.ts",
 };
 

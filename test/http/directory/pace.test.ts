@@ -101,6 +101,26 @@ test("the client does the work by itself", async () => {
   expect((await client.limits()) as Json).toMatchObject({ registration_work_bits: 10 });
 });
 
+test("clients on this machine have the rate where the setting says so, and else none", async () => {
+  for (const [limited, status] of [
+    [true, 429],
+    [false, 202],
+  ] as const) {
+    nodes = await startTestNodes(
+      { directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: limited } },
+      { directory: { registration_burst: 1, registration_rate: 0.001 } },
+    );
+    const register = async (name: string) => {
+      const body = JSON.stringify(registerBodyOf(identityOf(name), Date.now()));
+      const headers = { "content-type": "application/json" };
+      return (await fetch(`${nodes?.url}/register-did`, { method: "POST", headers, body })).status;
+    };
+    expect([await register("first"), await register("second")]).toEqual([202, status]);
+    await nodes.stop();
+    nodes = null;
+  }
+});
+
 describe("work", () => {
   const body = utf8("body");
 
