@@ -21,11 +21,7 @@ export type BlockContents = Header & {
  * `null` when the node no longer has the block's body. `fallback`: the metadata to read general extrinsics with when
  * the node has let go of the state of the block before, which names the runtime that made this one.
  */
-async function readContents(
-  session: Session,
-  hash: string,
-  fallback: RuntimeMetadata,
-): Promise<BlockContents | null> {
+async function readContents(session: Session, hash: string, fallback: RuntimeMetadata): Promise<BlockContents | null> {
   const block = await readable(session.block(hash));
   if (block === null) return null;
   const metadata = block.extrinsics.some(isGeneral)
