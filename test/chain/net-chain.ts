@@ -15,8 +15,11 @@ export class Chain {
 
   private constructor(private readonly api: ApiPromise) {}
 
-  static async open(endpoint: string): Promise<Chain> {
-    const api = await ApiPromise.create({ provider: new WsProvider(endpoint), noInitWarn: true, throwOnConnect: true });
+  /** The next endpoint is used when the connection to one is lost. */
+  static async open(endpoints: string[]): Promise<Chain> {
+    // A node that compiles another runtime answers nobody meanwhile, on a busy machine for minutes.
+    const provider = new WsProvider(endpoints, 2_500, {}, patienceMs);
+    const api = await ApiPromise.create({ provider, noInitWarn: true, throwOnConnect: true });
     return new Chain(api);
   }
 
