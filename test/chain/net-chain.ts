@@ -67,7 +67,8 @@ export class Chain {
   }
 
   private async stateOf(address: string): Promise<{ readonly nonce: number; readonly free: bigint }> {
-    const account = await (await this.finalized()).query.system.account(address);
+    // By its bytes: while the library changes to another runtime, its text may not be read.
+    const account = await (await this.finalized()).query.system.account(this.keys.decodeAddress(address));
     return { nonce: account.nonce.toNumber(), free: account.data.free.toBigInt() };
   }
 

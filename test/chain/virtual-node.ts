@@ -89,6 +89,16 @@ export class VirtualNode {
     return chain.ancestor(frozen, Math.max(0, frozen.number - 3)) ?? chain.genesis;
   }
 
+  /** For a time. */
+  disturb(
+    change: Partial<Pick<NodeState, "isDown" | "isSilent" | "swallows" | "bans" | "lie" | "frozen">>,
+    ms: number,
+  ) {
+    Object.assign(this.state, change);
+    const end = (name: string) => [name, name === "lie" || name === "frozen" ? null : false] as const;
+    this.parts.time.after(ms, () => Object.assign(this.state, Object.fromEntries(Object.keys(change).map(end))));
+  }
+
   /** Cuts the node off from the others: from here on it builds alone. */
   cutOff(): void {
     const { best, finalized: final } = this;

@@ -17,7 +17,7 @@ import { StoreError, type SubmissionState } from "../../src/storage/contract.ts"
 import type { Table } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { blockTimeMs, VirtualChain } from "./virtual-chain.ts";
-import { type Lie, type NodeState, VirtualNode } from "./virtual-node.ts";
+import { type Lie, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
 
 export type Verdict = {
@@ -253,7 +253,7 @@ function gossip(up: readonly VirtualNode[], chance: Chance): void {
 
 // ------------------------------------------------------------------------------------------------- the faults
 
-/** Without partitions, which were added later: a seed of before plans the same schedule with these. */
+/** Without those that were added later: a seed of before plans the same schedule with these. */
 export const firstFaultKinds = [
   "down",
   "silent",
@@ -266,7 +266,7 @@ export const firstFaultKinds = [
   "long kill",
   "upgrade",
 ] as const;
-export const faultKinds = [...firstFaultKinds, "partition"] as const;
+export const faultKinds = [...firstFaultKinds, "partition", "slow upgrade"] as const;
 export type FaultKind = (typeof faultKinds)[number];
 const lies: readonly Lie[] = ["head", "version", "keys", "block", "genesis", "garbage", "hash"];
 /** Lies about a state that nothing but a second endpoint can find out. */
@@ -301,33 +301,26 @@ const flags = { down: "isDown", silent: "isSilent", swallow: "swallows", ban: "b
 function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
   const { time, chain, chance, nodes } = world;
   const { state } = node;
-  const whileItLasts = (change: Partial<NodeState>) => {
-    Object.assign(state, change);
-    const sound = Object.keys(change).map((name) => [name, name === "lie" ? null : false]);
-    time.after(lengthMs, () => Object.assign(state, Object.fromEntries(sound)));
-  };
-  const standsApart = nodes.some((one) => one.state.frozen !== null || one.state.fork !== null);
+  const standsApart = () => nodes.some((one) => one.state.frozen !== null || one.state.fork !== null);
   if (kind === "down") node.stop();
   switch (kind) {
     case "down":
     case "silent":
     case "swallow":
     case "ban":
-      whileItLasts({ [flags[kind]]: true });
+      node.disturb({ [flags[kind]]: true }, lengthMs);
       return;
     case "lie":
       // One liar at a time: two that agree are the truth for whoever asks two.
-      if (nodes.every((one) => one.state.lie === null)) whileItLasts({ lie });
+      if (nodes.every((one) => one.state.lie === null)) node.disturb({ lie }, lengthMs);
       return;
     case "freeze":
       // Most nodes go on, or there is no chain.
-      if (standsApart) return;
-      state.frozen = node.best;
-      time.after(3 * lengthMs, () => Object.assign(state, { frozen: null }));
+      if (!standsApart()) node.disturb({ frozen: node.best }, 3 * lengthMs);
       return;
     case "partition":
       // The majority goes on, and only its blocks become final.
-      if (standsApart || state.isDown) return;
+      if (standsApart() || state.isDown) return;
       node.cutOff();
       time.after(3 * lengthMs, () => node.rejoin());
       return;
@@ -339,8 +332,15 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
     case "long kill":
       killDriver(world, kind === "kill" ? lengthMs : 10 * lengthMs);
       return;
+    case "slow upgrade":
     case "upgrade":
-      if (chain.upgradeAt === Number.POSITIVE_INFINITY) chain.upgradeAt = chain.best.number + 2;
+      if (chain.upgradeAt !== Number.POSITIVE_INFINITY) return;
+      chain.upgradeAt = chain.best.number + 2;
+      // Real nodes compile the new runtime first, all at once: they make no blocks and answer nobody.
+      if (kind === "slow upgrade") {
+        const stop = () => nodes.map((one) => one.disturb({ isSilent: true, frozen: one.best }, lengthMs));
+        time.after(3 * blockTimeMs, () => standsApart() || stop());
+      }
   }
 }
 

@@ -35,6 +35,11 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
     expect(await findings(seeds, { calls: 40, faults: ["partition", "kill"], endpoints: 2 })).toEqual([]);
   });
 
+  test("where all nodes stop for a new runtime", async () => {
+    const seeds = Array.from({ length: 10 }, (_, n) => 600 + n);
+    expect(await findings(seeds, { calls: 40, faults: ["slow upgrade", "kill", "down"] })).toEqual([]);
+  });
+
   /** A lagging second endpoint without the DID yet, an endpoint that bore itself out, a proof that lived twice. */
   const kept = [1099, 1136, 58, 3075];
   test("in the schedules that found something once", async () => {
