@@ -17,12 +17,14 @@ import { createMetrics, mergeSamples, renderMetrics } from "../nodes/http/metric
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import { createRelayId } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import type { StoreEnvironment } from "../storage/contract.ts";
 import { startHistory } from "./dashboard.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
 import { certificateOf, type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
+import { type Ahead, giveUp, takeOver } from "./takeover.ts";
 import { startWorkers, type Workers, workerCount } from "./workers.ts";
 
 /** What `serve` fixes and tests may set. A clock and a resolver can't be given to workers. */
@@ -35,6 +37,10 @@ export type StartOptions = NodeOverrides & {
   readonly onReload?: (next: Config) => void;
   /** The process must end: a store can no longer keep its promises, or a worker has ended. */
   readonly onFatal: (reason: string) => void;
+  /** Follows a process that runs with the same configuration, without a refused request. */
+  readonly takesOver?: boolean;
+  /** Another process takes over: this one must stop. */
+  readonly onLeave?: () => void;
   /** What runs in a worker: the program itself unless a test gives another. */
   readonly workerEntry?: URL;
   /** What decides the number of workers where it is not set; those of the machine unless a test says another number. */
@@ -67,7 +73,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(render, now, () => workers?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
+  const ahead = options.takesOver === true ? await takeOver(config, log) : null;
+  const opened = await openFollowing(config, { now, log, fatal: options.onFatal }, ahead);
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
@@ -80,7 +87,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     registerProcessMetrics(metrics, { startedAtMs: now(), loopLagSeconds: history.loopLagSeconds });
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
-    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
+    await removeStaleSockets(config);
+    const count = workerCount(config, log);
     let serving: Serving | null = null;
     const reload = (next: Config): ReloadPlan => {
       const plan = decideReload(config, next);
@@ -95,14 +103,15 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       renderMetrics: render,
       history: async () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
+      ...leaveFor(options, count, (isLeaving) => serving?.setLeaving?.(isLeaving)),
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
-    const count = workerCount(config, log, options.cores);
     workers = count === 1 ? null : await startWorkers(config, { ...shared, count });
-    const started = workers ?? (await startServing(config, inThisThread(shared)));
+    const started = workers ?? (await startServing(config, inThisThread(shared, ahead)));
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
-    const guard = guardConnections(config, { urls: [...started.urls, ...started.adminUrls], metrics, now, log });
+    const { urls, adminUrls } = started;
+    const guard = guardConnections(config, { urls: [...urls, ...adminUrls], metrics, now, log });
     const end = once(async () => {
       guard?.close();
       await started.drain();
@@ -111,19 +120,26 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       await sweepers.stop();
       await stores.close();
     });
-    return {
-      url: started.urls[0] ?? "",
-      urls: started.urls,
-      adminUrls: started.adminUrls,
-      workers: count,
-      stores,
-      reload,
-      reloadFile: readAgain,
-      stop: end,
-    };
+    return { url: urls[0] ?? "", urls, adminUrls, workers: count, stores, reload, reloadFile: readAgain, stop: end };
   } catch (error) {
+    giveUp(ahead);
     await release();
     await stores.close();
+    throw error;
+  }
+}
+
+async function removeStaleSockets({ server }: Config): Promise<void> {
+  await Promise.all([...server.listen, ...server.admin_listen].map(removeStaleSocket));
+}
+
+/** Waits for the stores of a process that leaves. */
+async function openFollowing(config: Config, environment: StoreEnvironment, ahead: Ahead | null): Promise<OpenStores> {
+  const patienceMs = ahead === null ? 0 : config.server.drain_timeout + storeCloseMs;
+  try {
+    return await openConfiguredStores(config, environment, patienceMs);
+  } catch (error) {
+    giveUp(ahead);
     throw error;
   }
 }
@@ -138,8 +154,30 @@ function once(work: () => Promise<void>): () => Promise<void> {
 }
 
 /** What nodes get that run in the thread of the stores. */
-function inThisThread(shared: SharedParts) {
-  return { ...shared, counting: ownCounting, threads: 1, relayId: createRelayId(), sharePort: false };
+function inThisThread(shared: SharedParts, ahead: Ahead | null) {
+  const own = { counting: ownCounting, threads: 1, relayId: createRelayId(), sharePort: false };
+  return { ...shared, ...own, ...(ahead === null ? {} : { ahead }) };
+}
+
+/** Beyond the drain: writing everything out, closing the stores, and the end of the process. */
+const storeCloseMs = 10_000;
+/** A process that said it would take over, and did not. */
+const leavingMsMax = 60_000;
+
+/** Nothing with workers: the process that follows could not answer what waits. */
+function leaveFor({ onLeave }: StartOptions, threads: number, setLeaving: (isLeaving: boolean) => void) {
+  if (threads > 1) return {};
+  let timer: ReturnType<typeof setTimeout> | null = null;
+  const leave = (isNow: boolean): string | null => {
+    if (onLeave === undefined) return "nothing would end this process";
+    if (timer !== null) clearTimeout(timer);
+    setLeaving(true);
+    if (isNow) onLeave();
+    else timer = setTimeout(() => setLeaving(false), leavingMsMax);
+    timer?.unref();
+    return null;
+  };
+  return { leave };
 }
 
 function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {

@@ -27,6 +27,7 @@ import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
 import type { EventKey } from "./signing-key.ts";
+import type { Ahead } from "./takeover.ts";
 
 /** What only the process as a whole knows. */
 export type ProcessView = {
@@ -35,6 +36,8 @@ export type ProcessView = {
   readonly history: () => Promise<HistoryView>;
   /** Reads the configuration again; a text says why it was not taken over. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
+  /** Makes room for a process that takes over; a text says why not. Not with workers. */
+  readonly leave?: (isNow: boolean) => string | null;
 };
 
 /** What all threads of a process have alike. */
@@ -44,6 +47,8 @@ type ServingParts = SharedParts &
   ComposeParts & {
     /** Whether other threads listen on the same addresses. */
     readonly sharePort: boolean;
+    /** Listeners that another process shares until it has ended. */
+    readonly ahead?: Ahead;
   };
 
 export type Serving = {
@@ -53,6 +58,8 @@ export type Serving = {
   readonly reload: (next: Config) => void;
   /** Takes nothing new and finishes what is in flight. */
   readonly drain: () => Promise<void>;
+  /** From now on each answer ends its connection, or not any more. */
+  readonly setLeaving?: (isLeaving: boolean) => void;
 };
 
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
@@ -61,7 +68,9 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   const tracer = tracerOf(parts);
   const nodes = await composeNodes(config, parts);
   try {
-    const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
+    const { reloadFile: reload, leave } = parts.view;
+    const leaving = leave === undefined ? {} : { leave };
+    const operations = operationRoutes({ ...nodes.operated, reload, ...leaving, now, log });
     const apps = createApps(config, { ...parts, nodes, operations, tracer });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
@@ -73,6 +82,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
         for (const app of [apps.main, apps.admin, apps.operator]) app?.readSettings();
         watch?.renew();
       },
+      setLeaving: apps.main.setLeaving,
       drain: async () => {
         const all = [...listeners.main, ...listeners.admin];
         const drained = all.map((one) => one.drain(config.server.drain_timeout));
@@ -232,7 +242,7 @@ function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
   return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
 }
 
-type ListenParts = Pick<ServingParts, "sharePort"> & {
+type ListenParts = Pick<ServingParts, "sharePort" | "ahead"> & {
   readonly nodes: ComposedNodes;
   readonly main: App;
   readonly admin: App | null;
@@ -257,7 +267,8 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
   for (const address of config.server.listen) {
     const sharePort = parts.sharePort || config.server.share_port;
-    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
+    const open = parts.ahead?.get(address)?.open ?? listen;
+    bound.main.push(bind(address, () => open({ app: main, address, now, sharePort, ...upgrade, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;

@@ -40,9 +40,31 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
   return storeProblems(await storeConfiguration(config));
 }
 
-/** Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. */
-export async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
-  const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
+const againMs = 20;
+
+/**
+ * Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. A
+ * store that another process is about to leave is tried again for `patienceMs`.
+ */
+export async function openConfiguredStores(
+  config: Config,
+  environment: StoreEnvironment,
+  patienceMs = 0,
+): Promise<OpenStores> {
+  const configuration = await storeConfiguration(config);
+  const endsAtMs = performance.now() + patienceMs;
+  const open = async (): ReturnType<typeof openStores> => {
+    for (;;) {
+      try {
+        return await openStores(configuration, environment);
+      } catch (error) {
+        const isPassing = error instanceof StoreError && error.code === "unavailable" && performance.now() < endsAtMs;
+        if (!isPassing) throw error;
+        await Bun.sleep(againMs);
+      }
+    }
+  };
+  const opened = await open().catch(toFailure);
   if (!Array.isArray(opened)) return opened;
   throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
 }

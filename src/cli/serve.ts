@@ -19,7 +19,8 @@ export function registerServeCommand(program: Command): void {
     .command("serve")
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .action(async (options: { config: string }) => {
+    .option("--take-over", "follow the node that runs with this configuration: no request is refused (Linux)")
+    .action(async (options: { config: string; takeOver?: boolean }) => {
       const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
@@ -27,7 +28,7 @@ export function registerServeCommand(program: Command): void {
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       let stopReloading = (): void => undefined;
       const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });
-      await runUntilSignal(config, sink, { readConfig: readAgain }, (running) => {
+      await runUntilSignal(config, sink, { readConfig: readAgain, takesOver: options.takeOver === true }, (running) => {
         stopReloading = reloadOnHangup(running);
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
@@ -42,7 +43,7 @@ export function registerServeCommand(program: Command): void {
 export async function runUntilSignal(
   config: Config,
   sink: LogSink,
-  options: Pick<StartOptions, "readConfig">,
+  options: Pick<StartOptions, "readConfig" | "takesOver">,
   onReady: (running: RunningNodes) => void,
 ): Promise<void> {
   const signals = catchSignals();
@@ -52,6 +53,7 @@ export async function runUntilSignal(
     const starting = startNodes(config, {
       ...options,
       log: sink.log,
+      onLeave: () => signals.end("take-over"),
       onReload: (next) => sink.setLevel(next.server.log_level),
       onFatal: (reason) => {
         sink.log("error", "the node must stop", { reason });
@@ -95,8 +97,15 @@ export function environmentProblems({ relay }: Config, env: Record<string, strin
   return checkOutboundEnvironment(env, { allowProxyVariables: !relay.enabled || relay.ignore_proxy_variables });
 }
 
+type Signals = {
+  readonly first: Promise<string>;
+  /** As a first signal. */
+  readonly end: (reason: string) => void;
+  readonly release: () => void;
+};
+
 /** The first signal resolves, the second ends the process at once. */
-function catchSignals(): { readonly first: Promise<string>; readonly release: () => void } {
+function catchSignals(): Signals {
   const { promise, resolve } = Promise.withResolvers<string>();
   let caught = 0;
   const onSignal = (signal: string): void => {
@@ -110,7 +119,7 @@ function catchSignals(): { readonly first: Promise<string>; readonly release: ()
     process.off("SIGTERM", onSignal);
     process.off("SIGINT", onSignal);
   };
-  return { first: promise, release };
+  return { first: promise, end: resolve, release };
 }
 
 function writeToStdout(text: string): Promise<void> {

@@ -87,6 +87,8 @@ export type RunningNode = {
   readonly printed: () => string;
   /** Sends a signal and waits for the end. */
   readonly kill: (signal: "SIGTERM" | "SIGKILL" | "SIGINT") => Promise<number>;
+  /** Its exit code, once it ends by itself. */
+  readonly ended: () => Promise<number>;
   /** Sends a signal that does not end it. */
   readonly hangUp: () => void;
 };
@@ -113,6 +115,7 @@ export async function startNode(args: readonly string[], options: RunOptions & {
     pid: child.pid,
     output,
     printed: () => printed,
+    ended: () => child.exited,
     hangUp: () => child.kill("SIGHUP"),
     kill: async (signal) => {
       child.kill(signal);

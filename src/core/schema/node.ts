@@ -113,6 +113,11 @@ const subjectMax = 160;
 
 export const ReloadRequest = Type.Object({}, { examples: [{}] });
 
+export const LeaveRequest = Type.Object(
+  { now: Type.Boolean({ description: "false: answers end their connections; true: the process ends" }) },
+  { examples: [{ now: false }] },
+);
+
 export const BlockRequest = Type.Object(
   {
     add: Type.Array(

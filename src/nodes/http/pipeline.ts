@@ -120,6 +120,8 @@ export type Http = AppOptions & {
   readonly idPrefix: string;
   requestCount: number;
   draining: boolean;
+  /** Another process takes over: every answer ends its connection, so that the client comes anew. */
+  leaving: boolean;
 };
 
 type Client = { readonly address: string; readonly network: string; readonly masked: string };
@@ -145,6 +147,7 @@ export function createHttp(options: AppOptions): Http {
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
     draining: false,
+    leaving: false,
   };
 }
 
@@ -329,7 +332,7 @@ function render(http: Http, { route }: Plan, exchange: Exchange, { result, close
   return renderResponse(result, {
     requestId: exchange.requestId,
     faults: route.faults,
-    close: close || http.draining,
+    close: close || http.draining || http.leaving,
     cors: http.cors(http.readsOrigin ? exchange.headers.get("origin") : null),
     headers: route.headers,
     showSignedText: http.settings.show_signed_text,

@@ -10,6 +10,7 @@ import { connect } from "node:net";
 import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
 import { pathOf } from "./route.ts";
 
@@ -61,8 +62,30 @@ export type Listener = {
 const idleTimeoutSeconds = 30;
 
 export function listen<Session>(options: ListenOptions<Session>): Listener {
+  const { app, address } = options;
+  const place = placeOf(address);
+  const shared = handlersOf(options);
+  if ("unix" in place) {
+    const server = Bun.serve<Session, string>({ ...shared, unix: place.unix });
+    return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(app, [server], timeoutMs) };
+  }
+  const serveAt = binder<Session>(place.hostname, shared);
+  const tls = options.certificate;
+  const first = bindFirst(serveAt, { port: place.port, tls, shares: options.sharePort ?? false });
+  return listenerOf(options, [first], serveAt);
+}
+
+type Place = { readonly hostname: string; readonly port: number };
+
+function placeOf(address: string): Place | { readonly unix: string } {
+  const place = parseListenAddress(address);
+  if (place === null) throw new Error(`${address} is no address to listen on`);
+  return place;
+}
+
+/** What a server answers with, whatever it listens on. */
+function handlersOf<Session>(options: ListenOptions<Session>) {
   const { app, upgrade } = options;
-  const routes = routeTable<Session>(app);
   const fetch = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
     if (upgrade?.matches(pathOf(request.url))) {
       if (app.draining()) return app.refuse(request, fault("shutting_down", "the node is shutting down"));
@@ -70,40 +93,97 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
     }
     return app.refuse(request, fault("not_found", "there is no such route"));
   };
-  const shared = {
-    routes,
-    fetch,
-    maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-    development: false,
-    error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
-    websocket: upgrade?.websocket ?? noWebSocket<Session>(),
-  };
-  const place = parseListenAddress(options.address);
-  if (place === null) throw new Error(`${options.address} is no address to listen on`);
-  if ("unix" in place) {
-    const server = Bun.serve<Session, string>({ ...shared, unix: place.unix });
-    return { url: options.address, renew: () => undefined, drain: (timeoutMs) => drain(app, [server], timeoutMs) };
-  }
-  const serveAt = ({ port, reusePort, tls }: Binding): Server<Session> =>
+  const websocket = upgrade?.websocket ?? noWebSocket<Session>();
+  return { ...common, routes: routeTable<Session>(app), fetch, websocket };
+}
+
+const common = {
+  maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+  development: false,
+  error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
+} as const;
+
+type Handlers<Session> = ReturnType<typeof handlersOf<Session>>;
+
+function binder<Session>(hostname: string, handlers: Handlers<Session>): Bind<Session> {
+  return ({ port, reusePort, tls }) =>
     Bun.serve<Session, string>({
-      ...shared,
+      ...handlers,
       reusePort,
       idleTimeout: idleTimeoutSeconds,
-      hostname: place.hostname,
+      hostname,
       port,
       ...(tls === undefined ? {} : { tls }),
     });
-  const tls = options.certificate;
-  const first = bindFirst(serveAt, { port: place.port, tls, shares: options.sharePort ?? false });
-  const port = first.port ?? place.port;
-  const servers = [first];
+}
+
+/** A listener over servers of one address, the first of which is bound. */
+function listenerOf<Session>(
+  { app, address, certificate: tls }: ListenOptions<Session>,
+  servers: Server<Session>[],
+  serveAt: Bind<Session>,
+): Listener {
+  const { hostname, port: wanted } = placeOf(address) as Place;
+  const port = servers[0]?.port ?? wanted;
   return {
-    url: baseUrl(tls === undefined ? "http" : "https", place.hostname, port),
+    url: baseUrl(tls === undefined ? "http" : "https", hostname, port),
     renew: (certificate) => {
       if (tls !== undefined) servers.push(replaceServer(serveAt, servers, { port, tls: certificate }));
     },
     drain: (timeoutMs) => drain(app, servers, timeoutMs),
   };
+}
+
+// ---------------------------------------------------------------------------------------------- take-over
+
+/** Listens before there is an app; requests wait for it. */
+export type AheadListener<Session> = {
+  readonly open: (options: ListenOptions<Session>) => Listener;
+  /** Gives the address up; what waits is refused. */
+  readonly close: () => void;
+};
+
+type AheadOptions = {
+  readonly address: string;
+  readonly certificate?: Certificate;
+  /** How long a request waits at most, and how many do. */
+  readonly waitMs: number;
+  readonly waitingMax: number;
+};
+
+/** On the port that another process still listens on. */
+export function listenAhead<Session>({ address, certificate: tls, ...bounds }: AheadOptions): AheadListener<Session> {
+  const { hostname, port } = placeOf(address) as Place;
+  const opened = Promise.withResolvers<ListenOptions<Session> | null>();
+  let waiting = 0;
+  const wait = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
+    if (waiting >= bounds.waitingMax) return notYet();
+    waiting++;
+    const options = await withDeadline(opened.promise, bounds.waitMs).finally(() => waiting--);
+    if (options === late || options === null) return notYet();
+    const isUpgrade = options.upgrade?.matches(pathOf(request.url)) ?? false;
+    return isUpgrade ? handlersOf(options).fetch(request, server) : options.app.respond(request, server);
+  };
+  const serveAt = binder<Session>(hostname, { ...common, routes: {}, fetch: wait, websocket: noWebSocket<Session>() });
+  const server = serveAt({ port, tls, reusePort: true });
+  return {
+    open: (options) => {
+      const handlers = handlersOf(options);
+      server.reload({ ...handlers, idleTimeout: idleTimeoutSeconds });
+      opened.resolve(options);
+      return listenerOf(options, [server], binder<Session>(hostname, handlers));
+    },
+    close: () => {
+      opened.resolve(null);
+      void server.stop(true);
+    },
+  };
+}
+
+function notYet(): Response {
+  const json = { type: "about:blank", title: "Not ready yet", status: 503, code: "service_unavailable" };
+  const headers = { "content-type": "application/problem+json", "retry-after": "1", connection: "close" };
+  return new Response(JSON.stringify(json), { status: 503, headers });
 }
 
 type Binding = { readonly port: number; readonly reusePort: boolean; readonly tls: Certificate | undefined };
@@ -113,14 +193,15 @@ type Bind<Session> = (binding: Binding) => Server<Session>;
 const canShare = process.platform === "linux";
 
 /**
- * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. Such
- * a socket must be shareable from the start, so a socket that is not shareable tests first that the address is free.
+ * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port, and so
+ * does a process that takes over. Such a socket must be shareable from the start, so a socket that is not shareable
+ * tests first that the address is free.
  */
 function bindFirst<Session>(
   serveAt: Bind<Session>,
   { port, tls, shares }: { readonly port: number; readonly tls: Certificate | undefined; readonly shares: boolean },
 ): Server<Session> {
-  if (shares || tls === undefined || !canShare) return serveAt({ port, tls, reusePort: shares });
+  if (shares || !canShare || (port === 0 && tls === undefined)) return serveAt({ port, tls, reusePort: shares });
   const alone = serveAt({ port, tls, reusePort: false });
   const given = alone.port ?? port;
   void alone.stop(true);
@@ -230,8 +311,25 @@ function baseUrl(scheme: "http" | "https", hostname: string, port: number): stri
 
 const drainPollMs = 20;
 
+const shortTurnMs = 0.2;
+const turnsMax = 500;
+
+/**
+ * Just after a short turn of the event loop, in which what connected was accepted: connections that a socket has not
+ * accepted are reset when it is closed, unless the kernel gives them to another socket of the port
+ * (`net.ipv4.tcp_migrate_req`).
+ */
+async function shortTurn(): Promise<void> {
+  for (let turn = 0; turn < turnsMax; turn++) {
+    const beganMs = performance.now();
+    await new Promise((resolve) => setImmediate(resolve));
+    if (performance.now() - beganMs < shortTurnMs) return;
+  }
+}
+
 async function drain<Session>(app: App, servers: readonly Server<Session>[], timeoutMs: number): Promise<void> {
-  app.startDraining();
+  if (app.leaving()) await shortTurn();
+  else app.startDraining();
   const stopped = Promise.all(servers.map((server) => server.stop(false)));
   const endsAt = performance.now() + timeoutMs;
   const busy = (): boolean => {

@@ -7,7 +7,7 @@
 import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { BlockRequest, PurgeRequest, ReloadRequest } from "../../core/schema/node.ts";
+import { BlockRequest, LeaveRequest, PurgeRequest, ReloadRequest } from "../../core/schema/node.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
@@ -25,6 +25,8 @@ type ReloadOutcome = {
 type OperationsParts = {
   /** Reads the configuration again; a text says why it was not taken over. */
   readonly reload: () => Promise<ReloadOutcome | string>;
+  /** Makes room for a process that takes over; a text says why not. */
+  readonly leave?: (isNow: boolean) => string | null;
   readonly blocks: Blocks;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
@@ -33,7 +35,7 @@ type OperationsParts = {
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
-  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts)];
+  return [reloadRoute(parts), leaveRoute(parts), ...blockRoutes(parts), purgeRoute(parts)];
 }
 
 const bodyBytesMax = 4 << 20;
@@ -93,6 +95,29 @@ function reloadRoute({ reload }: OperationsParts): Route {
       const outcome = await reload();
       if (typeof outcome === "string") return { status: 200, json: { ok: false, reason: outcome } };
       return { status: 200, json: { ok: true, changed: outcome.changed, needs_restart: outcome.needsRestart } };
+    },
+  });
+}
+
+// -------------------------------------------------------------------------------------------------- leave
+
+const checkLeaveRequest = compileShape(LeaveRequest);
+
+function leaveRoute({ leave, log }: OperationsParts): Route {
+  return operation({
+    method: "POST",
+    path: "/operations/leave",
+    id: "leave",
+    summary: "Make room for a process that takes over",
+    answer: "The process id; or why this process can't be followed by another.",
+    request: LeaveRequest,
+    handle: (call) => {
+      const body = bodyOf(call, checkLeaveRequest);
+      if (isFault(body)) return body;
+      const reason = leave === undefined ? "it has workers, and must be restarted" : leave(body.now);
+      if (reason !== null) return { status: 200, json: { ok: false, reason } };
+      log("info", body.now ? "another process takes over" : "another process prepares to take over");
+      return { status: 200, json: { ok: true, pid: process.pid } };
     },
   });
 }

@@ -1,0 +1,165 @@
+/**
+ * An upgrade of the executable under load: each new process takes the address over from the one before. Every request
+ * is answered as usual, what was answered is kept, and live sessions and large bodies work in the process that followed.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { Agent, request } from "node:http";
+import { join } from "node:path";
+import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
+import { waitingDefault } from "../../src/client/confirm.ts";
+import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { listenLive } from "../../src/client/live.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { listPending } from "../../src/client/retrieve.ts";
+import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+
+const scratch = scratchFolder();
+const cwd = join(scratch.path, "node");
+const port = freePort();
+const url = `http://127.0.0.1:${port}`;
+const upgrades = 3;
+const running: RunningNode[] = [];
+let bob: Identity;
+
+/** With it the kernel gives connections that a closing socket has not accepted to another of the same port. */
+const migrates = (): boolean => {
+  const path = "/proc/sys/net/ipv4/tcp_migrate_req";
+  return existsSync(path) && readFileSync(path, "utf8").trim() === "1";
+};
+
+beforeAll(async () => {
+  await executable();
+  mkdirSync(cwd);
+  const sections = [
+    `[server]\nlisten = ["127.0.0.1:${port}"]\nadmin_listen = ["unix:admin.sock"]\nlog_level = "warn"\ndrain_timeout = "10s"`,
+    '[stores.main]\nplugin = "lmdb"\npath = "data"\nblock_time_ms = 50',
+    "[directory]\nenabled = true",
+    `[relay]\nenabled = true\npublic_endpoints = ["${url}"]\nallow_http = true\nallow_private = ["127.0.0.0/8"]\nrate_limit_loopback = false`,
+    `[cache]\nenabled = true\npublic_endpoints = ["${url}"]\nnetwork_share = 100\nstranger_share = 100\nrecipient_entries_max = 100000`,
+  ];
+  writeFileSync(join(cwd, "waypost.toml"), `${sections.join("\n")}\n`);
+  // Nobody runs yet: an ordinary start.
+  running.push(await startNode(["serve", "--take-over"], { cwd, url }));
+  const client = connect({ directoryUrl: url, relayUrl: url });
+  bob = createIdentity("bob");
+  const document = await firstDocument(bob, { relayUrl: url, cacheUrl: url });
+  const waiting = { ...waitingDefault, timeoutMs: 20_000, intervalMs: 20 };
+  await settleRegistration(client, await register(client, bob, { document, alias: null }), waiting);
+}, 180_000);
+afterAll(async () => {
+  await Promise.all(running.map((node) => node.kill("SIGKILL")));
+  scratch.remove();
+});
+
+type Outcome = { readonly messageId: string; readonly status: number | string; readonly reused: boolean };
+
+function store(agent: Agent | false, payload: unknown = { ciphertext_b64: "AAAA" }): Promise<Outcome> {
+  const messageId = crypto.randomUUID();
+  const body = JSON.stringify({
+    message_id: messageId,
+    to: bob.did,
+    timestamp: new Date().toISOString(),
+    ttl: "1h",
+    payload,
+  });
+  const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
+  const { promise, resolve } = Promise.withResolvers<Outcome>();
+  const sent = request(
+    { host: "127.0.0.1", port, path: "/cache/store", method: "POST", agent, headers },
+    (response) => {
+      const end = (status: number | string) => resolve({ messageId, status, reused: sent.reusedSocket });
+      response.resume();
+      response.on("end", () => end(response.statusCode ?? 0));
+      response.on("error", (error) => end(error.message));
+    },
+  );
+  sent.on("error", (error) => resolve({ messageId, status: error.message, reused: sent.reusedSocket }));
+  sent.end(body);
+  return promise;
+}
+
+async function load(isOver: () => boolean, keepsConnection: boolean, pauseMs: number): Promise<Outcome[]> {
+  const agent = keepsConnection ? new Agent({ keepAlive: true, maxSockets: 1 }) : false;
+  const outcomes: Outcome[] = [];
+  while (!isOver()) {
+    outcomes.push(await store(agent));
+    await Bun.sleep(pauseMs);
+  }
+  if (agent !== false) agent.destroy();
+  return outcomes;
+}
+
+async function takeOver(): Promise<void> {
+  const former = running.at(-1) as RunningNode;
+  const next = await startNode(["serve", "--take-over"], { cwd, url });
+  running.push(next);
+  // `url` is served by the former process until then.
+  expect(await former.ended()).toBe(0);
+  while ((await fetch(`${url}/readyz`, { keepalive: false }).catch(() => null))?.status !== 200) await Bun.sleep(20);
+}
+
+describe.skipIf(process.platform !== "linux")("serve --take-over", () => {
+  test("no request is refused, and everything that was answered is there", async () => {
+    let over = false;
+    const isOver = () => over;
+    const loads = [1, 5, 5, 200].flatMap((pauseMs) => [load(isOver, false, pauseMs), load(isOver, true, pauseMs)]);
+    for (let i = 0; i < upgrades; i++) await takeOver();
+    over = true;
+    const outcomes = (await Promise.all(loads)).flat();
+    const failed = outcomes.filter(({ status }) => status !== 202);
+    // A connection that the kernel had taken and the closing socket had not is reset; nothing else may fail.
+    expect(failed.filter(({ reused, status }) => reused || typeof status === "number")).toEqual([]);
+    expect(failed.length).toBeLessThanOrEqual(migrates() ? 0 : 10 * upgrades);
+    const pending = await listPending(await cachesOf(connect({ directoryUrl: url, relayUrl: url }), bob, ""));
+    const held = new Set(pending.pending.flatMap((one) => one.held.map(({ messageId }) => messageId)));
+    const stored = outcomes.filter(({ status }) => status === 202);
+    expect(stored.length).toBeGreaterThan(100);
+    expect(stored.filter(({ messageId }) => !held.has(messageId))).toEqual([]);
+  }, 180_000);
+
+  test("the process that followed takes large bodies and live sessions", async () => {
+    expect((await store(false, { ciphertext_b64: "A".repeat(14 * 1_048_576) })).status).toBe(202);
+    const client = connect({ directoryUrl: url, relayUrl: url });
+    const [post] = await liveEndpoints(client, bob, "desk");
+    const stop = new AbortController();
+    const [ready, arrived] = [Promise.withResolvers<void>(), Promise.withResolvers<string>()];
+    const events = {
+      onReady: () => ready.resolve(),
+      onEnvelope: async ({ messageId }: { readonly messageId: string }) => {
+        arrived.resolve(messageId);
+        return true;
+      },
+    };
+    const session = listenLive(post as NonNullable<typeof post>, events, stop.signal);
+    await ready.promise;
+    const message_id = crypto.randomUUID();
+    const timestamp = new Date().toISOString();
+    const body = { message_id, to: bob.did, timestamp, ttl: "1h", payload: { ciphertext_b64: "AAAA" } };
+    const reply = await fetch(`${url}/relay/${encodeURIComponent(bob.did)}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    expect(await reply.json()).toMatchObject({ success: true, delivery_mode: "direct" });
+    expect(await arrived.promise).toBe(message_id);
+    stop.abort();
+    await session.catch(() => undefined);
+  }, 60_000);
+
+  test("a node with workers, or without an admin socket, does not take over and says why", async () => {
+    const workers = await run(["serve", "--take-over"], { cwd, env: { WAYPOST_SERVER__WORKERS: "2" } });
+    expect([workers.code, workers.stderr]).toEqual([1, expect.stringContaining("server.workers")]);
+    const alone = await run(["serve", "--take-over"], { cwd, env: { WAYPOST_SERVER__ADMIN_LISTEN: "[]" } });
+    expect([alone.code, alone.stderr]).toEqual([1, expect.stringContaining("Unix socket of server.admin_listen")]);
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+  }, 60_000);
+
+  test("without --take-over a second process is refused, and the first goes on", async () => {
+    const second = await run(["serve"], { cwd });
+    expect([second.code, second.stderr]).toEqual([1, expect.stringContaining("already open by another process")]);
+    const other = await run(["serve"], { cwd, env: { WAYPOST_STORES__MAIN__PATH: "other" } });
+    expect([other.code, other.stderr]).toEqual([1, expect.stringContaining(`127.0.0.1:${port} can't be listened on`)]);
+    expect((await store(false)).status).toBe(202);
+  }, 60_000);
+});
