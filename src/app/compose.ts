@@ -73,7 +73,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(render, now, () => workers?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const ahead = options.takesOver === true ? await takeOver(config, log) : null;
+  const count = workerCount(config, log);
+  const ahead = options.takesOver === true ? await takeOver(config, count, log) : null;
   const opened = await openFollowing(config, { now, log, fatal: options.onFatal }, ahead);
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
@@ -88,7 +89,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
     await removeStaleSockets(config);
-    const count = workerCount(config, log);
     let serving: Serving | null = null;
     const reload = (next: Config): ReloadPlan => {
       const plan = decideReload(config, next);

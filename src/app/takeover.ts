@@ -26,11 +26,10 @@ const waitMsMax = 25_000;
 const askTimeoutMs = 5_000;
 
 /** `null` when no node runs with the configuration: then this is an ordinary start. */
-export async function takeOver(config: Config, log: Log): Promise<Ahead | null> {
+export async function takeOver(config: Config, threads: number, log: Log): Promise<Ahead | null> {
   const socket = adminSocketOf(config);
   if (process.platform !== "linux") throw failed("--take-over: only Linux lets two processes share a port");
-  if ((config.server.workers ?? 1) > 1)
-    throw failed("--take-over: a node with server.workers above 1 can't take over; restart it");
+  if (threads > 1) throw failed("--take-over needs server.workers = 1: what waits can't be given to workers");
   const first = await askToLeave(socket, false);
   if (first === null) return null;
   log("info", "taking over", { pid: first });

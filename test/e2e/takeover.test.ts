@@ -32,7 +32,7 @@ beforeAll(async () => {
   await executable();
   mkdirSync(cwd);
   const sections = [
-    `[server]\nlisten = ["127.0.0.1:${port}"]\nadmin_listen = ["unix:admin.sock"]\nlog_level = "warn"\ndrain_timeout = "10s"`,
+    `[server]\nlisten = ["127.0.0.1:${port}"]\nadmin_listen = ["unix:admin.sock"]\nworkers = 1\nlog_level = "warn"\ndrain_timeout = "10s"`,
     '[stores.main]\nplugin = "lmdb"\npath = "data"\nblock_time_ms = 50',
     "[directory]\nenabled = true",
     `[relay]\nenabled = true\npublic_endpoints = ["${url}"]\nallow_http = true\nallow_private = ["127.0.0.0/8"]\nrate_limit_loopback = false`,
