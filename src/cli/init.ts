@@ -3,7 +3,7 @@
  * needs, or takes it from flags, and writes the configuration, the signing key, a unit for systemd and a
  * configuration of a proxy. No existing file is replaced.
  */
-import { chmod } from "node:fs/promises";
+import { chmod, mkdir, readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { createInterface } from "node:readline/promises";
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -59,7 +59,8 @@ export function registerInitCommand(program: Command): void {
       const answers = checkAnswers(flags.yes === true ? answersOf(flags) : await askAnswers(flags));
       const folder = resolve(flags.out);
       const files = await writeFiles(answers, folder);
-      const text = `${files.map((file) => `wrote ${file}`).join("\n")}\n\n${nextSteps(answers, folder)}`;
+      const steps = nextSteps(answers, folder, await foundHere(answers, folder));
+      const text = `${files.map((file) => `wrote ${file}`).join("\n")}\n\n${steps}`;
       createReport(flags.json === true).result({ files, url: answers.url, nodes: answers.nodes }, text);
     });
 }
@@ -111,9 +112,15 @@ function parseNodes(text: string): NodeName[] {
   return nodeNames.filter((name) => names.includes(name));
 }
 
+/** What of a text could be a host. */
+function hostIn(text: string): string {
+  return /[a-z0-9.-]+\.[a-z]{2,}/i.exec(text)?.[0].toLowerCase() ?? "waypost.example.org";
+}
+
 function checkAnswers(raw: RawAnswers): InitAnswers {
   const url = raw.url.replace(/\/+$/, "");
-  if (!isPublicEndpoint(url)) throw failed(`--url: ${raw.url} is not an http or https URL`);
+  if (!isPublicEndpoint(url))
+    throw failed(`--url: ${raw.url} must begin with https:// (or http://), such as https://${hostIn(raw.url)}`);
   const nodes = parseNodes(raw.nodes);
   const directory = raw.directory?.replace(/\/+$/, "") ?? null;
   if (!nodes.includes("directory") && (directory === null || !isPublicEndpoint(directory)))
@@ -131,11 +138,13 @@ async function writeFiles(answers: InitAnswers, folder: string): Promise<string[
     const problems = checked.problems.map(({ setting, message }) => `${setting}: ${message}`);
     throw failed(problems.join("\n"));
   }
-  const files: [name: string, text: string][] = [
-    ["waypost.toml", text],
-    ["waypost.service", unitFile({ config: `${folder}/waypost.toml`, data: answers.data })],
-  ];
+  const files: [name: string, text: string][] = [["waypost.toml", text]];
+  const unit = unitFile({ config: `${folder}/waypost.toml`, data: answers.data });
+  const ownUnit = isPackaged() ? unit.replace("/usr/local/bin/", "/usr/bin/") : unit;
+  if (!hasPackagedUnit(answers, folder)) files.push(["waypost.service", ownUnit]);
   if (answers.nodes.includes("cache")) files.push(["signing.key", `${ed25519.utils.randomSecretKey().toHex()}\n`]);
+  // The service reads the configuration as another user.
+  if ((await mkdir(folder, { recursive: true })) !== undefined) await chmod(folder, 0o755);
   if (answers.proxy) files.push(["Caddyfile", proxyFile(new URL(answers.url).host, answers.listen)]);
   const written: string[] = [];
   for (const [name, content] of files) {
@@ -176,14 +185,35 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
   return `# Every other setting has its default: waypost config show, waypost config reference.\n\n${body}`;
 }
 
-function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: string): string {
+/** Whether this is the executable of the Debian package, which brings a unit and a user. */
+function isPackaged(): boolean {
+  return process.execPath === "/usr/bin/waypost";
+}
+
+/** What of the next steps is done already. */
+type Found = { readonly isInstalled: boolean; readonly hasUser: boolean; readonly hasUnit: boolean };
+
+/** The unit of the package names these two. */
+function hasPackagedUnit({ data }: InitAnswers, folder: string): boolean {
+  return isPackaged() && folder === "/etc/waypost" && data === defaults.data;
+}
+
+async function foundHere(answers: InitAnswers, folder: string): Promise<Found> {
+  const users = await readFile("/etc/passwd", "utf8").catch(() => "");
+  const isInstalled = isPackaged() || process.execPath === "/usr/local/bin/waypost";
+  return { isInstalled, hasUser: /^waypost:/m.test(users), hasUnit: hasPackagedUnit(answers, folder) };
+}
+
+export function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: string, found: Found): string {
+  const { isInstalled, hasUser, hasUnit } = found;
+  const unit = hasUnit ? "" : `cp ${folder}/waypost.service /etc/systemd/system/ && `;
   return [
     "Next, as root:",
-    "  cp waypost /usr/local/bin/waypost      # the executable",
-    `  useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`,
+    ...(isInstalled ? [] : ["  cp waypost /usr/local/bin/waypost      # the executable"]),
+    ...(hasUser ? [] : [`  useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`]),
     ...(nodes.includes("cache") ? [`  chown waypost: ${folder}/signing.key`] : []),
     `  waypost doctor --config ${folder}/waypost.toml`,
-    `  cp ${folder}/waypost.service /etc/systemd/system/ && systemctl enable --now waypost`,
+    `  ${unit}systemctl enable --now waypost`,
     ...(proxy ? [`  cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`] : []),
     `  waypost health ${url} --wait 60s`,
   ].join("\n");

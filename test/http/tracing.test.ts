@@ -179,6 +179,45 @@ test("what a collector does not take is dropped and counted, within bounds, and 
   expect(lines).toEqual(["the trace collector does not answer"]);
 });
 
+describe("a collector that takes connections and never answers", () => {
+  const held: { end(): unknown }[] = [];
+  const silent = Bun.listen({
+    hostname: "127.0.0.1",
+    port: 0,
+    socket: { open: (socket) => void held.push(socket), data: () => {} },
+  });
+  afterAll(() => {
+    for (const socket of held) socket.end();
+    silent.stop(true);
+  });
+
+  test("delays no request and not the end of the node, and what it does not take is counted", async () => {
+    process.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = `http://127.0.0.1:${silent.port}`;
+    const nodes = await startTestNodes({
+      server: { listen: ["127.0.0.1:0"] },
+      stores: { main: { plugin: "memory" } },
+      directory: { enabled: true },
+    });
+    delete process.env["OTEL_EXPORTER_OTLP_ENDPOINT"];
+    let slowestMs = 0;
+    const ask = async (): Promise<void> => {
+      const beganMs = performance.now();
+      expect((await fetch(`${nodes.url}/limits`)).status).toBe(200);
+      slowestMs = Math.max(slowestMs, performance.now() - beganMs);
+    };
+    // More than may wait: 2,048 spans, and 512 that are on their way.
+    for (let i = 0; i < 60; i++) await Promise.all(Array.from({ length: 50 }, ask));
+    const dropped = async () =>
+      Number(/^waypost_trace_spans_dropped (\d+)$/m.exec(await (await fetch(`${nodes.url}/metrics`)).text())?.[1]);
+    expect(held.length).toBe(1);
+    expect(await dropped()).toBeGreaterThan(300);
+    expect(slowestMs).toBeLessThan(4_000);
+    const beganMs = performance.now();
+    await nodes.stop();
+    expect(performance.now() - beganMs).toBeLessThan(4_000);
+  }, 60_000);
+});
+
 describe("the variables", () => {
   test.each([
     [{}, null],

@@ -5,6 +5,7 @@
  * Source: W3C Trace Context level 1; OpenTelemetry Protocol 1.x, "OTLP/HTTP" and "JSON Protobuf Encoding".
  */
 import { errorText } from "../../core/fault.ts";
+import { withDeadline } from "../../core/std/bounded.ts";
 import type { Log } from "./log.ts";
 
 type Stage = "decode" | "gather" | "decide" | "commit" | "render";
@@ -71,6 +72,7 @@ const waitingMax = 2_048;
 const batchMax = 512;
 const sendEveryMs = 1_000;
 const sendTimeoutMs = 5_000;
+const closeMsMax = 1_000;
 
 type Span = Readonly<Record<string, unknown>>;
 
@@ -114,8 +116,8 @@ export function createTracer(settings: TracingSettings, parts: TracerParts): Tra
     dropped: () => dropped,
     close: async () => {
       clearInterval(timer);
-      await flush();
-      await flush();
+      // A collector that hangs must not hold the end of the process up, nor the store that it keeps until then.
+      await withDeadline(flush().then(flush), closeMsMax);
     },
   };
 }

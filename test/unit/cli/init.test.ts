@@ -3,7 +3,7 @@
  * the same texts.
  */
 import { describe, expect, test } from "bun:test";
-import { proxyFile, renderConfiguration, unitFile } from "../../../src/cli/init.ts";
+import { nextSteps, proxyFile, renderConfiguration, unitFile } from "../../../src/cli/init.ts";
 import { parseConfig } from "../../../src/config/config.ts";
 
 const answers = {
@@ -40,6 +40,37 @@ describe("the configuration", () => {
     expect([config.directory.enabled, config.relay.enabled]).toEqual([false, false]);
     expect(config.cache.recipients).toBe("https://directory.waypost.net");
     expect(config.server.trusted_proxies).toEqual([]);
+  });
+});
+
+describe("the next steps", () => {
+  const steps = (found: Parameters<typeof nextSteps>[2]): string[] =>
+    nextSteps(answers, "/etc/waypost", found)
+      .split("\n")
+      .map((line) => line.trim().split(/ +/).slice(0, 2).join(" "));
+
+  test("of an executable on an empty server begin with copying it and making the user", () => {
+    expect(steps({ isInstalled: false, hasUser: false, hasUnit: false })).toEqual([
+      "Next, as",
+      "cp waypost",
+      "useradd --system",
+      "chown waypost:",
+      "waypost doctor",
+      "cp /etc/waypost/waypost.service",
+      "cp /etc/waypost/Caddyfile",
+      "waypost health",
+    ]);
+  });
+
+  test("leave out what the Debian package did", () => {
+    expect(steps({ isInstalled: true, hasUser: true, hasUnit: true })).toEqual([
+      "Next, as",
+      "chown waypost:",
+      "waypost doctor",
+      "systemctl enable",
+      "cp /etc/waypost/Caddyfile",
+      "waypost health",
+    ]);
   });
 });
 
