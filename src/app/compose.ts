@@ -73,7 +73,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(render, now, () => workers?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const count = workerCount(config, log);
+  const count = workerCount(config, log, options.cores);
   const ahead = options.takesOver === true ? await takeOver(config, count, log) : null;
   const opened = await openFollowing(config, { now, log, fatal: options.onFatal }, ahead);
   const stores = measureStores(config, opened, metrics);
