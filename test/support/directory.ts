@@ -22,7 +22,9 @@ import { resolutionRoute } from "../../src/nodes/admission.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
+import { type Blocks, openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { ledgerRecipients } from "../../src/nodes/recipients.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";
 import { serverSettings, testApp } from "./app.ts";
@@ -37,6 +39,7 @@ export type TestDirectory = {
   readonly limits: () => Promise<Json>;
   readonly store: Store;
   readonly ledger: Ledger;
+  readonly blocks: Blocks;
   readonly nowMs: () => number;
   readonly advance: (ms: number) => void;
   readonly ask: (method: string, path: string, body?: unknown, headers?: Record<string, string>) => Promise<Reply>;
@@ -81,7 +84,10 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     registration_burst: 1_000_000,
     ...given.options,
   };
+  const bus = openLocalBus({ log: () => undefined });
+  const blocks = await openBlocks({ receipts, bus, now: () => nowMs, log: () => undefined });
   const directory = createDirectory({
+    blocks,
     ledger: given.around?.(ledger) ?? ledger,
     receipts,
     replay,
@@ -127,6 +133,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     limits: directory.limits,
     store,
     ledger,
+    blocks,
     nowMs: () => nowMs,
     advance: (ms) => {
       nowMs += ms;
@@ -138,7 +145,11 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
       return identity.did;
     },
     registerAll,
-    close: () => store.close(),
+    close: async () => {
+      blocks.close();
+      await bus.close();
+      await store.close();
+    },
   };
 }
 

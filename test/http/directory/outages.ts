@@ -1,4 +1,4 @@
-/** Scenarios of a ledger that can't be read, is full, or refuses: the same for every mutation. */
+/** Scenarios of a ledger that can't be read, is full, refuses, or takes no more of a DID: the same for every mutation. */
 import type { Reply } from "../../support/directory.ts";
 import type { Scenario, Stage } from "./stage.ts";
 
@@ -27,6 +27,13 @@ export function outages(route: string, act: (stage: Stage) => Promise<Reply>): S
       status: 422,
       code: "chain_submission_rejected",
       act: during("refusing"),
+    },
+    {
+      name: "answers 429 when the chain takes no more changes of the DID for now",
+      route,
+      status: 429,
+      code: "rate_limited",
+      act: during("exhausted"),
     },
   ];
 }

@@ -10,6 +10,7 @@ import type { TSchema } from "@sinclair/typebox";
 import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { type FaultCode, fault, isFault } from "../../../src/core/fault.ts";
 import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
+import { faultOfRefusal, refuse } from "../../../src/core/ledger/refusals.ts";
 import { compileShape, problemShape } from "../../../src/core/schema/schema.ts";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { codesOf } from "../../../src/nodes/http/openapi.ts";
@@ -41,6 +42,9 @@ export type Scenario = {
   readonly check?: (reply: Reply, stage: Stage) => Promise<void> | void;
 };
 
+/** A ledger fails on reading, fails on writing, refuses every call, or every call of a DID that made too many. */
+type Outage = "unreadable" | "full" | "refusing" | "exhausted";
+
 export type Stage = TestDirectory & {
   /** Registered, with the rich document and one alias. */
   readonly standing: Identity;
@@ -50,8 +54,8 @@ export type Stage = TestDirectory & {
   readonly recast: () => void;
   /** Registers at once what so many scenarios will need as `standing`. */
   readonly prepareCasts: (count: number) => Promise<void>;
-  /** What the ledger does until `restore`: fail on reading, fail on taking, or refuse. */
-  readonly breakLedger: (how: "unreadable" | "full" | "refusing") => void;
+  /** What the ledger does until `restore`. */
+  readonly breakLedger: (how: Outage) => void;
   readonly restore: () => void;
   /** A fresh registered identity with the rich document and the alias `aliasOf`. */
   readonly fresh: (document?: (identity: Identity) => Json) => Promise<Identity>;
@@ -65,7 +69,7 @@ export async function openStage(
   options: Partial<DirectorySettings> = {},
   elsewhere: Pick<TestDirectoryOptions, "open"> = {},
 ): Promise<Stage> {
-  const outage: { how: "none" | "unreadable" | "full" | "refusing" } = { how: "none" };
+  const outage: { how: "none" | Outage } = { how: "none" };
   const directory = await testDirectory({ ...elsewhere, options, around: (ledger) => broken(ledger, outage) });
   let count = 0;
   const next = (): Identity => identityOf(`stage ${count++}`);
@@ -133,6 +137,7 @@ function broken(ledger: Ledger, outage: { how: string }): Ledger {
     if (outage.how === "unreadable") throw new StoreError("unavailable", "no answer");
     if (outage.how === "full") throw new StoreError("full", "no room");
     if (outage.how === "refusing") return fault("chain_submission_rejected", "the chain says no");
+    if (outage.how === "exhausted") return faultOfRefusal(refuse("TooManyProofs"));
     return ledger.submit(call, label);
   };
   return new Proxy(ledger, {
