@@ -5,7 +5,13 @@
  * driver itself is the authority that a chain would be.
  */
 import type { z } from "zod";
-import { type InputProblem, type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import {
+  type HeadPhase,
+  type InputProblem,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
 import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
@@ -61,14 +67,14 @@ export async function openLedger(
     return drawn;
   });
   const { now, log } = environment;
-  const followers = new Set<() => void>();
-  const onHead = (): void => followers.forEach((changed) => void changed());
+  const followers = new Set<(phase: HeadPhase) => void>();
+  const onHead = (phase: HeadPhase): void => followers.forEach((follow) => void follow(phase));
   const ledger = await openEmbeddedLedger({ table, blockTimeMs, now, log, operator, onHead });
   return {
     ledger,
-    followHead: (changed) => {
-      followers.add(changed);
-      return () => void followers.delete(changed);
+    followHead: (follow) => {
+      followers.add(follow);
+      return () => void followers.delete(follow);
     },
   };
 }

@@ -313,6 +313,8 @@ export type ScrubReport = {
   readonly lastPassMs: number | null;
 };
 
+export type HeadPhase = "changing" | "changed";
+
 export interface Store {
   readonly plugin: string;
   readonly durability: Durability;
@@ -322,10 +324,11 @@ export interface Store {
   /** Writes pairs of an exported embedded ledger, whose own was begun with the store. */
   importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
   /**
-   * Calls back at once, before anybody is answered, after every change of what reads of the ledger answer.
-   * Only for a ledger that this process alone changes and that is never away: its reads may be remembered until then.
+   * Calls back with `changing` before what reads of the ledger answer begins to change, and with `changed` once
+   * every later read answers from the new state. Only for a ledger that this process alone changes and that is never
+   * away: between `changed` and `changing` its reads may be remembered.
    */
-  followHead?(changed: () => void): () => void;
+  followHead?(follow: (phase: HeadPhase) => void): () => void;
   /** What the scrub of a running store has found, for metrics. */
   scrubbed?(): ScrubReport;
   /** Finishes the operations in work and releases everything. Later calls throw `closed`. Idempotent. */

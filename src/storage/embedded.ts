@@ -26,7 +26,7 @@ import type { Applied } from "../core/ledger/effects.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
-import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
+import { type Block, type HeadPhase, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
 import {
   accountKey,
   accountOf,
@@ -80,7 +80,7 @@ type EmbeddedOptions = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
   readonly limits?: Partial<EmbeddedLimits>;
-  readonly onHead?: () => void; // After every block time and every block.
+  readonly onHead?: (phase: HeadPhase) => void; // Around every block.
 };
 
 export type EmbeddedLedger = Ledger & {
@@ -371,10 +371,12 @@ class Chain implements EmbeddedLedger {
     try {
       let more = await this.isBlockDue();
       while (more) {
+        this.options.onHead?.("changing");
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
         this.madeHash = made.hash ?? this.madeHash;
-        this.options.onHead?.();
+        await this.readsFollow();
+        this.options.onHead?.("changed");
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
         // A table in memory commits without ever leaving the event loop to others.
@@ -388,9 +390,17 @@ class Chain implements EmbeddedLedger {
       this.options.log("error", "no block could be made; it will be tried again", { code, error: text });
     } finally {
       this.making = null;
-      this.options.onHead?.();
+      this.options.onHead?.("changed");
       this.timer = null;
       this.arm();
+    }
+  }
+
+  /** Reads of one turn of the event loop share a state, which may be older than a commit that ended in this turn. */
+  private async readsFollow(): Promise<void> {
+    const { table } = this;
+    while (!this.closing && "get" in table && readHead(table).last.hash !== this.madeHash) {
+      await new Promise<void>((resolve) => setImmediate(resolve));
     }
   }
 

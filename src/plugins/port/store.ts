@@ -20,7 +20,7 @@ export type StoreDescription = {
   readonly plugin: string;
   readonly durability: Durability;
   readonly capabilities: readonly CapabilityName[];
-  /** Shared memory that counts changes of the ledger's head; `null` where nobody can count them. */
+  /** Shared memory that counts changes of the ledger's head, odd during one; `null` where nobody can count them. */
   readonly headChanges: SharedArrayBuffer | null;
 };
 
@@ -49,7 +49,11 @@ function countHeads(store: Store): SharedArrayBuffer | null {
   if (store.followHead === undefined) return null;
   const buffer = new SharedArrayBuffer(4);
   const changes = new Int32Array(buffer);
-  store.followHead(() => void Atomics.add(changes, 0, 1));
+  store.followHead((phase) => {
+    const isChanging = Atomics.load(changes, 0) % 2 !== 0;
+    if (phase === "changed") Atomics.add(changes, 0, isChanging ? 1 : 2);
+    else if (!isChanging) Atomics.add(changes, 0, 1);
+  });
   return buffer;
 }
 
@@ -108,9 +112,10 @@ const headReads: readonly string[] = ["head", "bounds", "account", "aliasHolder"
 const readsMax = 4_096;
 
 /**
- * What the ledger answered, until its head changes. The count of changes stands in shared memory and goes up before
- * any thread can get an answer of the new state, so nobody reads an older state than another thread has seen. An
- * answer to a read of the former state that comes in late is remembered in the former memory, which is gone.
+ * What the ledger answered, until its head changes. The count of changes stands in shared memory. It is odd from
+ * before the first answer of the new state until the last of the former one, and meanwhile nothing is remembered: so
+ * nobody reads an older state than another thread has seen. An answer to a read of the former state that comes in
+ * late is remembered in the former memory, which is gone.
  */
 function rememberReads(changes: Int32Array) {
   let reads = new Map<string, Promise<unknown>>();
@@ -120,6 +125,7 @@ function rememberReads(changes: Int32Array) {
     const now = Atomics.load(changes, 0);
     if (now !== seen) reads = new Map();
     seen = now;
+    if (now % 2 !== 0) return through(method, args);
     const key = `${method} ${args.join(" ")}`;
     const known = reads.get(key);
     if (known !== undefined) return known;
