@@ -216,14 +216,14 @@ function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
 
 // --------------------------------------------------------------------------------------------------------------- CBOR
 
-// As sealed records need it: one map of text keys to text, byte strings, unsigned integers and null, in the deterministic
+// As sealed records need it: one map of text keys to text, byte strings, integers and null, in the deterministic
 // form of RFC 8949 section 4.2.1. A general codec would be a fifth of what a page loads; tests compare this one with
 // `cborg`.
 
 type CborValue = string | Uint8Array | number | null;
 
 const unsignedMajor = 0;
-/** No record holds one; it is read all the same, so that the refusal names its member. */
+/** No sound record holds one; it is read all the same, so that the refusal names its member. */
 const negativeMajor = 1;
 const bytesMajor = 2;
 const textMajor = 3;
@@ -239,7 +239,8 @@ export function encodeCborMap(members: Readonly<Record<string, CborValue>>): Uin
 
 function encodeValue(value: CborValue): Uint8Array {
   if (value === null) return Uint8Array.of(nullByte);
-  if (typeof value === "number") return encodeHead(unsignedMajor, value);
+  if (typeof value === "number")
+    return value < 0 ? encodeHead(negativeMajor, -1 - value) : encodeHead(unsignedMajor, value);
   const bytes = typeof value === "string" ? utf8(value) : value;
   return concatBytes(encodeHead(typeof value === "string" ? textMajor : bytesMajor, bytes.length), bytes);
 }

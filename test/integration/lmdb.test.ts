@@ -45,6 +45,12 @@ describe("the directory of a store", () => {
     expect(statSync(wide).mode & 0o777).toBe(0o700);
   });
 
+  test("may have a dot in its name", async () => {
+    const path = join(folder(), "waypost.example");
+    for (let i = 0; i < 2; i++) await (await openLmdb(options(path), testEnvironment())).close();
+    expect(statSync(join(path, "data.mdb")).isFile()).toBe(true);
+  });
+
   test("that holds other files is refused and left as it is", async () => {
     const path = folder();
     mkdirSync(path, { mode: 0o755 });

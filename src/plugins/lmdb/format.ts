@@ -37,6 +37,8 @@ export function openRoot(path: string, extra: { readonly readOnly?: true } = {})
   // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
   const settings = {
     path,
+    // Else the library takes a folder with a dot in its name for a file.
+    noSubdir: false,
     encoding: "binary" as const,
     keyEncoding: "binary" as const,
     overlappingSync: false,
