@@ -100,7 +100,7 @@ describe("import walls", () => {
     { package: /^smoldot$/, owner: /^src\/plugins\/chain\/light/ },
     { package: /^zod(\/|$)/, owner: /^src\/(config|plugins)\// },
     { package: /^toml-eslint-parser$/, owner: /^src\/config\/source\.ts$/ },
-    { package: /^fastest-levenshtein$/, owner: /^src\/config\/config\.ts$/ },
+    { package: /^fastest-levenshtein$/, owner: /^src\/storage\/setting-problem\.ts$/ },
     {
       package: /^@sinclair\/typebox/,
       owner: /^src\/core\/schema/,

@@ -2,10 +2,9 @@
  * Reads a configuration: the file, what the environment overrides, the schema, and the relations between
  * settings. Every independent problem is reported in one run, each with its setting and its place.
  */
-import { distance } from "fastest-levenshtein";
 import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
-import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
+import { describeFinding, firstFindings, meant, nearestName, problemsOfIssue } from "../storage/setting-problem.ts";
 import { listSettings } from "./reference.ts";
 import { isReported, relationProblems } from "./relations.ts";
 import { takeRetired } from "./retired.ts";
@@ -77,7 +76,11 @@ const wording = { error: describeFinding };
 export function checkConfig(input: unknown): ConfigResult {
   const retired = takeRetired(input);
   const parsed = configSchema.safeParse(retired.input, wording);
-  const problems = parsed.success ? [] : parsed.error.issues.flatMap(problemsOfIssue).map(withNearestName);
+  const problems = parsed.success
+    ? []
+    : firstFindings(parsed.error.issues)
+        .flatMap(problemsOfIssue)
+        .map((one) => withNearestName(one, retired.input));
   const valid = parsed.success
     ? parsed
     : configSchema.safeParse(withoutInvalid(retired.input, parsed.error.issues), wording);
@@ -91,25 +94,31 @@ export function checkConfig(input: unknown): ConfigResult {
 // -------------------------------------------------------------------------------------- misspelt settings
 
 /** Names the setting that was probably meant. */
-function withNearestName(problem: InputProblem): InputProblem {
+function withNearestName(problem: InputProblem, input: unknown): InputProblem {
   if (problem.message !== "unknown setting") return problem;
   const [section = "", name] = problem.setting.split(".");
   const settings = listSettings();
-  const known =
-    name === undefined
-      ? [...new Set(settings.map((one) => one.section)), "stores"]
-      : settings.filter((one) => one.section === section).map((one) => one.name);
-  const nearest = nearestOf(name ?? section, known);
-  if (nearest !== null) return { ...problem, message: `unknown setting; did you mean ${nearest}?` };
+  if (name === undefined)
+    return { ...problem, message: unknownAtTop(section, isTable(input) && isTable(input[section])) };
+  const known = settings.filter((one) => one.section === section).map((one) => one.name);
+  const nearest = nearestName(name, known);
+  if (nearest !== null) return { ...problem, message: `unknown setting${meant(name, known)}` };
   const elsewhere = settings.find((one) => one.name === name);
   if (elsewhere === undefined) return problem;
   return { ...problem, message: `unknown setting here; [${elsewhere.section}] has one of that name` };
 }
 
-/** At most one edit for every three letters. */
-function nearestOf(name: string, known: readonly string[]): string | null {
-  const [best] = known.map((one) => ({ one, edits: distance(name, one) })).sort((a, b) => a.edits - b.edits);
-  return best !== undefined && best.edits <= Math.ceil(best.one.length / 3) ? best.one : null;
+function unknownAtTop(name: string, isSection: boolean): string {
+  const settings = listSettings();
+  const sections = [...new Set(settings.map(({ section }) => section)), "stores"];
+  const nearest = nearestName(name, sections);
+  if (isSection)
+    return nearest === null
+      ? `unknown section; there are ${sections.join(", ")}`
+      : `unknown section; did you mean [${nearest}]?`;
+  const owner = settings.find((one) => one.name === name);
+  if (owner !== undefined) return `stands outside of a section; write it under [${owner.section}]`;
+  return "unknown setting outside of a section";
 }
 
 // --------------------------------------------------------------------------------------- the valid rest

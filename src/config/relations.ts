@@ -7,7 +7,7 @@
 import { isDid } from "../core/codec/did.ts";
 import { isLoopbackListener } from "../core/message/address.ts";
 import type { InputProblem } from "../storage/contract.ts";
-import type { Config } from "./schema.ts";
+import { type Config, renderSizeSetting } from "./schema.ts";
 
 /** `reported`: settings already found invalid. They hold defaults here, so relations with them are not checked. */
 export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
@@ -36,7 +36,7 @@ function serverProblems(config: Config): Broken[] {
     ...unless(
       (server.tls_cert_file === null) === (server.tls_key_file === null),
       ["server.tls_cert_file", "server.tls_key_file"],
-      "is set without its counterpart: a certificate needs its key, and a key its certificate",
+      "is set without its counterpart: set both tls_cert_file and tls_key_file",
     ),
     ...unless(
       !server.share_port || process.platform === "linux",
@@ -61,7 +61,10 @@ function lonelyStores({ directory, cache, stores }: Config): string[] {
 }
 
 function limitProblems({ limits, server }: Config): Broken[] {
-  const order = "must hold: chunk_bytes_max <= unchunked_bytes_max <= body_bytes_max";
+  const [chunk, unchunked, body] = [limits.chunk_bytes_max, limits.unchunked_bytes_max, limits.body_bytes_max].map(
+    (bytes) => renderSizeSetting(bytes),
+  );
+  const order = `must hold: chunk_bytes_max (${chunk}) <= unchunked_bytes_max (${unchunked}) <= body_bytes_max (${body})`;
   return [
     ...unless(
       limits.chunk_bytes_max <= limits.unchunked_bytes_max,
@@ -76,12 +79,12 @@ function limitProblems({ limits, server }: Config): Broken[] {
     ...unless(
       limits.header_bytes_max <= limits.body_bytes_max,
       ["limits.header_bytes_max", "limits.body_bytes_max"],
-      "is above body_bytes_max",
+      `is above body_bytes_max (${body})`,
     ),
     ...unless(
       2 * limits.body_bytes_max <= server.body_bytes_in_flight,
       ["server.body_bytes_in_flight", "limits.body_bytes_max"],
-      "is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read",
+      `is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read; set at least "${renderSizeSetting(2 * limits.body_bytes_max)}"`,
     ),
   ];
 }
@@ -110,7 +113,7 @@ function nodeProblems(config: Config): Broken[] {
     ...unless(
       cache.recipient_bytes_max <= cache.store_bytes_max,
       ["cache.recipient_bytes_max", "cache.store_bytes_max"],
-      "is above store_bytes_max",
+      `is above store_bytes_max (${renderSizeSetting(cache.store_bytes_max)})`,
     ),
   ];
 }

@@ -58,10 +58,12 @@ const textsOf = (accepts: (entry: string) => boolean, form: string) => listOf(te
 
 const listenAddress = text.refine(
   (address) => parseListenAddress(address) !== null,
-  "must be host:port, [v6]:port or unix:/path",
+  'must be host:port, [v6]:port or unix:/path, such as "127.0.0.1:7400", with a port of at most 65535',
 );
 
-const endpoint = z.string().refine(isPublicEndpoint, "must be an http or https URL without query, fragment and user");
+const endpoint = z
+  .string()
+  .refine(isPublicEndpoint, 'must be a URL such as "https://relay.example.org", without query, fragment and user');
 
 /** An origin as browsers send it, or `*`. */
 function isOrigin(text: string): boolean {
@@ -117,15 +119,16 @@ const serverSchema = z.strictObject({
     ),
   ),
   tls_key_file: filePath.meta(doc("PEM file with the key of that certificate, without a passphrase.")),
-  trusted_proxies: textsOf(isProxyNetwork, 'a network, an address or "unix"').meta(
-    doc("Proxies whose `X-Forwarded-For` names the client: networks (`10.0.0.0/8`), addresses or `unix`."),
-  ),
+  trusted_proxies: textsOf(
+    isProxyNetwork,
+    'an address such as "127.0.0.1", a network such as "10.0.0.0/8", or "unix"',
+  ).meta(doc("Proxies whose `X-Forwarded-For` names the client: networks (`10.0.0.0/8`), addresses or `unix`.")),
   log_level: z
     .enum(["debug", "info", "warn", "error"])
     .prefault("info")
     .meta(doc("Lowest level that is logged. `info` includes a line for every request.")),
   cors_origins: z
-    .array(text.refine(isOrigin, 'must be an origin such as "https://app.example", or "*"'))
+    .array(text.refine(isOrigin, 'must be an origin such as "https://app.example" (without a path), or "*"'))
     .max(256)
     .prefault(["*"])
     .meta(
@@ -220,7 +223,10 @@ const directorySchema = z.strictObject({
 
 const recipientsSetting = z
   .string()
-  .refine(isRecipientsSource, 'must be "local", "ledger:<store>" or the URL of a Directory')
+  .refine(
+    isRecipientsSource,
+    'must be "local", "ledger:<store>" or the URL of a Directory, such as "https://directory.example.org"',
+  )
   .prefault("local")
   .meta(
     doc("Where to look up recipients: `local` (this process's Directory), `ledger:<store>`, or a Directory's URL."),

@@ -36,9 +36,31 @@ export function parseSource(text: string): SourceResult {
   } catch (error) {
     if (!(error instanceof ParseError)) throw error;
     const place = { line: error.lineNumber, column: error.column + 1 };
-    const hint = valueStartsAt(text, place) ? "; texts, durations and addresses stand in quotes" : "";
-    return { ok: false, problem: { setting: "(file)", message: `${error.message}${hint}`, place } };
+    return {
+      ok: false,
+      problem: { setting: "(file)", message: `${error.message}${hintFor(text, error, place)}`, place },
+    };
   }
+}
+
+/** What a person probably wrote, and what to write instead. */
+function hintFor(text: string, { message }: ParseError, place: Place): string {
+  const line = text.split("\n")[place.line - 1] ?? "";
+  const strange = /[^\t\x20-\x7e]/u.exec(line.slice(place.column - 1, place.column + 1))?.[0];
+  if (strange !== undefined && message.startsWith("Unexpected character")) {
+    const name = `U+${(strange.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
+    return `: ${name}; ${/[\u2018-\u201f]/.test(strange) ? "use straight quotes" : "type it again"}`;
+  }
+  if (message.startsWith("Unterminated")) return "; close the text with the quote that opened it";
+  if (message.startsWith("Defining a key")) return "; remove one of the two";
+  const before = text.split("\n")[place.line - 2] ?? "";
+  if ([line, before].some((one) => /^\s*\[[^\]]*$/.test(one))) return "; close the name of the section with ]";
+  if (/=\s*(yes|no|on|off|True|False|TRUE|FALSE)\s*$/.test(line)) return "; write true or false";
+  if (/^\s*[\w".-]+\s*:/.test(line) || /^\s*\{/.test(line))
+    return "; this is TOML: a section is [name], and a setting name = value";
+  return valueStartsAt(text, place)
+    ? "; texts, durations and addresses stand in quotes"
+    : "; a setting is name = value";
 }
 
 /** Whether the parser stopped inside a value: the usual cause is a text without quotes. */
@@ -86,7 +108,8 @@ function nearestPlace(places: ReadonlyMap<string, Place>, setting: string): Plac
     if (place !== undefined) return place;
     parts.pop();
   }
-  return null;
+  // A section that has only sections of its own.
+  return [...places].find(([one]) => one.startsWith(`${setting}.`))?.[1] ?? null;
 }
 
 // ------------------------------------------------------------------------------------------- environment

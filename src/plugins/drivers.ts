@@ -13,7 +13,7 @@ import {
   StoreError,
 } from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
-import { describeFinding, problemsOfIssue } from "../storage/setting-problem.ts";
+import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
 // ----------------------------------------------------------------------------------------- options and bounds
@@ -26,7 +26,16 @@ export function parseWith<Schema extends z.ZodType>(schema: Schema, input: unkno
   const parsed = schema.safeParse(input ?? {}, { error: describeFinding });
   return parsed.success
     ? { ok: true, options: parsed.data }
-    : { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue) };
+    : { ok: false, problems: firstFindings(parsed.error.issues).flatMap(problemsOfIssue).map(withMeant(schema)) };
+}
+
+/** Names the option that was probably meant. */
+function withMeant(schema: z.ZodType): (problem: InputProblem) => InputProblem {
+  const known = "shape" in schema ? Object.keys(schema.shape as object) : [];
+  return (problem) =>
+    problem.message === "unknown setting"
+      ? { ...problem, message: `unknown setting${meant(problem.setting, known)}` }
+      : problem;
 }
 
 const textLengthMax = 512;

@@ -19,6 +19,7 @@ import {
   type StoreRecord,
   type VerifyReport,
 } from "./contract.ts";
+import { meant } from "./setting-problem.ts";
 
 /** A plugin whose option type is hidden: options are parsed and opened in two steps. */
 export type ConfigurablePlugin = {
@@ -177,7 +178,7 @@ function needProblems({ stores, plugins, needs }: StoreConfiguration): InputProb
     if (settings === undefined) {
       problems.push({
         setting: need.setting,
-        message: `there is no store named "${need.store}": add [stores.${need.store}]`,
+        message: `there is no store named "${need.store}": add [stores.${need.store}]${meant(need.store, Object.keys(stores)).replace("did you mean", "or is it called")}`,
       });
       continue;
     }
@@ -199,10 +200,10 @@ function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreCon
     const plugin = plugins.find((known) => known.name === settings.plugin);
     if (plugin === undefined) {
       if (pluginProblems.some(({ setting }) => setting === `stores.${name}.plugin`)) continue;
-      const known = plugins.map((one) => one.name).join(", ");
+      const known = plugins.map((one) => one.name);
       problems.push({
         setting: `stores.${name}.plugin`,
-        message: `no plugin "${settings.plugin}"; there are ${known}`,
+        message: `no plugin "${settings.plugin}"${meant(settings.plugin, known)}; there are ${known.join(", ")}`,
       });
       continue;
     }

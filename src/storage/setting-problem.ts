@@ -2,6 +2,7 @@
  * Turns the findings of a schema into messages for the person who wrote the file. The schema of the
  * configuration and those of the plugins' options share it.
  */
+import { distance } from "fastest-levenshtein";
 import type { InputProblem } from "./contract.ts";
 
 /** The members of a schema finding that are read here. */
@@ -37,7 +38,8 @@ export function describeFinding(finding: Finding): string | undefined {
   if (code !== "too_small" && code !== "too_big") return undefined;
   const bound = code === "too_small" ? `at least ${finding.minimum}` : `at most ${finding.maximum}`;
   if (origin === "string") return finding.minimum === 1 ? "must not be empty" : `must have ${bound} characters`;
-  return origin === "array" ? `must have ${bound} entries` : `must be ${bound}`;
+  const entries = (code === "too_small" ? finding.minimum : finding.maximum) === 1 ? "entry" : "entries";
+  return origin === "array" ? `must have ${bound} ${entries}` : `must be ${bound}`;
 }
 
 /** A finding with its place. */
@@ -47,6 +49,25 @@ type Issue = {
   readonly message: string;
   readonly keys?: readonly string[];
 };
+
+/** The findings without those about a value whose kind is wrong already. */
+export function firstFindings<One extends Issue>(issues: readonly One[]): One[] {
+  const wrongKinds = new Set(issues.filter(({ code }) => code === "invalid_type").map(({ path }) => path.join(".")));
+  return issues.filter(({ code, path }) => code === "invalid_type" || !wrongKinds.has(path.join(".")));
+}
+
+/** The name that was probably meant: at most one edit for every three letters. */
+export function nearestName(name: string, known: readonly string[]): string | null {
+  const wanted = name.toLowerCase().replaceAll("-", "_");
+  const [best] = known.map((one) => ({ one, edits: distance(wanted, one) })).sort((a, b) => a.edits - b.edits);
+  return best !== undefined && best.edits <= Math.ceil(best.one.length / 3) ? best.one : null;
+}
+
+/** `; did you mean path?`, or nothing. */
+export function meant(name: string, known: readonly string[]): string {
+  const nearest = nearestName(name, known);
+  return nearest === null ? "" : `; did you mean ${nearest}?`;
+}
 
 export function problemsOfIssue({ code, path, message, keys = [] }: Issue): InputProblem[] {
   const setting = path.map(String).join(".");

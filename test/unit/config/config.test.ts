@@ -109,7 +109,7 @@ describe("wording", () => {
   test.each([
     ["[stores.main]", "is missing"],
     ['server.listen = "127.0.0.1:1"', "must be a list in square brackets"],
-    ["server.listen = []", "must have at least 1 entries"],
+    ["server.listen = []", "must have at least 1 entry"],
     ["server.requests_max = 0", "must be at least 1"],
     ["server.requests_max = 1.5", "must be a whole number"],
     ['server.log_level = "loud"', 'must be "debug" or "info" or "warn" or "error"'],
@@ -122,7 +122,7 @@ describe("wording", () => {
     ["[stores.Main]", "must be a name of a-z, 0-9, _ and -"],
     ["server.colour = 1", "unknown setting"],
     ["server.listn = 1", "unknown setting; did you mean listen?"],
-    ["[serv]", "unknown setting; did you mean server?"],
+    ["[serv]", "unknown section; did you mean [server]?"],
     ["server.public_id = 1", "unknown setting here; [relay] has one of that name"],
   ])("%s: %s", (text, message) => expect(messageOf(text)).toBe(message));
 });
