@@ -361,8 +361,8 @@ class Chain implements EmbeddedLedger {
     if (this.timer !== null || this.closing || idle) return;
     const { blockTimeMs } = this.options;
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
-    // A table that fails is asked again at doubling distances, at most half a minute apart.
-    const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 16));
+    // A table that fails is asked again at doubling distances: soon enough for the calls that wait to outlive it.
+    const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 3));
     this.timer = setTimeout(() => void this.accompany(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
   }
 
@@ -382,12 +382,13 @@ class Chain implements EmbeddedLedger {
         // A table in memory commits without ever leaving the event loop to others.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
       }
+      if (this.failures > 0) this.options.log("info", "blocks are made again", { failures: this.failures });
       this.failures = 0;
     } catch (error) {
-      this.failures++;
       const code = error instanceof StoreError ? error.code : "bug";
-      const text = errorStack(error);
-      this.options.log("error", "no block could be made; it will be tried again", { code, error: text });
+      if (this.failures++ === 0 || code === "bug") {
+        this.options.log("error", "no block could be made; it is tried again", { code, error: errorStack(error) });
+      }
     } finally {
       this.making = null;
       this.options.onHead?.("changed");
