@@ -51,7 +51,7 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 
 if [ "$mode" = --test ]; then
 	exec cargo test --locked --lib --package pallet-did-registry --package pallet-delivery-policy \
-		--package pallet-authorities --package waypost-runtime
+		--package pallet-authorities --package waypost-runtime --features waypost-runtime/try-runtime
 fi
 if [ "$mode" = --spec ]; then
 	exec cargo run --locked --quiet --package waypost-runtime --bin artifacts -- \
@@ -108,7 +108,7 @@ echo "built with $("$RUSTC" --version)" | tee "$folder/artifacts/toolchain.txt"
 
 if [ "$mode" = --check ]; then
 	differs=0
-	diff -rq --exclude=waypost-runtime.surface.json artifacts "$folder/artifacts" || differs=1
+	diff -rq --exclude=waypost-runtime.interface.json artifacts "$folder/artifacts" || differs=1
 	diff -rq --exclude=README.md canary "$folder/canary" || differs=1
 	if [ "$differs" = 0 ]; then
 		echo "the kept files are what these sources give"

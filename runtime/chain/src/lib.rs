@@ -10,6 +10,8 @@ extern crate alloc;
 
 mod apis;
 pub mod genesis;
+#[cfg(all(test, feature = "try-runtime"))]
+mod try_state;
 
 use alloc::borrow::Cow;
 #[cfg(not(feature = "std"))]
@@ -79,7 +81,7 @@ pub mod opaque {
 	}
 }
 
-/// Raise `spec_version` with every change of behaviour, `transaction_version` as well when the bytes of
+/// Raise `spec_version` with every change of behavior, `transaction_version` as well when the bytes of
 /// a call or of an extension change.
 #[cfg(not(any(feature = "canary", feature = "next")))]
 #[sp_version::runtime_version]
@@ -87,7 +89,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 2,
+	spec_version: 3,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -102,7 +104,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost-canary"),
 	impl_name: Cow::Borrowed("waypost-canary"),
 	authoring_version: 1,
-	spec_version: 2,
+	spec_version: 3,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -278,6 +280,10 @@ impl pallet_did_registry::Config for Runtime {
 	type MaxProofAheadMs = ConstU64<3_600_000>;
 	type MaxClockSkewMs = ConstU64<300_000>;
 	type ProofLongevity = ConstU64<64>;
+	type ProofsAtOnce = ConstU32<16>;
+	type ProofsInReserve = ConstU32<4>;
+	/// Ten minutes.
+	type ProofInterval = ConstU32<100>;
 }
 
 impl pallet_delivery_policy::Config for Runtime {
@@ -371,7 +377,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 3,
+	spec_version: 4,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,

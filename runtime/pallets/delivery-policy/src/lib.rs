@@ -28,14 +28,14 @@ pub mod pallet {
 	use pallet_did_registry::{
 		priority, proof_failure,
 		weights::{weight, Work},
-		Did, DidRecord, Domain, OnDidDeleted, Pallet as Registry, Proof, Rule,
+		Allowance, Did, DidRecord, Domain, OnDidDeleted, Pallet as Registry, Proof, Rule,
 	};
 	use sp_runtime::{traits::Zero, transaction_validity::TransactionValidityWithRefund};
 
 	const TAG: &str = "delivery-policy";
 	const STORAGE_VERSION: StorageVersion = StorageVersion::new(1);
 
-	/// The record, the policy and, with a proof, the counter, the clock, the chain and the switch.
+	/// The record, the policy and, with a proof, the counter, the allowance, the clock, the chain and the switch.
 	fn owned_weight<T: Config>() -> Weight {
 		let bytes = DidRecord::<T>::max_encoded_len() as u64 + PersonaPolicy::<T>::max_encoded_len() as u64;
 		weight::<T>(Work { bytes, reads: 2, writes: 1, ..Default::default() })
@@ -43,7 +43,7 @@ pub mod pallet {
 
 	fn proof_weight<T: Config>(payload: usize) -> Weight {
 		let bytes = DidRecord::<T>::max_encoded_len() as u64 + 2 * payload as u64;
-		weight::<T>(Work { signatures: 1, bytes, reads: 6, writes: 2, ..Default::default() })
+		weight::<T>(Work { signatures: 1, bytes, reads: 7, writes: 3, ..Default::default() })
 	}
 
 	#[pallet::pallet]
@@ -250,7 +250,7 @@ pub mod pallet {
 			Ok(policy)
 		}
 
-		/// Checks: payload, expiry, DID, counter, signature, then the policy.
+		/// Checks: payload, expiry, DID, counter, signature, allowance, then the policy.
 		fn apply_proof(proof: Proof) -> DispatchResult {
 			let payload = proof.decode::<PolicyAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidPolicyPayload)?;
 			ensure!(payload.signer_key_id.as_slice() == proof.signer, Error::<T>::InvalidPolicyPayload);
@@ -261,6 +261,7 @@ pub mod pallet {
 			ensure!(payload.nonce == nonce, Error::<T>::InvalidPolicyNonce);
 			let signed = Registry::<T>::is_signed(&payload.did, &record, Domain::Policy, &proof);
 			ensure!(signed, Error::<T>::InvalidSignature);
+			Registry::<T>::spend(&payload.did, Allowance::Common)?;
 			let next = nonce.checked_add(1).ok_or(sp_runtime::ArithmeticError::Overflow)?;
 			PolicyNonces::<T>::insert(&payload.did, next);
 			Self::apply(payload.did, payload.action)
@@ -296,6 +297,11 @@ pub mod pallet {
 	}
 
 	impl<T: Config> OnDidDeleted for Pallet<T> {
+		fn bytes_max() -> usize {
+			let (delivery, persona) = (DeliveryPolicy::<T>::max_encoded_len(), PersonaPolicy::<T>::max_encoded_len());
+			delivery.saturating_mul(2).saturating_add(persona)
+		}
+
 		fn on_did_deleted(did: &[u8]) {
 			let Ok(did) = Registry::<T>::bounded(did) else { return };
 			RecipientPolicies::<T>::remove(&did);

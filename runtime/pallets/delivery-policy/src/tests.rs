@@ -77,6 +77,9 @@ impl pallet_did_registry::Config for Test {
 	type MaxProofAheadMs = ConstU64<3_600_000>;
 	type MaxClockSkewMs = ConstU64<300_000>;
 	type ProofLongevity = ConstU64<64>;
+	type ProofsAtOnce = ConstU32<16>;
+	type ProofsInReserve = ConstU32<4>;
+	type ProofInterval = ConstU32<100>;
 }
 
 impl Config for Test {
@@ -378,6 +381,34 @@ fn a_key_of_the_did_sets_and_clears() {
 		assert_eq!(last_event(), Event::PolicyCleared { scope: PolicyScope::Persona, did: bytes(DID) });
 		let record = pallet_did_registry::Dids::<Test>::get(bytes::<pallet_did_registry::Did<Test>>(DID)).unwrap();
 		assert_eq!(record.version, 1);
+	});
+}
+
+#[test]
+fn a_policy_by_proof_draws_on_the_allowance_of_the_did() {
+	test(|| {
+		for nonce in 0..16 {
+			assert_ok!(prove(payload(PolicyAction::SetRecipient(policy()), nonce).encode(), ROOT));
+		}
+		let refused = pallet_did_registry::Error::<Test>::TooManyProofs;
+		let one_more = || prove(payload(PolicyAction::ClearRecipient, 16).encode(), ROOT);
+		assert_noop!(one_more(), refused);
+		// The owner's account pays for what it signs.
+		assert_ok!(DeliveryPolicies::set_tag_policy(alice(), DID.to_vec(), policy()));
+		System::set_block_number(101);
+		assert_ok!(one_more());
+	});
+}
+
+#[test]
+fn the_deposit_of_a_record_pays_for_its_policies() {
+	test(|| {
+		use codec::MaxEncodedLen;
+		use pallet_did_registry::{Alias, Did, DidRecord};
+		let aliases = 8 * (Alias::<Test>::max_encoded_len() + Did::<Test>::max_encoded_len());
+		let policies = 2 * DeliveryPolicy::<Test>::max_encoded_len() + PersonaPolicy::<Test>::max_encoded_len();
+		let bytes = DidRecord::<Test>::max_encoded_len() + aliases + policies;
+		assert_eq!(DidRegistry::deposit(), 10_000 + bytes as u64);
 	});
 }
 

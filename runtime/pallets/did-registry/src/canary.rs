@@ -15,8 +15,8 @@ pub enum Rule {
 	ListedSigner = 4,
 	/// What an authorization allowed uses up its counter value. Broken: it does not.
 	CounterRaised = 5,
-	/// A deletion is told. Broken: its event is missing.
-	DeletionTold = 6,
+	/// A deletion is reported. Broken: its event is missing.
+	DeletionReported = 6,
 	/// A change is the record's next version. Broken: the version stays.
 	VersionRaised = 7,
 	/// A deletion frees the aliases. Broken: they stay taken.

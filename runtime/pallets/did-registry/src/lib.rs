@@ -4,7 +4,8 @@
 //! A record begins with a registration that an account submits and a key of the DID signed. Keys, documents
 //! and the life of the DID then change by payloads that a key of the DID signed; the owner's account sets
 //! alias, policy links and policies, and no more. Calls that carry a proof need no account: the pool admits
-//! them only after running the whole call, so a block never holds one that fails, and they pay no fee.
+//! them only after running the whole call, so a block never holds one that fails, and they pay no fee. An
+//! allowance for each DID bounds how many of them a time may bring.
 //!
 //! Laws: a call changes everything it names or nothing; a counter only grows, also through deletion and
 //! new registration; a document time only grows; only admissible keys enter a record; a proof of version 3
@@ -26,15 +27,20 @@ pub mod types;
 pub mod weights;
 
 pub use pallet::*;
-pub use proofs::{priority, proof_failure, Domain, Proof};
+pub use proofs::{priority, proof_failure, Allowance, Domain, Proof};
 pub use types::*;
 
-/// Told after a DID was deleted, so that other pallets can let go of what belongs to it.
+/// Called after a DID was deleted, so that other pallets remove what they keep for it.
 pub trait OnDidDeleted {
+	/// The most bytes that they keep for one DID. The deposit of its record pays for them.
+	fn bytes_max() -> usize;
 	fn on_did_deleted(did: &[u8]);
 }
 
 impl OnDidDeleted for () {
+	fn bytes_max() -> usize {
+		0
+	}
 	fn on_did_deleted(_: &[u8]) {}
 }
 
@@ -133,7 +139,16 @@ pub mod pallet {
 		/// How far ahead of the block's time a version 1 proof may be dated, in milliseconds.
 		#[pallet::constant]
 		type MaxClockSkewMs: Get<u64>;
-		/// How many blocks a proof-carrying call stays in the pool.
+		/// How many calls with a proof a DID may make at once.
+		#[pallet::constant]
+		type ProofsAtOnce: Get<u32>;
+		/// How many more of those that rotate the root key, deactivate or delete.
+		#[pallet::constant]
+		type ProofsInReserve: Get<u32>;
+		/// After how many blocks a DID may make one more of these calls.
+		#[pallet::constant]
+		type ProofInterval: Get<BlockNumberFor<Self>>;
+		/// How many blocks a call with a proof stays in the pool.
 		#[pallet::constant]
 		type ProofLongevity: Get<u64>;
 	}
@@ -168,6 +183,10 @@ pub mod pallet {
 	/// How often a DID was deleted. What was kept for an earlier life of a name is not for a later one.
 	#[pallet::storage]
 	pub type Lives<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, u32, ValueQuery>;
+
+	/// The block at which a DID may make `ProofsAtOnce` calls with a proof again. An absent one is past.
+	#[pallet::storage]
+	pub type ProofAllowances<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, BlockNumberFor<T>, ValueQuery>;
 
 	/// Whose money is held for a record, and how much.
 	#[pallet::storage]
@@ -302,6 +321,8 @@ pub mod pallet {
 		ProofVersionRefused,
 		/// The account can't pay the deposit of a record.
 		DepositUnavailable,
+		/// The allowance of the DID is used up; blocks bring it back.
+		TooManyProofs,
 	}
 
 	/// The origin of a call that brings its own proof.

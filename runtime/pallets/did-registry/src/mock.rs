@@ -75,6 +75,9 @@ impl Config for Test {
 	type MaxProofAheadMs = ConstU64<3_600_000>;
 	type MaxClockSkewMs = ConstU64<300_000>;
 	type ProofLongevity = ConstU64<64>;
+	type ProofsAtOnce = ConstU32<16>;
+	type ProofsInReserve = ConstU32<4>;
+	type ProofInterval = ConstU64<100>;
 }
 
 pub const DID: &[u8] = b"did:svc:1111111111111111111111";

@@ -354,10 +354,14 @@ impl<T: Config> Pallet<T> {
 		Ok(())
 	}
 
-	/// What a record costs while it stands, whatever its size: its keys let it grow without asking the account
-	/// that pays, so that account pays for all that the record may become, once.
+	/// What a DID costs while its record stands, whatever its size: its keys let it grow without asking the account
+	/// that pays, so that account pays for all that may come, once: the record, its aliases in the index, and what
+	/// other pallets keep for a DID. Counters and times, which stay after a deletion, are paid by the fee.
 	pub fn deposit() -> BalanceOf<T> {
-		let bytes = <DidRecord<T> as MaxEncodedLen>::max_encoded_len();
+		let alias = Alias::<T>::max_encoded_len().saturating_add(Did::<T>::max_encoded_len());
+		let bytes = DidRecord::<T>::max_encoded_len()
+			.saturating_add(alias.saturating_mul(T::MaxAliases::get() as usize))
+			.saturating_add(T::OnDidDeleted::bytes_max());
 		T::ByteDeposit::get().saturating_mul(bytes.saturated_into()).saturating_add(T::RecordDeposit::get())
 	}
 
@@ -410,6 +414,7 @@ impl<T: Config> Pallet<T> {
 		};
 		let is_root = record.root_pubkey.as_deref().is_some_and(|key| key == pubkey);
 		ensure!(is_root && verifies(signature, &message, pubkey), Error::<T>::InvalidSignature);
+		Self::spend(&did, Allowance::Common)?;
 		Self::put_document(did, record, document);
 		Ok(())
 	}
@@ -473,7 +478,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(change.matches(&did, proof.signer, &payload), Error::<T>::InvalidDocumentPayload);
 		let mut record = Self::authorized(
 			&did,
-			(Domain::Document, &proof),
+			(Domain::Document, &proof, Allowance::Common),
 			(payload.valid_until, Error::DocumentAuthorizationExpired),
 			(payload.nonce, DocumentNonces::<T>::get(&did), Error::InvalidDocumentNonce),
 		)?;
@@ -501,7 +506,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(same, Error::<T>::InvalidRootPubkeyPayload);
 		let mut record = Self::authorized(
 			&did,
-			(Domain::RootPubkey, &proof),
+			(Domain::RootPubkey, &proof, Allowance::Reserve),
 			(payload.valid_until, Error::RootPubkeyAuthorizationExpired),
 			(payload.nonce, RootPubkeyNonces::<T>::get(&did), Error::InvalidRootPubkeyNonce),
 		)?;
@@ -598,7 +603,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(same, Error::InvalidAliasPayload);
 		Self::authorized(
 			did,
-			(Domain::Alias, proof),
+			(Domain::Alias, proof, Allowance::Common),
 			(payload.valid_until, Error::AliasAuthorizationExpired),
 			(payload.nonce, AliasNonces::<T>::get(did), Error::InvalidAliasNonce),
 		)
@@ -667,10 +672,14 @@ impl<T: Config> Pallet<T> {
 		let payload = proof.decode::<ControlAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidControlPayload)?;
 		let same = payload.signer_key_id.as_slice() == proof.signer && payload.action.is_text();
 		ensure!(same, Error::<T>::InvalidControlPayload);
+		let allowance = match payload.action {
+			ControlAction::DeactivateDid | ControlAction::DeleteDid => Allowance::Reserve,
+			_ => Allowance::Common,
+		};
 		let did = payload.did;
 		let record = Self::authorized(
 			&did,
-			(Domain::Control, &proof),
+			(Domain::Control, &proof, allowance),
 			(payload.valid_until, Error::ControlAuthorizationExpired),
 			(payload.nonce, ControlNonces::<T>::get(&did), Error::InvalidControlNonce),
 		)?;
@@ -741,7 +750,8 @@ impl<T: Config> Pallet<T> {
 	}
 
 	/// Frees the DID, its aliases and its deposit. Counters and times stay, so that what was signed before is
-	/// dead, and the next record of this name is another life of it.
+	/// dead, and the next record of this name is another life of it. The allowance begins anew, because another
+	/// registration is paid for.
 	fn delete(did: Did<T>, record: DidRecord<T>) -> DispatchResult {
 		for alias in record.aliases.iter().flatten() {
 			if !Rule::AliasesFreed.is_broken() {
@@ -749,6 +759,7 @@ impl<T: Config> Pallet<T> {
 			}
 		}
 		Dids::<T>::remove(&did);
+		ProofAllowances::<T>::remove(&did);
 		if !Rule::LifeCounted.is_broken() {
 			Lives::<T>::mutate(&did, |life| *life = life.saturating_add(1));
 		}
@@ -758,7 +769,7 @@ impl<T: Config> Pallet<T> {
 			debug_assert!(given == Ok(deposit));
 		}
 		T::OnDidDeleted::on_did_deleted(&did);
-		if !Rule::DeletionTold.is_broken() {
+		if !Rule::DeletionReported.is_broken() {
 			Self::deposit_event(Event::DidDeleted(did));
 		}
 		Ok(())
@@ -788,6 +799,9 @@ impl<T: Config> Pallet<T> {
 		for (alias, did) in AliasIndex::<T>::iter() {
 			let record = Dids::<T>::get(&did).ok_or("an alias of no record")?;
 			ensure!(record.aliases.iter().flatten().any(|own| *own == alias), "an alias that its record lacks");
+		}
+		for did in ProofAllowances::<T>::iter_keys() {
+			ensure!(Dids::<T>::contains_key(&did), "an allowance of no record");
 		}
 		for (did, (payer, deposit)) in Deposits::<T>::iter() {
 			ensure!(Dids::<T>::contains_key(&did), "a deposit for no record");

@@ -13,6 +13,7 @@ use frame_support::{
 use frame_system::pallet_prelude::BlockNumberFor;
 use sp_core::ed25519;
 use sp_runtime::{
+	traits::Saturating,
 	transaction_validity::{InvalidTransaction, TransactionValidityWithRefund, ValidTransaction},
 	DispatchError,
 };
@@ -53,6 +54,15 @@ pub mod priority {
 	pub const DOCUMENT: u64 = 200_000;
 	pub const ALIAS: u64 = 100_000;
 	pub const POLICY: u64 = 100_000;
+}
+
+/// How far a call may draw on the allowance of its DID. Nobody pays a fee for a call with a proof, so the allowance
+/// is what keeps a DID from filling blocks: `ProofsAtOnce` calls, one more for every `ProofInterval` blocks that pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Allowance {
+	Common,
+	/// What saves a DID from a thief, or ends it, has `ProofsInReserve` calls that no other call can use up.
+	Reserve,
 }
 
 /// A payload, its signature, and the name of the key that made it.
@@ -151,10 +161,10 @@ impl<T: Config> Pallet<T> {
 			|| (Rule::ChainBound.is_broken() && signed(&[0; 32]))
 	}
 
-	/// Expiry, existence, activity, counter and signature, in this order.
+	/// Expiry, existence, activity, counter, signature and allowance, in this order.
 	pub(crate) fn authorized(
 		did: &Did<T>,
-		(domain, proof): (Domain, &Proof),
+		(domain, proof, allowance): (Domain, &Proof, Allowance),
 		(valid_until, expired): (u64, Error<T>),
 		(nonce, expected, wrong_nonce): (u64, u64, Error<T>),
 	) -> Result<DidRecord<T>, Error<T>> {
@@ -162,7 +172,23 @@ impl<T: Config> Pallet<T> {
 		let record = Self::active(did)?;
 		ensure!(nonce == expected, wrong_nonce);
 		ensure!(Self::is_signed(did, &record, domain, proof), Error::InvalidSignature);
+		Self::spend(did, allowance)?;
 		Ok(record)
+	}
+
+	/// Uses up one call of the DID's allowance. What is kept is one number, the block at which the allowance is
+	/// whole again: none means that it is.
+	pub fn spend(did: &Did<T>, allowance: Allowance) -> Result<(), Error<T>> {
+		let now = frame_system::Pallet::<T>::block_number();
+		let calls = match allowance {
+			Allowance::Common => T::ProofsAtOnce::get(),
+			Allowance::Reserve => T::ProofsAtOnce::get().saturating_add(T::ProofsInReserve::get()),
+		};
+		let interval = T::ProofInterval::get();
+		let whole_at = ProofAllowances::<T>::get(did).max(now).saturating_add(interval);
+		ensure!(whole_at.saturating_sub(now) <= interval.saturating_mul(calls.into()), Error::TooManyProofs);
+		ProofAllowances::<T>::insert(did, whole_at);
+		Ok(())
 	}
 
 	fn unfit(error: DispatchError) -> InvalidTransaction {

@@ -309,7 +309,7 @@ impl<T: Config> VerificationMethod<T> {
 		is_formed_key(did, &self.controller, [&self.id, &self.type_, &self.public_key_multibase])
 	}
 
-	/// Methods of types that name no Ed25519 key carry keys that can't be judged here.
+	/// Methods of types that name no Ed25519 key have keys that can't be checked here.
 	pub fn is_admitted(&self) -> bool {
 		!text::KEY_TYPES.contains(&self.type_.as_slice()) || self.key().is_some()
 	}

@@ -64,21 +64,21 @@ pub fn registration<T: Config>(blob: usize) -> Weight {
 	weight::<T>(Work { signatures: 1, points, bytes: 2 * blob as u64, reads: 9, writes: 7 })
 }
 
-/// Reads the record, a counter, a time, the clock, the chain and the switch; writes the first three.
+/// Reads the record, a counter, a time, the allowance, the clock, the chain and the switch; writes the first four.
 pub fn document<T: Config>(blob: usize) -> Weight {
 	let bytes = record_bytes::<T>() + 2 * blob as u64;
-	weight::<T>(Work { signatures: 1, points: methods::<T>(blob), bytes, reads: 6, writes: 3 })
+	weight::<T>(Work { signatures: 1, points: methods::<T>(blob), bytes, reads: 7, writes: 4 })
 }
 
 /// One component, or the root key: the argument is a part of the payload.
 pub fn component<T: Config>(payload: usize) -> Weight {
 	let bytes = 2 * record_bytes::<T>() + 2 * payload as u64;
-	weight::<T>(Work { signatures: 1, points: 1, bytes, reads: 5, writes: 2 })
+	weight::<T>(Work { signatures: 1, points: 1, bytes, reads: 6, writes: 3 })
 }
 
 pub fn alias<T: Config>(payload: usize) -> Weight {
 	let bytes = 2 * record_bytes::<T>() + payload as u64;
-	weight::<T>(Work { signatures: 1, bytes, reads: 6, writes: 4, ..Default::default() })
+	weight::<T>(Work { signatures: 1, bytes, reads: 7, writes: 5, ..Default::default() })
 }
 
 /// The record and every entry of its aliases, and one more.
@@ -92,10 +92,10 @@ pub fn owned<T: Config>() -> Weight {
 	weight::<T>(Work { bytes: 2 * record_bytes::<T>(), reads: 2, writes: 1, ..Default::default() })
 }
 
-/// The dearest control action is the deletion: the record, the counter, every alias, the life, the deposit,
-/// the account with its holds, and three policies.
+/// The dearest control action is the deletion: the record, the counter, the allowance, every alias, the life, the
+/// deposit, the account with its holds, and three policies.
 pub fn control<T: Config>(payload: usize) -> Weight {
-	let writes = 9 + u64::from(T::MaxAliases::get());
+	let writes = 10 + u64::from(T::MaxAliases::get());
 	let bytes = 2 * record_bytes::<T>() + payload as u64;
-	weight::<T>(Work { signatures: 1, bytes, reads: 9, writes, ..Default::default() })
+	weight::<T>(Work { signatures: 1, bytes, reads: 10, writes, ..Default::default() })
 }

@@ -2,7 +2,7 @@
 
 use crate::{mock::*, weights, *};
 use codec::{Encode, MaxEncodedLen};
-use frame_support::{assert_noop, assert_ok, traits::fungible::InspectHold};
+use frame_support::{assert_noop, assert_ok, dispatch::DispatchResult, traits::fungible::InspectHold};
 
 fn held() -> u64 {
 	Balances::balance_on_hold(&HoldReason::Registration.into(), &alice())
@@ -11,7 +11,8 @@ fn held() -> u64 {
 #[test]
 fn a_record_holds_a_deposit_from_its_owner_until_it_is_deleted() {
 	test(|| {
-		let deposit = 10_000 + DidRecord::<Test>::max_encoded_len() as u64;
+		let aliases = 8 * (Alias::<Test>::max_encoded_len() + Did::<Test>::max_encoded_len());
+		let deposit = 10_000 + (DidRecord::<Test>::max_encoded_len() + aliases) as u64;
 		assert_eq!((DidRegistry::deposit(), held()), (deposit, 0));
 		register();
 		assert_eq!(held(), deposit);
@@ -53,6 +54,134 @@ fn a_deactivated_record_keeps_its_deposit() {
 	});
 }
 
+/// Adds the device and takes it away again, `count` calls in all, and answers the counter after them.
+fn change_devices(from: u64, count: u64) -> u64 {
+	for nonce in from..from + count {
+		assert_ok!(control(device(nonce), nonce));
+	}
+	from + count
+}
+
+fn device(nonce: u64) -> ControlAction<Test> {
+	let device_id = bytes(b"phone");
+	if nonce % 2 == 0 {
+		ControlAction::AddDevice { device_id }
+	} else {
+		ControlAction::RemoveDevice { device_id }
+	}
+}
+
+/// The block at which the allowance of the DID is whole again.
+fn whole_at() -> u64 {
+	ProofAllowances::<Test>::get(bytes::<Did<Test>>(DID))
+}
+
+#[test]
+fn a_did_makes_sixteen_calls_at_once_and_one_more_for_each_hundred_blocks() {
+	test(|| {
+		register();
+		assert_eq!(whole_at(), 0);
+		let nonce = change_devices(0, 16);
+		assert_eq!(whole_at(), 1 + 1_600);
+		assert_noop!(control(device(nonce), nonce), Error::<Test>::TooManyProofs);
+		System::set_block_number(100);
+		assert_noop!(control(device(nonce), nonce), Error::<Test>::TooManyProofs);
+		System::set_block_number(101);
+		let nonce = change_devices(nonce, 1);
+		assert_noop!(control(device(nonce), nonce), Error::<Test>::TooManyProofs);
+		// However long it rests, it does not save up more.
+		System::set_block_number(1_000_000);
+		let nonce = change_devices(nonce, 16);
+		assert_noop!(control(device(nonce), nonce), Error::<Test>::TooManyProofs);
+	});
+}
+
+#[test]
+fn every_kind_of_proof_draws_on_one_allowance() {
+	test(|| {
+		register();
+		let calls: [fn() -> DispatchResult; 4] = [
+			|| control(device(0), 0),
+			|| {
+				let mut payload = document_payload(DocumentAction::RemoveAuthentication, 0);
+				payload.id = Some(bytes(&id("k1")));
+				let payload = payload.encode();
+				let signature = sign(&root(), &payload);
+				DidRegistry::remove_authentication(none(), DID.to_vec(), id("k1"), payload, signature, ROOT.to_vec())
+			},
+			|| {
+				let blob = document().encode();
+				let tail = (DID.to_vec(), sp_io::hashing::blake2_256(&blob), 1u64, NOW + 1).encode();
+				let signature = sign(&root(), &[b"svc:set_document:v2|", &tail[..]].concat());
+				let time = format!("v2:1:{}", NOW + 1).into_bytes();
+				DidRegistry::set_document_with_proof(none(), DID.to_vec(), blob, time, key_of(&root()), signature)
+			},
+			|| rotate(0, &root()),
+		];
+		for (done, call) in calls.into_iter().enumerate() {
+			assert_ok!(call());
+			assert_eq!(whole_at(), 1 + 100 * (done as u64 + 1));
+		}
+		// What an account signs is paid for.
+		assert_ok!(DidRegistry::set_alias(signed(alice()), DID.to_vec(), b"team".to_vec()));
+		assert_eq!(whole_at(), 401);
+	});
+}
+
+/// Puts the root key in the place of itself.
+fn rotate(nonce: u64, signer: &sp_core::ed25519::Pair) -> DispatchResult {
+	let key = key_of(&root());
+	let payload = RootPubkeyAuthorizationPayload::<Test> {
+		did: bytes(DID),
+		new_root_pubkey: bytes(&key),
+		nonce,
+		valid_until: VALID_UNTIL,
+		signer_key_id: bytes(ROOT),
+	}
+	.encode();
+	let signature = sign(signer, &payload);
+	DidRegistry::update_root_pubkey(none(), DID.to_vec(), key, payload, signature, ROOT.to_vec())
+}
+
+#[test]
+fn rotation_deactivation_and_deletion_have_calls_in_reserve() {
+	test(|| {
+		register();
+		let nonce = change_devices(0, 16);
+		for nonce in 0..3 {
+			assert_ok!(rotate(nonce, &root()));
+		}
+		assert_noop!(control(device(nonce), nonce), Error::<Test>::TooManyProofs);
+		assert_ok!(control(ControlAction::DeactivateDid, nonce));
+	});
+	test(|| {
+		register();
+		let nonce = change_devices(0, 16);
+		for nonce in 0..4 {
+			assert_ok!(rotate(nonce, &root()));
+		}
+		assert_noop!(rotate(4, &root()), Error::<Test>::TooManyProofs);
+		assert_noop!(control(ControlAction::DeleteDid, nonce), Error::<Test>::TooManyProofs);
+		// Who has no key uses up nothing.
+		System::set_block_number(101);
+		assert_noop!(rotate(4, &pair(8)), Error::<Test>::InvalidSignature);
+		assert_ok!(control(ControlAction::DeleteDid, nonce));
+	});
+}
+
+#[test]
+fn another_registration_begins_another_allowance() {
+	test(|| {
+		register();
+		let nonce = change_devices(0, 15);
+		assert_ok!(control(ControlAction::DeleteDid, nonce));
+		assert_eq!(ProofAllowances::<Test>::iter().count(), 0);
+		register_as(DID, format!("{}", NOW + 1).as_bytes(), &document().encode()).unwrap();
+		let nonce = change_devices(nonce + 1, 16);
+		assert_noop!(control(device(nonce), nonce), Error::<Test>::TooManyProofs);
+	});
+}
+
 #[test]
 fn longer_arguments_weigh_more() {
 	let documents = [0, 1_000, 16_384].map(|length| weights::document::<Test>(length).ref_time());
@@ -68,7 +197,8 @@ fn longer_arguments_weigh_more() {
 fn what_does_not_fit_together_is_noticed() {
 	type Damage = fn();
 	let did = || bytes::<Did<Test>>(DID);
-	let damages: [(Damage, &str); 4] = [
+	let damages: [(Damage, &str); 5] = [
+		(|| ProofAllowances::<Test>::insert(bytes::<Did<Test>>(OTHER), 1), "an allowance of no record"),
 		(|| AliasIndex::<Test>::remove(bytes::<Alias<Test>>(b"team")), "an alias of a record leads elsewhere"),
 		(
 			|| AliasIndex::<Test>::insert(bytes::<Alias<Test>>(b"more"), bytes::<Did<Test>>(DID)),
@@ -89,6 +219,7 @@ fn what_does_not_fit_together_is_noticed() {
 			AliasIndex::<Test>::remove(bytes::<Alias<Test>>(b"more"));
 			AliasIndex::<Test>::insert(bytes::<Alias<Test>>(b"team"), did());
 			Deposits::<Test>::remove(bytes::<Did<Test>>(OTHER));
+			ProofAllowances::<Test>::remove(bytes::<Did<Test>>(OTHER));
 			Deposits::<Test>::set(did(), whole.1);
 		});
 	}

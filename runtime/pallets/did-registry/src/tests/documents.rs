@@ -288,7 +288,7 @@ fn what_a_document_may_be() {
 			with_service(d, |s| s.authorization = Some(Default::default()))
 		}),
 		("an empty URL", |d| with_service(d, |s| s.service_endpoint[0] = bytes(b""))),
-		("a key of a type that can't be judged", |d| {
+		("a key of a type that can't be checked", |d| {
 			d.verification_method[0].type_ = bytes(b"JsonWebKey");
 			d.verification_method[0].public_key_multibase = bytes(b"anything");
 		}),

@@ -155,6 +155,23 @@ fn refusals_say_which_error() {
 }
 
 #[test]
+fn a_call_beyond_the_allowance_does_not_enter() {
+	test(|| {
+		register();
+		assert_ok!(admit(add_agreement(0)).map(|_| ()));
+		for _ in 0..16 {
+			DidRegistry::spend(&bytes(DID), Allowance::Common).unwrap();
+		}
+		assert_eq!(admit(add_agreement(0)).map(|_| ()), refused(Error::TooManyProofs));
+		// Looking at a call uses up nothing.
+		System::set_block_number(101);
+		for _ in 0..3 {
+			assert_ok!(admit(add_agreement(0)).map(|_| ()));
+		}
+	});
+}
+
+#[test]
 fn calls_of_accounts_bring_no_proof() {
 	use frame_support::{pallet_prelude::TransactionSource, traits::Authorize};
 	test(|| {

@@ -1,16 +1,17 @@
 /**
  * What the runtime offers, as one table read from its metadata: versions, transaction extensions, and of
- * the two pallets of our own the calls, storage, constants, events and errors. `bun run surface` writes
+ * the two pallets of our own the calls, storage, constants, events and errors. `bun run interface` writes
  * the table beside the runtime; the smoke test holds the runtime to it.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { ApiPromise, WsProvider } from "@polkadot/api";
 import { startChain } from "./start.ts";
 
-export const surfaceFile = new URL("../../runtime/artifacts/waypost-runtime.surface.json", import.meta.url).pathname;
+export const interfaceFile = new URL("../../runtime/artifacts/waypost-runtime.interface.json", import.meta.url)
+  .pathname;
 
 /** The table as JSON text. */
-export function describeSurface(api: ApiPromise): string {
+export function describeInterface(api: ApiPromise): string {
   const lookup = api.registry.lookup;
   const typeName = (id: Parameters<typeof lookup.getTypeDef>[0]) => lookup.getTypeDef(id).type;
   const pallets = api.runtimeMetadata.asLatest.pallets;
@@ -59,10 +60,10 @@ export function describeSurface(api: ApiPromise): string {
 }
 
 /** Throws when the running runtime offers something else than the kept table says. */
-export function checkSurface(api: ApiPromise): void {
-  if (describeSurface(api) !== readFileSync(surfaceFile, "utf8")) {
+export function checkInterface(api: ApiPromise): void {
+  if (describeInterface(api) !== readFileSync(interfaceFile, "utf8")) {
     throw new Error(
-      "the runtime offers something else than the kept table: run `bun run surface` and look at the difference",
+      "the runtime offers something else than the kept table: run `bun run interface` and look at the difference",
     );
   }
 }
@@ -70,8 +71,8 @@ export function checkSurface(api: ApiPromise): void {
 if (import.meta.main) {
   const chain = await startChain({ port: 0, mode: "manual" });
   const api = await ApiPromise.create({ provider: new WsProvider(chain.endpoint), noInitWarn: true });
-  writeFileSync(surfaceFile, describeSurface(api));
-  console.log(`wrote ${surfaceFile}`);
+  writeFileSync(interfaceFile, describeInterface(api));
+  console.log(`wrote ${interfaceFile}`);
   await api.disconnect();
   await chain.stop();
   process.exit(0);

@@ -1,0 +1,99 @@
+//! The checks that a node with `try-runtime` runs between blocks and around an upgrade, on the runtime itself: they
+//! pass on a state that calls have made, and each notices when that state is damaged.
+
+use crate::*;
+use codec::Encode;
+use frame_support::traits::{TryState, TryStateSelect, UpgradeCheckSelect};
+use pallet_did_registry::{Alias, Did, DidDocument};
+use sp_core::{ed25519, storage::Storage, Pair};
+
+const DID: &[u8] = b"did:svc:1111111111111111111111";
+const NOW: u64 = 1_800_000_000_000;
+
+fn bounded<B: TryFrom<Vec<u8>>>(bytes: &[u8]) -> B {
+	B::try_from(bytes.to_vec()).ok().expect("within the bound")
+}
+
+/// On a chain with one record, an alias and a policy of it.
+fn on_chain(run: impl FnOnce(AccountId)) {
+	let top = genesis::first_state("local_testnet").expect("the preset is known");
+	sp_io::TestExternalities::new(Storage { top, ..Default::default() }).execute_with(|| {
+		pallet_timestamp::Now::<Runtime>::put(NOW);
+		let operator = genesis::ALICE.account();
+		register(&operator);
+		let policy = pallet_delivery_policy::DeliveryPolicy {
+			effective_ttl: 1,
+			max_message_bytes: 1,
+			cache_eligible: true,
+			replication: None,
+			encrypted_header_preview_bytes: None,
+			release_pricing: None,
+			expiration_behavior: None,
+		};
+		let origin = RuntimeOrigin::signed(operator.clone());
+		DeliveryPolicy::set_delivery_policy(origin, DID.to_vec(), policy).expect("the owner sets a policy");
+		run(operator);
+	});
+}
+
+fn register(operator: &AccountId) {
+	let root = ed25519::Pair::from_seed(&[7; 32]);
+	let blob = DidDocument::<Runtime>::empty(bounded(DID)).encode();
+	let (key, expiry_ms) = (root.public().0.to_vec(), NOW + 1);
+	let hash = sp_io::hashing::blake2_256(&blob);
+	let alias = Some(b"team".to_vec());
+	let tail = (DID.to_vec(), alias, &key, hash, 0u64, expiry_ms, DidRegistry::genesis_hash(), Some(operator));
+	let signature = root.sign(&[b"svc:register:v3|", &tail.encode()[..]].concat()).0.to_vec();
+	DidRegistry::register_with_document_proof_signed(
+		RuntimeOrigin::signed(operator.clone()),
+		DID.to_vec(),
+		Some(b"team".to_vec()),
+		format!("v3:0:{expiry_ms}").into_bytes(),
+		key,
+		signature,
+		blob,
+	)
+	.expect("the registration is signed for this chain and account");
+}
+
+fn checked() -> Result<(), sp_runtime::TryRuntimeError> {
+	AllPalletsWithSystem::try_state(System::block_number(), TryStateSelect::All)
+}
+
+#[test]
+fn a_state_that_calls_have_made_is_whole() {
+	on_chain(|_| assert_eq!(checked(), Ok(())));
+}
+
+#[test]
+fn an_upgrade_keeps_the_state_whole() {
+	on_chain(|_| {
+		Executive::try_runtime_upgrade(UpgradeCheckSelect::All).expect("both states are whole");
+	});
+}
+
+#[test]
+fn every_damage_is_noticed() {
+	let damages: [fn(AccountId); 6] = [
+		|_| pallet_did_registry::AliasIndex::<Runtime>::remove(bounded::<Alias<Runtime>>(b"team")),
+		|_| pallet_did_registry::Dids::<Runtime>::remove(bounded::<Did<Runtime>>(DID)),
+		|_| {
+			pallet_did_registry::Dids::<Runtime>::mutate(bounded::<Did<Runtime>>(DID), |record| {
+				record.as_mut().expect("it stands").version = 0;
+			})
+		},
+		|operator| pallet_did_registry::Deposits::<Runtime>::insert(bounded::<Did<Runtime>>(DID), (operator, 1)),
+		|_| pallet_did_registry::ProofAllowances::<Runtime>::insert(bounded::<Did<Runtime>>(b"did:svc:none"), 1),
+		|_| {
+			let policy = pallet_delivery_policy::RecipientPolicies::<Runtime>::get(bounded::<Did<Runtime>>(DID));
+			let other = bounded::<Did<Runtime>>(b"did:svc:none");
+			pallet_delivery_policy::RecipientPolicies::<Runtime>::set(other, policy)
+		},
+	];
+	for (number, damage) in damages.into_iter().enumerate() {
+		on_chain(|operator| {
+			damage(operator);
+			assert!(checked().is_err(), "damage {number}");
+		});
+	}
+}

@@ -1,0 +1,169 @@
+/**
+ * What nobody pays for is limited on the reference runtime: a DID makes sixteen calls with a proof at once and one
+ * more for each hundred blocks, and four more that save or end it. A Directory refuses what goes beyond, and what it
+ * has taken waits for its block.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { type Fault, isFault } from "../../src/core/fault.ts";
+import { actions } from "../../src/core/ledger/actions.ts";
+import type { Intent } from "../../src/core/ledger/intents.ts";
+import { encodeCall, generalExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
+import { readMetadata } from "../../src/plugins/chain/metadata.ts";
+import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
+import type { Ledger, Store, Submission } from "../../src/storage/contract.ts";
+import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
+import { endStand, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";
+
+const atOnce = 16;
+const inReserve = 4;
+const intervalBlocks = 100;
+
+let node: Node;
+let store: Store;
+let ledger: Ledger;
+beforeAll(async () => {
+  node = await startNode({ manual: true });
+  const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+  store = await openStore(environment, { endpoints: [node.endpoint], block_time_ms: 6_000, resend_ms: 500 });
+  ledger = store.capabilities.ledger as Ledger;
+}, 120_000);
+afterAll(async () => {
+  await store.close();
+  await endStand();
+});
+
+async function submit(person: Identity, intent: Intent): Promise<Submission | Fault> {
+  const { counters } = await ledger.account(person.did);
+  const nonce = counters[actions[intent.action].counter];
+  const terms = { nonce, validUntilMs: BigInt(Date.now() + 3_000_000), signerKeyId: "root" };
+  return ledger.submit(authorizedCall(intent, terms, person.root), intent.action);
+}
+
+/** Makes blocks until the call is final. */
+async function end(outcome: Submission | Fault): Promise<string> {
+  if (isFault(outcome)) throw new Error(`${outcome.code} ${outcome.detail}`);
+  return until("the call to end", async () => {
+    await makeBlock(node);
+    await Bun.sleep(50);
+    const { state } = (await ledger.submission(outcome.txHash)) as Submission;
+    return state === "pending" || state === "in_block" ? null : state;
+  });
+}
+
+async function headSeen(): Promise<void> {
+  const hash = await node.ask<string>("chain_getFinalizedHead");
+  await until("the driver to see the head", async () => (await ledger.head()).finalized.hash === hash);
+}
+
+async function registered(): Promise<Identity> {
+  const person = identityOf(crypto.randomUUID());
+  const call = registrationOf(person, { timestamp: String(Date.now()) });
+  expect(await end(await ledger.submit(call, "register"))).toBe("finalized");
+  return person;
+}
+
+const device = ({ did }: Identity, n: number): Intent =>
+  n % 2 === 0 ? { did, action: "add_device", deviceId: "phone" } : { did, action: "remove_device", deviceId: "phone" };
+
+async function spend(person: Identity, calls: number): Promise<void> {
+  for (let n = 0; n < calls; n++) expect(await end(await submit(person, device(person, n)))).toBe("finalized");
+}
+
+describe("calls with a proof", () => {
+  test("beyond the allowance are refused with the time to wait, but for rotations and deletion", async () => {
+    const person = await registered();
+    const { number: first } = (await ledger.head()).finalized;
+    await spend(person, atOnce);
+    const { number: last } = (await ledger.head()).finalized;
+    const refused = await submit(person, device(person, 0));
+    if (!isFault(refused)) throw new Error("a call beyond the allowance was taken");
+    expect(refused.code).toBe("rate_limited");
+    // One interval after the first call, or up to the blocks that were made since less.
+    const most = (intervalBlocks * 6_000) / 1_000;
+    expect(refused.extra.retryAfterSeconds).toBeLessThanOrEqual(most);
+    expect(refused.extra.retryAfterSeconds).toBeGreaterThanOrEqual(most - 6 * Number(last - first));
+    const rotation = (n: number): Intent => ({
+      did: person.did,
+      action: "UpdateRootPubkey",
+      newRootPubkey: keyOf(`limit ${n}`).publicKey,
+    });
+    const rotated = await submit(person, rotation(0));
+    expect(await end(rotated)).toBe("finalized");
+  }, 120_000);
+
+  test("that two hand in for the last place are one in a block, and the other waits and is not failed", async () => {
+    const person = await registered();
+    const { did } = person;
+    await spend(person, atOnce - 1);
+    await headSeen();
+    const verificationMethod = methodOf(did, "second", keyOf("second"));
+    const taken = await Promise.all([
+      submit(person, { did, action: "add_alias", alias: `limit-${crypto.randomUUID()}` }),
+      submit(person, { did, action: "AddVerificationMethod", verificationMethod }),
+    ]);
+    const hashes = taken.map((outcome) => {
+      if (isFault(outcome)) throw new Error(outcome.detail);
+      return outcome.txHash;
+    });
+    const states = async () =>
+      (await Promise.all(hashes.map((hash) => ledger.submission(hash)))).map((one) => one?.state).sort();
+    await until("one of them to be final", async () => {
+      await makeBlock(node);
+      await Bun.sleep(50);
+      return (await states()).includes("finalized");
+    });
+    for (let n = 0; n < 5; n++) {
+      await makeBlock(node);
+      await Bun.sleep(100);
+    }
+    expect(await states()).toEqual(["finalized", "pending"]);
+    await node.ask("dev_newBlock", [{ count: intervalBlocks }]);
+    await until("the other one to be final", async () => {
+      await makeBlock(node);
+      await Bun.sleep(50);
+      return (await states()).join() === "finalized,finalized";
+    });
+  }, 180_000);
+
+  test("that a stranger sends to the node itself fill no blocks", async () => {
+    const person = await registered();
+    const outsider = await stranger(node);
+    let taken = 0;
+    let refusal = "";
+    while (refusal === "" && taken < 3 * atOnce) {
+      refusal = await outsider(person, device(person, taken), BigInt(taken));
+      if (refusal === "") taken++;
+    }
+    expect([taken, refusal]).toEqual([atOnce, "custom 52"]);
+    let root = person.root;
+    for (let n = 0; n < inReserve; n++) {
+      const next = keyOf(`${person.did} ${n}`);
+      const intent: Intent = { did: person.did, action: "UpdateRootPubkey", newRootPubkey: next.publicKey };
+      expect(await outsider({ ...person, root }, intent, BigInt(n))).toBe("");
+      root = next;
+    }
+    const end: Intent = { did: person.did, action: "delete_did" };
+    expect(await outsider({ ...person, root }, end, BigInt(atOnce))).toBe("custom 52");
+  }, 180_000);
+});
+
+/** Sends a call past every Directory, and makes a block of it: why the node refuses it, or an empty text. */
+async function stranger(to: Node) {
+  const version = await to.ask<RuntimeVersion>("state_getRuntimeVersion");
+  const genesis = Uint8Array.fromHex((await to.ask<string>("chain_getBlockHash", [0])).slice(2));
+  const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+  const metadata = readMetadata(await to.ask<`0x${string}`>("state_getMetadata"), { version, genesis, names });
+  if (Array.isArray(metadata)) throw new Error(metadata.join());
+  const { frame } = metadata;
+  return async (person: Identity, intent: Intent, nonce: bigint): Promise<string> => {
+    const terms = { nonce, validUntilMs: BigInt(Date.now() + 3_000_000), signerKeyId: "root" };
+    const call = encodeCall(authorizedCall(intent, terms, person.root), frame);
+    const { number } = await to.ask<{ number: string }>("chain_getHeader");
+    const birthHash = Uint8Array.fromHex((await to.ask<string>("chain_getBlockHash")).slice(2));
+    const extrinsic = generalExtrinsic(call, { birth: BigInt(number), birthHash, periodBlocks: 64 }, frame);
+    const answer = await to.ask<string>("author_submitExtrinsic", [encodeHex0x(extrinsic)]).then(() => "", String);
+    if (answer === "") await makeBlock(to);
+    return /"custom":(\d+)/.exec(answer)?.[0].replace(/"custom":/, "custom ") ?? answer;
+  };
+}
