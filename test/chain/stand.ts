@@ -65,7 +65,8 @@ export async function startNode(options: NodeOptions = {}): Promise<Node> {
     endpoint,
     port: Number(new URL(endpoint).port),
     async ask(method, params = []) {
-      provider ??= new WsProvider(endpoint, 100, {}, 20_000);
+      // A block of a hundred registrations takes half a minute on a busy machine.
+      provider ??= new WsProvider(endpoint, 100, {}, 60_000);
       await provider.isReady;
       return provider.send(method, params);
     },
