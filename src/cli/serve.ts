@@ -26,14 +26,14 @@ export function registerServeCommand(program: Command): void {
       const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
       for (const warning of await warningsOf(config, retired))
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
-      let stopReloading = (): void => undefined;
+      const reloading = reloadOnHangup();
       const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });
       await runUntilSignal(config, sink, { readConfig: readAgain, takesOver: options.takeOver === true }, (running) => {
-        stopReloading = reloadOnHangup(running);
+        reloading.begin(running);
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });
-      stopReloading();
+      reloading.end();
       // Everything is written and closed; no timer that is still set may hold the end up.
       process.exit(0);
     });
@@ -80,11 +80,22 @@ export async function runUntilSignal(
   }
 }
 
-/** On SIGHUP the file is read again; the log says what changed. */
-function reloadOnHangup(running: RunningNodes): () => void {
-  const listener = (): void => void running.reloadFile();
+/** On SIGHUP the file is read again; the log says what changed. One that comes before the nodes run waits for them. */
+function reloadOnHangup() {
+  let nodes: RunningNodes | null = null;
+  let isWaiting = false;
+  const listener = (): void => {
+    if (nodes === null) isWaiting = true;
+    else void nodes.reloadFile();
+  };
   process.on("SIGHUP", listener);
-  return () => void process.off("SIGHUP", listener);
+  return {
+    begin: (running: RunningNodes): void => {
+      nodes = running;
+      if (isWaiting) listener();
+    },
+    end: () => void process.off("SIGHUP", listener),
+  };
 }
 
 function refuseWeakEnvironment(config: Config): void {
