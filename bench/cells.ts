@@ -184,13 +184,13 @@ function followMove(options: CellsOptions, keptHours: number): Outcomes {
   const outcomes: Outcomes = { read: 0, expired: 0, lost: 0 };
   const ttlMax = ttlMaxHours * 3_600;
   for (let n = 0; n < followed; n++) {
-    const any = (what: number): number => chance(seed + 1 + what, n);
+    const drawn = (what: number): number => chance(seed + 1 + what, n);
     // Seconds from the change of the recipient's document.
-    const sentAt = (any(0) - 0.5) * 2 * ttlMax;
-    const toOldCell = sentAt - any(1) * rememberedSeconds < 0;
-    const expiresAt = sentAt + any(2) * ttlMax;
+    const sentAt = (drawn(0) - 0.5) * 2 * ttlMax;
+    const toOldCell = sentAt - drawn(1) * rememberedSeconds < 0;
+    const expiresAt = sentAt + drawn(2) * ttlMax;
     // Most come within minutes, some after days.
-    const readAt = sentAt + any(3) ** 8 * 3 * ttlMax;
+    const readAt = sentAt + drawn(3) ** 8 * 3 * ttlMax;
     if (readAt >= expiresAt) outcomes.expired++;
     else if (toOldCell && readAt >= keptHours * 3_600) outcomes.lost++;
     else outcomes.read++;

@@ -115,7 +115,8 @@ export async function prove(reader: Reader, operation: RetrievalOperation, subje
   return { timestamp, nonce, signature: encodeBase64(await signEd25519(text, reader.signer.seed)) };
 }
 
-async function proofHeaders(
+/** The headers of a request that proves who reads. */
+export async function proofHeaders(
   reader: Reader,
   operation: RetrievalOperation,
   subject: string,

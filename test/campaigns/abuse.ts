@@ -21,8 +21,8 @@
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { prove } from "../../src/client/cache.ts";
-import { retrievalHeaders, searchWork } from "../../src/core/message/proof.ts";
+import { proofHeaders, prove } from "../../src/client/cache.ts";
+import { searchWork } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
 import type { Plan } from "./abuse-attacker.ts";
 import {
@@ -364,15 +364,7 @@ async function attackSlowly(stage: Stage): Promise<void> {
 }
 
 async function chunkHeaders({ reader }: StagePerson, group: string): Promise<Record<string, string>> {
-  const { timestamp, nonce, signature } = await prove(reader, "chunks", group);
-  return {
-    [retrievalHeaders.serviceId]: reader.serviceId,
-    [retrievalHeaders.endpoint]: reader.at.url,
-    [retrievalHeaders.keyId]: reader.signer.keyId,
-    [retrievalHeaders.timestamp]: timestamp,
-    [retrievalHeaders.nonce]: nonce,
-    [retrievalHeaders.signature]: signature,
-  };
+  return await proofHeaders(reader, "chunks", group);
 }
 
 async function headOfChunks(person: StagePerson, group: string): Promise<string> {

@@ -15,10 +15,9 @@
 import { readdirSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";
-import { prove } from "../../src/client/cache.ts";
+import { proofHeaders } from "../../src/client/cache.ts";
 import { type OwnerUpdate, signOwnerUpdate } from "../../src/client/change.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import { retrievalHeaders } from "../../src/core/message/proof.ts";
 import {
   clientFrom,
   envelopeTo,
@@ -410,15 +409,7 @@ async function leaveUnread(stage: Stage): Promise<void> {
   const people = await registered(stage, 20);
   const heads = await Promise.all(
     people.map(async ({ did, reader }) => {
-      const { timestamp, nonce, signature } = await prove(reader, "stream", "*");
-      const lines = {
-        [retrievalHeaders.serviceId]: reader.serviceId,
-        [retrievalHeaders.endpoint]: reader.at.url,
-        [retrievalHeaders.keyId]: reader.signer.keyId,
-        [retrievalHeaders.timestamp]: timestamp,
-        [retrievalHeaders.nonce]: nonce,
-        [retrievalHeaders.signature]: signature,
-      };
+      const lines = await proofHeaders(reader, "stream", "*");
       const text = Object.entries(lines).map(([name, value]) => `${name}: ${value}\r\n`);
       return `GET /cache/stream/${did} HTTP/1.1\r\nHost: a\r\n${text.join("")}\r\n`;
     }),

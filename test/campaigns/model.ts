@@ -6,10 +6,10 @@
  * that was taken may be taken again.
  */
 import { randomBytes } from "node:crypto";
-import { prove } from "../../src/client/cache.ts";
+import { proofHeaders, prove } from "../../src/client/cache.ts";
 import { signIntent } from "../../src/client/change.ts";
 import { listenLive } from "../../src/client/live.ts";
-import { ackSubject, type RetrievalOperation, retrievalHeaders } from "../../src/core/message/proof.ts";
+import { ackSubject } from "../../src/core/message/proof.ts";
 import {
   type Answered,
   clientFrom,
@@ -196,23 +196,6 @@ export class Model {
     }
   }
 
-  private async proofHeaders(
-    member: Member,
-    operation: RetrievalOperation,
-    subject: string,
-  ): Promise<Record<string, string>> {
-    const { reader } = member.person;
-    const { timestamp, nonce, signature } = await prove(reader, operation, subject);
-    return {
-      [retrievalHeaders.serviceId]: reader.serviceId,
-      [retrievalHeaders.endpoint]: reader.at.url,
-      [retrievalHeaders.keyId]: reader.signer.keyId,
-      [retrievalHeaders.timestamp]: timestamp,
-      [retrievalHeaders.nonce]: nonce,
-      [retrievalHeaders.signature]: signature,
-    };
-  }
-
   /** Pulls a page, and acknowledges most of it. */
   private async read(member: Member): Promise<void> {
     const page = await this.page(member, null);
@@ -255,7 +238,7 @@ export class Model {
 
   private async page(member: Member, cursor: string | null): Promise<Page | null> {
     const query = `?limit=${pageEntries}${cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`}`;
-    const headers = await this.proofHeaders(member, "pull", "*");
+    const headers = await proofHeaders(member.person.reader, "pull", "*");
     const path = `/cache/messages/${member.person.did}${query}`;
     const answer = await this.client.ask({ path, headers });
     if (answer.status !== 200) {

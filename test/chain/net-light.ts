@@ -91,7 +91,7 @@ async function register(ledger: Ledger, people: ReturnType<typeof identities>): 
   );
 }
 
-/** The answer ends the watch and tells the longest time for which nothing else could run. */
+/** The answer ends the watch and returns the longest time for which nothing else could run. */
 function watchStalls(): () => number {
   const everyMs = 20;
   let last = performance.now();

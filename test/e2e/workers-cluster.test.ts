@@ -6,7 +6,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { prove, type Reader } from "../../src/client/cache.ts";
+import { proofHeaders, type Reader } from "../../src/client/cache.ts";
 import { change } from "../../src/client/change.ts";
 import { type Client, cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
@@ -16,7 +16,6 @@ import { listenLive } from "../../src/client/live.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
-import { retrievalHeaders } from "../../src/core/message/proof.ts";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 import { type NatsServer, natsAbsence, startNats } from "../support/nats.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
@@ -218,16 +217,7 @@ function declareCluster(): void {
 }
 
 async function pull(reader: Reader): Promise<number> {
-  const { timestamp, nonce, signature } = await prove(reader, "pull", "*");
-  const headers = {
-    [retrievalHeaders.serviceId]: reader.serviceId,
-    [retrievalHeaders.endpoint]: reader.at.url,
-    [retrievalHeaders.keyId]: reader.signer.keyId,
-    [retrievalHeaders.timestamp]: timestamp,
-    [retrievalHeaders.nonce]: nonce,
-    [retrievalHeaders.signature]: signature,
-    connection: "close",
-  };
+  const headers = { ...(await proofHeaders(reader, "pull", "*")), connection: "close" };
   const response = await fetch(`${reader.at.url}/cache/messages/${reader.did}?limit=1`, { headers });
   await response.arrayBuffer();
   return response.status;

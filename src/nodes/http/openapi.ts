@@ -274,7 +274,7 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
   {
     id: "AddService",
     title: "Publish",
-    what: "Say in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. It may stand in the registered document already, as in the example above. A key agreement (X25519) tells senders what to encrypt to.",
+    what: "Say in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. It may stand in the registered document already, as in the example above. Senders encrypt to a key agreement (X25519).",
   },
   {
     id: "cacheStore",
