@@ -5,7 +5,9 @@
  * a sweep for correctness: what is due is invisible before.
  * Source: rules section 6 ("Expiry").
  */
+
 import type { Config } from "../config/schema.ts";
+import { Waiters } from "../core/std/bounded.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import { openLocalBus } from "../plugins/bus/local.ts";
@@ -138,11 +140,11 @@ export function startSweepers(
       capability === undefined ? [] : [{ name, capability }],
     ),
   );
-  const stopped = Promise.withResolvers<void>();
+  const stopping = new Waiters();
   const sweepAll = async (): Promise<void> => {
     while (running) {
       for (const { name, capability } of rounds) await sweep(capability, name);
-      await Promise.race([Bun.sleep(roundMs), stopped.promise]);
+      if (running) await stopping.wait(roundMs);
     }
   };
   const sweep = async (capability: Expiring, name: string): Promise<void> => {
@@ -157,7 +159,7 @@ export function startSweepers(
   return {
     stop: async () => {
       running = false;
-      stopped.resolve();
+      stopping.release();
       await ended;
     },
   };

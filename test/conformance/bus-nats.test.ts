@@ -2,6 +2,7 @@
  * The bus over nats-server keeps the contract, and gets along with a server that is killed, slow, started
  * again or strict. Says so when there is no server on this machine.
  */
+import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -112,6 +113,18 @@ if (absence !== null) {
       await until(async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes");
       await until(async () => answerTo(await there.request("t", bytes("?"), 1_000)) === "later");
       expect(missed).toBeGreaterThan(0);
+    }, 40_000);
+
+    test("is asked often keeps nothing of what was asked", async () => {
+      const [here] = await ends();
+      await until(() => here.stats().connected);
+      const errorsKept = async (requests: number): Promise<number> => {
+        for (let n = 0; n < requests; n++) await here.request("s", bytes("?"), 5_000);
+        Bun.gc(true);
+        return heapStats().objectTypeCounts["Error"] ?? 0;
+      };
+      const before = await errorsKept(100);
+      expect((await errorsKept(2_000)) - before).toBeLessThan(200);
     }, 40_000);
 
     test("stands still is nobody after the timeout, keeps bounded memory, and goes on", async () => {

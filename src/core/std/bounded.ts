@@ -80,6 +80,48 @@ const afterByTimer: After = (ms, work) => {
   return () => clearTimeout(timer);
 };
 
+/**
+ * Callers who wait for an event, each beside something of its own. A race with one lasting promise would leave a
+ * reaction on that promise for every race, and with it the outcome of the race, for as long as the promise lasts.
+ */
+export class Waiters {
+  private readonly ends = new Set<() => void>();
+
+  /** The outcome of `work`, or `late` when the event comes first. */
+  async orEvent<T>(work: PromiseLike<T>): Promise<T | typeof late> {
+    const { promise: event, resolve } = Promise.withResolvers<typeof late>();
+    const end = () => resolve(late);
+    this.ends.add(end);
+    try {
+      return await Promise.race([work, event]);
+    } finally {
+      this.ends.delete(end);
+    }
+  }
+
+  /** Resolves with the event, or after so many milliseconds. */
+  wait(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        this.ends.delete(end);
+        resolve();
+      };
+      const timer = setTimeout(end, ms);
+      this.ends.add(end);
+    });
+  }
+
+  /** The event: whoever waits now goes on. */
+  release(): void {
+    for (const end of this.ends) end();
+  }
+
+  get size(): number {
+    return this.ends.size;
+  }
+}
+
 // ------------------------------------------------------------------------------------------------------------ streams
 
 type ReadCap = {

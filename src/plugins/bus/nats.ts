@@ -15,7 +15,7 @@ import {
 } from "@nats-io/transport-node";
 import { z } from "zod";
 import { errorText } from "../../core/fault.ts";
-import { withDeadline } from "../../core/std/bounded.ts";
+import { late, Waiters, withDeadline } from "../../core/std/bounded.ts";
 import {
   type Bus,
   type BusEnvironment,
@@ -89,6 +89,8 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
     maxPingOut: 2,
     reconnect: true,
     maxReconnectAttempts: -1,
+    // Two stacks for each request, which nobody reads.
+    noAsyncTraces: true,
     reconnectTimeWait: againMs,
     ...(user === null ? {} : { user }),
     ...(password === null ? {} : { pass: password }),
@@ -104,8 +106,8 @@ class NatsBus implements Bus {
   readonly plugin = "nats";
   private connection: NatsConnection | null = null;
   private readonly listening = new Set<Listening>();
-  private readonly connected = { now: false, waiting: [] as (() => void)[] };
-  private readonly ending = Promise.withResolvers<"nobody">();
+  private readonly connected = { now: false, soon: new Waiters() };
+  private readonly ending = new Waiters();
   private dropped = 0;
   private unreadBytes = 0;
   private flushing = false;
@@ -175,7 +177,7 @@ class NatsBus implements Bus {
       one.remote ??= this.subscribeRemote(one);
       one.inbox.reportMissed();
     }
-    for (const resolve of this.connected.waiting.splice(0)) resolve();
+    this.connected.soon.release();
   }
 
   private subscribeRemote({ subject, inbox }: Listening): NatsSubscription | null {
@@ -235,9 +237,10 @@ class NatsBus implements Bus {
   }
 
   private async ready(): Promise<void> {
-    const reached = this.connected.now ? Promise.resolve() : new Promise<void>((go) => this.connected.waiting.push(go));
-    const flushed = reached.then(() => this.connection?.flush()).catch(() => {});
-    await withDeadline(Promise.race([flushed, this.ending.promise]), busReadyMsMax);
+    const endMs = performance.now() + busReadyMsMax;
+    if (!this.connected.now) await this.connected.soon.wait(busReadyMsMax);
+    const flushed = this.connection?.flush().catch(() => {});
+    if (flushed !== undefined) await withDeadline(this.ending.orEvent(flushed), endMs - performance.now());
   }
 
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
@@ -250,8 +253,8 @@ class NatsBus implements Bus {
     if (connection === null) return "nobody";
     try {
       const asked = connection.request(this.encode(subject), message.slice(), { timeout: Math.max(1, timeoutMs) });
-      const answer = await Promise.race([asked, this.ending.promise]);
-      return answer === "nobody" ? answer : new Uint8Array(answer.data);
+      const answer = await this.ending.orEvent(asked);
+      return answer === late ? "nobody" : new Uint8Array(answer.data);
     } catch {
       // No subscription, no answer in time, or the connection broke: it is all the same to the caller.
       return "nobody";
@@ -265,10 +268,10 @@ class NatsBus implements Bus {
 
   async close(): Promise<void> {
     this.closed = true;
-    this.ending.resolve("nobody");
+    this.ending.release();
     for (const { inbox } of this.listening) inbox.close();
     this.listening.clear();
-    for (const resolve of this.connected.waiting.splice(0)) resolve();
+    this.connected.soon.release();
     await this.connection?.close().catch(() => {});
   }
 

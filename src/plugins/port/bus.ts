@@ -4,6 +4,7 @@
  * being worked on until the other thread has answered it, so a thread that falls behind costs bounded memory.
  */
 import { errorStack } from "../../core/fault.ts";
+import { Waiters } from "../../core/std/bounded.ts";
 import {
   type Bus,
   type BusEnvironment,
@@ -112,7 +113,7 @@ export class PortBus implements Bus {
   private readonly receivers = new Map<number, Receiver>();
   /** `null` when subscriptions elsewhere are not known here. */
   private readonly known: Set<string> | null;
-  private readonly openRequests = new Set<() => void>();
+  private readonly ending = new Waiters();
   private lastId = 0;
   /** Too large. */
   private dropped = 0;
@@ -165,16 +166,9 @@ export class PortBus implements Bus {
   async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
     if (this.closed || message.length > this.messageBytesMax || this.isUnknown(subject)) return "nobody";
-    const { promise, resolve } = Promise.withResolvers<"nobody">();
-    const giveUp = () => resolve("nobody");
-    this.openRequests.add(giveUp);
-    const asked = this.channel.call(busTarget, "request", [subject, message.slice(), timeoutMs]).then(
-      (answer) => (answer instanceof Uint8Array ? answer : ("nobody" as const)),
-      () => "nobody" as const,
-    );
-    const answer = await Promise.race([asked, promise]);
-    this.openRequests.delete(giveUp);
-    return answer;
+    const asked = this.channel.call(busTarget, "request", [subject, message.slice(), timeoutMs]).catch(() => "nobody");
+    const answer = await this.ending.orEvent(asked);
+    return answer instanceof Uint8Array ? answer : "nobody";
   }
 
   /** Of this thread. Whether other processes are reached is known at the other end. */
@@ -187,7 +181,7 @@ export class PortBus implements Bus {
     this.closed = true;
     for (const id of this.receivers.keys()) this.channel.send(busTarget, "unsubscribe", [id]);
     this.receivers.clear();
-    for (const giveUp of this.openRequests) giveUp();
+    this.ending.release();
   }
 
   private isUnknown(subject: string): boolean {

@@ -2,7 +2,7 @@
  * Bounds on memory, time and input: which entry leaves first, who wins against a deadline, how much of a stream is read.
  */
 import { describe, expect, test } from "bun:test";
-import { BoundedMap, late, readCapped, withDeadline } from "../../../../src/core/std/bounded.ts";
+import { BoundedMap, late, readCapped, Waiters, withDeadline } from "../../../../src/core/std/bounded.ts";
 
 describe("BoundedMap", () => {
   test("over the bound the entry set longest ago goes", () => {
@@ -125,5 +125,30 @@ describe("readCapped", () => {
   test("a stream that fails rejects", async () => {
     const failing = new ReadableStream<Uint8Array>({ pull: (controller) => controller.error(new Error("cut")) });
     await expect(readCapped(failing, { bytesMax: 3, timeoutMs: 1_000 })).rejects.toThrow("cut");
+  });
+});
+
+describe("those who wait for an event", () => {
+  test("go on with it, or with what they had beside it", async () => {
+    const waiters = new Waiters();
+    const [cut, done] = [waiters.orEvent(new Promise(never)), waiters.orEvent(Promise.resolve("done"))];
+    const waiting = waiters.wait(60_000);
+    expect(await done).toBe("done");
+    waiters.release();
+    expect(await cut).toBe(late);
+    await waiting;
+  });
+
+  test("leave nothing behind, whichever way they went on", async () => {
+    const waiters = new Waiters();
+    await waiters.orEvent(Promise.resolve());
+    await expect(waiters.orEvent(Promise.reject(new Error("cut")))).rejects.toThrow("cut");
+    await waiters.wait(1);
+    expect(waiters.size).toBe(0);
+    const both = [waiters.wait(60_000), waiters.orEvent(new Promise(never))];
+    expect(waiters.size).toBe(2);
+    waiters.release();
+    await Promise.all(both);
+    expect(waiters.size).toBe(0);
   });
 });
