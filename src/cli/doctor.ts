@@ -21,7 +21,7 @@ import type { OpenStep } from "../storage/bind.ts";
 import { type InputProblem, type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { defaultConfigFile, readConfigFile, warningsOf } from "./config.ts";
-import { askJson, checkEndpoint, type JsonReply } from "./health.ts";
+import { askJson, checkEndpoint, type JsonReply } from "./operations.ts";
 import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
 

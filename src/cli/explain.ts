@@ -23,7 +23,7 @@ import {
   verifySender,
 } from "../core/message/envelope.ts";
 import { addConnectionFlags, type ConnectionFlags, runSession, type Session, targetDid } from "./connection.ts";
-import { askJson, checkEndpoint } from "./health.ts";
+import { askJson, checkEndpoint } from "./operations.ts";
 import { countOf, printable, renderBytes } from "./report.ts";
 
 /** `stops`: no envelope reaches the recipient while this holds. */

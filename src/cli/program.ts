@@ -6,21 +6,27 @@ import { Command, Help, type Option } from "commander";
 import { version } from "../version.ts";
 import { registerBenchCommand } from "./bench.ts";
 import { registerConfigCommand } from "./config.ts";
-import { registerDevCommand } from "./dev.ts";
 import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
 import { registerExplainCommand } from "./explain.ts";
-import { registerHealthCommand } from "./health.ts";
 import { registerInitCommand } from "./init.ts";
 import { registerKeyCommand } from "./key.ts";
-import { registerBlockCommand, registerReloadCommand } from "./operations.ts";
-import { registerListenCommand, registerReceiveCommand } from "./receive.ts";
+import {
+  registerBlockCommand,
+  registerHealthCommand,
+  registerReloadCommand,
+  registerTopCommand,
+} from "./operations.ts";
+import {
+  registerListenCommand,
+  registerPurgeCommand,
+  registerQueryCommand,
+  registerReceiveCommand,
+} from "./receive.ts";
 import { asksForJson, endingOf } from "./report.ts";
 import { registerSendCommand } from "./send.ts";
-import { registerServeCommand } from "./serve.ts";
+import { registerDevCommand, registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
-import { registerTopCommand } from "./top.ts";
-import { registerPurgeCommand, registerQueryCommand } from "./waiting.ts";
 
 /** Options that can't be left out say so. */
 function describeOption(option: Option): string {

@@ -7,8 +7,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { storeMessage, wasReceived } from "../../src/cli/files/inbox.ts";
-import { openJournal } from "../../src/cli/files/journal.ts";
+import { openJournal, storeMessage, wasReceived } from "../../src/cli/files/inbox.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import type { CacheClient } from "../../src/client/cache.ts";
 import { change, changeAsOwner, type Signer, signIntent } from "../../src/client/change.ts";

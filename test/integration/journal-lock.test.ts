@@ -1,7 +1,7 @@
 /** The journal of what was received, held by another process: busy while it lives, and taken over when it died. */
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { openJournal } from "../../src/cli/files/journal.ts";
+import { openJournal } from "../../src/cli/files/inbox.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -10,7 +10,7 @@ const freshFolder = scratchPaths("journal");
 test("a run that died leaves its journal to the next", async () => {
   const state = freshFolder();
   const script = `
-    import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/journal.ts"))};
+    import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/inbox.ts"))};
     await openJournal(${JSON.stringify(state)}, Date.now());
     console.log("open");
     await new Promise(() => setInterval(() => {}, 1_000));`;

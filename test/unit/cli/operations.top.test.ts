@@ -1,6 +1,6 @@
 /** The picture of `waypost top`: figures, plots and checks as lines that fit the terminal. */
 import { describe, expect, test } from "bun:test";
-import { renderTop, sparkline } from "../../../src/cli/top.ts";
+import { renderTop, sparkline } from "../../../src/cli/operations.ts";
 
 const status = {
   version: "9.9.9",
