@@ -9,7 +9,7 @@ import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts"
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
-import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
+import { createWakeHook, type WakeHook } from "../nodes/cache/stream.ts";
 import { ownCounting } from "../nodes/counting.ts";
 import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";

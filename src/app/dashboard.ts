@@ -6,7 +6,7 @@ import { statfs } from "node:fs/promises";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { Config } from "../config/schema.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
-import { createHistory, type History } from "../nodes/dashboard/history.ts";
+import { createHistory, type History } from "../nodes/dashboard/dashboard.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { LedgerReader } from "../storage/contract.ts";
 

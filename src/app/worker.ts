@@ -8,7 +8,7 @@ import type { ReloadPlan } from "../config/reload.ts";
 import type { Config } from "../config/schema.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sharedCounting } from "../nodes/counting.ts";
-import type { HistoryView } from "../nodes/dashboard/history.ts";
+import type { HistoryView } from "../nodes/dashboard/dashboard.ts";
 import { type LogLevel, type LogSink, logLevels } from "../nodes/http/log.ts";
 import { createMetrics, type Metrics } from "../nodes/http/metrics.ts";
 import { PortBus } from "../plugins/port/bus.ts";

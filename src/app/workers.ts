@@ -70,7 +70,7 @@ export function workerCount({ server }: Config, log: Log, cores: number = coresH
 const defaultWorkersMax = 8;
 
 /** What this process may use of the machine: a container's quota counts. */
-export function coresHere(): number {
+function coresHere(): number {
   const cores = availableParallelism();
   try {
     return Math.min(cores, parseQuota(readFileSync("/sys/fs/cgroup/cpu.max", "utf8")) ?? cores);

@@ -7,11 +7,11 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
+import { isRecord } from "../client/answers.ts";
 import type { Submission } from "../client/directory.ts";
 import { ClientError, jsonBody, orNull } from "../client/http.ts";
 import { createIdentity, type Identity } from "../client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../client/registration.ts";
-import { isRecord } from "../client/shape.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
 import {
@@ -190,7 +190,7 @@ const actionsText =
   "AddAuthentication, RemoveAuthentication, UpdateRootPubkey, add_alias, update_alias, remove_alias, " +
   "deactivate_did, delete_did, set_alias, set_delivery_policy_links, set_delivery_policy, set_tag_policy, set_persona_policy";
 
-export function registerExternalCommands(did: Command): void {
+function registerExternalCommands(did: Command): void {
   const prepare = did
     .command("prepare")
     .argument("<target>", "a DID, an alias, or an identity of this machine")

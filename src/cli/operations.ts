@@ -15,12 +15,12 @@ import { createReport, printable, renderBytes } from "./report.ts";
 
 const askTimeoutMs = 60_000;
 
-export type Answered = Readonly<Record<string, unknown>>;
+type Answered = Readonly<Record<string, unknown>>;
 
 /** Which running node: that of a configuration file, or the one behind a socket. */
-export type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
+type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
 
-export function addNodeFlags(command: Command): Command {
+function addNodeFlags(command: Command): Command {
   return command
     .option("-c, --config <file>", `configuration file of the running node (default: "${defaultConfigFile}")`)
     .option("--socket <path>", "Unix socket of the node's admin_listen, in place of --config")

@@ -46,7 +46,7 @@ export function registerServeCommand(program: Command): void {
 }
 
 /** Runs until a signal or a fatal store. `onReady` gets the running nodes. */
-export async function runUntilSignal(
+async function runUntilSignal(
   config: Config,
   sink: LogSink,
   options: Pick<StartOptions, "readConfig" | "takesOver">,

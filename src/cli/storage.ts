@@ -139,7 +139,7 @@ type Options = {
 
 const mebibyte = 1024 * 1024;
 
-export function registerMaintenance(storage: Command): void {
+function registerMaintenance(storage: Command): void {
   command(storage, "backup", "copy the stores into a folder, beside running nodes")
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
     .option("--rate <MiB/s>", "read and write at most this much per second", "64")

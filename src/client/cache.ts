@@ -14,11 +14,11 @@ import {
   retrievalHeaders,
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
+import type { Shape } from "./answers.ts";
 import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
 import type { Signer } from "./change.ts";
 import { randomUuid, signEd25519 } from "./crypto.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
-import type { Shape } from "./shape.ts";
 
 /** The Cache takes at most this many ids in one acknowledgement. */
 export const ackIdsMax = 1_000;

@@ -5,7 +5,7 @@
  * Source: interface "Errors", rules section 3, docs/ledger.md 3 ("General").
  */
 import { concatBytes } from "../core/codec/bytes.ts";
-import { isRecord, type Shape } from "./shape.ts";
+import { isRecord, type Shape } from "./answers.ts";
 
 /** How an exchange failed. `unreadable` is an answer that breaks the interface. */
 export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "local";

@@ -7,9 +7,9 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { parseRecord } from "./answers.ts";
 import { localError } from "./http.ts";
 import { parseIdentity } from "./keys.ts";
-import { parseRecord } from "./shape.ts";
 
 export type KeyStore = {
   readonly load: (name: string) => Promise<string | null>;

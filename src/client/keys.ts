@@ -5,9 +5,9 @@
 import { decodeHex, encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
+import { isRecord } from "./answers.ts";
 import { ed25519PublicKey, hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
-import { isRecord } from "./shape.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 type HeldKey = { readonly id: string; readonly secret: Uint8Array };

@@ -6,9 +6,9 @@
 
 import { parseUuid } from "../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
+import { isRecord } from "./answers.ts";
 import { prove, type Reader } from "./cache.ts";
 import { ClientError, localError, path } from "./http.ts";
-import { isRecord } from "./shape.ts";
 
 export type LiveEnvelope = {
   readonly messageId: string;

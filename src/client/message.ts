@@ -7,10 +7,10 @@
 import { createSha256 } from "#sha256";
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
+import { isRecord } from "./answers.ts";
 import { type ClientError, localError } from "./http.ts";
 import type { Written } from "./retrieve.ts";
 import { bytesSource, type Sent, type Source } from "./send.ts";
-import { isRecord } from "./shape.ts";
 import type { MessageOptions } from "./waypost.ts";
 
 /** What a message needs of the identity that received it. */

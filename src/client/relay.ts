@@ -3,8 +3,9 @@
  * so that the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2.
  */
+
+import { isRecord } from "./answers.ts";
 import { ClientError, type Endpoint, type Exchange, exchange, path } from "./http.ts";
-import { isRecord } from "./shape.ts";
 
 /** What the Relay reports; further members are kept as they came. */
 export type DeliveryReport = {

@@ -9,10 +9,10 @@ import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { parseTimestamp } from "../core/codec/time.ts";
+import { isRecord } from "./answers.ts";
 import { ackIdsMax, type CacheClient } from "./cache.ts";
 import { ClientError, localError } from "./http.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
-import { isRecord } from "./shape.ts";
 
 /** One message as in a summary, with every Cache that holds it. */
 export type HeldEnvelope = {

@@ -7,9 +7,9 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { sha256 } from "#sha256";
 import { concatBytes, decodeBase64, decodeHex, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { isRecord } from "./answers.ts";
 import { hkdf, x25519PublicKey, x25519SharedSecret } from "./crypto.ts";
 import { localError } from "./http.ts";
-import { isRecord } from "./shape.ts";
 
 export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
 const recordFormat = "svc:binary-chunk:v1";

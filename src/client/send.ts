@@ -12,12 +12,12 @@ import type { JsonObject } from "../core/codec/json.ts";
 import type { DidDocument } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
+import { parseRecord } from "./answers.ts";
 import type { Signer } from "./change.ts";
 import { hkdf, signEd25519, uuidOf } from "./crypto.ts";
 import { type Endpoint, jsonBody, localError } from "./http.ts";
 import { type DeliveryReport, postEnvelope, type Retrying, retryingDefault } from "./relay.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
-import { parseRecord } from "./shape.ts";
 
 /** Bytes to send, readable by ranges and more than once. */
 export type Source = {

@@ -1,6 +1,6 @@
 /**
  * Figures that operators do not set: each was a setting once that nobody had a reason to change. Nodes read them
- * beside the settings of their section, so that a test can still give another value. `retired.ts` warns about
+ * beside the settings of their section, so that a test can still give another value. `config.ts` warns about
  * a file that names one.
  */
 import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";

@@ -41,7 +41,7 @@ export function isStoreLabel(label: string): boolean {
 export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 });
 
 /** The sums that a share is held against: what its own label has, and what all have that it shrinks with. */
-export type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
+type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
 
 /** Whether one more entry of so many bytes is beyond the share. */
 export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {

@@ -11,7 +11,7 @@ import { listenLive } from "../../src/client/live.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import { parseMetrics } from "../../src/nodes/dashboard/history.ts";
+import { parseMetrics } from "../../src/nodes/dashboard/dashboard.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

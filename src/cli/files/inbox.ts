@@ -7,6 +7,7 @@
  */
 import { mkdir, open, readdir } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
+import { isRecord } from "../../client/answers.ts";
 import type { CacheClient } from "../../client/cache.ts";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
 import { ClientError, localError } from "../../client/http.ts";
@@ -25,7 +26,6 @@ import {
   type Sender,
   type Written,
 } from "../../client/retrieve.ts";
-import { isRecord } from "../../client/shape.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
 import {
@@ -319,7 +319,7 @@ type JournalEntry = {
  * acknowledging nor an unreachable Cache brings a file twice. One line of JSON per file, appended and synced before the
  * file gets its name; lines are dropped when the messages have expired.
  */
-export type Journal = {
+type Journal = {
   readonly has: (messageId: string) => boolean;
   /** Writes the entry down, then gives the file its name. Answers its path. */
   readonly place: (entry: JournalEntry) => Promise<string>;

@@ -175,7 +175,7 @@ const quotaSettings = [
   "network_share",
 ] as const satisfies readonly (keyof Config["cache"])[];
 
-export type QuotaSource = (sending: Sending, origin: Origin) => MailboxQuota;
+type QuotaSource = (sending: Sending, origin: Origin) => MailboxQuota;
 
 /** Quotas, those of unsigned senders from a cache: to work one out costs as much as to decode an envelope. */
 export function createQuotas(settings: Config["cache"]): QuotaSource {

@@ -1,16 +1,40 @@
 /**
- * The Directory: identity records, policies and authorization counters over a ledger. This file is the
- * table of its routes and the limits it applies; each idea has a file of its own beside it.
- * Source: interface "Directory", rules section 4.
+ * The Directory: identity records, policies and authorization counters over a ledger. This file has the table of its
+ * routes, the limits it applies, and the reads: nonces, the resolved record, the holder of an alias, the outcome of a
+ * submission. Reads need no proof. Known absence is 404; a ledger that can't be read is 502.
+ * Source: interface "Directory" and "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
  */
 
+import { renderPublicKey } from "../../core/codec/bytes.ts";
+import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { renderTimestamp } from "../../core/codec/time.ts";
+import { fault, isFault } from "../../core/fault.ts";
+import {
+  type CounterName,
+  type Counters,
+  type DeliveryPolicyLinks,
+  type DidRecord,
+  renderDocument,
+} from "../../core/ledger/account.ts";
+import { counters } from "../../core/ledger/actions.ts";
+import type { LedgerCallName } from "../../core/ledger/calls.ts";
 import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
+import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
+import type { Submission } from "../../storage/contract.ts";
 import type { Route } from "../http/route.ts";
-import { type DirectoryParts, directoryBodyBytesMax, readBinding, renderProofs } from "./parts.ts";
+import {
+  type DirectoryParts,
+  directoryBodyBytesMax,
+  directoryRoute,
+  pathCodes,
+  pathValue,
+  readBinding,
+  renderProofs,
+  stateRoute,
+} from "./parts.ts";
 import { ownerRoutes, policyReadRoutes } from "./policy.ts";
 import { prepareRoutes } from "./prepare.ts";
-import { readRoutes } from "./read.ts";
 import { registrationRoutes } from "./register.ts";
 import { documentRoute, updateRoutes } from "./update.ts";
 
@@ -60,5 +84,156 @@ async function directoryLimits({
     registration_rate_per_second: settings.registration_rate,
     registration_burst: settings.registration_burst,
     registration_work_bits: settings.registration_work_bits,
+  };
+}
+
+// --------------------------------------------------------------------------------------------------------------- reads
+
+function readRoutes(parts: DirectoryParts): Route[] {
+  return [noncesRoute(parts), resolveRoute(parts), aliasRoute(parts), submissionRoute(parts)];
+}
+
+const unknownDid = () => fault("did_not_found", "the DID is not registered");
+
+function noncesRoute(parts: DirectoryParts): Route {
+  return stateRoute(parts, {
+    method: "GET",
+    path: "/dids/:did/nonces",
+    id: "nonces",
+    summary: "Counter values that the next authorizations of a DID must carry",
+    answer: [200, "The counters at the finalized head.", noncesAnswer],
+    codes: [...pathCodes, "did_not_found"],
+    hot: true,
+    handle: async (call) => {
+      const did = parseDid(pathValue(call, "did"));
+      if (isFault(did)) return did;
+      const account = await parts.ledger.account(did);
+      if (account.record === null) return unknownDid();
+      return { status: 200, jsonText: `{"did":"${did}",${countersText(account.counters)}}` };
+    },
+  });
+}
+
+/** Members by the counters: ledgers give the same ones again until they change. */
+const countersTexts = new WeakMap<Counters, string>();
+
+/** The members of an answer: u64 as text, under the names of the interface. */
+function countersText(values: Counters): string {
+  const known = countersTexts.get(values);
+  if (known !== undefined) return known;
+  const names = Object.keys(counters) as CounterName[];
+  const text = names.map((name) => `"${counters[name].nonceDomain}":"${values[name]}"`).join(",");
+  countersTexts.set(values, text);
+  return text;
+}
+
+function resolveRoute(parts: DirectoryParts): Route {
+  return stateRoute(parts, {
+    method: "GET",
+    path: "/resolve/:did",
+    id: "resolve",
+    summary: "The record of a DID",
+    answer: [200, "The record at the finalized head.", resolvedAnswer],
+    codes: [...pathCodes, "did_not_found"],
+    hot: true,
+    handle: async (call) => {
+      const did = parseDid(pathValue(call, "did"));
+      if (isFault(did)) return did;
+      const { record, life } = await parts.ledger.account(did);
+      if (record === null) return unknownDid();
+      return { status: 200, jsonText: recordText(did, record, life) };
+    },
+  });
+}
+
+/** Texts of records by the record: ledgers give the same one again until it changes. */
+const recordTexts = new WeakMap<DidRecord, string>();
+
+function recordText(did: Did, record: DidRecord, life: number): string {
+  const known = recordTexts.get(record);
+  if (known !== undefined) return known;
+  const text = JSON.stringify({ did, ...renderRecord(record), ...(life === 0 ? {} : { life }) });
+  recordTexts.set(record, text);
+  return text;
+}
+
+function renderRecord(record: DidRecord): Record<string, unknown> {
+  return {
+    document: record.document === null ? null : renderDocument(record.document),
+    aliases: record.aliases,
+    root_pubkey: record.rootPubkey === null ? null : renderPublicKey(record.rootPubkey),
+    version: Number(record.version),
+    deactivated: record.deactivated,
+    updated_at: renderTimestamp(Number(record.updatedAtMs)),
+    delivery_policy_links: record.links === null ? null : renderLinks(record.links),
+  };
+}
+
+function renderLinks(links: DeliveryPolicyLinks): Record<string, unknown> {
+  return {
+    recipient_policy: links.recipientPolicy,
+    tag_policies: links.tagPolicies,
+    persona_policies: links.personaPolicies,
+  };
+}
+
+function aliasRoute(parts: DirectoryParts): Route {
+  return stateRoute(parts, {
+    method: "GET",
+    path: "/aliases/:alias",
+    id: "alias",
+    summary: "The DID that holds an alias",
+    answer: [200, "The holder at the finalized head.", aliasAnswer],
+    codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
+    handle: async (call) => {
+      const alias = normalizeAlias(pathValue(call, "alias"));
+      if (alias === null) return fault("invalid_request", "the path must name an alias");
+      const did = await parts.ledger.aliasHolder(alias);
+      return did === null ? fault("alias_not_found", "no DID holds this alias") : { status: 200, json: { alias, did } };
+    },
+  });
+}
+
+const txHashForm = /^0x[0-9a-f]{64}$/;
+
+function submissionRoute({ ledger }: DirectoryParts): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/submissions/:txHash",
+    id: "submission",
+    summary: "The outcome of an accepted mutation",
+    answer: [200, "Its state, with the reason when it failed.", submissionAnswer],
+    codes: ["invalid_request", "not_found", "chain_unavailable"],
+    handle: async (call) => {
+      const txHash = pathValue(call, "txHash").toLowerCase();
+      if (!txHashForm.test(txHash)) return fault("invalid_request", "a tx_hash must be 0x and 64 hex digits");
+      const submission = await ledger.submission(txHash);
+      if (submission === null) return fault("not_found", "this node knows no such submission");
+      return { status: 200, json: renderSubmission(submission) };
+    },
+  });
+}
+
+/** Calls that the operator account signs; their operations have no `action`. */
+const ownerCalls: ReadonlySet<LedgerCallName> = new Set([
+  "set_alias",
+  "set_delivery_policy_links",
+  "set_delivery_policy",
+  "set_tag_policy",
+  "set_persona_policy",
+]);
+
+function renderSubmission(submission: Submission): Record<string, unknown> {
+  const { txHash, did, call, label, state, reason, block, submittedAtMs } = submission;
+  return {
+    tx_hash: txHash,
+    did,
+    ...(ownerCalls.has(call) ? { extrinsic: call } : { action: label }),
+    ...(call === "set_document_with_proof" ? { extrinsic: call } : {}),
+    state,
+    reason: reason === null ? null : { code: reason.code, message: reason.detail },
+    block_hash: block?.hash ?? null,
+    block_number: block === null ? null : Number(block.number),
+    submitted_at: renderTimestamp(submittedAtMs),
   };
 }

@@ -7,10 +7,12 @@ import {
   type BusEnvironment,
   type BusReceiver,
   checkSubject,
+  Inbox,
+  type InboxLimits,
+  inboxLimits,
   type SubscribeOptions,
   type Subscription,
 } from "../../storage/bus.ts";
-import { Inbox, type InboxLimits, inboxLimits } from "./inbox.ts";
 
 const localMessageBytesMax = 64 * 1024 ** 2;
 

@@ -22,10 +22,12 @@ import {
   type BusReceiver,
   busReadyMsMax,
   checkSubject,
+  Inbox,
+  type InboxLimits,
+  inboxLimits,
   type SubscribeOptions,
   type Subscription,
 } from "../../storage/bus.ts";
-import { Inbox, type InboxLimits, inboxLimits } from "./inbox.ts";
 
 const secret = z.string().min(1).max(1_024).nullable().default(null);
 const file = z.string().min(1).max(4_096).nullable().default(null);

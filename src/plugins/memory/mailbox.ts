@@ -5,7 +5,6 @@
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { Heap } from "../../core/std/heap.ts";
 import {
   type GroupPage,
   type HeldMessage,
@@ -30,6 +29,7 @@ import {
   PageFill,
   parseCursor,
 } from "../../storage/mailbox-rules.ts";
+import { Heap } from "./table.ts";
 
 type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
 

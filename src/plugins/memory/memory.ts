@@ -4,7 +4,6 @@
  * example for authors of plugins: the contract in maps, with nothing in it for speed.
  */
 import { z } from "zod";
-import { Heap } from "../../core/std/heap.ts";
 import {
   type Mailbox,
   type Receipts,
@@ -16,7 +15,7 @@ import {
 } from "../../storage/contract.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger, parseWith } from "../drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
-import { openMemoryTable } from "./table.ts";
+import { Heap, openMemoryTable } from "./table.ts";
 
 const optionsSchema = z.strictObject({
   message_ids_max: z

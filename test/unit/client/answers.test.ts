@@ -4,8 +4,8 @@
  */
 import { describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
+import type { Shape } from "../../../src/client/answers.ts";
 import * as answers from "../../../src/client/answers.ts";
-import type { Shape } from "../../../src/client/shape.ts";
 import * as directory from "../../../src/core/schema/directory.ts";
 import * as policies from "../../../src/core/schema/identity.ts";
 import * as messages from "../../../src/core/schema/messages.ts";

@@ -3,10 +3,9 @@
  * that the reference in the documentation is the one the schema gives.
  */
 import { describe, expect, test } from "bun:test";
-import { checkConfig, parseConfig } from "../../../src/config/config.ts";
+import { checkConfig, parseConfig, settingsWithoutEffect } from "../../../src/config/config.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
 import { configWarnings } from "../../../src/config/relations.ts";
-import { settingsWithoutEffect } from "../../../src/config/retired.ts";
 import { parseDurationSetting, parseSizeSetting } from "../../../src/config/schema.ts";
 
 const allInOne = `

@@ -1,6 +1,6 @@
 /** The history behind the status page: rates, quantiles and bounds, computed from the text of /metrics. */
 import { describe, expect, test } from "bun:test";
-import { createHistory, parseMetrics, samplesMax } from "../../../../src/nodes/dashboard/history.ts";
+import { createHistory, parseMetrics, samplesMax } from "../../../../src/nodes/dashboard/dashboard.ts";
 
 function scene() {
   let nowMs = 1_000_000;

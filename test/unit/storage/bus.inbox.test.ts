@@ -1,6 +1,6 @@
 /** The inbox of a subscription: how many handlers work at once, and what goes when too much waits. */
 import { expect, test } from "bun:test";
-import { Inbox, type InboxLimits } from "../../../../src/plugins/bus/inbox.ts";
+import { Inbox, type InboxLimits } from "../../../src/storage/bus.ts";
 
 function inboxOf(limits: InboxLimits) {
   const gates: PromiseWithResolvers<undefined>[] = [];
