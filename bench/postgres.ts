@@ -5,7 +5,7 @@
  */
 import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
-import type { BatchLimits } from "../src/plugins/postgres/batch.ts";
+import type { BatchLimits } from "../src/plugins/postgres/pool.ts";
 import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";

@@ -19,7 +19,7 @@ for (const pattern of ["src/**/*.ts", "test/**/*.ts", "bench/**/*.ts", "*.ts"]) 
 }
 const sources = [...files].filter(([path]) => path.startsWith("src/"));
 
-type Import = { readonly from: string; readonly to: string; readonly typeOnly: boolean };
+type Import = { readonly from: string; readonly to: string; readonly typeOnly: boolean; readonly isLazy: boolean };
 
 /** Static and dynamic imports with literal names; ours as paths from the root. */
 function importsOf(path: string, text: string): Import[] {
@@ -34,7 +34,7 @@ function importsOf(path: string, text: string): Import[] {
       : target.startsWith("#")
         ? `src/core/codec/${target.slice(1)}-portable.ts`
         : target;
-    found.push({ from: path, to, typeOnly: typeOnly !== undefined });
+    found.push({ from: path, to, typeOnly: typeOnly !== undefined, isLazy: dynamic !== undefined });
   }
   return found;
 }
@@ -85,6 +85,26 @@ describe("import walls", () => {
     expect(others).toEqual([]);
     const banned = /\b(Bun|Buffer|process|Deno|eval)\b[.(]|\bnew Function\b/;
     expect([...reached].filter((path) => banned.test(withoutComments(files.get(path) ?? "")))).toEqual([]);
+  });
+
+  test("no files import each other in a circle, types included; only an import at run time may close one", () => {
+    const targets = new Map<string, string[]>();
+    for (const { from, to, isLazy } of fromSource) {
+      if (!isLazy) targets.set(from, [...(targets.get(from) ?? []), to]);
+    }
+    const path: string[] = [];
+    const done = new Set<string>();
+    const circles: string[] = [];
+    const visit = (file: string): void => {
+      if (path.includes(file)) circles.push([...path.slice(path.indexOf(file)), file].join(" -> "));
+      if (done.has(file)) return;
+      done.add(file);
+      path.push(file);
+      for (const target of targets.get(file) ?? []) visit(target);
+      path.pop();
+    };
+    for (const [file] of sources) visit(file);
+    expect(circles).toEqual([]);
   });
 
   test("only main and the version stand outside the rooms", () => {

@@ -11,6 +11,7 @@ import { errorText } from "../core/fault.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
+import { failed } from "./failure.ts";
 
 /** `code` is for programs: it names what is wrong with the files. */
 type CertificateProblem = InputProblem & {
@@ -181,4 +182,11 @@ export function watchCertificate({ config, first, apply, now, log }: WatchParts)
   }, lookEveryMs);
   timer.unref();
   return { renew, notAfterSeconds: () => current.notAfterMs / 1_000, close: () => clearInterval(timer) };
+}
+
+/** The configured certificate; a failure says what is wrong with it. */
+export function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
+  const loaded = loadCertificate(config, nowMs);
+  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
+  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
 }

@@ -9,8 +9,7 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { isLoopbackListener } from "../core/message/address.ts";
 import type { About } from "../core/schema/node.ts";
-import type { HistoryView } from "../nodes/dashboard/dashboard.ts";
-import { dashboardRoutes } from "../nodes/dashboard/dashboard.ts";
+import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/pipeline.ts";
 import type { CorsOrigins } from "../nodes/http/render.ts";
@@ -21,10 +20,9 @@ import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracin
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
-import { type CertificateWatch, type LoadedCertificate, loadCertificate, watchCertificate } from "./certificates.ts";
-import { checksOf, factsOf } from "./dashboard.ts";
+import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./certificates.ts";
 import { failed } from "./failure.ts";
-import { registerHttpGauges } from "./metrics.ts";
+import { checksOf, factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
 import type { EventKey } from "./signing-key.ts";
 import type { Ahead } from "./takeover.ts";
@@ -97,13 +95,6 @@ export async function startServing(config: Config, parts: ServingParts): Promise
     nodes.close();
     throw error;
   }
-}
-
-/** The configured certificate; a failure says what is wrong with it. */
-export function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
-  const loaded = loadCertificate(config, nowMs);
-  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
-  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
 }
 
 type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };

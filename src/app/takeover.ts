@@ -13,8 +13,8 @@ import { parseListenAddress } from "../core/message/address.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { type AheadListener, listenAhead } from "../nodes/http/server.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
+import { certificateOf } from "./certificates.ts";
 import { failed } from "./failure.ts";
-import { certificateOf } from "./serving.ts";
 
 /** By address of `server.listen`. */
 export type Ahead = ReadonlyMap<string, AheadListener<SessionSocket>>;

@@ -7,8 +7,9 @@
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import { type Changed, change, changeAsOwner, type Signer } from "../client/change.ts";
+import { type Changed, change, changeAsOwner } from "../client/change.ts";
 import { activeDocument } from "../client/client.ts";
+import type { Signer } from "../client/crypto.ts";
 import { ClientError } from "../client/http.ts";
 import {
   heldSeed,

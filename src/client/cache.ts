@@ -14,10 +14,8 @@ import {
   retrievalHeaders,
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
-import type { Shape } from "./answers.ts";
-import { ackShape, chunksShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
-import type { Signer } from "./change.ts";
-import { randomUuid, signEd25519 } from "./crypto.ts";
+import { ackShape, chunksShape, messageStateShape, messagesShape, type Shape, summaryShape } from "./answers.ts";
+import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
 
 /** The Cache takes at most this many ids in one acknowledgement. */

@@ -14,12 +14,9 @@ import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { confirmChange, confirmDeletion, type Waiting } from "./confirm.ts";
-import { randomUuid, signEd25519 } from "./crypto.ts";
+import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
 import { authorizationLifeMs, provingAt, type Submission } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
-
-/** Who signs: `root` or the id of a method, and the seed of its key. */
-export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
 
 /** The counter value that a change uses up, and the clock it is made by. */
 type ChangeTerms = {

@@ -11,8 +11,7 @@ import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } 
 import { encodeSenderText } from "../core/message/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf, signerOf } from "./cache.ts";
-import type { Signer } from "./change.ts";
-import { verifyEd25519 } from "./crypto.ts";
+import { type Signer, verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";

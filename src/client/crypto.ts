@@ -28,6 +28,9 @@ export type Curves = {
   readonly agree: (secret: Uint8Array, publicKey: Uint8Array) => Promise<Uint8Array>;
 };
 
+/** Who signs: `root` or the id of a method, and the seed of its key. */
+export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
+
 let chosen: Promise<Curves> | null = null;
 
 function curves(): Promise<Curves> {

@@ -10,8 +10,24 @@ import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
 import { type ClientError, localError } from "./http.ts";
 import type { Written } from "./retrieve.ts";
-import { bytesSource, type Sent, type Source } from "./send.ts";
-import type { MessageOptions } from "./waypost.ts";
+import { bytesSource, type Sent, type Source, type TransferOptions } from "./send.ts";
+
+export type MessageOptions = ContentNames &
+  TransferOptions & {
+    /** How long the message may wait: `24h` by default. */
+    readonly ttl?: string;
+    /** Public: the recipient's policies are chosen by it. */
+    readonly tag?: string;
+    /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
+    readonly hint?: "direct" | "cache";
+    readonly chunkBytes?: number;
+    readonly replyTo?: string | null;
+    readonly group?: string | null;
+    /** Whether to ask for a receipt; by default as the identity was opened. */
+    readonly receipt?: boolean;
+    /** Signs nothing: the recipient does not learn who sent it. */
+    readonly anonymous?: boolean;
+  };
 
 /** What a message needs of the identity that received it. */
 export type MessageActions = {
@@ -135,7 +151,7 @@ export type Relations = {
   readonly wantsReceipt: boolean;
 };
 
-export type ContentNames = { readonly name?: string; readonly mediaType?: string };
+type ContentNames = { readonly name?: string; readonly mediaType?: string };
 
 /** A stream is read to its end before anything is sent, because every chunk names size and SHA-256 of the whole. */
 const streamBytesMax = 1_073_741_824;

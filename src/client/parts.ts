@@ -11,7 +11,6 @@ export {
   type OwnerUpdate,
   type PersonaPolicyMembers,
   type PolicyLinks,
-  type Signer,
   signIntent,
 } from "./change.ts";
 export {
@@ -28,6 +27,7 @@ export {
   senderOf,
 } from "./client.ts";
 export { type Waiting, waitingDefault } from "./confirm.ts";
+export type { Signer } from "./crypto.ts";
 export type { DirectoryClient } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
 export { type LiveEnvelope, type LiveEvents, listenLive } from "./live.ts";

@@ -11,10 +11,10 @@
 import { equalBytes, parseAgreementKey, renderAgreementKey } from "../core/codec/bytes.ts";
 import { dayMs, hourMs, parseDuration } from "../core/codec/time.ts";
 import type { DidDocument } from "../core/ledger/account.ts";
-import { change, type Signer } from "./change.ts";
+import { change } from "./change.ts";
 import { activeDocument, type Client } from "./client.ts";
 import { type Waiting, waitingDefault } from "./confirm.ts";
-import { x25519PublicKey } from "./crypto.ts";
+import { type Signer, x25519PublicKey } from "./crypto.ts";
 import { directoryClient } from "./directory.ts";
 import { ClientError, endpoint } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, startChain } from "./keys.ts";

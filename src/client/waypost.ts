@@ -21,9 +21,9 @@ import {
 } from "./keys.ts";
 import {
   type Content,
-  type ContentNames,
   type Listener,
   type Message,
+  type MessageOptions,
   parseReceipt,
   type Relations,
   reactionType,
@@ -33,7 +33,7 @@ import {
 } from "./message.ts";
 import { Receiver } from "./receiver.ts";
 import { retryingDefault, retryPassing } from "./relay.ts";
-import { Outgoing, parsePlan, type SendPlan, type Sent, type Source, type TransferOptions } from "./send.ts";
+import { Outgoing, parsePlan, type SendPlan, type Sent, type Source } from "./send.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -57,23 +57,6 @@ export type WaypostOptions = {
   /** The clock of key rotation, for tests. */
   readonly nowMs?: () => number;
 };
-
-export type MessageOptions = ContentNames &
-  TransferOptions & {
-    /** How long the message may wait: `24h` by default. */
-    readonly ttl?: string;
-    /** Public: the recipient's policies are chosen by it. */
-    readonly tag?: string;
-    /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
-    readonly hint?: "direct" | "cache";
-    readonly chunkBytes?: number;
-    readonly replyTo?: string | null;
-    readonly group?: string | null;
-    /** Whether to ask for a receipt; by default as the identity was opened. */
-    readonly receipt?: boolean;
-    /** Signs nothing: the recipient does not learn who sent it. */
-    readonly anonymous?: boolean;
-  };
 
 export type Group = {
   readonly id: string;

@@ -13,25 +13,23 @@ import type { Batch } from "./commits.ts";
 import { DamagedFile, type DataFile } from "./data-file.ts";
 import type { Environment } from "./environment.ts";
 import type { JournalWriter } from "./journal.ts";
-import { checksumBytes, howToGoOn, matchesChecksum, recordVersion, Writer } from "./records.ts";
+import {
+  type Body,
+  bodiesOf,
+  checksumBytes,
+  type FoundBody,
+  headerBytes,
+  howToGoOn,
+  matchesChecksum,
+  recordVersion,
+  Writer,
+} from "./records.ts";
 import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
 
 type Place = { readonly block: number; readonly offset: number };
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
-const headerBytes = checksumBytes + 36;
-
-export type Body = {
-  readonly slot: number;
-  readonly words: IdWords;
-  readonly expiresAtMs: number;
-  readonly preview: Uint8Array;
-  readonly envelope: Uint8Array;
-};
-
-/** A body as it is found, in the bytes of its block; `bytes` is the whole of it. */
-export type FoundBody = Body & { readonly offset: number; readonly bytes: Uint8Array; readonly isIntact: boolean };
 
 export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
   return headerBytes + previewBytes + envelopeBytes;
@@ -99,39 +97,6 @@ export class BlockPacker {
     if (this.writer.length === this.from) return;
     this.from = this.writer.length;
     this.ends.push(this.from);
-  }
-}
-
-/** The body at an offset, or `null` when none lies within the block there. */
-export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
-  const view = new DataView(block.buffer, block.byteOffset, block.byteLength);
-  if (offset + headerBytes > block.length) return null;
-  const at = offset + checksumBytes;
-  const preview = offset + headerBytes;
-  const envelope = preview + view.getUint16(at + 2);
-  const end = envelope + view.getUint32(at + 4);
-  if (end > block.length) return null;
-  return {
-    offset,
-    slot: view.getUint32(at + 8),
-    expiresAtMs: view.getUint32(at + 12) * 2 ** 32 + view.getUint32(at + 16),
-    words: [view.getUint32(at + 20), view.getUint32(at + 24), view.getUint32(at + 28), view.getUint32(at + 32)],
-    preview: block.subarray(preview, envelope),
-    envelope: block.subarray(envelope, end),
-    bytes: block.subarray(offset, end),
-    isIntact:
-      block[at] === recordVersion &&
-      matchesChecksum(block.subarray(at, end), new DataView(block.buffer, block.byteOffset + offset)),
-  };
-}
-
-/** The bodies of a block one after the other; `null` in the place of one that can't be read. */
-export function* bodiesOf(block: Uint8Array): Generator<FoundBody | null> {
-  for (let offset = 0; offset < block.length; ) {
-    const body = bodyAt(block, offset);
-    yield body;
-    if (body === null) return;
-    offset += body.bytes.length;
   }
 }
 

@@ -9,10 +9,9 @@
 import { existsSync, statSync } from "node:fs";
 import { errorText } from "../../core/fault.ts";
 import { type ScrubReport, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { bodiesOf } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { currentFormat, formatKey } from "./format.ts";
-import { howToGoOn, unsealed, unsealedUnder } from "./records.ts";
+import { bodiesOf, howToGoOn, unsealed, unsealedUnder } from "./records.ts";
 
 /** The check before opening reads at most this much: about a tenth of a second. Absence comes from these tables. */
 const startBytesMax = 64 * 1024 * 1024;

@@ -19,14 +19,14 @@ import {
 } from "node:fs";
 import { join, resolve } from "node:path";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
-import { blockKey, bodyAt, type FoundBody, isSameId } from "./bodies.ts";
+import { blockKey, isSameId } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { dataFile, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
 import { currentFormat, openRoot } from "./format.ts";
 import { checkDataFile, damaged, formatOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
-import { howToGoOn, orderedNumber, Reader, unsealedUnder } from "./records.ts";
+import { bodyAt, type FoundBody, howToGoOn, orderedNumber, Reader, unsealedUnder } from "./records.ts";
 import { acked, behaviors, held, idText, kept, none, RowTable } from "./rows.ts";
 
 const partBytes = 1024 * 1024;

@@ -23,9 +23,8 @@ import {
   type StoreShare,
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
-import { Batcher, type BatchLimits, batchLimits } from "./batch.ts";
-import type { Partitions } from "./partitions.ts";
-import { type Pool, type Row, StatementError } from "./pool.ts";
+import { Batcher, type BatchLimits, batchLimits, type Pool, type Row, StatementError } from "./pool.ts";
+import type { Partitions } from "./schema.ts";
 
 type Storing = {
   readonly entry: MailboxEntry;

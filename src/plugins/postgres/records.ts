@@ -7,8 +7,7 @@ import { encodeHex } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import type { Receipts, Replay } from "../../storage/contract.ts";
 import { checkReceipt, checkText } from "../drivers.ts";
-import { Batcher } from "./batch.ts";
-import type { Pool } from "./pool.ts";
+import { Batcher, type Pool } from "./pool.ts";
 
 type Claim = { readonly tag: string; readonly until: number; readonly at: number };
 

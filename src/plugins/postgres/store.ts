@@ -5,13 +5,11 @@ import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openLedger } from "../drivers.ts";
-import type { BatchLimits } from "./batch.ts";
 import { LabelTotals, PostgresMailbox, StoreTotals } from "./mailbox.ts";
-import { Partitions } from "./partitions.ts";
-import { Pool } from "./pool.ts";
+import { type BatchLimits, Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay } from "./records.ts";
-import { checkSchema, migrateSchema } from "./schema.ts";
+import { checkSchema, migrateSchema, Partitions } from "./schema.ts";
 import { PostgresTable } from "./table.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */

@@ -7,8 +7,7 @@
 import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { checkKey, compareUtf8, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
-import { Batcher } from "./batch.ts";
-import type { Pool, Query, Row } from "./pool.ts";
+import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
 
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];

@@ -23,7 +23,6 @@ import type { Blocks } from "../../operations/blocks.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { StoredSignal } from "../../signals.ts";
 import type { SessionTarget, SessionWishes } from "./frames.ts";
-import type { RemoteSessions } from "./remote.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 export type SessionBounds = {
@@ -118,6 +117,20 @@ export type SessionSocket = {
 };
 
 export type SessionWebSocket = ServerWebSocket<SessionSocket>;
+
+/** Live sessions of other processes and threads (`remote.ts`). */
+export type RemoteSessions = {
+  /** Takes part in deliveries to the DID; returns a function that ends that. */
+  listen(did: Did): () => void;
+  deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
+  /** `false` when it is certain that no other process has a session of the DID. */
+  mayReach(did: Did): boolean;
+  /** Higher than that of every join that this process has heard of. */
+  nextJoinCount(): number;
+  /** Resolves when every other process has made way for the session that joined with this count. */
+  join(target: SessionTarget, joinCount: number): Promise<void>;
+  close(): void;
+};
 
 export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly bounds: SessionBounds;

@@ -12,26 +12,13 @@ import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../
 import { isFault } from "../../../core/fault.ts";
 import type { Bus, Subscription } from "../../../storage/bus.ts";
 import type { SessionTarget } from "./frames.ts";
-import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome } from "./registry.ts";
+import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome, RemoteSessions } from "./registry.ts";
 
 /** What this process does for others. */
 type LocalSessions = {
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Ends older sessions of the device; resolves when the deliveries that began before have ended, `null`: at once. */
   makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> | null;
-};
-
-export type RemoteSessions = {
-  /** Takes part in deliveries to the DID; returns a function that ends that. */
-  listen(did: Did): () => void;
-  deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
-  /** `false` when it is certain that no other process has a session of the DID. */
-  mayReach(did: Did): boolean;
-  /** Higher than that of every join that this process has heard of. */
-  nextJoinCount(): number;
-  /** Resolves when every other process has made way for the session that joined with this count. */
-  join(target: SessionTarget, joinCount: number): Promise<void>;
-  close(): void;
 };
 
 const subjects = { deliver: (did: Did) => `relay.live.${did}`, join: "relay.join", joined: "relay.joined" };
