@@ -35,7 +35,7 @@ import { resolutionAnswer } from "../core/schema/directory.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
-import type { RecipientSource, Subject } from "./recipients.ts";
+import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subjectsMax } from "./recipients.ts";
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
@@ -54,9 +54,7 @@ export type FactsSource = (envelope: Envelope) => AdmissionFacts | Promise<Admis
 
 /** The facts of an envelope without a sender: those of most, which all share one record. */
 type RecipientFacts = AdmissionFacts & { readonly sender: null };
-
-/** Recipients and tags whose facts are remembered; about 1 KiB each besides what the ledger remembers. */
-const rememberedMax = 10_000;
+type RememberedFacts = { readonly state: string; readonly facts: RecipientFacts; readonly bytes: number };
 
 /**
  * Facts about a recipient are one record, remembered for as long as the source names the state it was read from: the
@@ -64,13 +62,16 @@ const rememberedMax = 10_000;
  * is admitted on stale permission.
  */
 export function createFactsSource(source: RecipientSource): FactsSource {
-  const remembered = new BoundedMap<string, { readonly state: string; readonly facts: RecipientFacts }>(rememberedMax);
+  const remembered = new BoundedMap<string, RememberedFacts>(subjectsMax, {
+    max: subjectBytesMax,
+    of: ({ bytes }) => bytes,
+  });
   const factsAt = (state: string, did: Did, tag: string | null): RecipientFacts | Promise<RecipientFacts> => {
     const key = tag === null ? did : `${did} ${tag}`;
     const known = remembered.get(key);
     if (known?.state === state) return known.facts;
     return gatherRecipientFacts(source, did, tag).then((facts) => {
-      remembered.set(key, { state, facts });
+      remembered.set(key, { state, facts, bytes: subjectBytes(facts.recipient) });
       return facts;
     });
   };

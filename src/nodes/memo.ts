@@ -13,6 +13,8 @@ type MemoOptions<T> = {
   /** How long a failure is answered again without another try. */
   readonly failureMs: number;
   readonly entriesMax: number;
+  /** Values whose size strangers choose: what they may take of memory together, and what one takes. */
+  readonly bytes?: { readonly max: number; readonly of: (value: T) => number };
   /** Loads at one time; over it, `unavailable` at once. */
   readonly loadsMax: number;
   /** A clock that never steps back: it decides ages only. */
@@ -27,10 +29,11 @@ export type Memo<T> = {
   readonly size: number;
 };
 
-type Kept<T> = { readonly outcome: { value: T } | { failure: unknown }; readonly untilMs: number };
+type Kept<T> = { readonly outcome: { value: T } | { failure: unknown }; readonly untilMs: number; readonly bytes: number };
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
-  const kept = new BoundedMap<string, Kept<T>>(options.entriesMax);
+  const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };
+  const kept = new BoundedMap<string, Kept<T>>(options.entriesMax, { max, of: ({ bytes }) => bytes });
   const loading = new Map<string, { readonly begun: symbol; readonly value: Promise<T> }>();
 
   const load = async (key: string, begun: symbol): Promise<T> => {
@@ -39,10 +42,10 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     try {
       const value = await options.load(key);
       const valueMs = typeof options.valueMs === "number" ? options.valueMs : options.valueMs(value);
-      keep(key, begun, { outcome: { value }, untilMs: startMs + valueMs });
+      keep(key, begun, { outcome: { value }, untilMs: startMs + valueMs, bytes: of(value) });
       return value;
     } catch (failure) {
-      keep(key, begun, { outcome: { failure }, untilMs: options.now() + options.failureMs });
+      keep(key, begun, { outcome: { failure }, untilMs: options.now() + options.failureMs, bytes: 0 });
       throw failure;
     } finally {
       if (loading.get(key)?.begun === begun) loading.delete(key);

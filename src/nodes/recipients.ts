@@ -39,8 +39,18 @@ export interface RecipientSource {
   state?(): string | Promise<string>;
 }
 
-/** Subjects in the cache: 60 MB when each has the largest document. */
-const subjectsMax = 1_000;
+/** Subjects of the ledger in the cache: 60 MB when each has the largest document. */
+const ledgerSubjectsMax = 1_000;
+
+/** Subjects that a cache may hold, and what they may take of memory: strangers choose the size of their documents. */
+export const subjectsMax = 10_000;
+export const subjectBytesMax = 64 * 1024 ** 2;
+
+/** About what a subject takes of memory: five times its JSON (measured: a document of 905 bytes takes 5.9 KB). */
+export function subjectBytes(subject: Subject | null): number {
+  if (subject === null) return 256;
+  return 1_024 + 5 * JSON.stringify([subject.document, subject.links]).length;
+}
 
 /**
  * The ledger of this process. A subject is cached while the ledger says that its state is the same, which saves a read
@@ -48,7 +58,7 @@ const subjectsMax = 1_000;
  */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
   const cached = new BoundedMap<Did, { readonly state: string; readonly subject: Promise<Subject | null> }>(
-    subjectsMax,
+    ledgerSubjectsMax,
   );
   const read = async (did: Did): Promise<Subject | null> => {
     const { record, life } = await ledger.account(did);
@@ -107,26 +117,28 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
   const memo = <T>(
     path: (key: string) => string,
     read: (answer: Answer, key: string) => T,
-    valueMs: (value: T) => number = () => memoMs,
+    { valueMs = () => memoMs, bytesOf = () => 512 }: ValueRules<T> = {},
   ): Memo<T> =>
     createMemo({
       load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
       valueMs,
       failureMs: options.failureMs ?? 2_000,
-      entriesMax: options.entriesMax ?? 10_000,
+      entriesMax: options.entriesMax ?? subjectsMax,
+      bytes: { max: subjectBytesMax, of: bytesOf },
       loadsMax: 256,
       now: options.now ?? (() => performance.now()),
     });
-  const subjects = memo(
-    (did) => `/resolve/${encodeURIComponent(did)}`,
-    readSubject,
-    (subject) => (subject === null ? absentMs : memoMs),
-  );
+  const subjects = memo((did) => `/resolve/${encodeURIComponent(did)}`, readSubject, {
+    valueMs: (subject) => (subject === null ? absentMs : memoMs),
+    bytesOf: subjectBytes,
+  });
   const policies = {
     recipient: memo((key) => `/delivery-policies/recipients/${encodeURIComponent(key)}`, readDeliveryPolicy),
     tag: memo((key) => `/delivery-policies/tags/${encodeURIComponent(key)}`, readDeliveryPolicy),
   };
-  const personas = memo((key) => `/delivery-policies/personas/${encodeURIComponent(key)}`, readPersonaPolicy);
+  const personas = memo((key) => `/delivery-policies/personas/${encodeURIComponent(key)}`, readPersonaPolicy, {
+    bytesOf: (policy) => 512 + 5 * JSON.stringify(policy?.allowedRelays ?? []).length,
+  });
   const limits = memo(() => "/limits", readBlockTime);
   const memos = [subjects, policies.recipient, policies.tag, personas];
   options.bus?.subscribe(
@@ -146,6 +158,9 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     blockTimeMs: () => limits.get(""),
   };
 }
+
+/** How long an answer is remembered, and what it takes of memory. */
+type ValueRules<T> = { readonly valueMs?: (value: T) => number; readonly bytesOf?: (value: T) => number };
 
 type Answer = { readonly status: number; readonly body: JsonObject };
 

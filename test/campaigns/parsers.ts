@@ -2,7 +2,8 @@
  * Every parser of untrusted input against mutated inputs: it answers or refuses, never throws, and what it
  * accepts survives its own round trip.
  *
- * `bun test/campaigns/parsers.ts --inputs 10000000 --seed 1` prints the figures of each parser.
+ * `bun test/campaigns/parsers.ts --inputs 10000000 --seed 1` prints the figures of each parser; `--only json,envelope`
+ * runs some of them.
  */
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -149,9 +150,19 @@ export const targets: readonly Target[] = [
 
 if (import.meta.main) {
   const { values } = parseArgs({
-    options: { inputs: { type: "string", default: "100000" }, seed: { type: "string", default: "1" } },
+    options: {
+      inputs: { type: "string", default: "100000" },
+      seed: { type: "string", default: "1" },
+      only: { type: "string" },
+    },
   });
-  for (const target of targets) {
+  const chosen = values.only?.split(",") ?? targets.map(({ name }) => name);
+  const unknown = chosen.filter((name) => !targets.some((target) => target.name === name));
+  if (unknown.length > 0) {
+    console.log(`no such parser: ${unknown.join()}; there are ${targets.map(({ name }) => name).join()}`);
+    process.exit(2);
+  }
+  for (const target of targets.filter(({ name }) => chosen.includes(name))) {
     const startedMs = performance.now();
     const { inputs, accepted, outcomes } = await attack(target, Number(values.inputs), Number(values.seed));
     const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);

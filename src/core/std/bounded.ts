@@ -2,15 +2,22 @@
  * Bounds on memory, time and input: a map of bounded size, a deadline for a promise, and a capped read of a
  * stream. The timer of `withDeadline` is the only clock in the core.
  */
+/** Of values whose size strangers choose: `of` must answer the same for as long as the value is in the map. */
+type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
+
 /**
- * A map that forgets: above its bound, the entry that was set longest ago goes. For memos and per-client state,
+ * A map that forgets: above a bound, the entry that was set longest ago goes. For memos and per-client state,
  * where forgetting costs work or precision but is never wrong.
  */
 export class BoundedMap<K, V> {
   /** A Map keeps the order of insertion, so the first key is the one set longest ago. */
   private readonly entries = new Map<K, V>();
+  private held = 0;
 
-  constructor(readonly entriesMax: number) {}
+  constructor(
+    readonly entriesMax: number,
+    private readonly bytes: ByteBound<V> = { max: Number.POSITIVE_INFINITY, of: () => 0 },
+  ) {}
 
   get(key: K): V | undefined {
     return this.entries.get(key);
@@ -22,17 +29,23 @@ export class BoundedMap<K, V> {
 
   /** Setting a key again makes it the newest: a reader that sets what it used keeps what is in use. */
   set(key: K, value: V): void {
-    this.entries.delete(key);
+    this.delete(key);
     this.entries.set(key, value);
-    if (this.entries.size > this.entriesMax) this.entries.delete(this.entries.keys().next().value as K);
+    this.held += this.bytes.of(value);
+    while (this.entries.size > this.entriesMax || this.held > this.bytes.max) {
+      this.delete(this.entries.keys().next().value as K);
+    }
   }
 
   delete(key: K): boolean {
+    const value = this.entries.get(key);
+    if (value !== undefined) this.held -= this.bytes.of(value);
     return this.entries.delete(key);
   }
 
   clear(): void {
     this.entries.clear();
+    this.held = 0;
   }
 
   get size(): number {

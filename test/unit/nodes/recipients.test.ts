@@ -211,6 +211,24 @@ describe("a memo", () => {
     expect(loads).toBe(6);
   });
 
+  test("stays within the bytes of its values", async () => {
+    let loads = 0;
+    const memo = createMemo({
+      load: async (key) => {
+        loads++;
+        return key;
+      },
+      valueMs: 1_000,
+      failureMs: 100,
+      entriesMax: 10,
+      bytes: { max: 6, of: (value) => value.length },
+      loadsMax: 2,
+      now: () => 0,
+    });
+    for (const key of ["aaa", "bbb", "bbb", "cccc", "cccc"]) await memo.get(key);
+    expect([memo.size, loads]).toEqual([1, 3]);
+  });
+
   test("counts the age of a value from the question", async () => {
     let nowMs = 0;
     let loads = 0;

@@ -18,6 +18,29 @@ describe("BoundedMap", () => {
     expect([map.size, map.has("b"), map.get("a")]).toEqual([2, false, 3]);
   });
 
+  test("over the bound of bytes the entries set longest ago go, as many as it takes", () => {
+    const map = new BoundedMap<string, number>(10, { max: 100, of: (value) => value });
+    for (const [key, bytes] of [
+      ["a", 40],
+      ["b", 40],
+      ["a", 10],
+      ["c", 50],
+    ] as const)
+      map.set(key, bytes);
+    const keys = () => [...map].map(([key]) => key);
+    expect(keys()).toEqual(["b", "a", "c"]);
+    map.set("d", 45);
+    expect(keys()).toEqual(["c", "d"]);
+    map.set("larger than all", 101);
+    expect(map.size).toBe(0);
+    map.set("e", 100);
+    map.delete("e");
+    map.set("f", 100);
+    map.clear();
+    map.set("g", 100);
+    expect(map.get("g")).toBe(100);
+  });
+
   test("deletes and clears", () => {
     const map = new BoundedMap<number, string>(8);
     map.set(1, "x");
