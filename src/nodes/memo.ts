@@ -29,7 +29,11 @@ export type Memo<T> = {
   readonly size: number;
 };
 
-type Kept<T> = { readonly outcome: { value: T } | { failure: unknown }; readonly untilMs: number; readonly bytes: number };
+type Kept<T> = {
+  readonly outcome: { value: T } | { failure: unknown };
+  readonly untilMs: number;
+  readonly bytes: number;
+};
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };

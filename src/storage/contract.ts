@@ -89,7 +89,9 @@ export type Rest = { readonly part: number; readonly entriesMin: number; readonl
 
 /**
  * Such a share of the whole store. The label begins with `via:`; only such labels are counted over the store, and
- * not within a mailbox. There should be few different ones: 65,536 at most.
+ * not within a mailbox. There should be few different ones: 65,536 at most. A store that has room for so many ids or
+ * bytes only, and less than the quota of the store, holds the label to the same `part` of this room, in which ids
+ * that it remembers, or keeps something of, count like active ones.
  */
 export type StoreShare = Omit<MailboxShare, "rest"> & { readonly rest: Rest };
 

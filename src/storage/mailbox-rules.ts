@@ -41,7 +41,7 @@ export function isStoreLabel(label: string): boolean {
 export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 });
 
 /** The sums that a share is held against: what its own label has, and what all have that it shrinks with. */
-type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
+export type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
 
 /** Whether one more entry of so many bytes is beyond the share. */
 export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {
@@ -53,6 +53,22 @@ export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, by
     own.entries + 1 > Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries)) ||
     own.bytes + bytes > Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes))
   );
+}
+
+/** The last tenth of a store is for the least that every label may hold. */
+const sharedPart = 0.9;
+
+/**
+ * The same for what the store itself has room for, where the operator's quota is larger. Here `entries` are all ids
+ * that the store knows: an acknowledged one is remembered, so whoever stores and acknowledges at once uses them up.
+ */
+export function exceedsRoom({ label, rest }: StoreShare, room: MailboxStats, use: ShareUse, bytes: number): boolean {
+  const least = {
+    entriesMin: Math.min(rest.entriesMin, Math.floor(room.entries / 10_000)),
+    bytesMin: Math.min(rest.bytesMin, Math.floor(room.bytes / 4_096)),
+  };
+  const [entriesMax, bytesMax] = [room.entries * sharedPart, room.bytes * sharedPart];
+  return exceedsShare({ label, entriesMax, bytesMax, rest: { part: rest.part, ...least } }, use, bytes);
 }
 
 /** Decides which entries belong to a page. `bytesMax` null does not limit bytes. */

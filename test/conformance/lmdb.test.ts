@@ -1,10 +1,16 @@
-/** The LMDB driver keeps the contract, with folds after a few operations and across reopening. */
+/**
+ * The LMDB driver keeps the contract, with folds after a few operations and across reopening. Drivers that bound the
+ * ids they know share them out as they share entries.
+ */
+import { expect, test } from "bun:test";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
-import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import type { Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { folderInMemory, scratchPaths } from "../support/scratch.ts";
-import { runConformance } from "./kit.ts";
+import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
+import { alice, bob, entry, id, quota } from "./samples.ts";
 
 const newPath = scratchPaths("lmdb", folderInMemory());
 const paths = new WeakMap<Store, string>();
@@ -25,4 +31,54 @@ runConformance({
   provides: lmdbPlugin.provides,
   open: (environment) => openAt(newPath(), environment),
   reopen: (store, environment) => openAt(paths.get(store)!, environment),
+});
+
+/** Stores under the label and acknowledges at once, until it is refused. */
+async function useUp(mailbox: Mailbox, label: string, from: number): Promise<number> {
+  const rest = { part: 0.5, entriesMin: 1, bytesMin: 100 };
+  const storeShare = { label, entriesMax: 1_000_000, bytesMax: 1 << 30, rest };
+  for (let n = 0; n <= 100; n++) {
+    const outcome = await mailbox.store(entry(from + n, { labels: [label] }), quota({ storeShare }));
+    if (outcome.kind !== "stored") {
+      expect(outcome).toEqual({ kind: "full", scope: "store_share", label });
+      return n;
+    }
+    await mailbox.remove(alice, [id(from + n)], 2_000);
+  }
+  throw new Error("nothing bounds the ids");
+}
+
+const drivers = [
+  {
+    name: "lmdb",
+    open: (path: string) =>
+      openLmdb(optionsOf(lmdbPlugin, { path, message_ids_max: 100, reserve_bytes: 1024 * 1024 }), testEnvironment()),
+    again: true,
+  },
+  {
+    name: "memory",
+    open: () => memoryPlugin.open(optionsOf(memoryPlugin, { message_ids_max: 100 }), testEnvironment()),
+    again: false,
+  },
+];
+
+test.each(drivers)("$name: whoever stores and acknowledges at once leaves ids for others", async ({ open, again }) => {
+  const path = newPath();
+  let store = await open(path);
+  const mailbox = () => store.capabilities.mailbox!;
+  expect(await useUp(mailbox(), "via:a", 0)).toBe(45);
+  expect(await useUp(mailbox(), "via:b", 100)).toBe(22);
+  if (again) {
+    await store.close();
+    store = await open(path);
+  }
+  expect([await useUp(mailbox(), "via:a", 200), await useUp(mailbox(), "via:b", 300)]).toEqual([0, 0]);
+  // Others have room, also where no share is named.
+  expect(await mailbox().store(entry(1, { recipient: bob }), quota())).toEqual({ kind: "stored" });
+  expect(await useUp(mailbox(), "via:c", 400)).toBe(11);
+  // Ids are free when their time is over and they were swept.
+  expect(await mailbox().expire(10_000, 1_000)).toBe(45 + 22 + 11 + 1);
+  const late = { storedAtMs: 10_000, expiresAtMs: 20_000, labels: ["via:a"] };
+  expect(await mailbox().store(entry(500, late), quota())).toEqual({ kind: "stored" });
+  await store.close();
 });

@@ -19,7 +19,15 @@ import {
   type StoreOutcome,
 } from "../../storage/contract.ts";
 
-import { encodeCursor, exceedsShare, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
+import {
+  encodeCursor,
+  exceedsRoom,
+  exceedsShare,
+  nextArrival,
+  PageFill,
+  parseCursor,
+  type ShareUse,
+} from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
   acked,
@@ -73,7 +81,10 @@ export class MailboxIndex {
   /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
   private latestMs = 0;
 
-  constructor(private readonly events: IndexEvents) {
+  constructor(
+    private readonly events: IndexEvents,
+    private readonly rowsMax: number,
+  ) {
     this.texts = new TextTable(events.onText);
     this.recipients = new RecipientIndex(this.rows, this.texts);
   }
@@ -139,8 +150,15 @@ export class MailboxIndex {
     const { storeShare } = quota;
     if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
     const { label } = storeShare;
-    const isFull = exceedsShare(storeShare, { own: all.heldInStore(label), all }, envelope.length);
+    const isFull =
+      exceedsShare(storeShare, { own: all.heldInStore(label), all }, envelope.length) ||
+      exceedsRoom(storeShare, { entries: this.rowsMax, bytes: 0 }, this.idsOf(label), 0);
     return isFull ? { kind: "full", scope: "store_share", label } : null;
+  }
+
+  private idsOf(label: string): ShareUse {
+    const own = { entries: this.recipients.idsInStore(label), bytes: 0 };
+    return { own, all: { entries: this.rows.rows, bytes: 0 } };
   }
 
   private enter(entry: MailboxEntry, words: IdWords): number {
@@ -159,6 +177,7 @@ export class MailboxIndex {
     rows.group[slot] = chunk === null ? none : texts.add(chunk.groupId);
     rows.sequence[slot] = chunk?.sequence ?? 0;
     rows.total[slot] = chunk?.total ?? 0;
+    this.recipients.join(slot);
     this.recipients.count(slot);
     this.expiries.push(slot);
     return slot;

@@ -45,10 +45,7 @@ export function openLmdbMailbox(
 }
 
 class DiskMailbox implements LmdbMailbox {
-  private readonly index = new MailboxIndex({
-    onDrop: (slot) => this.dropped(slot),
-    onText: (number, text) => this.textChanged(number, text),
-  });
+  private readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly pages: IndexPages;
   /** One commit is decided and written at a time, so all share its memory. */
@@ -63,6 +60,11 @@ class DiskMailbox implements LmdbMailbox {
     private readonly settings: MailboxSettings,
     log: StoreEnvironment["log"],
   ) {
+    const events = {
+      onDrop: (slot: number) => this.dropped(slot),
+      onText: (number: number, text: string | null) => this.textChanged(number, text),
+    };
+    this.index = new MailboxIndex(events, settings.rowsMax);
     this.pages = new IndexPages(this.index, settings.fold);
     this.index.finishLoading(this.pages.load(environment));
     this.bodies = new Bodies(environment, this.index.rows, log);

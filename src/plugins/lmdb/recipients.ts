@@ -102,7 +102,8 @@ export class TextTable {
 export type Group = Map<number, number>;
 
 type Usage = { entries: number; bytes: number };
-type StoreUsage = Usage & { readonly label: string; sets: number };
+/** `ids` are those of all its rows, held or not. */
+type StoreUsage = Usage & { readonly label: string; ids: number; sets: number };
 /** What is counted only for recipients that were stored to since the start: one pass over their entries. */
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
 
@@ -151,6 +152,11 @@ export class RecipientIndex {
   /** What is held under a label that is counted over the store. */
   heldInStore(label: string): MailboxStats {
     return this.storeUsages.get(label) ?? nothingHeld;
+  }
+
+  /** All ids that are known under such a label: held, remembered or kept. */
+  idsInStore(label: string): number {
+    return this.storeUsages.get(label)?.ids ?? 0;
   }
 
   group(recipient: number | undefined, groupId: Uuid): Group | undefined {
@@ -256,21 +262,32 @@ export class RecipientIndex {
   }
 
   private countInStore(slot: number, sign: 1 | -1): void {
-    const set = this.rows.labels[slot]!;
-    if (set === none) return;
-    let usage = this.storeUsageOf[set];
-    if (usage === undefined) {
-      usage = this.storeUsageFor(this.labels(slot).find(isStoreLabel));
-      this.storeUsageOf[set] = usage;
-    }
+    const usage = this.storeUsageAt(slot);
     if (usage === null) return;
     usage.entries += sign;
     usage.bytes += sign * this.rows.envelopeBytes[slot]!;
   }
 
+  /** A row has an id that the store knows until it leaves. */
+  join(slot: number): void {
+    const usage = this.storeUsageAt(slot);
+    if (usage !== null) usage.ids++;
+  }
+
+  private storeUsageAt(slot: number): StoreUsage | null {
+    const set = this.rows.labels[slot]!;
+    if (set === none) return null;
+    let usage = this.storeUsageOf[set];
+    if (usage === undefined) {
+      usage = this.storeUsageFor(this.labels(slot).find(isStoreLabel));
+      this.storeUsageOf[set] = usage;
+    }
+    return usage;
+  }
+
   private storeUsageFor(label: string | undefined): StoreUsage | null {
     if (label === undefined) return null;
-    const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, sets: 0 };
+    const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0, sets: 0 };
     usage.sets++;
     this.storeUsages.set(label, usage);
     return usage;
@@ -288,6 +305,8 @@ export class RecipientIndex {
   /** A row names its texts no more. */
   leave(slot: number): void {
     const { recipient, labels, group } = this.rows;
+    const known = this.storeUsageAt(slot);
+    if (known !== null) known.ids--;
     for (const number of [recipient[slot]!, labels[slot]!, group[slot]!]) {
       if (number === none || !this.texts.release(number)) continue;
       const usage = this.storeUsageOf[number];
@@ -306,6 +325,7 @@ export class RecipientIndex {
       this.texts.loadUser(owner);
       if (labels[slot] !== none) this.texts.loadUser(labels[slot]!);
       if (group[slot] !== none) this.texts.loadUser(group[slot]!);
+      this.join(slot);
       if (status[slot] !== held) continue;
       const last = owner < this.lastOf.length ? this.lastOf[owner]! : none;
       if (last !== none && arrival[last]! > arrival[slot]!) unordered.add(owner);

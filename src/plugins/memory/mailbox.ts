@@ -22,6 +22,7 @@ import {
 import {
   checkEntry,
   encodeCursor,
+  exceedsRoom,
   exceedsShare,
   isStoreLabel,
   nextArrival,
@@ -57,8 +58,9 @@ export class MemoryMailbox {
   /** Rows whose time is over, for `expire` to free. */
   private readonly over: Row[] = [];
   private readonly usage: Usage = { entries: 0, bytes: 0 };
-  /** Usage of the labels that are counted over the store. */
+  /** Usage of the labels that are counted over the store: active entries, and all rows. */
   private readonly storeLabels = new Map<string, Usage>();
+  private readonly storeRows = new Map<string, Usage>();
   private rows = 0;
   private bytes = 0;
   private lastArrival = 0;
@@ -81,8 +83,7 @@ export class MemoryMailbox {
     this.lastArrival = arrival;
     box.rows.set(entry.messageId, row);
     this.due.push({ atMs: entry.expiresAtMs, row });
-    this.rows++;
-    this.bytes += bytesOf(entry);
+    this.countRow(entry, 1);
     this.count(box, row, 1);
     return { kind: "stored" };
   }
@@ -200,8 +201,12 @@ export class MemoryMailbox {
     if (isOver(this.usage, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
     const { storeShare } = quota;
     if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
-    const use = { own: this.storeLabels.get(storeShare.label) ?? nothingHeld, all: this.usage };
-    const isFull = exceedsShare(storeShare, use, envelope.length);
+    const held = (usages: Map<string, Usage>) => usages.get(storeShare.label) ?? nothingHeld;
+    const rows = { own: held(this.storeRows), all: { entries: this.rows, bytes: this.bytes } };
+    const room = { entries: this.limits.rowsMax, bytes: this.limits.bytesMax };
+    const isFull =
+      exceedsShare(storeShare, { own: held(this.storeLabels), all: this.usage }, envelope.length) ||
+      exceedsRoom(storeShare, room, rows, envelope.length);
     return isFull ? { kind: "full", scope: "store_share", label: storeShare.label } : null;
   }
 
@@ -232,19 +237,31 @@ export class MemoryMailbox {
     else if (group.delete(chunk.sequence) && group.size === 0) box.groups.delete(chunk.groupId);
   }
 
+  private countRow(entry: MailboxEntry, sign: 1 | -1): void {
+    const bytes = sign * bytesOf(entry);
+    this.rows += sign;
+    this.bytes += bytes;
+    for (const label of entry.labels.filter(isStoreLabel)) {
+      const usage = this.storeRows.get(label) ?? { entries: 0, bytes: 0 };
+      usage.entries += sign;
+      usage.bytes += bytes;
+      if (usage.entries > 0) this.storeRows.set(label, usage);
+      else this.storeRows.delete(label);
+    }
+  }
+
   /** Drops the envelope of a row, and what `changes` says. */
   private cut(row: Row, changes: Partial<MailboxEntry>): void {
-    this.bytes -= bytesOf(row.entry);
+    this.countRow(row.entry, -1);
     row.entry = { ...row.entry, ...changes, envelope: noBytes };
-    this.bytes += bytesOf(row.entry);
+    this.countRow(row.entry, 1);
   }
 
   private free(row: Row): void {
     const { recipient, messageId } = row.entry;
     const box = this.boxes.get(recipient)!;
     row.state = "gone";
-    this.rows--;
-    this.bytes -= bytesOf(row.entry);
+    this.countRow(row.entry, -1);
     box.rows.delete(messageId);
     if (box.rows.size === 0) this.boxes.delete(recipient);
   }
