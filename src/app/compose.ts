@@ -5,7 +5,7 @@
  * Source: rules section 9.
  */
 
-import { applyReload, decideReload, type ReloadPlan } from "../config/reload.ts";
+import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";

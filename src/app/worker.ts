@@ -4,7 +4,7 @@
  */
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { parentPort } from "node:worker_threads";
-import type { ReloadPlan } from "../config/reload.ts";
+import type { ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sharedCounting } from "../nodes/counting.ts";

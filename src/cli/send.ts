@@ -8,11 +8,11 @@ import { basename } from "node:path";
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
-import { retryingDefault } from "../client/relay.ts";
 import {
   buildEnvelope,
   type ChunkProgress,
   chunkCount,
+  retryingDefault,
   type SendPlan,
   type Sent,
   type Source,

@@ -1,6 +1,6 @@
 /**
  * The SDK: what a person does with identities and messages, over the typed routes of `directory.ts`,
- * `relay.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
+ * `send.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
 
@@ -15,12 +15,12 @@ import { type Signer, verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
-import { retryingDefault } from "./relay.ts";
 import type { EnvelopeJson, Recipient, Sender } from "./retrieve.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
   chunkBytesDefault,
   recipientKey,
+  retryingDefault,
   type SendPlan,
   type Sent,
   type Source,

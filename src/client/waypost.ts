@@ -32,8 +32,7 @@ import {
   type WaypostEvent,
 } from "./message.ts";
 import { Receiver } from "./receiver.ts";
-import { retryingDefault, retryPassing } from "./relay.ts";
-import { Outgoing, parsePlan, type SendPlan, type Sent, type Source } from "./send.ts";
+import { Outgoing, parsePlan, retryingDefault, retryPassing, type SendPlan, type Sent, type Source } from "./send.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */

@@ -91,8 +91,6 @@ type DirectoryOptions = {
   readonly fetch?: (url: string, init: BunFetchRequestInit) => Promise<Response>;
   /** A clock that never steps back. */
   readonly now?: () => number;
-  /** At most 30,000: permission must not outlive its withdrawal for longer. */
-  readonly memoMs?: number;
   readonly failureMs?: number;
   readonly timeoutMs?: number;
   /** Answers remembered for each kind of question. */
@@ -101,7 +99,8 @@ type DirectoryOptions = {
   readonly bus?: Bus;
 };
 
-const memoMsMax = 30_000;
+/** Permission must not outlive its withdrawal for longer. */
+const memoMs = 30_000;
 /** An absence expires within a second, so that a DID that is looked up just before its registration is found soon. */
 const absentMs = 900;
 /** A document of 16 KiB and its record stay far below this as JSON. */
@@ -113,7 +112,6 @@ const answerBytesMax = 256 * 1024;
  */
 export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
   const base = url.replace(/\/+$/, "");
-  const memoMs = Math.min(memoMsMax, options.memoMs ?? memoMsMax);
   const memo = <T>(
     path: (key: string) => string,
     read: (answer: Answer, key: string) => T,

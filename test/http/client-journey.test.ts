@@ -17,9 +17,15 @@ import type { Signer } from "../../src/client/crypto.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
-import { retryingDefault } from "../../src/client/relay.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../../src/client/retrieve.ts";
-import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import {
+  buildEnvelope,
+  chunkCount,
+  recipientKey,
+  retryingDefault,
+  type SendPlan,
+  sendPlan,
+} from "../../src/client/send.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

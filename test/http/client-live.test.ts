@@ -14,9 +14,8 @@ import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { type LiveEnvelope, listenLive } from "../../src/client/live.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
-import { retryingDefault } from "../../src/client/relay.ts";
 import { isComplete, listPending } from "../../src/client/retrieve.ts";
-import { recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { recipientKey, retryingDefault, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-live-"));

@@ -6,9 +6,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { startNodes } from "../../src/app/compose.ts";
-import { checkConfig } from "../../src/config/config.ts";
+import { checkConfig, isReloadable } from "../../src/config/config.ts";
 import { listSettings } from "../../src/config/reference.ts";
-import { isReloadable } from "../../src/config/reload.ts";
 import { type Config, renderDurationSetting, sectionNames } from "../../src/config/schema.ts";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { renderDuration } from "../../src/core/codec/time.ts";

@@ -1,8 +1,7 @@
 /** The SDK hands envelopes to a Relay on a socket: repeats with the same bytes and the agreed pauses, and chunk sets that go on. */
 import { describe, expect, test } from "bun:test";
 import { ClientError, endpoint } from "../../src/client/http.ts";
-import { postEnvelope, retryingDefault } from "../../src/client/relay.ts";
-import { sendPlan } from "../../src/client/send.ts";
+import { postEnvelope, retryingDefault, sendPlan } from "../../src/client/send.ts";
 import { plan, source, to } from "../support/send-plan.ts";
 
 /** A Relay that answers as the test says, and keeps what it was sent. */

@@ -160,6 +160,29 @@ export const ackMembers: ProofNames<PresentedRetrieval> = {
   signature: "signature_b64",
 };
 
+/** The values of a retrieval proof, read by their names from headers, a body or a frame. */
+export function presentedProof(
+  names: ProofNames<PresentedRetrieval>,
+  read: (name: string) => string | null,
+): PresentedRetrieval {
+  return {
+    serviceId: read(names.serviceId),
+    endpoint: read(names.endpoint),
+    keyId: read(names.keyId),
+    timestamp: read(names.timestamp),
+    nonce: read(names.nonce),
+    signature: read(names.signature),
+  };
+}
+
+/** Reads members of a JSON object for `presentedProof`. What is not a text counts as absent. */
+export function memberReader(members: JsonObject): (name: string) => string | null {
+  return (name) => {
+    const value = members[name];
+    return typeof value === "string" ? value : null;
+  };
+}
+
 /** What the route fixes: the lines that the client does not choose, and whose service must authorize. */
 export type RetrievalRule = {
   readonly operation: RetrievalOperation;

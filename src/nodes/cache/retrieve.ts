@@ -16,7 +16,8 @@ import {
   ackSubject,
   decideRetrievalProof,
   decodeRetrievalProof,
-  type PresentedRetrieval,
+  memberReader,
+  presentedProof,
   proofReplayed,
   type RetrievalProof,
   type RetrievalRule,
@@ -243,7 +244,8 @@ function decodeRead(
   if (isFault(did)) return did;
   const deviceId = action.operation === "pull" ? "" : headerText(call.headers.get("x-device-id") ?? "");
   const rule = { ...action, ...terms, did, deviceId, names: retrievalHeaders };
-  const proof = decodeRetrievalProof(presentedHeaders(call.headers), rule, call.nowMs);
+  const presented = presentedProof(retrievalHeaders, (name) => call.headers.get(name));
+  const proof = decodeRetrievalProof(presented, rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof };
 }
 
@@ -258,17 +260,6 @@ function proofTerms({ settings, limits }: RetrieveParts): ProofTerms {
 function headerText(value: string): string {
   if (!/[\u0080-\u00ff]/.test(value)) return value;
   return decodeUtf8(Buffer.from(value, "latin1")) ?? value;
-}
-
-function presentedHeaders(headers: Headers): PresentedRetrieval {
-  return {
-    serviceId: headers.get(retrievalHeaders.serviceId),
-    endpoint: headers.get(retrievalHeaders.endpoint),
-    keyId: headers.get(retrievalHeaders.keyId),
-    timestamp: headers.get(retrievalHeaders.timestamp),
-    nonce: headers.get(retrievalHeaders.nonce),
-    signature: headers.get(retrievalHeaders.signature),
-  };
 }
 
 /** An id in the path: its normal form, or 400 `invalid_request`. The subject of the proof is its text as sent. */
@@ -288,14 +279,7 @@ function decodeAck(call: Call, terms: ProofTerms): (Proven & { messageIds: reado
   if (isFault(did)) return did;
   const messageIds = parseMessageIds(body.message_ids);
   if (isFault(messageIds)) return messageIds;
-  const presented = {
-    serviceId: body.service_id ?? null,
-    endpoint: body.cache_endpoint ?? null,
-    keyId: body.key_id ?? null,
-    timestamp: body.timestamp ?? null,
-    nonce: body.nonce ?? null,
-    signature: body.signature_b64 ?? null,
-  };
+  const presented = presentedProof(ackMembers, memberReader(members));
   const rule: RetrievalRule = {
     operation: "ack",
     did,

@@ -11,8 +11,10 @@ import {
   decodeRetrievalProof,
   deviceIdCharsMax,
   isLineValue,
+  memberReader,
   type PresentedRetrieval,
   type ProofNames,
+  presentedProof,
   type RetrievalProof,
   type RetrievalRule,
   retrievalHeaders,
@@ -89,14 +91,7 @@ export function decodeConnectHeaders(
   of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
   nowMs: number,
 ): RetrievalProof | Fault {
-  const presented = {
-    serviceId: headers.get(retrievalHeaders.serviceId),
-    endpoint: headers.get(retrievalHeaders.endpoint),
-    keyId: headers.get(retrievalHeaders.keyId),
-    timestamp: headers.get(retrievalHeaders.timestamp),
-    nonce: headers.get(retrievalHeaders.nonce),
-    signature: headers.get(retrievalHeaders.signature),
-  };
+  const presented = presentedProof(retrievalHeaders, (name) => headers.get(name));
   return decodeRetrievalProof(presented, connectRule(of.target, of.terms, retrievalHeaders), nowMs);
 }
 
@@ -109,15 +104,7 @@ export function decodeConnectFrame(
   const members = parseFrame(frame);
   if (members === null || members["type"] !== "auth")
     return fault("proof_missing", "the first frame must be the proof");
-  const text = (name: string) => (typeof members[name] === "string" ? members[name] : null);
-  const presented = {
-    serviceId: text(frameMembers.serviceId),
-    endpoint: text(frameMembers.endpoint),
-    keyId: text(frameMembers.keyId),
-    timestamp: text(frameMembers.timestamp),
-    nonce: text(frameMembers.nonce),
-    signature: text(frameMembers.signature),
-  };
+  const presented = presentedProof(frameMembers, memberReader(members));
   return decodeRetrievalProof(presented, connectRule(of.target, of.terms, frameMembers), nowMs);
 }
 

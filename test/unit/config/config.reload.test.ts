@@ -1,7 +1,6 @@
 /** What a running process takes over from a changed configuration, and what it names as needing a restart. */
 import { describe, expect, test } from "bun:test";
-import { parseConfig } from "../../../src/config/config.ts";
-import { applyReload, decideReload } from "../../../src/config/reload.ts";
+import { applyReload, decideReload, parseConfig } from "../../../src/config/config.ts";
 
 const base = `[stores.main]
 plugin = "memory"
