@@ -239,6 +239,8 @@ function measureMailbox(mailbox: Mailbox, timed: Timed): Mailbox {
   return {
     store: (entry, quota) => timed("store", mailbox.store(entry, quota)),
     remove: (recipient, ids, nowMs) => timed("remove", mailbox.remove(recipient, ids, nowMs)),
+    claimAndRemove: (claim, recipient, ids, nowMs) =>
+      timed("remove", mailbox.claimAndRemove(claim, recipient, ids, nowMs)),
     list: (recipient, page) => mailbox.list(recipient, page),
     summary: (recipient, page) => mailbox.summary(recipient, page),
     read: (recipient, ids, nowMs) => mailbox.read(recipient, ids, nowMs),

@@ -312,7 +312,18 @@ type Optional = "version";
 
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
 export const capabilityMethods = {
-  mailbox: { store: 1, list: 1, summary: 1, read: 1, group: 1, message: 1, remove: 1, expire: 1, stats: 1 },
+  mailbox: {
+    store: 1,
+    list: 1,
+    summary: 1,
+    read: 1,
+    group: 1,
+    message: 1,
+    remove: 1,
+    claimAndRemove: 1,
+    expire: 1,
+    stats: 1,
+  },
   replay: { claim: 1, expire: 1 },
   receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, expire: 1 },
   ledger: {

@@ -191,6 +191,16 @@ export interface Mailbox {
    */
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]>;
   /**
+   * Claims a tag of the store's `replay` and removes, in one write: after a crash both stand or neither does.
+   * `null`, and nothing removed, while an earlier claim of the tag lasts.
+   */
+  claimAndRemove(
+    claim: TagClaim,
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[] | null>;
+  /**
    * Frees records that are due at `nowMs`, at most `limit` in one write, and returns how many. An entry
    * that leaves something behind is due twice: for its envelope at expiry, and for the rest at `keptUntilMs`.
    * A result below `limit` means nothing else is due; the caller repeats until then. A store may free whole
@@ -205,6 +215,8 @@ export interface Mailbox {
 }
 
 // ----------------------------------------------------------------------------------------------- replay
+
+export type TagClaim = { readonly tag: string; readonly untilMs: number };
 
 export interface Replay {
   /**

@@ -101,6 +101,17 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
+  "removes though the tag is claimed": {
+    mailbox: (real) => ({ claimAndRemove: (_, recipient, ids, nowMs) => real.remove(recipient, ids, nowMs) }),
+  },
+  "claims a tag only where something is removed": {
+    mailbox: (real) => ({
+      claimAndRemove: async (claim, recipient, ids, nowMs) => {
+        const held = await real.read(recipient, ids, nowMs);
+        return held.length === 0 ? [] : real.claimAndRemove(claim, recipient, ids, nowMs);
+      },
+    }),
+  },
   "answers acknowledged ids in the order they were named": {
     mailbox: (real) => ({
       remove: async (recipient, ids, nowMs) => {

@@ -30,6 +30,7 @@ export const storeCases: readonly ConformanceCase[] = [
         mailbox && (() => mailbox.read(alice, [id(1)], 0)),
         mailbox && (() => mailbox.message(alice, id(1), 0)),
         mailbox && (() => mailbox.remove(alice, [id(1)], 0)),
+        mailbox && (() => mailbox.claimAndRemove({ tag: "tag", untilMs: 2 }, alice, [id(1)], 0)),
         mailbox && (() => mailbox.expire(0, 1)),
         mailbox && (() => mailbox.stats(0)),
         replay && (() => replay.claim("tag", 2, 1)),

@@ -110,8 +110,14 @@ async function mailboxFindings(store: Store, said: Said): Promise<string[]> {
 
 async function recordFindings(store: Store, said: Said): Promise<string[]> {
   const wrong: string[] = [];
-  const { replay, receipts } = store.capabilities;
+  const { mailbox, replay, receipts } = store.capabilities;
   const { nowMs, expiresAtMs } = crashTimes;
+  for (const n of said.of("try proof")) {
+    // This claim is over at once, so that it is in nobody's way later.
+    const isClaimed = !(await replay!.claim(`proof ${n}`, nowMs, nowMs));
+    const { state } = await mailbox!.message(did(n % recipientsMax), id(n), nowMs);
+    if (isClaimed !== (state === "acked")) wrong.push(`${n} is ${state}, its proof ${isClaimed ? "claimed" : "free"}`);
+  }
   for (const n of said.of("did claim")) {
     if (await replay!.claim(`tag ${n}`, expiresAtMs, nowMs)) wrong.push(`claim ${n} was free`);
   }

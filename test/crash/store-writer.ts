@@ -53,6 +53,17 @@ async function ackSome(mailbox: Mailbox): Promise<void> {
   }
 }
 
+/** As a recipient with a proof does: the claim and the removal stand together, or neither does. */
+async function ackProven(mailbox: Mailbox): Promise<void> {
+  const n = held.shift();
+  if (n === undefined) return;
+  say(`try ack ${n}`);
+  say(`try proof ${n}`);
+  const claim = { tag: `proof ${n}`, untilMs: crashTimes.expiresAtMs };
+  await answered(mailbox.claimAndRemove(claim, did(n % recipientsMax), [id(n)], crashTimes.nowMs));
+  say(`did ack ${n}`);
+}
+
 async function claimOne(): Promise<void> {
   const n = next++;
   await answered(replay!.claim(`tag ${n}`, crashTimes.expiresAtMs, crashTimes.nowMs));
@@ -73,7 +84,8 @@ async function work(): Promise<never> {
   for (;;) {
     const roll = random();
     if (roll < 0.6) await storeOne(mailbox!);
-    else if (roll < 0.8) await ackSome(mailbox!);
+    else if (roll < 0.75) await ackSome(mailbox!);
+    else if (roll < 0.8) await ackProven(mailbox!);
     else if (roll < 0.88) await claimOne();
     else if (roll < 0.97) await keepReceipt();
     // Sweeps what a share of the entries leaves behind.

@@ -164,12 +164,14 @@ export function openStream(parts: RetrieveParts, call: Call): Reply {
 export async function acknowledge(parts: RetrieveParts, call: Call): Reply {
   const request = decodeAck(call, proofTerms(parts));
   if (isFault(request)) return request;
-  return whenProven(parts, request, call.nowMs, async (mailbox) => {
-    const removed = await parts.mailbox.remove(mailbox, request.messageIds, call.nowMs);
-    const labels = removed.flatMap((message) => message.labels);
-    await remember(parts.known, mailbox, labels, call.nowMs);
-    return renderAck(removed.map(({ messageId }) => messageId));
-  });
+  const proven = await decideProof(parts, request);
+  if (isFault(proven)) return proven;
+  const { claim, mailbox } = proven;
+  const removed = await parts.mailbox.claimAndRemove(claim, mailbox, request.messageIds, call.nowMs);
+  if (removed === null) return proofReplayed();
+  const labels = removed.flatMap((message) => message.labels);
+  await remember(parts.known, mailbox, labels, call.nowMs);
+  return renderAck(removed.map(({ messageId }) => messageId));
 }
 
 function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerContext {
@@ -215,20 +217,20 @@ async function provenRead(
   read: (proven: Proven & { readonly mailbox: MailboxKey }) => Reply,
 ): Reply {
   const proven = decodeRead(call, action, proofTerms(parts));
-  return isFault(proven) ? proven : whenProven(parts, proven, call.nowMs, (mailbox) => read({ ...proven, mailbox }));
+  if (isFault(proven)) return proven;
+  const decided = await decideProof(parts, proven);
+  if (isFault(decided)) return decided;
+  const { claim, mailbox } = decided;
+  // The read follows in the turn in which the claim is answered, so that it waits for no commit of its own.
+  if (!(await parts.replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
+  return read({ ...proven, mailbox });
 }
 
-async function whenProven(
-  parts: RetrieveParts,
-  { did, proof }: Proven,
-  nowMs: number,
-  operation: (mailbox: MailboxKey) => Reply,
-): Reply {
-  const subject = await parts.recipients.subject(did);
+/** What a valid proof must claim, and the mailbox that it opens. */
+async function decideProof({ recipients }: RetrieveParts, { did, proof }: Proven) {
+  const subject = await recipients.subject(did);
   const claim = decideRetrievalProof(proof, subject);
-  if (isFault(claim)) return claim;
-  if (!(await parts.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
-  return operation(mailboxOf(did, subject?.life ?? 0));
+  return isFault(claim) ? claim : { claim, mailbox: mailboxOf(did, subject?.life ?? 0) };
 }
 
 /**

@@ -34,6 +34,7 @@ import {
   createCapacity,
   createTurns,
   delayRefusal,
+  type FairShare,
   overCapacity,
   type Room,
 } from "./capacity.ts";
@@ -178,6 +179,8 @@ export function readSettings(http: Http): void {
 export type Plan = {
   readonly route: Route;
   readonly room: Room;
+  /** Where a place in work is looked for: a client that has used up its part of the reserved ones takes a normal one. */
+  readonly places: readonly FairShare[];
   /** Which segments of the path are values. */
   readonly values: readonly { readonly name: string; readonly segment: number }[];
   readonly seconds: HistogramSeries;
@@ -190,8 +193,10 @@ export function planOf(http: Http, route: Route): Plan {
     .split("/")
     .map((text, segment) => ({ name: text.slice(1), segment, isValue: text.startsWith(":") }))
     .filter(({ isValue }) => isValue);
-  const room = route.capacity === "reserved" ? http.capacity.reserved : http.capacity.normal;
-  return { route, room, values, seconds: http.metrics.seconds.series([route.path]), answered: [] };
+  const { normal, reserved } = http.capacity;
+  const room = route.capacity === "reserved" ? reserved : normal;
+  const places = room === normal ? [normal.work] : [reserved.work, normal.work];
+  return { route, room, places, values, seconds: http.metrics.seconds.series([route.path]), answered: [] };
 }
 
 const noValues: Readonly<Record<string, string>> = Object.freeze({});
@@ -357,7 +362,7 @@ function refuseHead(
     checkBeforeBody(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route.bodyBytesMax));
   if (refused !== null)
     return head === null ? { result: refused, close: true } : refuseUnread(http, plan, exchange, refused);
-  if (!room.work.hasRoom(network)) return refuseUnread(http, plan, exchange, null);
+  if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
   return head === null || room.reading.take(network, 1) ? null : refuseLate(http, true);
 }
 
@@ -398,15 +403,15 @@ async function refuseUnread(
 async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome> {
   const { route, room } = plan;
   const { network } = exchange;
-  const placed = room.work.take(network, 1);
+  const places = plan.places.find((some) => some.take(network, 1));
   try {
-    if (!placed) return await refuseLate(http, false);
+    if (places === undefined) return await refuseLate(http, false);
     const result = route.handle(exchange);
     return { result: result instanceof Promise ? await result : result, close: false };
   } catch (error) {
     return { result: http.failures.faultOf(error, route, exchange), close: false };
   } finally {
-    if (placed) room.work.give(network, 1);
+    places?.give(network, 1);
     if (exchange.received.held > 0) room.bodyBytes.give(network, exchange.received.held);
   }
 }

@@ -16,8 +16,9 @@ const batchBytesMax = 8 * 1024 * 1024;
 /** What a commit writes besides: tree pages, the journal, and index pages while it folds. */
 const commitBytes = 768 * 1024;
 const bytesPerOperation = 256;
-/** A commit begins when a turn of the event loop brought no more operations, and after this at the latest. */
-const gatherMsMax = 1;
+/** A turn of the event loop that brings so many is worth another one before a commit begins, up to so many. */
+const busyTurnMin = 16;
+const busyBatchLength = 128;
 
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 export type Write = { readonly database: DatabaseName; readonly key: Buffer; readonly value: Uint8Array | null };
@@ -131,11 +132,10 @@ export class GroupCommits {
     this.running = null;
   }
 
+  /** Until the end of this turn of the event loop; longer only while turns bring so many that fewer commits save time. */
   private async gather(): Promise<void> {
-    const untilMs = performance.now() + gatherMsMax;
-    for (let before = 0; this.queue.length > before; ) {
+    for (let before = -busyTurnMin; this.queue.length - before >= busyTurnMin && before < busyBatchLength; ) {
       before = this.queue.length;
-      if (before >= batchLengthMax || performance.now() >= untilMs) return;
       await new Promise<void>((next) => void setImmediate(next));
     }
   }

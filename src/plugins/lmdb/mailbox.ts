@@ -9,13 +9,15 @@ import {
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
+  type RemovedMessage,
   type StoreEnvironment,
   StoreError,
   type StoreOutcome,
+  type TagClaim,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
 import { Bodies, bodyBytes, type Moving } from "./bodies.ts";
-import type { Batch } from "./commits.ts";
+import type { Batch, WriteSize } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
@@ -34,7 +36,18 @@ export type LmdbMailbox = Mailbox & {
   close(): void;
 };
 
-export type MailboxSettings = { readonly rowsMax: number; readonly fold?: FoldLimits };
+/** Claims that are decided as a part of a commit. */
+export type DecidedClaims = {
+  /** What a claim asks of a commit. Throws when the tag is not one. */
+  sizeOf(tag: string): WriteSize;
+  decide(batch: Batch, claim: TagClaim, nowMs: number): boolean;
+};
+
+export type MailboxSettings = {
+  readonly rowsMax: number;
+  readonly claims: DecidedClaims;
+  readonly fold?: FoldLimits;
+};
 
 export function openLmdbMailbox(
   environment: Environment,
@@ -94,18 +107,29 @@ class DiskMailbox implements LmdbMailbox {
     });
   }
 
-  async remove(...[mailbox, messageIds, nowMs]: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
-    return this.environment.join(removal, (batch) => {
-      const { packer, journal, touch } = this.commitOf(batch);
-      const slots = this.index.remove(mailbox, messageIds, nowMs);
-      for (const slot of slots) {
-        this.bodies.release(packer, slot, this.bodies.wholeBytes(slot));
-        journal.change("acked", slot);
-        touch(slot);
-      }
-      const removed = slots.map((slot) => ({ messageId: this.index.id(slot), labels: this.index.labels(slot) }));
-      return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
-    });
+  async remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
+    return this.environment.join(removal, (batch) => this.removeIn(batch, ...removing));
+  }
+
+  async claimAndRemove(
+    ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
+  ): ReturnType<Mailbox["claimAndRemove"]> {
+    const { claims } = this.settings;
+    return this.environment.join(claims.sizeOf(claim.tag), (batch) =>
+      claims.decide(batch, claim, nowMs) ? this.removeIn(batch, mailbox, messageIds, nowMs) : null,
+    );
+  }
+
+  private removeIn(batch: Batch, ...[mailbox, messageIds, nowMs]: Parameters<Mailbox["remove"]>): RemovedMessage[] {
+    const { packer, journal, touch } = this.commitOf(batch);
+    const slots = this.index.remove(mailbox, messageIds, nowMs);
+    for (const slot of slots) {
+      this.bodies.release(packer, slot, this.bodies.wholeBytes(slot));
+      journal.change("acked", slot);
+      touch(slot);
+    }
+    const removed = slots.map((slot) => ({ messageId: this.index.id(slot), labels: this.index.labels(slot) }));
+    return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
   }
 
   async expire(nowMs: number, limit: number): Promise<number> {

@@ -4,16 +4,16 @@
  */
 
 import { join, resolve } from "node:path";
-import type { Receipts, Replay, Store, StoreEnvironment } from "../../storage/contract.ts";
+import type { Receipts, Replay, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
-import type { Batch } from "./commits.ts";
+import type { Batch, WriteSize } from "./commits.ts";
 import { type Change, type Environment, openEnvironment } from "./environment.ts";
 import { dataFile } from "./folder.ts";
 import { Scrub } from "./integrity.ts";
 import type { FoldLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
-import { openLmdbMailbox } from "./mailbox.ts";
+import { type DecidedClaims, openLmdbMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 import type { Disk, WriteKind } from "./space.ts";
 
@@ -34,7 +34,8 @@ export async function openLmdb(
   });
   try {
     const fold = test.fold === undefined ? {} : { fold: test.fold };
-    const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, ...fold }, host.log);
+    const claims = new Claims(environment);
+    const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, claims, ...fold }, host.log);
     let opening = true;
     const table = openTable(environment, () => (opening ? "removal" : "record"));
     const { ledger, followHead } = await openLedger(table, options.block_time_ms, host);
@@ -51,7 +52,7 @@ export async function openLmdb(
     return {
       plugin: "lmdb",
       durability: "flushed",
-      capabilities: { mailbox, replay: openReplay(environment), receipts: openReceipts(environment), ledger },
+      capabilities: { mailbox, replay: openReplay(environment, claims), receipts: openReceipts(environment), ledger },
       importLedger: ledgerImport(table),
       followHead,
       scrubbed: () => scrub.report,
@@ -142,24 +143,42 @@ const endBytes = 8;
 const recordOverhead = 64;
 const nothing = new Uint8Array(0);
 
-export function openReplay(environment: Environment): Replay {
-  const claims = new EndingRecords(environment, "claims");
+class Claims implements DecidedClaims {
+  private readonly records: EndingRecords;
+
+  constructor(environment: Environment) {
+    this.records = new EndingRecords(environment, "claims");
+  }
+
+  /** What a claim asks of a commit. Throws when the tag is not one. */
+  sizeOf(tag: string): WriteSize {
+    checkText("tag", tag);
+    return { kind: "removal", bytes: tag.length * 4 + recordOverhead };
+  }
+
+  decide(batch: Batch, { tag, untilMs }: TagClaim, nowMs: number): boolean {
+    const key = keyOf(tag);
+    const standing = this.records.standing(batch, key);
+    if (standing !== null && standing.untilMs > nowMs) return false;
+    this.records.set(batch, key, { untilMs, value: nothing });
+    return true;
+  }
+
+  expire(nowMs: number, limit: number): Promise<number> {
+    return this.records.expire(nowMs, limit);
+  }
+}
+
+function openReplay(environment: Environment, claims: Claims): Replay {
   return {
     async claim(tag, untilMs, nowMs) {
-      checkText("tag", tag);
-      const key = keyOf(tag);
-      return environment.join({ kind: "removal", bytes: key.length * 2 + recordOverhead }, (batch) => {
-        const standing = claims.standing(batch, key);
-        if (standing !== null && standing.untilMs > nowMs) return false;
-        claims.set(batch, key, { untilMs, value: nothing });
-        return true;
-      });
+      return environment.join(claims.sizeOf(tag), (batch) => claims.decide(batch, { tag, untilMs }, nowMs));
     },
     expire: (nowMs, limit) => claims.expire(nowMs, limit),
   };
 }
 
-export function openReceipts(environment: Environment): Receipts {
+function openReceipts(environment: Environment): Receipts {
   const receipts = new EndingRecords(environment, "receipts");
   const size = (key: Buffer, value: Uint8Array) => ({
     kind: "record" as const,

@@ -12,6 +12,7 @@ import {
   type Store,
   type StoreEnvironment,
   StoreError,
+  type TagClaim,
 } from "../../storage/contract.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger, parseWith } from "../drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
@@ -55,12 +56,13 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
     if (!open) throw new StoreError("closed", "the store is closed");
   };
   const limits = { rowsMax: options.message_ids_max, bytesMax: options.mailbox_bytes_max };
+  const claims = new ExpiringMap<true>(options.records_max);
   return {
     plugin: "memory",
     durability: "volatile",
     capabilities: {
-      mailbox: mailboxOf(new MemoryMailbox(limits), checkOpen),
-      replay: openReplay(new ExpiringMap(options.records_max), checkOpen),
+      mailbox: mailboxOf(new MemoryMailbox(limits), claims, checkOpen),
+      replay: openReplay(claims, checkOpen),
       receipts: openReceipts(new ExpiringMap(options.records_max), checkOpen),
       ledger,
     },
@@ -78,7 +80,7 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
 }
 
 /** The operations of a synchronous capability, asynchronous as the contract wants them, until the store is closed. */
-function mailboxOf(box: MemoryMailbox, checkOpen: () => void): Mailbox {
+function mailboxOf(box: MemoryMailbox, claims: ExpiringMap<true>, checkOpen: () => void): Mailbox {
   const run = async <T>(operation: () => T): Promise<T> => {
     checkOpen();
     return operation();
@@ -91,6 +93,8 @@ function mailboxOf(box: MemoryMailbox, checkOpen: () => void): Mailbox {
     group: (recipient, groupId, page) => run(() => box.group(recipient, groupId, page)),
     message: (recipient, messageId, nowMs) => run(() => box.message(recipient, messageId, nowMs)),
     remove: (recipient, messageIds, nowMs) => run(() => box.remove(recipient, messageIds, nowMs)),
+    claimAndRemove: (claim, recipient, messageIds, nowMs) =>
+      run(() => (claimTag(claims, claim, nowMs) ? box.remove(recipient, messageIds, nowMs) : null)),
     expire: (nowMs, limit) => run(() => box.expire(nowMs, limit)),
     stats: (nowMs) => run(() => box.stats(nowMs)),
   };
@@ -100,16 +104,20 @@ function openReplay(claims: ExpiringMap<true>, checkOpen: () => void): Replay {
   return {
     async claim(tag, untilMs, nowMs) {
       checkOpen();
-      checkText("tag", tag);
-      if (claims.get(tag, nowMs) !== null) return false;
-      claims.set(tag, true, untilMs);
-      return true;
+      return claimTag(claims, { tag, untilMs }, nowMs);
     },
     async expire(nowMs, limit) {
       checkOpen();
       return claims.expire(nowMs, limit);
     },
   };
+}
+
+function claimTag(claims: ExpiringMap<true>, { tag, untilMs }: TagClaim, nowMs: number): boolean {
+  checkText("tag", tag);
+  if (claims.get(tag, nowMs) !== null) return false;
+  claims.set(tag, true, untilMs);
+  return true;
 }
 
 function openReceipts(receipts: ExpiringMap<Uint8Array>, checkOpen: () => void): Receipts {

@@ -21,9 +21,12 @@ import {
   StoreError,
   type StoreOutcome,
   type StoreShare,
+  type TagClaim,
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
+import { checkText } from "../drivers.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool, type Row, StatementError } from "./pool.ts";
+import { digestOf } from "./records.ts";
 import type { Partitions } from "./schema.ts";
 
 type Storing = {
@@ -32,7 +35,12 @@ type Storing = {
   /** Its share of the store is used up: the database gets a quota of 0, so it answers that the store is full. */
   readonly beyondShare?: string;
 };
-type Removing = { readonly recipient: MailboxKey; readonly ids: readonly Uuid[]; readonly nowMs: number };
+type Removing = {
+  readonly recipient: MailboxKey;
+  readonly ids: readonly Uuid[];
+  readonly nowMs: number;
+  readonly claim: TagClaim | null;
+};
 
 /** Entries of one mailbox that a batch may hold: each takes a round of the function. */
 const roundsMax = 32;
@@ -40,7 +48,7 @@ const missingPartition = "23514";
 
 export class PostgresMailbox implements Mailbox {
   private readonly stores: Batcher<Storing, StoreOutcome>;
-  private readonly removals: Batcher<Removing, RemovedMessage[]>;
+  private readonly removals: Batcher<Removing, RemovedMessage[] | null>;
 
   constructor(
     private readonly pool: Pool,
@@ -92,26 +100,41 @@ export class PostgresMailbox implements Mailbox {
     checkKey(recipient);
     const ids = [...new Set(messageIds)].filter(isUuid);
     if (ids.length === 0) return [];
-    return this.removals.add({ given: { recipient, ids, nowMs }, bytes: ids.length * 40, key: recipient });
+    const given = { recipient, ids, nowMs, claim: null };
+    return (await this.removals.add({ given, bytes: ids.length * 40, key: recipient }))!;
   }
 
-  private async removeBatch(given: readonly Removing[]): Promise<RemovedMessage[][]> {
-    const rows = given.map(({ recipient, ids, nowMs }, n) => ({ n, box: recipient, at: nowMs, ids: ids.join(",") }));
-    const answer = (await this.pool.write("remove", [JSON.stringify(rows)])) as [
-      number,
-      Uuid,
-      string[] | null,
-      number,
-    ][];
+  async claimAndRemove(
+    claim: TagClaim,
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[] | null> {
+    checkKey(recipient);
+    checkText("tag", claim.tag);
+    const ids = [...new Set(messageIds)].filter(isUuid);
+    const given = { recipient, ids, nowMs, claim };
+    return this.removals.add({ given, bytes: ids.length * 40 + 128, key: recipient });
+  }
+
+  private async removeBatch(given: readonly Removing[]): Promise<(RemovedMessage[] | null)[]> {
+    const rows = given.map(({ recipient, ids, nowMs, claim }, n) => {
+      const claimed = claim === null ? {} : { tag: digestOf(claim.tag), until: claim.untilMs };
+      return { n, box: recipient, at: nowMs, ids: ids.join(","), ...claimed };
+    });
+    const answer = (await this.pool.write("claim_and_remove", [JSON.stringify(rows)])) as {
+      readonly replayed: readonly number[];
+      readonly gone: readonly [number, Uuid, string[] | null, number][];
+    };
     const removed: RemovedMessage[][] = given.map(() => []);
     let bytes = 0;
-    for (const [n, messageId, labels, size] of answer) {
+    for (const [n, messageId, labels, size] of answer.gone) {
       removed[n]!.push({ messageId, labels: labels ?? [] });
       bytes += size;
     }
-    this.totals.add({ entries: -answer.length, bytes: -bytes });
+    this.totals.add({ entries: -answer.gone.length, bytes: -bytes });
     for (const some of removed) some.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
-    return removed;
+    return removed.map((some, n) => (answer.replayed.includes(n) ? null : some));
   }
 
   async list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {

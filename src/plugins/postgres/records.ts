@@ -12,7 +12,7 @@ import { Batcher, type Pool } from "./pool.ts";
 type Claim = { readonly tag: string; readonly until: number; readonly at: number };
 
 /** Distinct texts have distinct digests, lone surrogates included: the form of two bytes a character is exact. */
-function digestOf(text: string): string {
+export function digestOf(text: string): string {
   return encodeHex(blake2b256(new Uint8Array(Buffer.from(text, "utf16le"))));
 }
 

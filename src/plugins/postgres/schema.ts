@@ -22,7 +22,7 @@ import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool, Row, Session } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { recordFunctions } from "./records.ts";
-import { mailboxFunctions, storeRound } from "./sql-mailbox.ts";
+import { claimAndRemove, mailboxFunctions, storeRound } from "./sql-mailbox.ts";
 
 // ----------------------------------------------------------------------------------------------------- tables
 
@@ -263,7 +263,11 @@ alter table {s}.held alter column envelope set storage external;
 // --------------------------------------------------------------------------------------------------- versions
 
 /** Migration `n` leads from version `n` to `n + 1`. */
-const migrations: readonly string[] = [tables + mailboxFunctions + recordFunctions + partitionFunctions, storeRound];
+const migrations: readonly string[] = [
+  tables + mailboxFunctions + recordFunctions + partitionFunctions,
+  storeRound,
+  claimAndRemove,
+];
 
 const schemaVersion = migrations.length;
 

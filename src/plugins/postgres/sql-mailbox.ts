@@ -249,21 +249,24 @@ begin
 end $$;
 `;
 
-const remove = `
-create function {s}.remove(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
+const removalStart = `(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
   span bigint := (select tally_ms from {s}.meta);
+  replayed integer[] := '{}';
 begin
   if done is not null then
     return done;
   end if;
-  perform 1 from {s}.mailbox m
+`;
+
+/** Removes what is given, but for the numbers in `replayed`. */
+const removal = `  perform 1 from {s}.mailbox m
     where m.key in (select g.box from json_to_recordset(p_given::json) as g(box text)) order by m.key for update;
   with given as materialized (
     select g.n, g.at, m.no, m.settled_ms, i.id::uuid as id
     from json_to_recordset(p_given::json) as g(n integer, box text, at bigint, ids text)
-    join {s}.mailbox m on m.key = g.box
+    join {s}.mailbox m on m.key = g.box and g.n <> all (replayed)
     cross join lateral unnest(string_to_array(g.ids, ',')) i(id)
   ), gone as (
     delete from {s}.held h using given g
@@ -287,7 +290,28 @@ begin
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
   select coalesce(json_agg(json_build_array(n, id, labels, size)), '[]') into done from gone;
-  return {s}.end_write(p_writer, p_seq, done);
+`;
+
+const remove = `create function {s}.remove${removalStart}${removal}  return {s}.end_write(p_writer, p_seq, done);
+end $$;
+`;
+
+/** From version 3 on: what is given with a tag is removed only when its claim succeeds; of several with one tag, the first. */
+export const claimAndRemove = `create function {s}.claim_and_remove${removalStart}
+  with given as materialized (
+    select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
+    from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint)
+    where g.tag is not null order by g.tag, g.n
+  ), won as (
+    insert into {s}.claim as c (tag, until_ms, at_ms) select tag, until, at from given order by tag
+    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
+      where c.until_ms <= excluded.at_ms
+    returning c.tag
+  )
+  select coalesce(array_agg(g.n), '{}') into replayed
+  from json_to_recordset(p_given::json) as g(n integer, tag text)
+  where g.tag is not null and g.n not in (select given.n from given join won using (tag));
+${removal}  return {s}.end_write(p_writer, p_seq, json_build_object('replayed', replayed, 'gone', done));
 end $$;
 `;
 

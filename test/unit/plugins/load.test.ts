@@ -67,7 +67,8 @@ describe("an external plugin", () => {
         const list = async () => fault("invalid_request", "no such cursor");
         const stats = async () => { throw new StoreError("unavailable", "gone"); };
         const mailbox = { list, stats };
-        for (const one of ["store", "summary", "read", "group", "message", "remove", "expire"]) mailbox[one] = stats;
+        const others = ["store", "summary", "read", "group", "message", "remove", "claimAndRemove", "expire"];
+        for (const one of others) mailbox[one] = stats;
         return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
       },
     });`;

@@ -90,6 +90,30 @@ describe("routing", () => {
   });
 });
 
+test("a route with reserved places takes normal ones too, and leaves the reserved ones to itself", async () => {
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const handle = async () => {
+    await released;
+    return { status: 204 };
+  };
+  const { ask } = testApp([
+    testRoute({ path: "/acks", capacity: "reserved", handle }),
+    testRoute({ path: "/work", handle }),
+  ]);
+  const asked = (path: string, count: number) => Array.from({ length: count }, () => ask(path));
+  const statuses = async (answers: readonly Promise<Response>[]) =>
+    Object.groupBy(await Promise.all(answers), ({ status }) => `${status}`);
+  // One client has half of the 64 places, and half of the 16 reserved ones.
+  const work = asked("/work", 40);
+  const acks = asked("/acks", 8);
+  const refused = asked("/acks", 2);
+  expect((await statuses(refused))["503"]?.length).toBe(2);
+  release();
+  const [ofWork, ofAcks] = [await statuses(work), await statuses(acks)];
+  expect([ofWork["204"]?.length, ofWork["503"]?.length, ofAcks["204"]?.length]).toEqual([32, 8, 8]);
+  expect((await statuses(asked("/acks", 40)))["204"]?.length).toBe(40);
+});
+
 describe("failures", () => {
   const throwing = (error: unknown, parts: Partial<Route> = {}): Route =>
     testRoute({
