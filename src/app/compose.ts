@@ -24,8 +24,8 @@ import type { NodeOverrides } from "./nodes.ts";
 import { type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
-import { type Ahead, giveUp, takeOver } from "./takeover.ts";
-import { startWorkers, type Workers, workerCount } from "./workers.ts";
+import { type Ahead, giveUp, listenOnAll, takeOver } from "./takeover.ts";
+import { startThreads, type Workers, type WorkerThreads, workerCount } from "./workers.ts";
 
 /** What `serve` fixes and tests may set. A clock and a resolver can't be given to workers. */
 export type StartOptions = NodeOverrides & {
@@ -39,8 +39,8 @@ export type StartOptions = NodeOverrides & {
   readonly onFatal: (reason: string) => void;
   /** Follows a process that runs with the same configuration, without a refused request. */
   readonly takesOver?: boolean;
-  /** Another process takes over: this one must stop. */
-  readonly onLeave?: () => void;
+  /** The process with this id takes over: this one must stop. */
+  readonly onLeave?: (pid: number) => void;
   /** What runs in a worker: the program itself unless a test gives another. */
   readonly workerEntry?: URL;
   /** What decides the number of workers where it is not set; those of the machine unless a test says another number. */
@@ -74,8 +74,12 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
   const count = workerCount(config, log, options.cores);
-  const ahead = options.takesOver === true ? await takeOver(config, count, log) : null;
-  const opened = await openFollowing(config, { now, log, fatal: options.onFatal }, ahead);
+  const threads = count === 1 ? null : startThreads({ ...options, log, count });
+  const opening: Opening = { environment: { now, log, fatal: options.onFatal }, threads, ahead: null };
+  const opened = await openStores(config, options, opening).catch(async (error: unknown) => {
+    await giveUpAll(opening);
+    throw error;
+  });
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
@@ -103,11 +107,11 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       renderMetrics: render,
       history: async () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
-      ...leaveFor(options, count, (isLeaving) => serving?.setLeaving?.(isLeaving)),
+      leave: leaveFor(options, (isLeaving) => serving?.setLeaving(isLeaving)),
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
-    workers = count === 1 ? null : await startWorkers(config, { ...shared, count });
-    const started = workers ?? (await startServing(config, inThisThread(shared, ahead)));
+    workers = (await threads?.serve(config, shared)) ?? null;
+    const started = workers ?? (await startServing(config, inThisThread(shared, opening.ahead)));
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
     const { urls, adminUrls } = started;
@@ -122,7 +126,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     });
     return { url: urls[0] ?? "", urls, adminUrls, workers: count, stores, reload, reloadFile: readAgain, stop: end };
   } catch (error) {
-    giveUp(ahead);
+    await giveUpAll(opening);
     await release();
     await stores.close();
     throw error;
@@ -133,15 +137,32 @@ async function removeStaleSockets({ server }: Config): Promise<void> {
   await Promise.all([...server.listen, ...server.admin_listen].map(removeStaleSocket));
 }
 
-/** Waits for the stores of a process that leaves. */
-async function openFollowing(config: Config, environment: StoreEnvironment, ahead: Ahead | null): Promise<OpenStores> {
-  const patienceMs = ahead === null ? 0 : config.server.drain_timeout + storeCloseMs;
-  try {
-    return await openConfiguredStores(config, environment, patienceMs);
-  } catch (error) {
-    giveUp(ahead);
-    throw error;
-  }
+type Opening = {
+  readonly environment: StoreEnvironment;
+  readonly threads: WorkerThreads | null;
+  /** Listeners of this thread that wait for the stores. */
+  ahead: Ahead | null;
+};
+
+async function openStores(config: Config, { takesOver, log }: StartOptions, opening: Opening): Promise<OpenStores> {
+  const { environment, threads } = opening;
+  const taken =
+    takesOver !== true
+      ? null
+      : await takeOver(config, {
+          log,
+          listen: async () => {
+            if (threads !== null) await threads.listenAhead(config);
+            else opening.ahead = listenOnAll(config, 1);
+          },
+          open: (isLeft) => openConfiguredStores(config, environment, isLeft),
+        });
+  return taken ?? openConfiguredStores(config, environment);
+}
+
+async function giveUpAll({ ahead, threads }: Opening): Promise<void> {
+  giveUp(ahead);
+  await threads?.end();
 }
 
 /** However often it is asked for, the work is done once. */
@@ -159,25 +180,20 @@ function inThisThread(shared: SharedParts, ahead: Ahead | null) {
   return { ...shared, ...own, ...(ahead === null ? {} : { ahead }) };
 }
 
-/** Beyond the drain: writing everything out, closing the stores, and the end of the process. */
-const storeCloseMs = 10_000;
 /** A process that said it would take over, and did not. */
 const leavingMsMax = 60_000;
 
-/** Nothing with workers: the process that follows could not answer what waits. */
-function leaveFor({ onLeave }: StartOptions, threads: number, setLeaving: (isLeaving: boolean) => void) {
-  if (threads > 1) return {};
+function leaveFor({ onLeave }: StartOptions, setLeaving: (isLeaving: boolean) => void): ProcessView["leave"] {
   let timer: ReturnType<typeof setTimeout> | null = null;
-  const leave = (isNow: boolean): string | null => {
+  return async (isNow, pid) => {
     if (onLeave === undefined) return "nothing would end this process";
     if (timer !== null) clearTimeout(timer);
     setLeaving(true);
-    if (isNow) onLeave();
+    if (isNow) onLeave(pid);
     else timer = setTimeout(() => setLeaving(false), leavingMsMax);
     timer?.unref();
     return null;
   };
-  return { leave };
 }
 
 function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {

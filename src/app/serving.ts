@@ -34,8 +34,8 @@ export type ProcessView = {
   readonly history: () => Promise<HistoryView>;
   /** Reads the configuration again; a text says why it was not taken over. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
-  /** Makes room for a process that takes over; a text says why not. Not with workers. */
-  readonly leave?: (isNow: boolean) => string | null;
+  /** Makes room for the process `pid` that takes over; a text says why not. */
+  readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
 };
 
 /** What all threads of a process have alike. */
@@ -57,7 +57,7 @@ export type Serving = {
   /** Takes nothing new and finishes what is in flight. */
   readonly drain: () => Promise<void>;
   /** From now on each answer ends its connection, or not any more. */
-  readonly setLeaving?: (isLeaving: boolean) => void;
+  readonly setLeaving: (isLeaving: boolean) => void;
 };
 
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
@@ -67,8 +67,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   const nodes = await composeNodes(config, parts);
   try {
     const { reloadFile: reload, leave } = parts.view;
-    const leaving = leave === undefined ? {} : { leave };
-    const operations = operationRoutes({ ...nodes.operated, reload, ...leaving, now, log });
+    const operations = operationRoutes({ ...nodes.operated, reload, leave, now, log });
     const apps = createApps(config, { ...parts, nodes, operations, tracer });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });

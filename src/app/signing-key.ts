@@ -35,8 +35,8 @@ export type EventKey = {
 
 export async function openEventKey(file: string | null, log: Log): Promise<EventKey> {
   if (file === null) return { sign: null, publicKey: () => null, previous: () => [], read: async () => false };
-  if (isExposed(file)) log("warn", exposedText(file));
   let key = await readKey(file);
+  if (isExposed(file)) log("warn", exposedText(file));
   return {
     sign: (text) => key.sign(text),
     publicKey: () => key.publicKey,

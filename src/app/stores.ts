@@ -42,27 +42,23 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
   return storeProblems(await storeConfiguration(config));
 }
 
-const againMs = 20;
-
 /**
- * Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. A
- * store that another process is about to leave is tried again for `patienceMs`.
+ * Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. While
+ * another process has a store, `isLeft` says whether to try again.
  */
 export async function openConfiguredStores(
   config: Config,
   environment: StoreEnvironment,
-  patienceMs = 0,
+  isLeft: () => Promise<boolean> = async () => false,
 ): Promise<OpenStores> {
   const configuration = await storeConfiguration(config);
-  const endsAtMs = performance.now() + patienceMs;
   const open = async (): ReturnType<typeof openStores> => {
     for (;;) {
       try {
         return await openStores(configuration, environment);
       } catch (error) {
-        const isPassing = error instanceof StoreError && error.code === "unavailable" && performance.now() < endsAtMs;
-        if (!isPassing) throw error;
-        await Bun.sleep(againMs);
+        const isBusy = error instanceof StoreError && error.code === "busy";
+        if (!isBusy || !(await isLeft())) throw error;
       }
     }
   };

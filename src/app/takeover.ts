@@ -1,18 +1,26 @@
 /**
  * Taking the addresses over from a node that runs with the same configuration (`waypost serve --take-over`), so that an
- * upgrade refuses no request. The folder of a store belongs to one process, so the two follow each other:
- * 1. The running node is asked to leave: it goes on, and each answer ends its connection.
- * 2. After a moment the new process listens on the same ports. Its requests wait.
- * 3. The running node is asked to leave now: it stops listening, answers what it has, closes its stores and ends.
- * 4. The new process opens the stores and answers what waits.
+ * upgrade refuses no request:
+ * 1. The running node is asked to leave soon: it goes on, and each answer ends its connection.
+ * 2. The new process opens the stores, if they are not of a kind that belongs to one process at a time.
+ * 3. It listens on the same ports, in every thread that will answer, and the kernel is asked to give all new connections
+ *    to it. Their requests wait. The running node is asked to leave now: it stops listening, answers what it has, closes
+ *    its stores, which the new process opens, and waits for that to serve.
+ * 4. The new process answers what waits, and the running node ends. If the new process ends before, the running node
+ *    opens its stores and listens again.
  * Linux only: elsewhere no two processes share a port.
  */
+
+import { FFIType, ptr } from "bun:ffi";
+import { existsSync, readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
+import { openLibc, sharedAddresses } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";
-import { type AheadListener, listenAhead } from "../nodes/http/server.ts";
+import { type AheadListener, listenAhead, removeStaleSocket } from "../nodes/http/server.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
+import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf } from "./certificates.ts";
 import { failed } from "./failure.ts";
 
@@ -21,32 +29,53 @@ export type Ahead = ReadonlyMap<string, AheadListener<SessionSocket>>;
 
 /** Clients that are at work come anew in it; connections that are silent for longer are closed. */
 const leavingMs = 2_000;
+/** In which handshakes that began with the running node end, and it accepts what the kernel has taken for it. */
+const settlingMs = 250;
 /** Below the 30 s after which a silent connection is cut. */
 const waitMsMax = 25_000;
 const askTimeoutMs = 5_000;
+const againMs = 20;
+/** Beyond the drain: writing everything out and closing the stores. */
+const storeCloseMs = 10_000;
 
-/** `null` when no node runs with the configuration: then this is an ordinary start. */
-export async function takeOver(config: Config, threads: number, log: Log): Promise<Ahead | null> {
-  const socket = adminSocketOf(config);
+type Steps = {
+  readonly log: Log;
+  /** In every thread that will answer; it resolves when all listen. */
+  readonly listen: () => Promise<void>;
+  /** `isLeft` says whether to try again while another process has a store. */
+  readonly open: (isLeft: () => Promise<boolean>) => Promise<OpenStores>;
+};
+
+/** The stores; `null` when no node runs with the configuration: then this is an ordinary start. */
+export async function takeOver(config: Config, { log, listen, open }: Steps): Promise<OpenStores | null> {
   if (process.platform !== "linux") throw failed("--take-over: only Linux lets two processes share a port");
-  if (threads > 1) throw failed("--take-over needs server.workers = 1: what waits can't be given to workers");
-  const first = await askToLeave(socket, false);
-  if (first === null) return null;
-  log("info", "taking over", { pid: first });
+  const former = adminSocketOf(config);
+  const pid = await askToLeave(former, false);
+  if (pid === null) return null;
+  log("info", "taking over", { pid });
   await Bun.sleep(leavingMs);
-  const ahead = listenOnAll(config);
+  const follow = async () => {
+    await listen();
+    const release = steerHere(config.server);
+    await Bun.sleep(settlingMs);
+    await askToLeave(former, true);
+    return { release, byMs: performance.now() + config.server.drain_timeout + storeCloseMs };
+  };
+  let followed: Awaited<ReturnType<typeof follow>> | null = null;
+  const stores = await open(async () => {
+    followed ??= await follow();
+    await Bun.sleep(againMs);
+    return performance.now() < followed.byMs;
+  });
   try {
-    await askToLeave(socket, true);
-    return ahead;
+    followed ??= await follow();
+    await untilFree(config, askTimeoutMs);
+    followed.release();
+    return stores;
   } catch (error) {
-    giveUp(ahead);
+    await stores.close();
     throw error;
   }
-}
-
-/** What waits is refused. */
-export function giveUp(ahead: Ahead | null): void {
-  for (const listener of ahead?.values() ?? []) listener.close();
 }
 
 function adminSocketOf({ server }: Config): string {
@@ -61,7 +90,7 @@ async function askToLeave(socket: string, now: boolean): Promise<number | null> 
     unix: socket,
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ now }),
+    body: JSON.stringify({ now, pid: process.pid }),
     signal: AbortSignal.timeout(askTimeoutMs),
   }).catch((error: unknown) => errorText(error));
   if (typeof response === "string") {
@@ -74,10 +103,13 @@ async function askToLeave(socket: string, now: boolean): Promise<number | null> 
   throw failed(`--take-over: the running node refuses: ${String(reason)}`);
 }
 
-function listenOnAll(config: Config): Ahead {
+// ------------------------------------------------------------------------------------------------ listeners
+
+/** One of `threads` that listen on the ports which the running node still has. */
+export function listenOnAll(config: Config, threads: number): Ahead {
   const tls = certificateOf(config, Date.now());
   const ahead = new Map<string, AheadListener<SessionSocket>>();
-  const bounds = { waitMs: waitMsMax, waitingMax: config.server.requests_max };
+  const bounds = { waitMs: waitMsMax, waitingMax: Math.ceil(config.server.requests_max / threads) };
   for (const address of config.server.listen) {
     const place = parseListenAddress(address);
     // A Unix socket can't be shared: it is made anew when the running node has ended.
@@ -90,4 +122,101 @@ function listenOnAll(config: Config): Ahead {
     }
   }
   return ahead;
+}
+
+/** What waits is refused. */
+export function giveUp(ahead: Ahead | null): void {
+  for (const listener of ahead?.values() ?? []) listener.close();
+}
+
+/** Addresses that can't be shared: the running node gives them up as soon as it leaves. */
+async function untilFree({ server }: Config, patienceMs: number): Promise<void> {
+  const unix = server.listen.filter((address) => address.startsWith("unix:"));
+  for (const endsAtMs = performance.now() + patienceMs; performance.now() < endsAtMs; await Bun.sleep(againMs)) {
+    const free = await Promise.all([...unix, ...server.admin_listen].map(isFree));
+    if (!free.includes(false)) return;
+  }
+}
+
+async function isFree(address: string): Promise<boolean> {
+  const place = parseListenAddress(address);
+  if (place === null) return true;
+  if ("unix" in place) {
+    await removeStaleSocket(address);
+    return !existsSync(place.unix);
+  }
+  try {
+    void Bun.serve({ ...place, fetch: () => new Response() }).stop(true);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+// ----------------------------------------------------------------------------------------- new connections
+
+const [solSocket, attachProgram, detachProgram] = [1, 51, 68];
+
+/**
+ * Has the kernel give all new connections of the shared ports to this process, so that none waits in the queue of the
+ * running node when that stops listening: the kernel would reset it (unless `net.ipv4.tcp_migrate_req` is set). Where
+ * the kernel takes no program it goes on spreading them over both. The returned function ends it.
+ * Source: socket(7), SO_ATTACH_REUSEPORT_CBPF.
+ */
+function steerHere({ listen }: Config["server"]): () => void {
+  const { i32, ptr: pointer, u32 } = FFIType;
+  const libc = openLibc({ setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 } });
+  const ports = listen
+    .map(parseListenAddress)
+    .flatMap((place) => (place !== null && "port" in place ? place.port : []));
+  const shared = sharedAddresses(ports).filter(({ others }) => others > 0);
+  for (const { own, others } of libc === null ? [] : shared) {
+    // `struct sock_fprog`: how many instructions, and where they are.
+    const program = choosing(others, own.length);
+    const head = new BigUint64Array([BigInt(program.length / 2), BigInt(ptr(program))]);
+    libc?.setsockopt(own[0] ?? -1, solSocket, attachProgram, ptr(head), head.byteLength);
+  }
+  return () => {
+    const none = new Int32Array(1);
+    for (const { own } of shared) libc?.setsockopt(own[0] ?? -1, solSocket, detachProgram, ptr(none), none.byteLength);
+  };
+}
+
+/**
+ * A program of the socket filter that chooses by chance one of the `count` sockets which began to listen after `first`
+ * others. A choice that does not exist, after the end of one of them, is made by the kernel as usual.
+ */
+function choosing(first: number, count: number): Uint32Array {
+  const [loadWord, modulo, add, returnIt, random] = [0x20, 0x94, 0x04, 0x16, 0xfffff038];
+  return new Uint32Array([loadWord, random, modulo, count, add, first, returnIt, 0]);
+}
+
+// ---------------------------------------------------------------------------------------- the running node
+
+const followMsMax = 120_000;
+
+/**
+ * For the process that has left: whether the one with this id serves now. `false` when that ended before.
+ */
+export async function isFollowed(config: Config, pid: number): Promise<boolean> {
+  const unix = adminSocketOf(config);
+  for (const endsAtMs = performance.now() + followMsMax; performance.now() < endsAtMs; await Bun.sleep(againMs)) {
+    const healthy = await fetch("http://localhost/healthz", { unix, signal: AbortSignal.timeout(askTimeoutMs) }).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+    if (healthy) return true;
+    if (!isAlive(pid)) return false;
+  }
+  return true;
+}
+
+/** A process that has ended may still be listed until its parent has taken notice. */
+export function isAlive(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
+  } catch {
+    return false;
+  }
 }

@@ -19,12 +19,23 @@ import { loopLagFamily } from "./metrics.ts";
 import { type Serving, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
 import { bindOpenStores } from "./stores.ts";
+import { type Ahead, listenOnAll } from "./takeover.ts";
 import type { WorkerLine, WorkerStart } from "./workers.ts";
 
 /** Runs until the main thread ends this one. */
 export async function runWorker(): Promise<void> {
   if (parentPort === null) throw new Error("this is no worker");
   const channel = new Channel(parentPort);
+  let ahead: Ahead | null = null;
+  channel.serve("worker", (method, [config, threads]) => {
+    if (method !== "listen ahead") throw new Error(`a worker that has not started has no ${method}`);
+    try {
+      ahead = listenOnAll(config as Config, Number(threads));
+      return null;
+    } catch (error) {
+      return errorText(error);
+    }
+  });
   const start = (await channel.call("process", "start", [])) as WorkerStart;
   const { config } = start;
   const sink = createWorkerLog(channel, () => config.server.log_level);
@@ -35,13 +46,15 @@ export async function runWorker(): Promise<void> {
   try {
     // The main thread has warned of a file that others may read.
     const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, () => {});
-    const { urls, adminUrls, ...serving } = await serve(start, { channel, sink, metrics, eventKey });
+    const { urls, adminUrls, ...serving } = await serve(start, { channel, sink, metrics, eventKey, ahead });
     channel.serve("worker", (method, [next]) => {
       switch (method) {
         case "collect":
           return metrics.collect();
         case "reload":
           return serving.reload(next as Config);
+        case "leaving":
+          return serving.setLeaving(next === true);
         case "read key":
           return eventKey.read().catch((error: unknown) => errorText(error));
         case "drain":
@@ -63,9 +76,10 @@ type Parts = {
   readonly sink: LogSink;
   readonly metrics: Metrics;
   readonly eventKey: EventKey;
+  readonly ahead: Ahead | null;
 };
 
-function serve(start: WorkerStart, { channel, sink, metrics, eventKey }: Parts): Promise<Serving> {
+function serve(start: WorkerStart, { channel, sink, metrics, eventKey, ahead }: Parts): Promise<Serving> {
   const { config, threads, relayId, startedAtMs, ca } = start;
   const stores = new Map(start.stores.map((description) => [description.name, portStore(channel, description)]));
   return startServing(config, {
@@ -79,11 +93,13 @@ function serve(start: WorkerStart, { channel, sink, metrics, eventKey }: Parts):
     threads,
     relayId,
     sharePort: true,
+    ...(ahead === null ? {} : { ahead }),
     view: {
       startedAtMs,
       renderMetrics: async () => String(await channel.call("process", "metrics", [])),
       history: async () => (await channel.call("process", "history", [])) as HistoryView,
       reloadFile: async () => (await channel.call("process", "reload", [])) as ReloadPlan | string,
+      leave: async (isNow, pid) => (await channel.call("process", "leave", [isNow, pid])) as string | null,
     },
     onStored:
       config.cache.wake_url === null

@@ -12,7 +12,7 @@ import { parseListenAddress } from "../core/message/address.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import { type CountingMemory, createCountingMemory } from "../nodes/counting.ts";
 import type { Log, LogLevel } from "../nodes/http/log.ts";
-import type { FamilySample } from "../nodes/http/metrics.ts";
+import type { FamilySample, Metrics } from "../nodes/http/metrics.ts";
 import { createRelayId } from "../nodes/relay/relay.ts";
 import { type BusDescription, SharedSubjects, serveBus } from "../plugins/port/bus.ts";
 import { Channel } from "../plugins/port/channel.ts";
@@ -37,6 +37,14 @@ export type WorkerStart = {
 /** A line of a worker's log. */
 export type WorkerLine = readonly [level: LogLevel, message: string, fields: Readonly<Record<string, unknown>> | null];
 
+/** Threads that wait for what they serve with. */
+export type WorkerThreads = {
+  /** Every thread listens on the ports of a process that it takes over from. */
+  readonly listenAhead: (config: Config) => Promise<void>;
+  readonly serve: (config: Config, parts: SharedParts) => Promise<Workers>;
+  readonly end: () => Promise<void>;
+};
+
 export type Workers = Serving & {
   /** Every worker reads the key of event proofs again. */
   readonly readEventKey: () => Promise<void>;
@@ -47,8 +55,9 @@ export type Workers = Serving & {
   readonly end: () => Promise<void>;
 };
 
-type WorkersParts = SharedParts & {
+type ThreadParts = {
   readonly count: number;
+  readonly log: Log;
   readonly workerEntry?: URL;
   readonly onFatal: (reason: string) => void;
 };
@@ -95,20 +104,17 @@ function whyAlone({ listen }: Config["server"]): string | null {
 
 type Ready = Pick<Serving, "urls" | "adminUrls">;
 type Running = { readonly thread: Worker; readonly channel: Channel; readonly ready: Promise<Ready> };
+/** What the workers serve with, once there is something. */
+type Given = {
+  readonly start: Omit<WorkerStart, "index" | "stores" | "bus">;
+  readonly parts: SharedParts;
+  readonly subjects: SharedSubjects | null;
+};
 
 const collectMs = 2_000;
 
-export async function startWorkers(config: Config, parts: WorkersParts): Promise<Workers> {
-  const { metrics, count } = parts;
-  if (parts.now !== Date.now || parts.resolve !== undefined) throw new Error("workers take no clock and no resolver");
-  const start: Omit<WorkerStart, "index" | "config" | "stores" | "bus"> = {
-    threads: count,
-    counting: createCountingMemory(),
-    relayId: createRelayId(),
-    startedAtMs: parts.view.startedAtMs,
-    ca: parts.ca ?? null,
-  };
-  const place = { ...config, server: withFixedPorts(config.server) };
+export function startThreads(parts: ThreadParts): WorkerThreads {
+  const { count } = parts;
   let ending = false;
   const onDeath = (index: number, reason: string): void => {
     if (!ending) parts.onFatal(`worker ${index} ended: ${reason}`);
@@ -116,32 +122,69 @@ export async function startWorkers(config: Config, parts: WorkersParts): Promise
     // Nobody waits for its answers any more.
     running[index]?.channel.close();
   };
-  const subjects = parts.bus.plugin === "local" ? new SharedSubjects() : null;
+  const given = Promise.withResolvers<Given>();
   const running: Running[] = Array.from({ length: count }, (_, index) =>
-    startWorker({ ...start, index, config: configOf(place, index, count) }, { ...parts, subjects }, onDeath),
+    startWorker(index, { ...parts, given: given.promise }, onDeath),
   );
-  let lagSeconds = 0;
   const end = async (): Promise<void> => {
     ending = true;
     for (const { channel } of running) channel.close();
     await Promise.all(running.map(({ thread }) => thread.terminate()));
   };
-  metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => count);
-  const ready = await Promise.all(running.map((one) => one.ready)).catch(async (error: unknown) => {
-    await end();
-    throw error;
-  });
+  const askAll = async (method: string, args: readonly unknown[]): Promise<void> => {
+    // A worker that has ended never answers.
+    const dead = Promise.all(running.map(({ ready }) => ready)).then(() => undefined);
+    const answered = Promise.all(running.map(({ channel }) => channel.call("worker", method, args)));
+    const refused = (await Promise.race([answered, dead.then(() => answered)])).find((one) => typeof one === "string");
+    if (typeof refused === "string") throw failed(refused);
+  };
+  let hasAddresses = false;
+  return {
+    listenAhead: async (config) => {
+      await askAll("listen ahead", [configOf(config, 1, count), count]);
+      hasAddresses = true;
+    },
+    serve: async (config, shared) => {
+      const { now, resolve } = shared;
+      if (now !== Date.now || resolve !== undefined) throw new Error("workers take no clock and no resolver");
+      const server = withFixedPorts(config.server, hasAddresses);
+      const start: Given["start"] = {
+        config: { ...config, server },
+        threads: count,
+        counting: createCountingMemory(),
+        relayId: createRelayId(),
+        startedAtMs: shared.view.startedAtMs,
+        ca: shared.ca ?? null,
+      };
+      const subjects = shared.bus.plugin === "local" ? new SharedSubjects() : null;
+      given.resolve({ start, parts: shared, subjects });
+      const ready = await Promise.all(running.map((one) => one.ready));
+      return workersOf(running, { ready, metrics: shared.metrics, askAll, end });
+    },
+    end,
+  };
+}
+
+type WorkersParts = {
+  readonly ready: readonly Ready[];
+  readonly metrics: Metrics;
+  readonly askAll: (method: string, args: readonly unknown[]) => Promise<void>;
+  readonly end: () => Promise<void>;
+};
+
+function workersOf(running: readonly Running[], { ready, metrics, askAll, end }: WorkersParts): Workers {
+  let lagSeconds = 0;
+  metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => running.length);
   return {
     urls: ready[0]?.urls ?? [],
     adminUrls: ready[0]?.adminUrls ?? [],
     reload: (next) => {
       for (const { channel } of running) channel.send("worker", "reload", [next]);
     },
-    readEventKey: async () => {
-      const answers = await Promise.all(running.map(({ channel }) => channel.call("worker", "read key", [])));
-      const refused = answers.find((answer) => typeof answer === "string");
-      if (typeof refused === "string") throw failed(refused);
+    setLeaving: (isLeaving) => {
+      for (const { channel } of running) channel.send("worker", "leaving", [isLeaving]);
     },
+    readEventKey: () => askAll("read key", []),
     drain: async () => {
       await Promise.allSettled(running.map(({ channel }) => channel.call("worker", "drain", [])));
     },
@@ -169,12 +212,13 @@ function lagOf({ family, series }: FamilySample): number {
 }
 
 function startWorker(
-  start: Omit<WorkerStart, "stores" | "bus">,
-  parts: WorkersParts & { readonly subjects: SharedSubjects | null },
+  index: number,
+  { log, workerEntry, count, given }: ThreadParts & { readonly given: Promise<Given> },
   onDeath: (index: number, reason: string) => void,
 ): Running {
-  const { index } = start;
   const { promise: ready, resolve, reject } = Promise.withResolvers<Ready>();
+  // Whoever waits for it hears of it; before, nobody does.
+  ready.catch(() => undefined);
   let isReady = false;
   const dead = (reason: string): void => {
     if (isReady) onDeath(index, reason);
@@ -183,16 +227,22 @@ function startWorker(
   // The main thread of the program, once more: it sees that it is a worker.
   const isCompiled = import.meta.path.startsWith("/$bunfs/") || import.meta.path.includes("~BUN");
   const program = isCompiled ? import.meta.path : new URL("../main.ts", import.meta.url);
-  const thread = new Worker(parts.workerEntry ?? program, { workerData: { index } });
+  const thread = new Worker(workerEntry ?? program, { workerData: { index } });
   thread.on("error", (error) => dead(errorText(error)));
   thread.on("exit", (code) => dead(`exit code ${code}`));
   const channel = new Channel(thread);
-  const stores = [...parts.stores.stores].map(([name, store]) => serveStore(channel, name, store));
-  const bus = serveBus(channel, parts.bus, parts.subjects);
-  channel.serve("process", (method, [first, second]) => {
+  const startWith = ({ start, parts, subjects }: Given): WorkerStart => ({
+    ...start,
+    index,
+    config: configOf(start.config, index, count),
+    stores: [...parts.stores.stores].map(([name, store]) => serveStore(channel, name, store)),
+    bus: serveBus(channel, parts.bus, subjects),
+  });
+  channel.serve("process", (method, args) => {
+    const [first, second] = args;
     switch (method) {
       case "start":
-        return { ...start, stores, bus } satisfies WorkerStart;
+        return given.then(startWith);
       case "ready":
         isReady = true;
         return resolve(first as Ready);
@@ -200,21 +250,30 @@ function startWorker(
         return reject(second === true ? failed(String(first)) : new Error(String(first)));
       case "log":
         for (const [level, message, fields] of first as readonly WorkerLine[])
-          parts.log(level, message, { ...fields, worker: index });
+          log(level, message, { ...fields, worker: index });
         return undefined;
-      case "metrics":
-        return parts.view.renderMetrics();
-      case "history":
-        return parts.view.history();
-      case "reload":
-        return parts.view.reloadFile();
-      case "stored":
-        return parts.onStored?.(first as Parameters<NonNullable<typeof parts.onStored>>[0], second === true);
       default:
-        throw new Error(`the process has no ${method}`);
+        return given.then(({ parts }) => serveProcess(parts, method, args));
     }
   });
   return { thread, channel, ready };
+}
+
+function serveProcess({ view, onStored }: SharedParts, method: string, [first, second]: readonly unknown[]): unknown {
+  switch (method) {
+    case "metrics":
+      return view.renderMetrics();
+    case "history":
+      return view.history();
+    case "reload":
+      return view.reloadFile();
+    case "leave":
+      return view.leave(first === true, Number(second));
+    case "stored":
+      return onStored?.(first as Parameters<NonNullable<typeof onStored>>[0], second === true);
+    default:
+      throw new Error(`the process has no ${method}`);
+  }
 }
 
 // -------------------------------------------------------------------------------------------- configuration
@@ -223,7 +282,7 @@ function startWorker(
  * Finds out that every address is free, which sockets that share a port don't, and which port a free one is: all
  * workers listen on the same.
  */
-function withFixedPorts(server: Config["server"]): Config["server"] {
+function withFixedPorts(server: Config["server"], hasAddresses: boolean): Config["server"] {
   const fixed = (address: string, isShared: boolean): string => {
     const place = parseListenAddress(address);
     if (place === null || "unix" in place) return address;
@@ -238,7 +297,7 @@ function withFixedPorts(server: Config["server"]): Config["server"] {
   };
   return {
     ...server,
-    listen: server.listen.map((address) => fixed(address, server.share_port)),
+    listen: hasAddresses ? server.listen : server.listen.map((address) => fixed(address, server.share_port)),
     admin_listen: server.admin_listen.map((address) => fixed(address, false)),
   };
 }

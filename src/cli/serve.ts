@@ -10,6 +10,7 @@ import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
 import { endAtOnce, failed, logLibraryOutput, logUncaught } from "../app/failure.ts";
+import { isAlive, isFollowed } from "../app/takeover.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
@@ -56,34 +57,55 @@ async function runUntilSignal(
   logUncaught(sink);
   const giveConsoleBack = logLibraryOutput(sink);
   try {
-    const starting = startNodes(config, {
-      ...options,
-      log: sink.log,
-      onLeave: () => signals.end("take-over"),
-      onReload: (next) => sink.setLevel(next.server.log_level),
-      onFatal: (reason) => {
-        sink.log("error", "the node must stop", { reason });
-        endAtOnce(sink);
-      },
-    });
-    // A start can wait for a store. Nothing has been answered yet, so it may be left as it is.
-    const running = await Promise.race([starting, signals.first]);
-    if (typeof running === "string") {
-      sink.log("info", "stopped before the start", { signal: running });
-      return;
-    }
-    onReady(running);
-    const signal = await signals.first;
-    sink.log("info", "stopping", { signal });
-    await running.stop().catch((error: unknown) => {
-      throw error instanceof StoreError ? failed(error.message) : error;
-    });
-    sink.log("info", "stopped");
+    let isOver = false;
+    for (let takesOver = options.takesOver === true; !isOver; takesOver = false)
+      isOver = await runOnce(config, { ...options, takesOver, sink, signals, onReady });
   } finally {
     await sink.flush();
     giveConsoleBack();
     signals.release();
   }
+}
+
+type Run = Pick<StartOptions, "readConfig" | "takesOver"> & {
+  readonly sink: LogSink;
+  readonly signals: Signals;
+  readonly onReady: (running: RunningNodes) => void;
+};
+
+/** `false` when the process that should have followed has ended before it served. */
+async function runOnce(config: Config, { sink, signals, onReady, ...options }: Run): Promise<boolean> {
+  let follower: number | null = null;
+  const starting = startNodes(config, {
+    ...options,
+    log: sink.log,
+    onLeave: (pid) => {
+      // One of another container can't be seen from here, and is not waited for.
+      if (isAlive(pid)) follower = pid;
+      signals.end("take-over");
+    },
+    onReload: (next) => sink.setLevel(next.server.log_level),
+    onFatal: (reason) => {
+      sink.log("error", "the node must stop", { reason });
+      endAtOnce(sink);
+    },
+  });
+  // A start can wait for a store. Nothing has been answered yet, so it may be left as it is.
+  const running = await Promise.race([starting, signals.first]);
+  if (typeof running === "string") {
+    sink.log("info", "stopped before the start", { signal: running });
+    return true;
+  }
+  onReady(running);
+  const signal = await signals.first;
+  sink.log("info", "stopping", { signal });
+  await running.stop().catch((error: unknown) => {
+    throw error instanceof StoreError ? failed(error.message) : error;
+  });
+  const isLast = follower === null || (await isFollowed(config, follower)) || !signals.forget();
+  if (isLast) sink.log("info", "stopped");
+  else sink.log("error", "the process that took over has ended before it served: this one goes on", { pid: follower });
+  return isLast;
 }
 
 /** On SIGHUP the file is read again; the log says what changed. One that comes before the nodes run waits for them. */
@@ -115,15 +137,17 @@ export function environmentProblems({ relay }: Config, env: Record<string, strin
 }
 
 type Signals = {
-  readonly first: Promise<string>;
+  first: Promise<string>;
   /** As a first signal. */
   readonly end: (reason: string) => void;
+  /** What `end` did; `false` when there was a signal as well. */
+  readonly forget: () => boolean;
   readonly release: () => void;
 };
 
 /** The first signal resolves, the second ends the process at once. */
 function catchSignals(): Signals {
-  const { promise, resolve } = Promise.withResolvers<string>();
+  let { promise, resolve } = Promise.withResolvers<string>();
   let caught = 0;
   const onSignal = (signal: string): void => {
     caught += 1;
@@ -136,7 +160,17 @@ function catchSignals(): Signals {
     process.off("SIGTERM", onSignal);
     process.off("SIGINT", onSignal);
   };
-  return { first: promise, end: resolve, release };
+  const signals: Signals = {
+    first: promise,
+    end: (reason) => resolve(reason),
+    forget: () => {
+      ({ promise, resolve } = Promise.withResolvers<string>());
+      signals.first = promise;
+      return caught === 0;
+    },
+    release,
+  };
+  return signals;
 }
 
 function writeToStdout(text: string): Promise<void> {

@@ -26,10 +26,10 @@ import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } f
 export type Durability = "volatile" | "committed" | "flushed";
 
 /**
- * `unavailable`: try again later; the store recovers by itself. `full`: there is no room. `corrupt`: stored
- * bytes are damaged. `closed`: the store was closed.
+ * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
+ * belongs to one at a time. `full`: there is no room. `corrupt`: stored bytes are damaged. `closed`: the store was closed.
  */
-export type StoreErrorCode = "unavailable" | "full" | "corrupt" | "closed";
+export type StoreErrorCode = "unavailable" | "busy" | "full" | "corrupt" | "closed";
 
 /** An operating failure of a store. Never an answer about the data. */
 export class StoreError extends Error {

@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/confirm.ts";
@@ -15,12 +16,8 @@ import { listPending } from "../../src/client/retrieve.ts";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 
 const scratch = scratchFolder();
-const cwd = join(scratch.path, "node");
-const port = freePort();
-const url = `http://127.0.0.1:${port}`;
-const upgrades = 3;
 const running: RunningNode[] = [];
-let bob: Identity;
+const upgrades = 3;
 
 /** With it the kernel gives connections that a closing socket has not accepted to another of the same port. */
 const migrates = (): boolean => {
@@ -28,24 +25,32 @@ const migrates = (): boolean => {
   return existsSync(path) && readFileSync(path, "utf8").trim() === "1";
 };
 
-beforeAll(async () => {
-  await executable();
+type Place = { readonly cwd: string; readonly url: string; readonly port: number; readonly bob: Identity };
+
+/** A node that runs, started with `--take-over`: nobody ran before, so it is an ordinary start. */
+async function begin(workers: number): Promise<Place> {
+  const port = freePort();
+  const [cwd, url] = [join(scratch.path, `node-${port}`), `http://127.0.0.1:${port}`];
   mkdirSync(cwd);
   const sections = [
-    `[server]\nlisten = ["127.0.0.1:${port}"]\nadmin_listen = ["unix:admin.sock"]\nworkers = 1\nlog_level = "warn"\ndrain_timeout = "10s"`,
+    `[server]\nlisten = ["127.0.0.1:${port}"]\nadmin_listen = ["unix:admin.sock"]\nworkers = ${workers}\nlog_level = "info"\ndrain_timeout = "10s"`,
     '[stores.main]\nplugin = "lmdb"\npath = "data"\nblock_time_ms = 50',
     "[directory]\nenabled = true",
     `[relay]\nenabled = true\npublic_endpoints = ["${url}"]\nallow_http = true\nallow_private = ["127.0.0.0/8"]\nrate_limit_loopback = false`,
     `[cache]\nenabled = true\npublic_endpoints = ["${url}"]\nnetwork_share = 100\nstranger_share = 100\nrecipient_entries_max = 100000`,
   ];
   writeFileSync(join(cwd, "waypost.toml"), `${sections.join("\n")}\n`);
-  // Nobody runs yet: an ordinary start.
   running.push(await startNode(["serve", "--take-over"], { cwd, url }));
   const client = connect({ directoryUrl: url, relayUrl: url });
-  bob = createIdentity("bob");
+  const bob = createIdentity("bob");
   const document = await firstDocument(bob, { relayUrl: url, cacheUrl: url });
   const waiting = { ...waitingDefault, timeoutMs: 20_000, intervalMs: 20 };
   await settleRegistration(client, await register(client, bob, { document, alias: null }), waiting);
+  return { cwd, url, port, bob };
+}
+
+beforeAll(async () => {
+  await executable();
 }, 180_000);
 afterAll(async () => {
   await Promise.all(running.map((node) => node.kill("SIGKILL")));
@@ -54,7 +59,11 @@ afterAll(async () => {
 
 type Outcome = { readonly messageId: string; readonly status: number | string; readonly reused: boolean };
 
-function store(agent: Agent | false, payload: unknown = { ciphertext_b64: "AAAA" }): Promise<Outcome> {
+function store(
+  { bob, port }: Place,
+  agent: Agent | false,
+  payload: unknown = { ciphertext_b64: "AAAA" },
+): Promise<Outcome> {
   const messageId = crypto.randomUUID();
   const body = JSON.stringify({
     message_id: messageId,
@@ -79,47 +88,72 @@ function store(agent: Agent | false, payload: unknown = { ciphertext_b64: "AAAA"
   return promise;
 }
 
-async function load(isOver: () => boolean, keepsConnection: boolean, pauseMs: number): Promise<Outcome[]> {
+type Load = { readonly isOver: () => boolean; readonly keepsConnection: boolean; readonly pauseMs: number };
+
+async function load(place: Place, { isOver, keepsConnection, pauseMs }: Load): Promise<Outcome[]> {
   const agent = keepsConnection ? new Agent({ keepAlive: true, maxSockets: 1 }) : false;
   const outcomes: Outcome[] = [];
   while (!isOver()) {
-    outcomes.push(await store(agent));
+    outcomes.push(await store(place, agent));
     await Bun.sleep(pauseMs);
   }
   if (agent !== false) agent.destroy();
   return outcomes;
 }
 
-async function takeOver(): Promise<void> {
+async function takeOver({ cwd, url }: Place): Promise<void> {
   const former = running.at(-1) as RunningNode;
   const next = await startNode(["serve", "--take-over"], { cwd, url });
   running.push(next);
   // `url` is served by the former process until then.
   expect(await former.ended()).toBe(0);
+  await untilReady(url);
+}
+
+async function untilReady(url: string): Promise<void> {
   while ((await fetch(`${url}/readyz`, { keepalive: false }).catch(() => null))?.status !== 200) await Bun.sleep(20);
 }
 
-describe.skipIf(process.platform !== "linux")("serve --take-over", () => {
+/** Waits until it has printed this. */
+async function untilPrinted(node: RunningNode, text: string): Promise<void> {
+  for (const endMs = performance.now() + 30_000; !node.printed().includes(text); await Bun.sleep(5)) {
+    if (performance.now() > endMs) throw new Error(`not printed: ${text}; but: ${node.printed()}`);
+  }
+}
+
+async function pendingOf({ url, bob }: Place): Promise<Set<string>> {
+  const pending = await listPending(await cachesOf(connect({ directoryUrl: url, relayUrl: url }), bob, ""));
+  return new Set(pending.pending.flatMap((one) => one.held.map(({ messageId }) => messageId)));
+}
+
+describe.skipIf(process.platform !== "linux").each([1, 3])("serve --take-over with workers = %d", (workers) => {
+  let place: Place;
+  beforeAll(async () => {
+    place = await begin(workers);
+  }, 120_000);
+
   test("no request is refused, and everything that was answered is there", async () => {
     let over = false;
     const isOver = () => over;
-    const loads = [1, 5, 5, 200].flatMap((pauseMs) => [load(isOver, false, pauseMs), load(isOver, true, pauseMs)]);
-    for (let i = 0; i < upgrades; i++) await takeOver();
+    const loads = [1, 5, 5, 200].flatMap((pauseMs) =>
+      [false, true].map((keepsConnection) => load(place, { isOver, keepsConnection, pauseMs })),
+    );
+    for (let i = 0; i < upgrades; i++) await takeOver(place);
     over = true;
     const outcomes = (await Promise.all(loads)).flat();
     const failed = outcomes.filter(({ status }) => status !== 202);
     // A connection that the kernel had taken and the closing socket had not is reset; nothing else may fail.
     expect(failed.filter(({ reused, status }) => reused || typeof status === "number")).toEqual([]);
-    expect(failed.length).toBeLessThanOrEqual(migrates() ? 0 : 10 * upgrades);
-    const pending = await listPending(await cachesOf(connect({ directoryUrl: url, relayUrl: url }), bob, ""));
-    const held = new Set(pending.pending.flatMap((one) => one.held.map(({ messageId }) => messageId)));
+    expect(failed.length).toBeLessThanOrEqual(migrates() ? 0 : upgrades);
+    const held = await pendingOf(place);
     const stored = outcomes.filter(({ status }) => status === 202);
     expect(stored.length).toBeGreaterThan(100);
     expect(stored.filter(({ messageId }) => !held.has(messageId))).toEqual([]);
   }, 180_000);
 
   test("the process that followed takes large bodies and live sessions", async () => {
-    expect((await store(false, { ciphertext_b64: "A".repeat(14 * 1_048_576) })).status).toBe(202);
+    const { url, bob } = place;
+    expect((await store(place, false, { ciphertext_b64: "A".repeat(14 * 1_048_576) })).status).toBe(202);
     const client = connect({ directoryUrl: url, relayUrl: url });
     const [post] = await liveEndpoints(client, bob, "desk");
     const stop = new AbortController();
@@ -147,19 +181,48 @@ describe.skipIf(process.platform !== "linux")("serve --take-over", () => {
     await session.catch(() => undefined);
   }, 60_000);
 
-  test("a node with workers, or without an admin socket, does not take over and says why", async () => {
-    const workers = await run(["serve", "--take-over"], { cwd, env: { WAYPOST_SERVER__WORKERS: "2" } });
-    expect([workers.code, workers.stderr]).toEqual([1, expect.stringContaining("server.workers")]);
-    const alone = await run(["serve", "--take-over"], { cwd, env: { WAYPOST_SERVER__ADMIN_LISTEN: "[]" } });
+  test("a process that ends before the stores are its own changes nothing", async () => {
+    const node = running.at(-1) as RunningNode;
+    const { cwd } = place;
+    const wrong = await run(["serve", "--take-over"], { cwd, env: { WAYPOST_CACHE__SIGNING_KEY_FILE: "none" } });
+    expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringContaining("signing_key_file")]);
+    const next = Bun.spawn([await executable(), "serve", "--take-over"], { cwd, stdout: "ignore", stderr: "ignore" });
+    await untilPrinted(node, "another process prepares to take over");
+    next.kill("SIGKILL");
+    await next.exited;
+    expect((await store(place, false)).status).toBe(202);
+    expect(node.printed()).not.toContain('"stopping"');
+  }, 60_000);
+
+  test("when the process that takes over dies before it serves, the former one goes on", async () => {
+    const node = running.at(-1) as RunningNode;
+    const { messageId } = await store(place, false);
+    const env = { PATH: "/usr/bin:/bin", TMPDIR: tmpdir() };
+    const argv = [await executable(), "serve", "--take-over"];
+    const next = Bun.spawn(argv, { cwd: place.cwd, env, stdout: "ignore", stderr: "ignore" });
+    await untilPrinted(node, "another process takes over");
+    next.kill("SIGKILL");
+    await next.exited;
+    await untilPrinted(node, "has ended before it served");
+    await untilReady(place.url);
+    expect((await store(place, false)).status).toBe(202);
+    expect(await pendingOf(place)).toContain(messageId);
+    await takeOver(place);
+    expect((await store(place, false)).status).toBe(202);
+  }, 90_000);
+
+  test("without an admin socket it does not take over and says why", async () => {
+    const alone = await run(["serve", "--take-over"], { cwd: place.cwd, env: { WAYPOST_SERVER__ADMIN_LISTEN: "[]" } });
     expect([alone.code, alone.stderr]).toEqual([1, expect.stringContaining("Unix socket of server.admin_listen")]);
-    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect((await fetch(`${place.url}/readyz`)).status).toBe(200);
   }, 60_000);
 
   test("without --take-over a second process is refused, and the first goes on", async () => {
+    const { cwd, port } = place;
     const second = await run(["serve"], { cwd });
     expect([second.code, second.stderr]).toEqual([1, expect.stringContaining("already open by another process")]);
     const other = await run(["serve"], { cwd, env: { WAYPOST_STORES__MAIN__PATH: "other" } });
     expect([other.code, other.stderr]).toEqual([1, expect.stringContaining(`127.0.0.1:${port} can't be listened on`)]);
-    expect((await store(false)).status).toBe(202);
+    expect((await store(place, false)).status).toBe(202);
   }, 60_000);
 });

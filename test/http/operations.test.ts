@@ -9,6 +9,7 @@ import type { ConfigInput } from "../../src/config/schema.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import { StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
 import { LiveClient } from "../support/live-client.ts";
@@ -195,6 +196,33 @@ describe("blocks", () => {
     other.close();
     await bus.close();
   });
+});
+
+test("a block list that its store can't keep stays as it was, and the refusal says so", async () => {
+  const bus = openLocalBus({ log: () => undefined });
+  const kept = nodes.stores.capability("cache.store", "receipts");
+  let code: StoreErrorCode | null = null;
+  const put: typeof kept.put = async (...record) => {
+    if (code !== null) throw new StoreError(code, "the disk has no room left for this store");
+    return kept.put(...record);
+  };
+  const blocks = await openBlocks({ receipts: { ...kept, put }, bus, now: Date.now, log: () => undefined });
+  const add = [{ subject: "203.0.113.9", kind: "network", reason: null }] as const;
+  for (const [failure, refusal] of [
+    ["full", "storage_full"],
+    ["unavailable", "service_unavailable"],
+  ] as const) {
+    code = failure;
+    const detail = expect.stringMatching(/list is as before, because .* no room left/);
+    expect(await blocks.change({ add, remove: [] })).toMatchObject({ code: refusal, detail });
+    expect([blocks.list(), blocks.checkClient("203.0.113.9")]).toEqual([[], null]);
+  }
+  code = null;
+  expect(await blocks.change({ add, remove: [] })).toEqual({ added: 1, removed: 0 });
+  expect(blocks.checkClient("203.0.113.9")).toMatchObject({ code: "policy_denied" });
+  await blocks.change({ add: [], remove: ["203.0.113.9"] });
+  blocks.close();
+  await bus.close();
 });
 
 describe("a purge", () => {

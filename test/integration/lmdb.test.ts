@@ -72,7 +72,7 @@ describe("the directory of a store", () => {
     const path = folder();
     const store = await openLmdb(options(path), testEnvironment());
     const again = await failureOf(() => openLmdb(options(path), testEnvironment()));
-    expect(codeOf(again)).toBe("unavailable");
+    expect(codeOf(again)).toBe("busy");
     expect((again as Error).message).toContain("already open by another process");
     const script = `
       import { lmdbPlugin } from ${JSON.stringify(join(import.meta.dir, "../../src/plugins/lmdb/lmdb.ts"))};

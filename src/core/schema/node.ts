@@ -114,8 +114,11 @@ const subjectMax = 160;
 export const ReloadRequest = Type.Object({}, { examples: [{}] });
 
 export const LeaveRequest = Type.Object(
-  { now: Type.Boolean({ description: "false: answers end their connections; true: the process ends" }) },
-  { examples: [{ now: false }] },
+  {
+    now: Type.Boolean({ description: "false: answers end their connections; true: the process ends" }),
+    pid: Type.Integer({ minimum: 1, description: "The process that takes over" }),
+  },
+  { examples: [{ now: false, pid: 4711 }] },
 );
 
 export const BlockRequest = Type.Object(

@@ -6,7 +6,7 @@
  * Cost: one directory read a second; 30 ms for 10,000 connections once there are that many. Linux only.
  * Source: D171.
  */
-import { dlopen, FFIType } from "bun:ffi";
+import { dlopen, type FFIFunction, FFIType } from "bun:ffi";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { clientAddress, clientNetwork, isLoopbackAddress } from "../../core/message/address.ts";
@@ -154,18 +154,46 @@ function inodeOf(descriptor: string): string {
 
 /** Established, or ended by the client alone. */
 const openStates = ["01", "08"];
+const listenStates = ["0A"];
 
-function connectionsTo(ports: readonly number[]): HeldConnection[] {
+type ListedSocket = { readonly inode: string; readonly local: string; readonly remote: string };
+
+/** Of all processes. */
+function socketsAt(ports: readonly number[], states: readonly string[]): ListedSocket[] {
   const wanted = new Set(ports.map((port) => port.toString(16).toUpperCase().padStart(4, "0")));
-  const found: HeldConnection[] = [];
+  const found: ListedSocket[] = [];
   for (const table of ["tcp", "tcp6"]) {
     for (const line of readText(`/proc/self/net/${table}`).split("\n").slice(1)) {
       const [, local = "", remote = "", state = "", , , , , , inode = "0"] = line.trim().split(/\s+/);
-      if (inode === "0" || !openStates.includes(state) || !wanted.has(local.slice(local.indexOf(":") + 1))) continue;
-      found.push({ inode, address: addressText(remote.slice(0, remote.indexOf(":"))) });
+      if (inode === "0" || !states.includes(state) || !wanted.has(local.slice(local.indexOf(":") + 1))) continue;
+      found.push({ inode, local, remote });
     }
   }
   return found;
+}
+
+function connectionsTo(ports: readonly number[]): HeldConnection[] {
+  return socketsAt(ports, openStates).map(({ inode, remote }) => ({
+    inode,
+    address: addressText(remote.slice(0, remote.indexOf(":"))),
+  }));
+}
+
+/** Of one address that this process shares with others. */
+export type SharedAddress = {
+  /** The sockets of this process that listen there; at least one. */
+  readonly own: readonly number[];
+  /** How many of other processes do. */
+  readonly others: number;
+};
+
+export function sharedAddresses(ports: readonly number[]): SharedAddress[] {
+  const listening = Map.groupBy(socketsAt(ports, listenStates), ({ local }) => local);
+  const known = new Map(descriptors().map((descriptor) => [inodeOf(descriptor), Number(descriptor)]));
+  return [...listening.values()].flatMap((sockets) => {
+    const own = sockets.flatMap(({ inode }) => known.get(inode) ?? []);
+    return own.length === 0 ? [] : [{ own, others: sockets.length - own.length }];
+  });
 }
 
 /** The kernel writes addresses as words in the byte order of the machine: little-endian on all that are served. */
@@ -184,11 +212,17 @@ const bothWays = 2;
 
 /** `shutdown(2)` of a descriptor; `null` where there is no such function or no `/proc`. */
 function openShutdown(): ((descriptor: number) => number) | null {
-  if (process.platform !== "linux" || readText("/proc/self/net/tcp") === "") return null;
+  if (readText("/proc/self/net/tcp") === "") return null;
+  const symbols = openLibc({ shutdown: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 } });
+  return symbols === null ? null : (descriptor) => symbols.shutdown(descriptor, bothWays);
+}
+
+/** Functions of the C library; `null` where it is not Linux's, or lacks one. */
+export function openLibc<Functions extends Record<string, FFIFunction>>(functions: Functions) {
+  if (process.platform !== "linux") return null;
   for (const name of libraries) {
     try {
-      const { symbols } = dlopen(name, { shutdown: { args: [FFIType.i32, FFIType.i32], returns: FFIType.i32 } });
-      return (descriptor) => symbols.shutdown(descriptor, bothWays);
+      return dlopen(name, functions).symbols;
     } catch {
       // The next name, of another C library.
     }

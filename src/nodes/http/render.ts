@@ -222,6 +222,7 @@ export function createFailures(log: Log): Failures {
 function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault {
   switch (error.code) {
     case "unavailable":
+    case "busy":
       return route.unavailable === "chain_unavailable"
         ? fault("chain_unavailable", "the ledger can't be read at the moment")
         : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");

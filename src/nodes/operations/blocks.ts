@@ -7,7 +7,7 @@
 import { utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
-import { errorText, type Fault, fault } from "../../core/fault.ts";
+import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
 import {
   type Address,
   type Network,
@@ -19,7 +19,7 @@ import {
 import type { Envelope } from "../../core/message/envelope.ts";
 import { blocksMax } from "../../core/schema/node.ts";
 import type { Bus } from "../../storage/bus.ts";
-import type { Receipts } from "../../storage/contract.ts";
+import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 
 /** `did` is blocked as sender and as recipient, `sender` as sender alone. */
@@ -93,11 +93,15 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   timer.unref();
   let last: Promise<unknown> = Promise.resolve();
   const change = async (wanted: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
-    const list = await readList(receipts, now());
+    const list = await readList(receipts, now()).catch(unchanged);
+    if (isFault(list)) return list;
     const planned = decideBlocks(list.blocks, wanted, now());
     if (planned.blocks.length > blocksMax)
       return fault("invalid_request", `the block list holds at most ${blocksMax} entries`);
-    apply(await writeList(receipts, { ...planned, revision: list.revision + 1, before: list }, now()));
+    const written = { ...planned, revision: list.revision + 1, before: list };
+    const next = await writeList(receipts, written, now()).catch(unchanged);
+    if (isFault(next)) return next;
+    apply(next);
     bus.publish(subject, utf8(String(list.revision + 1)));
     return { added: planned.added, removed: planned.removed };
   };
@@ -120,6 +124,13 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
       heard.unsubscribe();
     },
   };
+}
+
+/** A list that is not kept would end with the process, and the other ones would not have it: so nothing is blocked. */
+function unchanged(error: unknown): Fault {
+  if (!(error instanceof StoreError)) throw error;
+  const code = error.code === "full" ? "storage_full" : "service_unavailable";
+  return fault(code, `the block list is as before, because its store can't keep another one: ${error.message}`);
 }
 
 // ------------------------------------------------------------------------------------------------ decide

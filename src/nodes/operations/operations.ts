@@ -25,8 +25,8 @@ type ReloadOutcome = {
 type OperationsParts = {
   /** Reads the configuration again; a text says why it was not taken over. */
   readonly reload: () => Promise<ReloadOutcome | string>;
-  /** Makes room for a process that takes over; a text says why not. */
-  readonly leave?: (isNow: boolean) => string | null;
+  /** Makes room for the process `pid` that takes over; a text says why not. */
+  readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
   readonly blocks: Blocks;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
@@ -60,7 +60,7 @@ function operation({ method, path, id, summary, answer, request, handle }: Descr
       tag: "Node",
       ...(request === undefined ? {} : { request }),
       responses: { 200: { description: answer } },
-      codes: ["invalid_request", "policy_denied", "service_unavailable"],
+      codes: ["invalid_request", "policy_denied", "service_unavailable", "storage_full"],
     },
     bodyBytesMax: request === undefined ? null : bodyBytesMax,
     capacity: "reserved",
@@ -111,12 +111,12 @@ function leaveRoute({ leave, log }: OperationsParts): Route {
     summary: "Make room for a process that takes over",
     answer: "The process id; or why this process can't be followed by another.",
     request: LeaveRequest,
-    handle: (call) => {
+    handle: async (call) => {
       const body = bodyOf(call, checkLeaveRequest);
       if (isFault(body)) return body;
-      const reason = leave === undefined ? "it has workers, and must be restarted" : leave(body.now);
+      const reason = await leave(body.now, body.pid);
       if (reason !== null) return { status: 200, json: { ok: false, reason } };
-      log("info", body.now ? "another process takes over" : "another process prepares to take over");
+      log("info", body.now ? "another process takes over" : "another process prepares to take over", { by: body.pid });
       return { status: 200, json: { ok: true, pid: process.pid } };
     },
   });

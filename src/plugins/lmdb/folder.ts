@@ -56,7 +56,8 @@ export function prepareDirectory(path: string): void {
 function unusable(path: string, cause: unknown): StoreError {
   const code = cause instanceof Error && "code" in cause ? cause.code : null;
   const reason = reasons[String(code)] ?? (cause instanceof Error ? cause.message : String(cause));
-  return new StoreError("unavailable", `${path} can't be used: ${reason}`, { cause });
+  const message = `${path} can't be used: ${reason}`;
+  return new StoreError(code === "SQLITE_BUSY" ? "busy" : "unavailable", message, { cause });
 }
 
 const notTheirs = `the user who runs this (${process.getuid?.() ?? "?"}) may not write there, or does not own it`;
