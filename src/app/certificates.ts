@@ -184,7 +184,7 @@ export function watchCertificate({ config, first, apply, now, log }: WatchParts)
   return { renew, notAfterSeconds: () => current.notAfterMs / 1_000, close: () => clearInterval(timer) };
 }
 
-/** The configured certificate; a failure says what is wrong with it. */
+/** The configured certificate; a failure names what is wrong with it. */
 export function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
   const loaded = loadCertificate(config, nowMs);
   if (loaded === null || loaded.ok) return loaded?.certificate ?? null;

@@ -31,7 +31,7 @@ import { startThreads, type Workers, type WorkerThreads, workerCount } from "./w
 export type StartOptions = NodeOverrides & {
   readonly log: Log;
   readonly now?: () => number;
-  /** Reads the configuration again; throws a `CommandFailure` that says what is wrong with it. */
+  /** Reads the configuration again; throws a `CommandFailure` that names what is wrong with it. */
   readonly readConfig?: () => Promise<Config>;
   /** After a reload: what is held outside of the nodes follows. */
   readonly onReload?: (next: Config) => void;
@@ -43,7 +43,7 @@ export type StartOptions = NodeOverrides & {
   readonly onLeave?: (pid: number) => void;
   /** What runs in a worker: the program itself unless a test gives another. */
   readonly workerEntry?: URL;
-  /** What decides the number of workers where it is not set; those of the machine unless a test says another number. */
+  /** What decides the number of workers where it is not set; those of the machine unless a test sets another number. */
   readonly cores?: number;
 };
 
@@ -57,7 +57,7 @@ export type RunningNodes = {
   readonly stores: OpenStores;
   /** Takes over what can change while running; names the rest. */
   readonly reload: (next: Config) => ReloadPlan;
-  /** Reads the configuration again and takes it over; a text says why not. */
+  /** Reads the configuration again and applies it; a text gives the reason why not. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
   /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
   readonly stop: () => Promise<void>;
@@ -180,7 +180,7 @@ function inThisThread(shared: SharedParts, ahead: Ahead | null) {
   return { ...shared, ...own, ...(ahead === null ? {} : { ahead }) };
 }
 
-/** A process that said it would take over, and did not. */
+/** A process that announced a take-over and did not follow. */
 const leavingMsMax = 60_000;
 
 function leaveFor({ onLeave }: StartOptions, setLeaving: (isLeaving: boolean) => void): ProcessView["leave"] {

@@ -138,7 +138,7 @@ function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Ro
   return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable" })];
 }
 
-/** Directories take no envelopes; `/limits` names the largest body that any route of the node takes. */
+/** Directories accept no envelopes; `/limits` names the largest body that any route of the node accepts. */
 function bodyLimit({ relay, cache, limits }: Config): Record<string, unknown> {
   return { max_http_body_bytes: relay.enabled || cache.enabled ? limits.body_bytes_max : directoryBodyBytesMax };
 }

@@ -32,9 +32,9 @@ export type ProcessView = {
   readonly startedAtMs: number;
   readonly renderMetrics: () => Promise<string>;
   readonly history: () => Promise<HistoryView>;
-  /** Reads the configuration again; a text says why it was not taken over. */
+  /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
-  /** Makes room for the process `pid` that takes over; a text says why not. */
+  /** Makes room for the process `pid` that takes over; a text gives the reason why not. */
   readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
 };
 

@@ -27,7 +27,7 @@ import { failed } from "./failure.ts";
 /** By address of `server.listen`. */
 export type Ahead = ReadonlyMap<string, AheadListener<SessionSocket>>;
 
-/** Clients that are at work come anew in it; connections that are silent for longer are closed. */
+/** Active clients reconnect within it; connections that are silent for longer are closed. */
 const leavingMs = 2_000;
 /** In which handshakes that began with the running node end, and it accepts what the kernel has taken for it. */
 const settlingMs = 250;
@@ -112,7 +112,7 @@ export function listenOnAll(config: Config, threads: number): Ahead {
   const bounds = { waitMs: waitMsMax, waitingMax: Math.ceil(config.server.requests_max / threads) };
   for (const address of config.server.listen) {
     const place = parseListenAddress(address);
-    // A Unix socket can't be shared: it is made anew when the running node has ended.
+    // A Unix socket can't be shared: it is made again when the running node has ended.
     if (place === null || "unix" in place) continue;
     try {
       ahead.set(address, listenAhead({ address, ...(tls === null ? {} : { certificate: tls }), ...bounds }));

@@ -112,7 +112,7 @@ function serve(start: WorkerStart, { channel, sink, metrics, eventKey, ahead }: 
 // --------------------------------------------------------------------------------------------------- log
 
 const gatherMs = 20;
-/** Lines that wait while the main thread takes the ones before. */
+/** Lines that wait while the main thread writes earlier ones. */
 const waitingMax = 10_000;
 
 /** Lines go to the main thread in batches, one batch at a time; further ones wait, and are dropped beyond a bound. */

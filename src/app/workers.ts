@@ -64,7 +64,7 @@ type ThreadParts = {
 
 /**
  * How many threads answer requests: as set, or one less than the cores, which leaves one to the thread of the stores.
- * On two cores a second thread would only take time from the first.
+ * On two cores a second thread would only slow the first.
  * Source: D199.
  */
 export function workerCount({ server }: Config, log: Log, cores: number = coresHere()): number {
@@ -146,7 +146,7 @@ export function startThreads(parts: ThreadParts): WorkerThreads {
     },
     serve: async (config, shared) => {
       const { now, resolve } = shared;
-      if (now !== Date.now || resolve !== undefined) throw new Error("workers take no clock and no resolver");
+      if (now !== Date.now || resolve !== undefined) throw new Error("workers can't get a clock or a resolver");
       const server = withFixedPorts(config.server, hasAddresses);
       const start: Given["start"] = {
         config: { ...config, server },

@@ -48,7 +48,7 @@ export function parseUrl(text: string): string {
   return text;
 }
 
-/** The addresses of an option that takes several. */
+/** The addresses of an option that may be repeated. */
 export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
   return [...(before ?? []), parseUrl(text)];
 }

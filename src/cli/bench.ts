@@ -1,5 +1,5 @@
 /**
- * `waypost bench`: how much a running node takes, seen from outside. A throwaway identity is registered;
+ * `waypost bench`: how much a running node can handle, measured from outside. A throwaway identity is registered;
  * envelopes for it are stored, looked for, fetched and acknowledged, and its status is read. What it stores
  * it removes again; the identity stays on the ledger.
  */

@@ -70,7 +70,7 @@ export function signerOf(identity: Identity, flags: ChangeFlags): Signer {
 
 function ownId(identity: Identity, text: string): DidUrl {
   const id = parseDidUrl(text, identity.did);
-  // Routes name a component in their path, where no slash is taken: it could not be changed or removed again.
+  // Routes name a component in their path, which accepts no slash: it could not be changed or removed again.
   if (id === null || id.includes("/")) throw failed(`not an id of ${identity.did}: ${text}; write #name`);
   return id;
 }

@@ -108,7 +108,7 @@ async function refuseWrongEndpoints({ relayUrl, cacheUrl }: Session): Promise<vo
 
 /**
  * Keys on disk before anything is registered. Keys of a registration that did not come through are used
- * again: the name then stands for an identity that the Directory does not know.
+ * again: the name then belongs to an identity that the Directory does not know.
  */
 async function claimIdentity(session: Session, name: string): Promise<Identity> {
   const { keysFolder, client } = session;

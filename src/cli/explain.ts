@@ -228,7 +228,7 @@ async function signatureStep(client: Client, body: Uint8Array): Promise<Step> {
   return { what, state: "stops", detail: `${sender.keyId} does not verify by the document of ${sender.from}` };
 }
 
-/** What a node that names no limits is taken to allow. */
+/** What a node that names no limits is assumed to allow. */
 const loosest: EnvelopeLimits = {
   body_bytes_max: Number.MAX_SAFE_INTEGER,
   unchunked_bytes_max: Number.MAX_SAFE_INTEGER,
@@ -282,7 +282,7 @@ async function relaySteps({ client, relayUrl }: Session, { message, personas }: 
   if (typeof view === "string") return [{ what, state: "stops", detail: view }];
   if (isFault(view)) return [{ what, state: "stops", detail: refusalText(view) }];
   const publicId = roles === null ? null : String(about.json["relay_public_id"]);
-  const taken: Step = { what, state: "ok", detail: `takes it, for at most ${renderDurationSetting(view.ttlMs)}` };
+  const taken: Step = { what, state: "ok", detail: `accepts it, for at most ${renderDurationSetting(view.ttlMs)}` };
   return [taken, ...(await Promise.all(personas.map((persona) => personaStep(client, persona, publicId))))];
 }
 
@@ -296,7 +296,7 @@ async function personaStep(client: Client, persona: string, publicId: string | n
   return { what, state: "stops", detail: `does not allow your Relay ${publicId}: only ${allowed.join(", ")}` };
 }
 
-/** What a Cache says of its bounds against this message. A refusal is a note: a live session may still take it. */
+/** What a Cache says of its bounds against this message. A refusal is a note: a live session may still accept it. */
 async function cacheStep({ what }: Step, { body, chunks }: BuiltMessage): Promise<Step> {
   const view = await lookAs(what.slice(cacheService.length), body);
   if (typeof view === "string") return { what, state: "note", detail: view };

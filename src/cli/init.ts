@@ -52,7 +52,7 @@ export function registerInitCommand(program: Command): void {
     .option("--directory <url>", "the Directory to ask, unless this process is one")
     .option("--data <folder>", "folder for data")
     .option("--listen <address>", "address to listen on")
-    .option("--no-proxy", "no proxy stands in front of the nodes")
+    .option("--no-proxy", "no proxy is in front of the nodes")
     .option("-y, --yes", "ask nothing: take the flags, and defaults for the rest")
     .option("--json", "print the result as JSON")
     .action(async (flags: InitFlags) => {

@@ -59,7 +59,7 @@ function parseOverlap(text: string): number {
 }
 
 /**
- * The former public key is on disk before the new key replaces it: whoever is interrupted repeats the command. The
+ * The former public key is on disk before the new key replaces it: an interrupted command can be repeated. The
  * former secret is gone afterwards.
  */
 async function rotate(file: string, flags: KeyFlags & { readonly overlap: number }): Promise<void> {

@@ -381,7 +381,7 @@ export function registerPurgeCommand(program: Command): void {
 /** By the operator: the running node removes what waits for the DID, without a proof of the recipient. */
 async function purgeRecipient(recipient: string, flags: PurgeFlags): Promise<void> {
   if (flags.all !== undefined || flags.id !== undefined || flags.as !== undefined)
-    throw failed("--recipient stands without --id, --all and --as");
+    throw failed("--recipient excludes --id, --all and --as");
   confirmed(`Remove everything that waits for ${printable(recipient)}?`, flags);
   const answer = await askNode(flags, "/operations/purge", { recipient });
   const { entries, bytes } = answer;

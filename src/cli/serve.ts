@@ -131,7 +131,7 @@ function refuseWeakEnvironment(config: Config): void {
   if (problems.length > 0) throw failed(problems.join("\n"));
 }
 
-/** Outbound requests go straight to checked addresses; proxy variables are taken out of `env`. */
+/** Outbound requests go straight to checked addresses; proxy variables are removed from `env`. */
 export function environmentProblems({ relay }: Config, env: Record<string, string | undefined>): string[] {
   return checkOutboundEnvironment(env, { allowProxyVariables: !relay.enabled || relay.ignore_proxy_variables });
 }
@@ -213,7 +213,7 @@ function devConfig({ port, folder }: DevOptions): Config {
   throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
 }
 
-/** The longest path of a socket that systems take, without its end. */
+/** The longest path of a socket that systems accept, without its end. */
 const socketPathBytesMax = 100;
 
 /** For `waypost top`, `block` and `purge --recipient` in the same folder. */

@@ -214,7 +214,7 @@ async function backup(options: Options): Promise<void> {
   syncFolderSync(folder);
 }
 
-/** The same command again goes on with an interrupted backup: stores that are whole stay, the others begin anew. */
+/** The same command again goes on with an interrupted backup: whole stores stay, the others begin again. */
 function beginBackup(folder: string, names: readonly string[]): "begun" | "resumed" {
   const note = join(folder, unfinishedFile);
   if (existsSync(note)) return "resumed";

@@ -1,5 +1,5 @@
 /**
- * A Cache's routes for one recipient at one endpoint: every request is signed anew with a nonce of its
+ * A Cache's routes for one recipient at one endpoint: every request is signed with a nonce of its
  * own, by a key that the recipient's `SvcCacheService` authorizes.
  * Source: interface "Signed Cache proof", rules section 6, docs/ledger.md 3.3.
  */
@@ -18,7 +18,7 @@ import { ackShape, chunksShape, messageStateShape, messagesShape, type Shape, su
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
 import { ask, type Endpoint, endpoint, followEvents, jsonBody, path } from "./http.ts";
 
-/** The Cache takes at most this many ids in one acknowledgement. */
+/** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
 
 /** Who reads where: one endpoint of one service of the recipient. */
@@ -86,7 +86,7 @@ function queryOf({ cursor, limit }: Read): string {
   return asked.length === 0 ? "" : `?${new URLSearchParams(asked)}`;
 }
 
-/** Chunks of one page: a set is taken page by page, so that it need not be held whole. */
+/** Chunks of one page: a set is read page by page, so that it need not be held whole. */
 const pageEntries = 100;
 
 function summaryPath(did: string, deviceId: string): string {

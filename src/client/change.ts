@@ -22,7 +22,7 @@ import { jsonBody, localError, path } from "./http.ts";
 type ChangeTerms = {
   readonly nonce: bigint;
   readonly nowMs: number;
-  /** Of the ledger that the change is for, where it takes version 3; without it the payload is signed plainly. */
+  /** Of the ledger that the change is for, where it accepts version 3; without it the payload is signed plainly. */
   readonly genesisHash?: Uint8Array | null;
 };
 

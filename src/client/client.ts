@@ -105,7 +105,7 @@ type SendChoices = {
   readonly tag?: string | null;
   /** Only directly, or straight to a Cache; for messages of one chunk. */
   readonly hint?: "direct" | "cache" | null;
-  /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient take. */
+  /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
   readonly chunkBytes?: number;
   /** Signs as this identity (`senderOf`); `null` signs nothing. */
   readonly sender: SendPlan["sender"];
@@ -114,7 +114,7 @@ type SendChoices = {
 /**
  * Everything that the envelopes of a message are made of, the recipient's key of now and fresh randomness
  * included; `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
- * `too_small` when the recipient takes too little for any message.
+ * `too_small` when the recipient accepts too little for any message.
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
   const { recipient, taken } = await resolveRecipient(client, to, choices.tag ?? null);
@@ -132,7 +132,7 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
   };
 }
 
-/** The key to seal to, and what the recipient takes in bytes. */
+/** The key to seal to, and how many bytes the recipient accepts. */
 type RecipientFacts = { readonly recipient: RecipientKey; readonly taken: readonly (number | undefined)[] };
 
 /** One call where the Directory has the route; the record and the policy where it has not. */
@@ -179,7 +179,7 @@ function decideChunkBytes(taken: readonly (number | undefined)[], asked = chunkB
   const sealedMax = Math.min(...taken.filter((bytes) => bytes !== undefined));
   const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
   if (chunkBytes >= 1) return chunkBytes;
-  throw localError("too_small", `the recipient takes messages of at most ${sealedMax} bytes: too few for any file`);
+  throw localError("too_small", `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`);
 }
 
 const limitsKeptMs = 5 * minuteMs;

@@ -53,7 +53,7 @@ export function directoryClient(to: Endpoint) {
     resolve: (did: string) => ask(to, get(path`/resolve/${did}`), resolvedShape),
     alias: (alias: string) => ask(to, get(path`/aliases/${alias}`), aliasShape),
     submission: (txHash: string) => ask(to, get(path`/submissions/${txHash}`), submissionShape),
-    /** Who to seal to and what is taken, in one answer; a node without the route answers `not_found`. */
+    /** Whom to seal to and what is accepted, in one answer; a node without the route answers `not_found`. */
     deliveryResolution: (target: string, tag: string | null) =>
       ask(
         to,
@@ -66,7 +66,7 @@ export function directoryClient(to: Endpoint) {
     limits: () => ask(to, get("/limits"), limitsShape),
     prepareRegistration: (body: unknown) => ask(to, post("/register-did/prepare", body), preparedShape),
     prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
-    /** Does the work that a node asks of whoever registers many DIDs. */
+    /** Does the proof of work that a node asks for when one network registers many DIDs. */
     register: async (body: unknown) =>
       readAnswer(to, await exchangeWithWork(to, post("/register-did", body)), registeredShape),
     replaceDocument: (submission: Submission) => ask(to, submission, acceptedShape),
@@ -108,7 +108,7 @@ async function solveWork(body: Uint8Array, bits: number): Promise<string> {
 /** How long a signed change may be submitted: the short window that the interface asks for. */
 export const authorizationLifeMs = 5 * minuteMs;
 
-/** What a proof of version 3 binds at a Directory; `null` for what the Directory does not take in version 3. */
+/** What a proof of version 3 binds at a Directory; `null` for what the Directory does not accept in version 3. */
 type Proving = { readonly registration: ProofBinding | null; readonly genesisHash: Uint8Array | null };
 
 /**

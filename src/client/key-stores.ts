@@ -17,7 +17,7 @@ export type KeyStore = {
   readonly save: (name: string, text: string) => Promise<void>;
 };
 
-/** Gone with the process: for tests, and for identities that are made anew each time. */
+/** Gone with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();
   return {

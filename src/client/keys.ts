@@ -44,7 +44,7 @@ export type Identity = {
   readonly chain: AgreementChain | null;
   /**
    * The genesis hash of the ledger that the identity belongs to, in hex: pinned with its first use at a Directory that
-   * takes proofs of version 3. Nothing is signed for another ledger from then on.
+   * accepts proofs of version 3. Nothing is signed for another ledger from then on.
    */
   readonly ledger: string | null;
 };

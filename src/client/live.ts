@@ -85,7 +85,7 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
 
 type Ending = { readonly code: number; readonly reason: string };
 
-/** Closing takes an answer, and a network that is gone gives none: after a second the session counts as ended. */
+/** Closing needs an answer, and a dead network gives none: after a second the session counts as ended. */
 function endingOf(socket: WebSocket): { readonly ended: Promise<Ending>; readonly close: () => void } {
   let end: (ending: Ending) => void = () => undefined;
   const ended = new Promise<Ending>((resolve) => {

@@ -113,7 +113,7 @@ export class Message {
     return this.#type.relations.wantsReceipt;
   }
 
-  /** Sends to whoever sent this. Throws `no_sender` when nobody signed. */
+  /** Sends to the sender of this. Throws `no_sender` when nobody signed. */
   reply(content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.from === null) throw localError("no_sender", "nobody signed this message");
     return this.#actions.send(this.from, content, { replyTo: this.id, group: this.group, ...options });
@@ -239,7 +239,7 @@ function parseMediaType(text: string): MediaType {
 
 export type Reaction = { readonly to: string; readonly reaction: string };
 
-/** A reaction is one short text, such as an emoji; empty text takes it back. */
+/** A reaction is one short text, such as an emoji; empty text withdraws it. */
 function parseReaction(json: unknown): Reaction | null {
   if (!isRecord(json) || json["v"] !== 1 || typeof json["reaction"] !== "string") return null;
   const to = typeof json["to"] === "string" ? parseUuid(json["to"]) : null;

@@ -31,14 +31,14 @@ type ReceiverHost = {
   readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
   readonly send: MessageActions["send"];
-  /** A message that the SDK takes for itself, such as a receipt: acknowledged and not handed over. */
+  /** A message that the SDK handles itself, such as a receipt: acknowledged and not handed over. */
   readonly absorb: (message: Message) => boolean;
   readonly onAcked: (message: Message) => void;
   /** Replaces the published key when it is due; with `force` it also looks what other devices have done. */
   readonly refreshKeys: (force: boolean) => Promise<void>;
 };
 
-/** Messages that are opened and not yet taken. */
+/** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
 /** The Relay waits 5 s for an acknowledgement and then goes on to the Cache. */
 const liveAckMs = 4_500;
@@ -454,7 +454,7 @@ export function backoffMs(failures: number): number {
   return most / 2 + Math.random() * (most / 2);
 }
 
-/** Holds at most `max` items; who brings more waits until one is taken. */
+/** Holds at most `max` items; a producer of more waits until one is consumed. */
 export class Queue<T> {
   readonly #items: T[] = [];
   readonly #takers: ((item: T | null) => void)[] = [];

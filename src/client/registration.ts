@@ -63,7 +63,7 @@ type RegistrationInput = {
   readonly alias: string | null;
   readonly rootSeed: Uint8Array;
   readonly nowMs: number;
-  /** The ledger and the Directory's account, where version 3 is taken; without it the proof is of version 2. */
+  /** The ledger and the Directory's account, where version 3 is accepted; without it the proof is of version 2. */
   readonly binding?: ProofBinding | null;
 };
 

@@ -38,7 +38,7 @@ export function publishedAgreement(document: DidDocument): { id: string; publicK
 const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
   equalBytes(await x25519PublicKey(secret), publicKey);
 
-/** Where the secret of a published key stands, under its own id or, with `null`, under any; -1 when it is not held. */
+/** The place of the secret of a published key, under its own id or, with `null`, under any; -1 when it is not held. */
 async function findOpening(
   agreements: readonly HeldAgreement[],
   { id, publicKey }: { readonly id: string | null; readonly publicKey: Uint8Array },

@@ -223,7 +223,7 @@ function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
 type CborValue = string | Uint8Array | number | null;
 
 const unsignedMajor = 0;
-/** No sound record holds one; it is read all the same, so that the refusal names its member. */
+/** No sound record holds one; it is read nevertheless, so that the refusal names its member. */
 const negativeMajor = 1;
 const bytesMajor = 2;
 const textMajor = 3;
@@ -287,7 +287,7 @@ export function decodeCborMap(bytes: Uint8Array): Record<string, CborValue> | nu
 
 type Position = { readonly bytes: Uint8Array; offset: number };
 
-/** `undefined` when no value of a kind that records hold stands here. */
+/** `undefined` when the value is of a kind that records do not hold. */
 function decodeValue(at: Position): CborValue | undefined {
   if (at.bytes[at.offset] === nullByte) {
     at.offset++;

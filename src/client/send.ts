@@ -326,7 +326,7 @@ export async function postEnvelope(
   return retryPassing(() => attemptOnce(to, request), retrying);
 }
 
-/** Does it again after a passing failure, as often and with such pauses as `retrying` says. */
+/** Does it again after a passing failure, as often and with such pauses as `retrying` has. */
 export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {
@@ -352,7 +352,7 @@ async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryRep
   });
 }
 
-/** What the Relay says, and beneath it what came of the Cache. */
+/** The Relay's message, and the Cache's code in it. */
 function reasonOf({ message, cache_result: cacheResult }: DeliveryReport): string {
   const said = isRecord(cacheResult) && typeof cacheResult["code"] === "string" ? cacheResult["code"] : null;
   return said === null ? message : `${message}; Cache: ${said}`;

@@ -156,7 +156,7 @@ export class Waypost {
     return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered });
   }
 
-  /** Reacts to a message with a short text, such as an emoji; empty text takes the reaction back. */
+  /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
   react(to: string, messageId: string, reaction: string): Promise<Sent> {
     return this.send(to, { v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
   }

@@ -118,7 +118,7 @@ function unknownAtTop(name: string, isSection: boolean): string {
       ? `unknown section; there are ${sections.join(", ")}`
       : `unknown section; did you mean [${nearest}]?`;
   const owner = settings.find((one) => one.name === name);
-  if (owner !== undefined) return `stands outside of a section; write it under [${owner.section}]`;
+  if (owner !== undefined) return `is outside of every section; write it under [${owner.section}]`;
   return "unknown setting outside of a section";
 }
 
@@ -181,8 +181,8 @@ const removed: Readonly<Record<string, string>> = {
   "relay.cache_reserve": "two fifths of relay.delivery_budget are kept for the Cache",
   "relay.destination_queue_max": "32 requests may wait for one destination",
   "relay.outbound_requests_max": "256 requests may be under way at once",
-  "relay.peer_listen": "processes reach each other as [bus] says",
-  "relay.peers": "processes reach each other as [bus] says",
+  "relay.peer_listen": "processes reach each other over the [bus]",
+  "relay.peers": "processes reach each other over the [bus]",
   "cache.summary_entries_max": "1000 counts",
   "cache.ack_ids_max": "1000 counts",
 };
@@ -221,7 +221,7 @@ function withoutEffect(instead: string): string {
   return `is no longer a setting and has no effect: ${instead}`;
 }
 
-/** Every setting that is taken without effect, as `section.name`. */
+/** Every setting that is accepted without effect, as `section.name`. */
 export function settingsWithoutEffect(): string[] {
   return [...Object.keys(removed), ...figureNames()];
 }

@@ -68,7 +68,7 @@ export const figures = {
   cache: {
     // A Relay that comes back sends what it kept.
     client_burst: count(({ client_rate }: { readonly client_rate: number }) => 4 * client_rate),
-    // Answers are written as clients take them, so `retrieve_bytes_max` is what bounds them.
+    // Answers are written as clients read them, so `retrieve_bytes_max` is what bounds them.
     retrieve_entries_max: count(() => 1_000),
     // Clients ask for up to 1,000 with `limit`; `page_bytes_max` bounds the bytes.
     page_entries_max: count(() => 100),

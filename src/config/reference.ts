@@ -66,7 +66,7 @@ export function renderReference(): string {
   return sections.join("\n");
 }
 
-/** Every setting with the value that holds, defaults included, as a file that says the same. */
+/** Every setting with the value that holds, defaults included, as a file with the same values. */
 export function renderEffective(config: Config): string {
   const settings = listSettings();
   const sections = sectionNames.map((section) => {

@@ -236,7 +236,7 @@ function isRecipientsSource(text: string): boolean {
   return text === "local" || /^ledger:[a-z][a-z0-9_-]{0,31}$/.test(text) || isPublicEndpoint(text);
 }
 
-/** Whom a node serves besides what the recipient's policy says. */
+/** Whom a node serves, beside the recipient's policy. */
 const admissionSettings = {
   require_sender_signature: flag(false).meta(doc("Whether envelopes without a sender signature are refused.")),
   allow_recipients: texts.meta(doc("If not empty, only these recipients are served.")),

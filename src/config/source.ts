@@ -58,9 +58,7 @@ function hintFor(text: string, { message }: ParseError, place: Place): string {
   if (/=\s*(yes|no|on|off|True|False|TRUE|FALSE)\s*$/.test(line)) return "; write true or false";
   if (/^\s*[\w".-]+\s*:/.test(line) || /^\s*\{/.test(line))
     return "; this is TOML: a section is [name], and a setting name = value";
-  return valueStartsAt(text, place)
-    ? "; texts, durations and addresses stand in quotes"
-    : "; a setting is name = value";
+  return valueStartsAt(text, place) ? "; texts, durations and addresses need quotes" : "; a setting is name = value";
 }
 
 /** Whether the parser stopped inside a value: the usual cause is a text without quotes. */
@@ -150,7 +148,7 @@ function parseVariable(text: string): unknown {
 
 // ---------------------------------------------------------------------------------------------- secrets
 
-/** Options of stores and of the bus that may stand in a file of their own: `url_file = "/run/secrets/url"`. */
+/** Options of stores and of the bus that may be in a file of their own: `url_file = "/run/secrets/url"`. */
 const secretSettings = ["url", "user", "password", "token"] as const;
 
 /** Replaces each `<secret>_file` by the text of that file, without the line break at its end. */

@@ -136,7 +136,7 @@ function escapeName(name: string): string {
 
 // ------------------------------------------------------------------------------------------------------ thrown errors
 
-/** The message of a thrown value, which need not be an `Error`. For operators, inside a sentence that says what failed. */
+/** The message of a thrown value, which need not be an `Error`. For operators, in a sentence that names what failed. */
 export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -163,9 +163,9 @@ export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
 type Problem = { readonly cause: string; readonly remedy: string };
 
 const again = "Try again later, at the earliest after Retry-After.";
-const newNonce = "Read GET /dids/{did}/nonces, build the payload anew and sign it.";
-const proofAnew = "Make the proof anew with the current time and a new nonce.";
-const readDocument = "Read GET /resolve/{did} for what stands now.";
+const newNonce = "Read GET /dids/{did}/nonces, build a new payload and sign it.";
+const proofAnew = "Make a new proof with the current time and a new nonce.";
+const readDocument = "Read GET /resolve/{did} for the current document.";
 
 /** What usually causes each code, and what a client does about it. Shown at `/problems`. */
 export const problems: Readonly<Record<FaultCode, Problem>> = {
@@ -190,7 +190,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
     remedy: "Use the action that the operation documents.",
   },
   payload_mismatch: {
-    cause: "The signed payload decodes, but says something else than the other members.",
+    cause: "The signed payload decodes, but differs from the other members.",
     remedy: "Build the payload from the very values of the request; detail names the first that differs.",
   },
   invalid_canonical_payload: {
@@ -228,7 +228,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   proof_not_authorized: {
     cause: "The document does not authorize the key, the service or the endpoint of the proof.",
-    remedy: `${readDocument} Use a key that the service lists, and the endpoint exactly as it stands there.`,
+    remedy: `${readDocument} Use a key that the service lists, and the endpoint exactly as the service has it.`,
   },
   policy_denied: {
     cause: "The recipient's policy, or a list of the operator, refuses the envelope.",
@@ -277,7 +277,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   document_stale: {
     cause: "A document with a later time has been accepted.",
-    remedy: "Sign the document anew with the current time.",
+    remedy: "Sign the document again with the current time.",
   },
   proof_replayed: { cause: "The nonce was used before with this operation, DID and key.", remedy: proofAnew },
   chunk_conflict: {
@@ -308,7 +308,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   document_invalid: { cause: "The document breaks a rule of the ledger.", remedy: "errors points at each place." },
   chain_submission_rejected: {
     cause: "The ledger refused the call.",
-    remedy: "detail says why; read the current state before another try.",
+    remedy: "detail has the reason; read the current state before another try.",
   },
   rate_limited: { cause: "Too many requests from this network or to this recipient.", remedy: again },
   internal_error: {
@@ -321,7 +321,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   service_unavailable: { cause: "The node is at its capacity, or a store or source is away.", remedy: again },
   shutting_down: { cause: "The node is being stopped or restarted.", remedy: again },
   upstream_timeout: {
-    cause: "The destination did not answer in time; it may have taken the message.",
+    cause: "The destination did not answer in time; it may have accepted the message.",
     remedy: "Repeat with identical bytes: a repeat is recognized by its message_id.",
   },
   mailbox_full: {

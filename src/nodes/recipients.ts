@@ -53,7 +53,7 @@ export function subjectBytes(subject: Subject | null): number {
 }
 
 /**
- * The ledger of this process. A subject is cached while the ledger says that its state is the same, which saves a read
+ * The ledger of this process. A subject is cached while the ledger's version is the same, which saves a read
  * of the store for each proof; a driver with a remote source has its own cache for the rest.
  */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
@@ -108,7 +108,7 @@ const answerBytesMax = 256 * 1024;
 
 /**
  * A Directory's public endpoints. Its address is the operator's own choice, so the rules for strange
- * destinations don't apply, but redirects and proxies are refused all the same.
+ * destinations don't apply, but redirects and proxies are refused nevertheless.
  */
 export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
   const base = url.replace(/\/+$/, "");
@@ -188,7 +188,7 @@ async function ask(url: string, options: DirectoryOptions): Promise<Answer> {
 }
 
 /**
- * Absence is known only when the Directory says so in its own words: another 404 may come from a proxy
+ * Absence is known only by the Directory's own code: another 404 may come from a proxy
  * or a wrong address, and must not read as "no such recipient".
  */
 function saysAbsent(answer: Answer): boolean {

@@ -1,7 +1,7 @@
 /**
  * What the processes of one installation signal to each other over the bus: "something was stored for this mailbox",
  * to those whose streams and live sessions wait for it, and "this record or policy changed", to those that remember
- * what this Directory answered. A signal is a hint and holds no message: whoever gets it reads the store or asks
+ * what this Directory answered. A signal is a hint and holds no message: its receiver reads the store or asks
  * again. A lost one costs a stream the time to its next heartbeat, or an answer the time for which it may be
  * remembered anyway.
  * Source: rules section 7 ("Changes").

@@ -78,7 +78,7 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
 /** One configured store: the plugin's name, and the plugin's own options. */
 export type StoreSettings = { readonly plugin: string; readonly options: unknown };
 
-/** One thing a node needs, and where the configuration says it comes from. */
+/** One thing a node needs, and the store that the configuration names for it. */
 export type Need = {
   /** The setting that names the store: `cache.mailbox`. */
   readonly setting: string;
@@ -348,10 +348,10 @@ export function storeShapeProblem(opened: unknown): string | null {
   if (!isRecord(opened)) return "open answered no store";
   const missing = ["probe", "close"].find((method) => typeof opened[method] !== "function");
   if (missing !== undefined) return `the store has no ${missing}()`;
-  if (typeof opened["plugin"] !== "string") return "the store does not say its plugin";
+  if (typeof opened["plugin"] !== "string") return "the store does not name its plugin";
   const { durability, capabilities } = opened;
   if (durability !== "volatile" && durability !== "committed" && durability !== "flushed") {
-    return `the store says durability "${String(durability)}", which is not volatile, committed or flushed`;
+    return `the store has the durability "${String(durability)}", which is not volatile, committed or flushed`;
   }
   if (!isRecord(capabilities)) return "the store has no capabilities";
   return capabilityProblem(capabilities);

@@ -1,6 +1,6 @@
 /**
- * The bus contract: small messages between the processes and threads of one installation. It says who is
- * listening; the stores say what is kept. Laws of every driver:
+ * The bus contract: small messages between the processes and threads of one installation. It knows who is
+ * listening; the stores keep what counts. Laws of every driver:
  * - a message reaches every subscription of its subject at most once, wherever that subscription is, the
  *   publisher's own process included; one publisher's messages of one subject arrive in the order of
  *   their calls;
@@ -56,7 +56,7 @@ export interface Bus {
   mayReach?(subject: string): boolean;
   /**
    * The first answer. "nobody" at once when the subject has no subscription, else after `timeoutMs`: then
-   * a subscription may have worked on the message all the same.
+   * a subscription may have handled the message nevertheless.
    */
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody">;
   stats(): BusStats;

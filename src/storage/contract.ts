@@ -68,8 +68,8 @@ export type MailboxEntry = {
 };
 
 /**
- * The most that active entries with `label` may take of one mailbox. With `rest`, the share shrinks as others
- * fill what it is a share of, so that many labels together never take the whole and a new one always finds room.
+ * The most that active entries with `label` may use of one mailbox. With `rest`, the share shrinks as others
+ * fill what it is a share of, so that many labels together never use the whole and a new one always finds room.
  */
 export type MailboxShare = {
   readonly label: string;
@@ -82,7 +82,7 @@ export type MailboxShare = {
 };
 
 /**
- * Entries of the label may take `part` (above 0, at most 1) of what the others leave of `entriesMax` and of
+ * Entries of the label may use `part` (above 0, at most 1) of what the others leave of `entriesMax` and of
  * `bytesMax`, rounded down, and always `entriesMin` and `bytesMin`.
  */
 export type Rest = { readonly part: number; readonly entriesMin: number; readonly bytesMin: number };
@@ -187,7 +187,7 @@ export interface Mailbox {
   /**
    * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.
    * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. Then
-   * it is absent, whatever `onExpiry` says. An acknowledged chunk no longer belongs to its group.
+   * it is absent, whatever `onExpiry` is. An acknowledged chunk no longer belongs to its group.
    */
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]>;
   /**
@@ -301,7 +301,7 @@ export interface LedgerWriter {
   submission(txHash: string): Promise<Submission | null>;
   /** The 32-byte account that signs owner calls and owns the DIDs registered here. */
   operator(): Promise<Uint8Array>;
-  /** Which proofs the ledger takes, and the name of the ledger that they are bound to. */
+  /** Which proofs the ledger accepts, and the name of the ledger that they are bound to. */
   proofs(): Promise<LedgerProofs>;
 }
 
@@ -406,7 +406,7 @@ export interface StoragePlugin<Options = unknown> {
    */
   absence?(options: Options): string | null;
   /**
-   * Brings what the store stands on (a database's schema) to the version of this program and answers in
+   * Brings the base of the store (a database's schema) to the version of this program and answers in
    * words what was done. A plugin without it has nothing to prepare.
    */
   migrate?(options: Options): Promise<string>;

@@ -2,7 +2,7 @@
  * What the embedded ledger keeps in its table: keys, the bytes of values, and the reads and writes that follow from a
  * call. Nothing else knows these bytes.
  *
- *   head                      the last block, and where counting stands (JSON)
+ *   head                      the last block, and how far counting is (JSON)
  *   counts                    in a table that several processes share: pending calls, and the next sequence (JSON)
  *   genesis                   the 32 bytes that name this ledger in proofs; older programs pass over it
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
@@ -10,7 +10,7 @@
  *   q/<sequence>              pending call: 32 bytes of its hash, then the call (SCALE)
  *   c/<did>/<counter>/<value> a pending call uses this counter value
  *   r/<did>                   a pending call registers this DID
- *   u/<alias>                 a pending call takes this alias
+ *   u/<alias>                 a pending call claims this alias
  *                             (the three hold the key of the pending call)
  *   s/<tx hash>               submission (JSON)        t/<number>        settled submissions in order
  *
@@ -232,7 +232,7 @@ export function decodePending(bytes: Uint8Array): Pending {
 
 // ------------------------------------------------------------------------------------------- submissions
 
-/** A submission and the block number that the clock showed when it was taken. */
+/** A submission and the block number that the clock showed when it was accepted. */
 type Kept = { readonly submission: Submission; readonly takenAt: bigint };
 
 type PlainSubmission = {
@@ -298,7 +298,7 @@ export function numberAt(clock: Clock, nowMs: number): bigint {
   return clock.number + BigInt(Math.max(0, Math.floor((nowMs - clock.timeMs) / clock.blockTimeMs)));
 }
 
-/** What a dry run looked at: when it still stands, the verdict does too. */
+/** What a dry run read: while that is unchanged, so is the verdict. */
 export type Facts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
 
 export function readHead(view: TableView): Head {
@@ -341,7 +341,7 @@ export function releaseClaims(view: TableChange, call: LedgerCall, holder: strin
   }
 }
 
-/** The pending call that stands in the way: its submission when it is the same one, else why it excludes this one. */
+/** The pending call that excludes this one: its submission when it is the same call, else why it does. */
 export function findCollision(view: TableView, call: LedgerCall): Submission | Fault | null {
   for (const claim of claimsOf(call)) {
     const pointer = view.get(claimKey(claim));
@@ -377,7 +377,7 @@ export function blockHash(
 }
 
 /**
- * Every version of proofs is taken: a client that knows the interface alone signs the oldest. The ledger's name, which
+ * Every version of proofs is accepted: a client of the interface alone signs the oldest. The ledger's name, which
  * version 3 binds, follows from the first block, whose hash covers time and operator; a ledger from before there were
  * such proofs gets it from its last block.
  */

@@ -73,7 +73,7 @@ import {
 import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
 type EmbeddedOptions = {
-  /** Processes that share a table make its blocks together: whoever is first at the end of a block time. */
+  /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
   readonly table: Table | SharedTable;
   readonly blockTimeMs: number;
   readonly now: () => number;
@@ -110,7 +110,7 @@ class Chain implements EmbeddedLedger {
   private openedAt = 0n;
   /** The highest number that was answered as finalized. */
   private shown = 0n;
-  /** The number of a block that is written but does not stand yet. */
+  /** The number of a block that is written but not committed yet. */
   private making: bigint | null = null;
   private timer: ReturnType<typeof setTimeout> | null = null;
   private failures = 0;
@@ -179,7 +179,7 @@ class Chain implements EmbeddedLedger {
   /**
    * Blocks without calls are not kept: their hash and time follow from their number. A block number is
    * shown once its time is over and no block with calls can still take it. What other processes make is not
-   * known here: their blocks stand within the margin or not at all.
+   * known here: their blocks are committed within the margin or not at all.
    */
   private finalized(head: Head): Block {
     const marginMs = this.shared === null ? 0 : sharedMarginMs;
@@ -416,7 +416,7 @@ class Chain implements EmbeddedLedger {
     return pending > 0 && this.numberByTime() > head.last.number;
   }
 
-  /** One block: the oldest pending calls, in the order in which they were taken; no `hash` when there are none. */
+  /** One block: the oldest pending calls, in the order of acceptance; no `hash` when there are none. */
   private makeBlock(view: TableChange) {
     const head = readHead(view);
     const due = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
@@ -464,7 +464,7 @@ class Chain implements EmbeddedLedger {
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
-  // Calls expire by the clock, as when they were taken: the time of blocks never goes back, and may be ahead of it.
+  // Calls expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
   /** A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. */
   private apply(view: TableView, entry: Pending): Applied | Fault {
     try {

@@ -60,7 +60,7 @@ const sharedPart = 0.9;
 
 /**
  * The same for what the store itself has room for, where the operator's quota is larger. Here `entries` are all ids
- * that the store knows: an acknowledged one is remembered, so whoever stores and acknowledges at once uses them up.
+ * that the store knows: an acknowledged one is remembered, so storing and acknowledging at once uses them up.
  */
 export function exceedsRoom({ label, rest }: StoreShare, room: MailboxStats, use: ShareUse, bytes: number): boolean {
   const least = {

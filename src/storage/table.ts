@@ -21,7 +21,7 @@ export interface TableChange extends TableView {
 export interface Table extends TableView {
   /**
    * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
-   * at all; a throw is passed on. Resolves with its result once they stand as durably as the store
+   * at all; a throw is passed on. Resolves with its result once they are as durable as the store
    * declares. `change` is synchronous and calls no other operation of the store.
    */
   commit<T>(change: (view: TableChange) => T): Promise<T>;
@@ -30,7 +30,7 @@ export interface Table extends TableView {
 /**
  * A table that several processes share, behind a network. What reads or changes it may run several times,
  * each time against one state, until everything that it reads was fetched: it has no effect but its writes,
- * passes on a `StoreError` that a read throws, and takes its outcome from its last run.
+ * passes on a `StoreError` that a read throws; its outcome is that of its last run.
  */
 export interface SharedTable {
   read<T>(work: (view: TableView) => T): Promise<T>;
@@ -39,7 +39,7 @@ export interface SharedTable {
 
 const tableKeyBytesMax = 1024;
 
-/** Throws for a key that the table does not take: a mistake of the caller. */
+/** Throws for a key that the table does not accept: a mistake of the caller. */
 export function checkKey(key: string): void {
   if (key.length === 0 || key.length > tableKeyBytesMax || !key.isWellFormed()) {
     throw new RangeError("a table key has 1 to 1,024 bytes of well-formed text");

@@ -137,7 +137,7 @@ const noLimit: MailboxQuota = {
 
 /**
  * Puts records into an empty store. What is over at `nowMs` is left out and counted. After ledger pairs were
- * imported, the store must be opened anew. Throws `unavailable` when messages wait in the store already, or
+ * imported, the store must be opened again. Throws `unavailable` when messages wait in the store already, or
  * identities are registered in it.
  */
 export async function importRecords(
@@ -188,7 +188,7 @@ async function importBatch(store: Store, batch: readonly StoreRecord[], report: 
       await receipts.put(record.key, record.value, record.untilMs);
       report.receipts++;
     } else if (record.kind === "ledger" && store.importLedger !== undefined) pairs.push([record.key, record.value]);
-    else throw new StoreError("unavailable", `a store of "${store.plugin}" does not take a ${record.kind} record`);
+    else throw new StoreError("unavailable", `a store of "${store.plugin}" does not accept a ${record.kind} record`);
   });
   await Promise.all(writes);
   if (pairs.length === 0) return;

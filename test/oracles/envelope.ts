@@ -187,7 +187,7 @@ function readHint(members: JsonObject, chunked: boolean, errors: InputError[]): 
   if (text !== null && !hints.includes(text))
     errors.push({ pointer: "/delivery_hint", message: `must be one of ${hints.join(", ")}` });
   else if (text === "chunked" && !chunkNamed)
-    errors.push({ pointer: "/delivery_hint", message: "says chunked without chunk members" });
+    errors.push({ pointer: "/delivery_hint", message: "is chunked without chunk members" });
   else if (text !== "chunked" && chunked)
     errors.push({ pointer: "/delivery_hint", message: "must be chunked beside chunk members" });
   return (text ?? "standard") as DeliveryHint;

@@ -19,7 +19,7 @@ const jsonValuesMax = 4_096;
 /** Members of one object. */
 const jsonMembersMax = 256;
 
-/** Where a member name of the outermost object stands in the text, quotes included. */
+/** Where a member name of the outermost object is in the text, quotes included. */
 type NameSpan = { readonly start: number; readonly end: number };
 
 type JsonReading = {
@@ -48,8 +48,8 @@ export function readJson(bytes: Uint8Array): JsonReading | Fault {
   const census: Census = { members: 0, unsafeInteger: false };
   const problem = inspect(value, census, true);
   if (problem !== null) return invalid(problem);
-  // Every member has a colon of its own; a name that stands twice leaves the tree a member short.
-  if (census.members !== structure.members) return invalid("a member name stands twice in one object");
+  // Every member has a colon of its own; a repeated name leaves the tree a member short.
+  if (census.members !== structure.members) return invalid("a member name appears twice in one object");
   return { value, text, unsafeInteger: census.unsafeInteger };
 }
 

@@ -130,7 +130,7 @@ function splitExtension(name: string): [stem: string, extension: string] {
 }
 
 /**
- * Gives a finished temporary file its name in `folder`, or `name (1).ext` and so on when that is taken,
+ * Gives a finished temporary file its name in `folder`, or `name (1).ext` and so on when that is in use,
  * without ever replacing a file. Whether it already has its name can be seen by `isPlaced` until the
  * temporary name is gone. Answers the path.
  */
@@ -146,7 +146,7 @@ export async function placeFile(temporary: string, folder: string, name: string)
   throw new Error(`${folder} holds ${attemptsMax} files named ${name}`);
 }
 
-/** A second name for a finished file; `false` when the name is taken. */
+/** A second name for a finished file; `false` when the name is in use. */
 async function linkAs(temporary: string, path: string): Promise<boolean> {
   try {
     await link(temporary, path);

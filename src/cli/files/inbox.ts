@@ -60,7 +60,7 @@ export type Round = {
   readonly unreadable: readonly Problem[];
   /** Messages that could not be received this time. */
   readonly failed: readonly Problem[];
-  /** Caches that could not be read or did not take an acknowledgement. */
+  /** Caches that could not be read or refused an acknowledgement. */
   readonly unreachable: readonly Problem[];
 };
 
@@ -290,7 +290,7 @@ function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
   return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
 }
 
-/** `null` when it is no chunk. Throws when it can't be read: nobody else may have it, so it must not be taken for none. */
+/** `null` when it is no chunk. Throws when it can't be read: nobody else may have it, so it must not count as none. */
 async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
   const text = await readText(path);
   try {

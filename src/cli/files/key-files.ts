@@ -27,7 +27,7 @@ export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
 }
 
-/** Writes a new identity. A name that is taken is a `local` error `name_taken`: nothing is overwritten. */
+/** Writes a new identity. A name in use is a `local` error `name_taken`: nothing is overwritten. */
 export async function saveNewIdentity(folder: string, identity: Identity): Promise<void> {
   if (await createDurably(identityPath(folder, identity.name), renderIdentity(identity))) return;
   throw localError("name_taken", `an identity called ${identity.name} already exists in ${folder}`);

@@ -124,7 +124,7 @@ function decodeStrictBase64(text: string, alphabet: "base64" | "base64url"): Uin
 
 /**
  * The forms of `canonical_payload` and `doc_blob`: `0x` hex, or Base64 of either alphabet with or without
- * padding (whether a text says which alphabet depends on the bytes). `null` when the text is none of them.
+ * padding (whether a text shows its alphabet depends on the bytes). `null` when the text is none of them.
  */
 export function decodePayloadText(text: string): Uint8Array | null {
   if (text.startsWith("0x")) return decodeHex(text);
@@ -132,7 +132,7 @@ export function decodePayloadText(text: string): Uint8Array | null {
   return decodeStrictBase64(padded, "base64") ?? decodeStrictBase64(padded, "base64url");
 }
 
-/** Throws for what is no hex digit. */
+/** Throws for anything but a hex digit. */
 function hexInJavaScript(digits: string): Uint8Array {
   if (!/^[0-9a-fA-F]*$/.test(digits)) throw new SyntaxError("not hex");
   return Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));

@@ -24,7 +24,7 @@ export const jsonMembersMax = 256;
  */
 const jsonOpaqueCharsMax = 256 * 1024;
 
-/** Where a member name of the outermost object stands in the text, quotes included. */
+/** Where a member name of the outermost object is in the text, quotes included. */
 type NameSpan = { readonly start: number; readonly end: number };
 
 type JsonReading = {
@@ -88,8 +88,8 @@ function readStrictly(text: string, known: JsonValue | undefined, opaque: string
   const census: Census = { members: 0, unsafeInteger: false, opaque };
   const problem = inspect(value, census, "outer");
   if (problem !== null) return invalid(problem);
-  // Every member has a colon of its own; a name that stands twice leaves the tree a member short.
-  if (census.members !== structure.members) return invalid("a member name stands twice in one object");
+  // Every member has a colon of its own; a repeated name leaves the tree a member short.
+  if (census.members !== structure.members) return invalid("a member name appears twice in one object");
   return { value, text, unsafeInteger: census.unsafeInteger };
 }
 
@@ -245,7 +245,7 @@ function endOfString(text: string, start: number, ahead: Ahead): number {
 
 type Census = { members: number; unsafeInteger: boolean; readonly opaque: string | null };
 
-/** Where a value stands: the outermost one, inside it, or inside its opaque member. */
+/** Where a value is: the outermost one, inside it, or inside its opaque member. */
 type Place = "outer" | "inner" | "opaque";
 
 /** Counts the members of a tree and answers what is wrong with it, or `null`. Depth is bounded by the scan. */

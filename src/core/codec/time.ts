@@ -26,7 +26,7 @@ export function parseTimestamp(text: string): number | null {
 
 /**
  * `2026-07-16T12:00:00Z` and `2026-07-16T12:00:00.000Z`, which most senders write; `null` for all other texts, which
- * may be timestamps all the same. Cost: a tenth of the general form.
+ * may be timestamps nevertheless. Cost: a tenth of the general form.
  */
 function parseUtcMs(text: string): number | null {
   const { length } = text;
@@ -41,7 +41,7 @@ function parseUtcMs(text: string): number | null {
   const second = twoDigits(text, 17);
   // Three digits as two overlapping pairs.
   const fractionMs = length === 20 ? 0 : 10 * twoDigits(text, 20) + (twoDigits(text, 21) % 10);
-  // A comparison with NaN, which a character that is no digit makes, is false.
+  // A comparison with NaN, which anything but a digit makes, is false.
   const inRange = year >= 1970 && month >= 1 && month <= 12 && day >= 1 && hour <= 23;
   // Days that every such month has; the others are for the general form.
   if (!(day <= (month === 2 ? 28 : 30))) return null;

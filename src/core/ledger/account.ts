@@ -80,7 +80,7 @@ export type DeliveryPolicyLinks = {
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */
 export type AccountId = Uint8Array;
 
-/** What the proofs of a ledger are about, and which it takes (docs/ledger.md 1.8). */
+/** What the proofs of a ledger are about, and which it accepts (docs/ledger.md 1.8). */
 export type LedgerProofs = {
   /** 32 bytes that name the ledger. */
   readonly genesisHash: Uint8Array;

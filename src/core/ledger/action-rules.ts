@@ -296,7 +296,7 @@ export function registrationAlias(
 
 // ---------------------------------------------------------------------------- devices, links, end of a DID
 
-/** Frees the DID, its aliases and its policies. Its counters are not part of the record and stand. */
+/** Frees the DID, its aliases and its policies. Its counters are not part of the record and stay. */
 function deleteDid(did: Did, record: DidRecord): Change {
   return {
     record: null,
@@ -342,7 +342,7 @@ function tombstoneDevice(did: Did, deviceId: string, record: DidRecord): Outcome
   return { record: { devices }, events: [{ name: "DeviceTombstoned", did, deviceId }] };
 }
 
-/** Renames a device; the rest of its entry stands. */
+/** Renames a device; the rest of its entry stays. */
 function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): Outcome {
   const { did, oldDeviceId, newDeviceId } = intent;
   if (!holdsDevice(record, oldDeviceId)) return refuse("DeviceNotFound");

@@ -1,5 +1,5 @@
 /**
- * THE table of signed actions: what a key of a DID can authorize. One row says everything that is known about an
+ * THE table of signed actions: what a key of a DID can authorize. One row has everything that is known about an
  * action before its rule: its bytes, its call on the ledger, its event, and its route. Payloads, calls, requests,
  * the client, OpenAPI and the documents are made of it. A new action is one row here, what the documents say of its
  * route in `core/schema/actions.ts`, its rule in `action-rules.ts`, and its test.
@@ -47,7 +47,7 @@ type ActionRow = {
     readonly effect: "put" | "remove";
   };
   readonly event: string;
-  /** `null`: the ledger knows the action, and no route takes it. */
+  /** `null`: the ledger knows the action, and no route accepts it. */
   readonly route: {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
     /** A value behind the DID is the subject of the first item. */
@@ -309,7 +309,7 @@ type NameBy<Row> = { [A in ActionName]: Actions[A] extends Row ? A : never }[Act
 export type DocumentAction = NameBy<{ readonly counter: "document" }>;
 export type AliasAction = NameBy<{ readonly counter: "alias" }>;
 export type ControlName = NameBy<{ readonly counter: "control" }>;
-/** The actions that a route takes. */
+/** The actions that a route accepts. */
 export type RoutedAction = Exclude<ActionName, NameBy<{ readonly route: null }>>;
 
 /** The table for those who go over it row by row. */

@@ -1,7 +1,7 @@
 /**
  * The bytes that keys sign to change an identity: the payload of an action, a SCALE structure per counter. What
  * registers a DID or replaces its whole document is in `document-codec.ts`. Payloads are rebuilt from the request and
- * compared as bytes, by the Directory and by the ledger alike: a payload that says anything else than the request is no
+ * compared as bytes, by the Directory and by the ledger alike: a payload that differs from the request is no
  * authorization of it.
  * Source: interface "Signed DID-document updates", rules sections 4 and 10, docs/ledger.md 1.4, 1.5 and 1.8.
  */
@@ -58,14 +58,14 @@ export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
   }
 }
 
-/** What a payload says. A payload may name any action of its structure with any of its items: compare it as bytes. */
+/** The content of a payload. It may name any action of its structure with any of its items: compare it as bytes. */
 export type Payload = Terms & {
   readonly did: string;
   readonly action: ActionName;
   readonly items: { readonly [I in keyof Items]?: Items[I] | null };
 };
 
-/** What the bytes say, or `null` when they are no payload of that counter's structure. */
+/** The payload that the bytes encode, or `null` when they do not have that counter's structure. */
 export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload | null {
   switch (counter) {
     case "document": {
@@ -96,7 +96,7 @@ export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload 
 }
 
 /**
- * The JSON pointer to the first member of a request, in the order of the payload, that says something else than the
+ * The JSON pointer to the first member of a request, in the order of the payload, that differs from the
  * payload does.
  */
 export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {

@@ -44,7 +44,7 @@ type ArgumentCall = {
   [A in ArgumentAction]: { readonly name: (typeof actions)[A]["call"] } & Omit<IntentOf<A>, "action"> & SignedPayload;
 }[ArgumentAction];
 
-/** The DID stands inside the payload on the wire; it is repeated here so that every call names its DID. */
+/** On the wire the DID is inside the payload; it is repeated here so that every call names its DID. */
 type ControlCall = { readonly name: "apply_control_with_proof"; readonly did: Did } & SignedPayload;
 
 /** A call that a DID key authorizes. */
@@ -95,7 +95,7 @@ export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
 
 /**
  * What a call asks for. An alias that has no normal form and a control payload that can't be read are refused;
- * whether the payload says the same is not looked at here.
+ * whether the payload agrees is not checked here.
  */
 export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax): Intent | LedgerRefusal {
   const { did } = call;
@@ -155,7 +155,7 @@ const argumentCodecs = {
 
 const signed = structure<SignedPayload>(proof);
 
-/** The DID of a control call stands only inside its payload. */
+/** The DID of a control call is only inside its payload. */
 const controlArguments: Codec<Arguments<"apply_control_with_proof">> = {
   size: (value) => signed.size(value),
   write: (writer, value) => signed.write(writer, value),
@@ -253,7 +253,7 @@ export function decodeLedgerCall(bytes: Uint8Array): LedgerCall | null {
   return bytes.length > callBytesMax ? null : decodeWith(ledgerCall, bytes);
 }
 
-// --------------------------------------------------------------------------------- what a call names and takes
+// --------------------------------------------------------------------------------- what a call names and claims
 
 /** The aliases in normal form whose holder decides over a call. */
 export function aliasesNamed(call: LedgerCall): string[] {
@@ -266,7 +266,7 @@ export function aliasesNamed(call: LedgerCall): string[] {
   return texts.map((text) => normalizeAlias(text)).filter((alias) => alias !== null);
 }
 
-/** The alias in normal form that a call takes for its DID. */
+/** The alias in normal form that a call claims for its DID. */
 function aliasTaken(call: LedgerCall): string | null {
   if (call.name === "update_alias") return normalizeAlias(call.newAlias);
   if (call.name === "remove_alias" || !("alias" in call) || call.alias === null) return null;
@@ -274,7 +274,7 @@ function aliasTaken(call: LedgerCall): string | null {
 }
 
 /**
- * The counter value that a call uses up, so that no two calls with the same one can both be taken. `null`
+ * The counter value that a call uses up, so that no two calls with the same one can both be accepted. `null`
  * for calls without one, and for a payload that can't be read.
  */
 export function counterOf(call: LedgerCall): { readonly domain: CounterName; readonly nonce: bigint } | null {
@@ -327,7 +327,7 @@ export function decideClash(claim: Claim, pending: LedgerCall, call: LedgerCall)
       return fault("registration_pending", "another registration of this DID is pending");
     case "alias":
       if (pending.did === call.did) return null;
-      return fault("alias_taken", "a pending change already takes this alias");
+      return fault("alias_taken", "a pending change already claims this alias");
   }
 }
 

@@ -2,7 +2,7 @@
  * A DID document in SCALE, and the messages that a root key signs over a whole document: to register a DID or to replace
  * its document. Version 1 carries a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
  * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
- * this file and no other structure. Fields stand in the order of the wire; decoding enforces every bound.
+ * this file and no other structure. Fields have the order of the wire; decoding enforces every bound.
  * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules sections 4 ("Registration proof", "Full document") and 10.
  */
 

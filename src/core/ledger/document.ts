@@ -65,7 +65,7 @@ type Normalize<F, T> = (form: F, did: Did, pointer: string) => T | Fault;
 /**
  * The normal form of a document: relative ids are expanded against `did`, `@context` is left out, absent lists are
  * empty. Refuses with `invalid_request` an id that is not the DID's own, and a document of another DID. `pointer` is
- * where the document stands in the body.
+ * where the document is in the body.
  */
 export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): DidDocument | Fault {
   const listed = <F, T>(name: keyof DocumentForm, forms: readonly F[] | undefined, normalize: Normalize<F, T>) =>

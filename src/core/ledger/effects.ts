@@ -1,5 +1,5 @@
 /**
- * What a call changes once the ledger has taken it: events with the runtime's names and fields, and the
+ * What a call changes once the ledger has accepted it: events with the runtime's names and fields, and the
  * one place where version, time and counters of a record move.
  * Source: docs/ledger.md 1.11 and 2.5.
  */
@@ -17,7 +17,7 @@ export type LedgerInput = {
   /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
   readonly aliasHolder: (alias: string) => Did | null;
   readonly call: LedgerCall;
-  /** The time of the block, or of the question whether the call would be taken. */
+  /** The time of the block, or of the question whether the call would be accepted. */
   readonly nowMs: number;
   /** The account that signs owner calls and owns what is registered. */
   readonly operator: AccountId;
@@ -59,7 +59,7 @@ type ComponentEventName = (typeof actions)[DocumentAction]["event"];
 /** Entries of the alias index: those that now name the DID, and those that name nobody. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
-/** `policy` is `null` when the entry goes. A persona policy stands under the scope `persona` only. */
+/** `policy` is `null` when the entry goes. A persona policy has the scope `persona` only. */
 type PolicyChange = {
   readonly scope: PolicyScope;
   readonly key: Did;
@@ -95,7 +95,7 @@ type ChangedAccount = {
 const noAliases: AliasChange = { set: [], removed: [] };
 
 /**
- * The account after a change of its record: version and time move, the counter is used up, the others stand. A
+ * The account after a change of its record: version and time move, the counter is used up, the others stay. A
  * deletion ends a life of the DID.
  */
 export function applyChange(changed: ChangedAccount, change: Change): Applied {

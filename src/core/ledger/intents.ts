@@ -21,13 +21,13 @@ import { normalizeMethod, normalizeService } from "./document.ts";
 
 // ------------------------------------------------------------------------------------------------- items
 
-/** How an item stands in a body. */
+/** The form of an item in a body. */
 type ItemForm<T> = {
   readonly member: string;
   /** Of JSON that has the item's shape (`core/schema`). Refuses with `invalid_request` and the pointer. */
   readonly parse: (json: never, did: Did, pointer: string) => T | Fault;
   readonly render: (value: T) => unknown;
-  /** What a path that leads to the item must name, and where in the item it stands. */
+  /** What a path that leads to the item must name, and its place in the item. */
   readonly subject?: { readonly of: (value: T) => string; readonly at: string };
 };
 
@@ -52,7 +52,7 @@ const aliasText = {
   subject: itself,
 } as const;
 
-/** The items that some route takes. */
+/** The items that some route accepts. */
 export const itemForms = {
   verificationMethod: { member: "verification_method", ...method },
   keyAgreement: { member: "key_agreement", ...method },
@@ -114,7 +114,7 @@ export function parseIntent(action: RoutedAction, body: Readonly<Record<string, 
   return intent as Intent;
 }
 
-/** The members of a body that say what is to change. */
+/** The members of a body that name the change. */
 export function renderItems(intent: Intent): Record<string, unknown> {
   const members: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(itemsOf(intent))) {
@@ -142,7 +142,7 @@ export function fillPath(template: string, values: Readonly<Record<string, strin
   return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
 }
 
-/** Where an intent is submitted, or `null` when no route takes it. */
+/** Where an intent is submitted, or `null` when no route accepts it. */
 export function requestOf(intent: Intent): { readonly method: Route["method"]; readonly path: string } | null {
   const { route } = actionRows[intent.action];
   if (route === null) return null;

@@ -1,6 +1,6 @@
 /**
  * What the ledger answers instead of a change: the error names of the chain's pallets, extended by the
- * names of our stricter rules, and the one table that says which public code each of them becomes.
+ * names of our stricter rules, and the one table from each of them to its public code.
  * Source: docs/ledger.md 1.10, rules sections 3, 4 and 10.
  */
 import { type Fault, type FaultCode, fault } from "../fault.ts";
@@ -77,7 +77,7 @@ const faults = {
   ],
   DocumentStale: ["document_stale", "a proof of the same or a later time has already been accepted"],
   RootKeyRequired: ["chain_submission_rejected", "the keys of the DID decide this, not the Directory's account"],
-  ProofVersionRefused: ["invalid_request", "the ledger does not take proofs of this version"],
+  ProofVersionRefused: ["invalid_request", "the ledger does not accept proofs of this version"],
   DepositUnavailable: ["chain_submission_rejected", "the Directory's account can't pay the deposit of a record"],
   TooManyProofs: ["rate_limited", "the DID has made many changes in a short time"],
 } as const satisfies Record<string, readonly [code: FaultCode, detail: string]>;
@@ -109,7 +109,7 @@ export function isRefusal(value: unknown): value is LedgerRefusal {
   return value instanceof LedgerRefusal;
 }
 
-/** The public form. A whole document that contradicts itself is `document_invalid`, whichever rule says so. */
+/** The public form. A whole document that contradicts itself is `document_invalid`, whichever rule refuses it. */
 export function faultOfRefusal(refusal: LedgerRefusal): Fault {
   const [code, usual] = faults[refusal.error];
   const { expected, detail, wholeDocument } = refusal.extra;

@@ -87,7 +87,7 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   return record;
 }
 
-/** Version 3 first; a ledger that takes plain payloads as well pays for a second check of those. */
+/** Version 3 first; a ledger that accepts plain payloads as well pays for a second check of those. */
 function isSigned(
   { proofs }: LedgerInput,
   { signature, signedPayload }: ProofCall,
@@ -165,7 +165,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 // ours (docs/ledger.md 2.3 and 2.4, rules section 10 "Document time").
 
 /**
- * A new record, owned by the operator. The counters of an earlier record under the same DID stand. An alias
+ * A new record, owned by the operator. The counters of an earlier record under the same DID go on. An alias
  * that is not free or no alias is left out, with an event, because the runtime does so.
  */
 function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
@@ -258,7 +258,7 @@ function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall)
   return checkDocument(document, call.did, input.bounds) ?? document;
 }
 
-/** The time of a proof whose version this ledger takes. The Directory checks how old a version 1 time may be. */
+/** The time of a proof whose version this ledger accepts. The Directory checks how old a version 1 time may be. */
 function takenTimestamp({ proofs, nowMs }: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
   const stamp = parseProofTimestamp(text);
   if (stamp === null) return refuse("InvalidProofTimestamp");

@@ -38,7 +38,7 @@ function parseIpv6(text: string): Address | null {
   return Uint8Array.from([...head, ...new Array<number>(missing).fill(0), ...tail]);
 }
 
-/** Bytes of colon-separated groups; an IPv4 address may stand in the last place of the whole address. */
+/** Bytes of colon-separated groups; an IPv4 address may take the last place of the whole address. */
 function parseGroups(text: string, endsAddress: boolean): number[] | null {
   if (text === "") return [];
   const groups = text.split(":");

@@ -444,9 +444,9 @@ type FailureCode =
   | "upstream_timeout";
 
 const failureMessages: Record<FailureCode, string> = {
-  service_not_found: "the recipient publishes no service that takes envelopes",
+  service_not_found: "the recipient publishes no service that accepts envelopes",
   message_expired: "the envelope expired before a destination could be reached",
-  not_deliverable: "no destination of the recipient takes this envelope",
+  not_deliverable: "no destination of the recipient accepts this envelope",
   destination_unavailable: "no destination of the recipient could be reached",
   cache_unavailable: "no Cache of the recipient could be reached",
   upstream_timeout: "the destinations of the recipient did not answer in time",
@@ -476,7 +476,7 @@ function onlyTimedOut(entries: readonly Left[]): boolean {
   return entries.every((entry) => entry.verdict === "timeout");
 }
 
-/** What the last Cache that was asked had to say. */
+/** The answer of the last Cache that was asked. */
 function cacheRefusal(state: DeliveryState): CacheRefusal | null {
   const entry = state.left.findLast((candidate) => candidate.destination.channel === "cache");
   if (entry === undefined) return null;

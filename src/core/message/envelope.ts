@@ -137,7 +137,7 @@ export function verifySender(sender: EnvelopeSender, document: DidDocument | nul
   return key !== null && verifyEd25519(sender.signature, sender.signedBytes, key);
 }
 
-/** The members of `GET /limits` that every node which takes envelopes answers (rules section 10). */
+/** The members of `GET /limits` that every node for envelopes answers (rules section 10). */
 export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, number | string> {
   return {
     max_http_body_bytes: limits.body_bytes_max,
@@ -152,7 +152,7 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
 
 // --------------------------------------------------------------------------------------------- members
 
-/** Members that stand together or not at all; `renamed` are the alternate names of others. */
+/** Members that come together or not at all; `renamed` are the alternate names of others. */
 type Group = "alone" | "renamed" | "header" | "chunk" | "sender";
 
 const memberGroups: ReadonlyMap<string, Group> = new Map<string, Group>([
@@ -289,7 +289,7 @@ function readHint(
   if (text !== null && !hints.includes(text))
     errors.push({ pointer: "/delivery_hint", message: `must be one of ${hints.join(", ")}` });
   else if (text === "chunked" && !chunk.named)
-    errors.push({ pointer: "/delivery_hint", message: "says chunked without chunk members" });
+    errors.push({ pointer: "/delivery_hint", message: "is chunked without chunk members" });
   else if (text !== "chunked" && chunk.valid)
     errors.push({ pointer: "/delivery_hint", message: "must be chunked beside chunk members" });
   return (text ?? "standard") as DeliveryHint;

@@ -32,13 +32,13 @@ export type EffectivePolicy = {
   readonly replication: number;
   readonly headerPreviewBytes: number;
   readonly expiration: ExpirationBehavior;
-  /** A Relay must stand in every one of these lists. */
+  /** A Relay must be in every one of these lists. */
   readonly allowedRelays: readonly (readonly string[])[];
 };
 
 /**
  * 403 `policy_denied` for a tag that is not admitted; else what applies. A tag policy counts only when the
- * recipient lists the tag, and never loosens what the recipient's own policy says.
+ * recipient lists the tag, and never loosens the recipient's own policy.
  */
 export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   const admitted = facts.links?.tagPolicies ?? [];
@@ -58,7 +58,7 @@ export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   };
 }
 
-/** Whether the recipient says that the policy of this tag counts for it. */
+/** Whether the recipient lists the policy of this tag. */
 export function isTagListed(links: DeliveryPolicyLinks | null, tag: string | null): boolean {
   return tag !== null && (links?.tagPolicies.includes(tag) ?? false);
 }
@@ -76,10 +76,10 @@ function leastKept(policies: readonly DeliveryPolicy[]): ExpirationBehavior {
   return expirations.find((behavior) => asked.includes(behavior)) ?? "DeleteOnExpiry";
 }
 
-/** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy takes. */
+/** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy allows. */
 export function checkPayloadSize(policy: EffectivePolicy, payloadBytes: number): Fault | null {
   if (policy.messageBytesMax === null || payloadBytes <= policy.messageBytesMax) return null;
-  return fault("too_large", `the recipient takes messages of at most ${policy.messageBytesMax} bytes`);
+  return fault("too_large", `the recipient accepts messages of at most ${policy.messageBytesMax} bytes`);
 }
 
 /** 403 `policy_denied` when a linked persona names Relays and this one is not among them. */
@@ -90,7 +90,7 @@ export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null
 
 // ------------------------------------------------------------------------------------------------ delivery resolution
 
-/** The largest payloads and bodies that a node takes. */
+/** The largest payloads and bodies that a node accepts. */
 type SizeLimits = {
   readonly chunk_bytes_max: number;
   readonly unchunked_bytes_max: number;

@@ -245,7 +245,7 @@ function presentValues<P extends Record<keyof P, string | null>>(
   return fault("proof_missing", `the proof lacks ${missing.map((key) => names[key]).join(", ")}`);
 }
 
-/** Text that can stand in a line of a signed text: bounded, and without control characters. */
+/** Text that can be a line of a signed text: bounded, and without control characters. */
 export function isLineValue(text: string): boolean {
   return text.length <= endpointCharsMax && !/[\u0000-\u001f\u007f]/.test(text);
 }
@@ -273,7 +273,7 @@ function malformed(what: string): Fault {
   return fault("proof_invalid", `${what} of the proof is malformed`);
 }
 
-/** Looks at no DID: it says no more than `GET /node` does. */
+/** Reads no DID, so it reveals no more than `GET /node` does. */
 function otherEndpoint({ endpoints }: RetrievalRule, { endpoint }: { readonly endpoint: string }): Fault {
   const own = endpoints.length === 0 ? "this node has no public endpoint" : `this node is ${endpoints.join(" or ")}`;
   return fault("proof_not_authorized", `the proof is made for ${endpoint}, and ${own}`);
@@ -312,7 +312,7 @@ function wrongSignature(text: Uint8Array): Fault {
   return withSignedText(fault("proof_invalid", "the signature of the proof does not verify"), text);
 }
 
-/** 409 `proof_replayed`, for whoever did not win the claim. */
+/** 409 `proof_replayed`, for all but the winner of the claim. */
 export function proofReplayed(): Fault {
   return fault("proof_replayed", "the nonce of the proof was used before");
 }
@@ -370,7 +370,7 @@ export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | n
 
 /**
  * What a sender signs: the outer members of an envelope as text, one line each, with its opaque parts as hashes of their
- * canonical form. Clients build the same text. Absent members stand as empty text; `sender_signature` is left out.
+ * canonical form. Clients build the same text. Absent members are empty text; `sender_signature` is left out.
  */
 export function encodeSenderText(members: JsonObject): Uint8Array {
   const text = (name: string) => String(members[name] ?? "");

@@ -1,6 +1,6 @@
 /**
- * What the documents say of the routes of signed actions: a summary, the codes of the action's own rules, and an example
- * that a node takes. Apart from the table in `core/ledger/actions.ts`, because clients load that.
+ * The documentation of the routes of signed actions: a summary, the codes of the action's own rules, and an example
+ * that a node accepts. Apart from the table in `core/ledger/actions.ts`, because clients load that.
  * Source: interface "Signed DID-document updates", rules section 4.
  */
 import { parsePublicKey } from "../codec/bytes.ts";

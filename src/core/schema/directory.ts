@@ -207,7 +207,7 @@ export function anyPrepareBody(actions: readonly string[]) {
   return Type.Object(
     { ...prepareMembers, action: namedText(actions) },
     {
-      description: "did, action, and the members that the route of the action takes besides its authorization",
+      description: "did, action, and the members that the route of the action accepts besides its authorization",
       examples: [{ did: exampleDid, action: "RemoveService", id: exampleService.id }],
     },
   );

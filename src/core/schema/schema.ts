@@ -105,14 +105,14 @@ function faultOfErrors(found: Iterable<ValueError>): Fault {
   const errors = new Map<string, InputError>();
   for (const error of enterUnions(found)) {
     const pointer = boundedPointer(error.path);
-    // The first error of a member says most: "is missing" comes before "must be a string".
+    // The first error of a member is the most useful: "is missing" comes before "must be a string".
     if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
     if (errors.size === inputErrorsMax) break;
   }
   return fault("invalid_request", detailOf([...errors.values()]), { errors: [...errors.values()] });
 }
 
-/** Errors of a value that is of none of the kinds a union takes. */
+/** Errors of a value that is of none of the kinds of a union. */
 const kindErrors: ReadonlySet<ValueErrorType> = new Set([
   ValueErrorType.Array,
   ValueErrorType.Integer,

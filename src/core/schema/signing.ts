@@ -29,7 +29,7 @@ export type SchemeName =
 
 type Scheme = {
   readonly title: string;
-  /** Where in a request the signature and what belongs to it stand. */
+  /** Where in a request the signature and its values are. */
   readonly carried: string;
   /** The signed bytes, a line each where they are text. */
   readonly layout: readonly string[];
@@ -68,7 +68,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
       "version 3: svc:authorization:v3: and document, alias or root_pubkey (control for deactivation and deletion) and | and genesis_hash 32 bytes and one of these",
     ],
     notes:
-      "authorization_proofs of GET /limits says whether version 3, the plain bytes or both are taken. The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.",
+      "authorization_proofs of GET /limits lists whether version 3, the plain bytes or both are accepted. The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.",
   },
   updateProof: {
     title: "Primary alias, policy links and policies",
@@ -94,7 +94,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
       "payload_sha256=<lower hex of SHA-256 over the JCS form of payload>",
       "key_id=<sender_key_id>",
     ],
-    notes: "JCS is RFC 8785. The key must stand in authentication of the sender's document.",
+    notes: "JCS is RFC 8785. The key must be listed in authentication of the sender's document.",
   },
   retrievalProof: {
     title: "Retrieval and acknowledgement",
@@ -141,7 +141,7 @@ export type SignedExample = {
   readonly body?: unknown;
 };
 
-/** What an operation needs signed; `optional` when it is also taken without. Examples are made when they are shown. */
+/** What an operation needs signed; `optional`: it is accepted without too. Examples are made when they are shown. */
 export type Signed = {
   readonly scheme: SchemeName;
   readonly optional?: true;
@@ -195,7 +195,7 @@ export function signedRead(operation: RetrievalOperation, subject: string): Sign
   };
 }
 
-/** An acknowledgement: the proof stands in the body that the operation shows. */
+/** An acknowledgement: the proof is in the body that the operation shows. */
 export function signedAck(subject: string): Signed {
   return {
     scheme: "retrievalProof",
@@ -233,7 +233,7 @@ export function signedEnvelope(envelope: JsonObject): Signed {
   };
 }
 
-/** A registration, a document or an authorization: the signature stands in the body that the operation shows. */
+/** A registration, a document or an authorization: the signature is in the body that the operation shows. */
 export function signedBytes(scheme: SchemeName, message: () => Uint8Array): Signed {
   return { scheme, example: () => signedExample(scheme, message()) };
 }

@@ -69,7 +69,7 @@ const timerMsMax = 2 ** 31 - 1;
 /**
  * The value of `work`, or `late` after `timeoutMs` (0 and below: at the next turn of the event loop). A rejection in
  * time passes through; one that comes after the deadline is swallowed, because nobody waits for it any more. The work
- * itself goes on: whoever can stop it stops it on `late`. The timer never outlives the call.
+ * itself goes on: a caller that can stop it stops it on `late`. The timer never outlives the call.
  */
 export async function withDeadline<T>(
   work: PromiseLike<T>,
@@ -125,7 +125,7 @@ export class Waiters {
     });
   }
 
-  /** The event: whoever waits now goes on. */
+  /** The event: all waiters go on. */
   release(): void {
     for (const end of this.ends) end();
   }

@@ -1,7 +1,7 @@
 /**
  * Entries of a mailbox in answers. Envelopes are spliced in as the bytes that were stored; nothing here parses them
  * again. Ids, DIDs and times hold nothing that JSON escapes, so they are written as they are.
- * Retrieval without a cursor answers whole messages, as many as one answer holds, for a client that knows no
+ * Retrieval without a cursor answers whole messages, as many as one answer holds, for a client without
  * paging. A plan is made from summaries; envelopes are then read in batches as the client reads them, so
  * that an answer holds about 1 MiB in memory whatever its length.
  * The plan starts at the oldest entry. It selects messages and complete sets of chunks until the next one does not
@@ -70,7 +70,7 @@ function renderChunk(chunk: Chunk) {
   return { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total };
 }
 
-/** Chunk members stand flat in a summary, as in an envelope. */
+/** Chunk members are flat in a summary, as in an envelope. */
 export function renderSummaryEntry(entry: MessageSummary): Record<string, unknown> {
   const { messageId, chunk, expiresAtMs } = entry;
   return {
@@ -268,7 +268,7 @@ type GroupSource = {
 /** Chunks are read together up to this size; a larger one goes alone. */
 const groupBatchBytes = 256 * 1024;
 
-/** The chunks of a group from its first page on, which is taken out of `start` so that it does not stay in memory. */
+/** The chunks of a group from its first page on, which is removed from `start` so that it does not stay in memory. */
 export async function* groupParts(
   source: GroupSource,
   start: { first: GroupPage | null },

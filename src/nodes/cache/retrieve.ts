@@ -88,7 +88,7 @@ export async function readMessages(parts: RetrieveParts, call: Call): Reply {
   });
 }
 
-/** When one page holds everything, this is one call of the store; else envelopes are read as the client takes them. */
+/** When one page holds everything, one call of the store; else envelopes are read as the client reads the answer. */
 async function answerWhole(parts: RetrieveParts, recipient: MailboxKey, context: AnswerContext): Reply {
   const { mailbox, settings, now } = parts;
   const bounds = { entriesMax: settings.retrieve_entries_max, bytesMax: settings.retrieve_bytes_max };
@@ -150,7 +150,7 @@ export async function readMessage(parts: RetrieveParts, call: Call): Reply {
 
 export function openStream(parts: RetrieveParts, call: Call): Reply {
   return provenRead(parts, call, { operation: "stream", subject: "*" }, async ({ did, proof, mailbox }) => {
-    // An empty Last-Event-ID is how an event source says that it has none.
+    // An event source that has no id sends an empty Last-Event-ID.
     const after = parseCursor(call.headers.get("last-event-id") || call.query.get("cursor"));
     const isPermitted = async () => {
       const subject = await parts.recipients.subject(did);
@@ -294,7 +294,7 @@ function decodeAck(call: Call, terms: ProofTerms): (Proven & { messageIds: reado
   return isFault(proof) ? proof : { did, proof, messageIds };
 }
 
-/** The ids that the body names, each once. Blank entries count for nothing, but at least one id must stand. */
+/** The ids that the body names, each once. Blank entries are ignored, but at least one id must remain. */
 function parseMessageIds(texts: readonly string[]): Uuid[] | Fault {
   if (texts.length > ackIdsMax)
     return badInput("invalid_request", "/message_ids", `must have at most ${ackIdsMax} entries`);

@@ -72,7 +72,7 @@ const loopbackFactor = 1.5;
 const alonePart = 0.5;
 /** Shares shrink within this part. The rest is for the least that every sender or network may hold. */
 const shrinkingPart = 0.9;
-/** Strangers leave this part of a mailbox to known senders, whatever these have taken before. */
+/** Strangers leave this part of a mailbox to known senders, whatever these have stored before. */
 const strangersMax = 0.95;
 
 /** With the default quota 125 networks more than those that fill the shrinking part must join to close it for the next. */

@@ -208,7 +208,7 @@ function submissionRoute({ ledger }: DirectoryParts): Route {
       const txHash = pathValue(call, "txHash").toLowerCase();
       if (!txHashForm.test(txHash)) return fault("invalid_request", "a tx_hash must be 0x and 64 hex digits");
       const submission = await ledger.submission(txHash);
-      if (submission === null) return fault("not_found", "this node knows no such submission");
+      if (submission === null) return fault("not_found", "this node does not know this submission");
       return { status: 200, json: renderSubmission(submission) };
     },
   });

@@ -49,7 +49,7 @@ type RoutePlan = {
   readonly headers?: readonly string[];
   readonly answer: readonly [status: number, description: string, schema: TSchema];
   readonly codes: readonly FaultCode[];
-  /** Alias authorization is not final, and every answer to an alias operation says so. */
+  /** Alias authorization is not final, and every answer to an alias operation states this. */
   readonly unstable?: boolean;
   readonly handle: Route["handle"];
 };
@@ -179,7 +179,7 @@ export function renderAccepted(accepted: Accepted, submission: Submission): Answ
   return { status: 202, json };
 }
 
-/** A refusal of a signature says which bytes were verified; any other refusal stays as it is. */
+/** A refusal of a signature shows which bytes were verified; any other refusal stays as it is. */
 export function explainSignature(refusal: Fault, signed: Uint8Array): Fault {
   return refusal.code === "invalid_signature" ? withSignedText(refusal, signed) : refusal;
 }
@@ -201,7 +201,7 @@ export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProo
   return [...bound, ...older].filter((version) => settings.registration_proofs?.includes(version) ?? true);
 }
 
-/** What `/limits` says about proofs. */
+/** What `/limits` answers about proofs. */
 export function renderProofs(
   settings: DirectorySettings,
   { proofs, submitter }: Binding,

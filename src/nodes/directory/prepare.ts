@@ -77,7 +77,7 @@ type Prepared = {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly expiresAtMs: number;
-  /** How `payload` is signed; `null` for proofs that stand in headers. */
+  /** How `payload` is signed; `null` for proofs in headers. */
   readonly version: ProofVersion | "plain" | null;
 };
 
@@ -400,7 +400,7 @@ function documentPreparation(): Preparation {
       return {
         did,
         action: "replace_document",
-        // The nonce stands inside the timestamp, and `request` has no member of that name.
+        // The nonce is inside the timestamp, and `request` has no member of that name.
         nonceDomain: null,
         payload: documentMessage({ did, timestamp, docBlob }, genesisHash) as Uint8Array,
         version,
@@ -425,7 +425,7 @@ function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | 
 }
 
 /**
- * An update whose proof stands in headers: the exact body, its headers without `X-Signature`, and the text they sign.
+ * An update whose proof is in headers: the exact body, its headers without `X-Signature`, and the text they sign.
  * The nonce is random; nothing is reserved for it.
  */
 function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: OwnerUpdate): Preparation {

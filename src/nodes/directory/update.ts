@@ -1,6 +1,6 @@
 /**
  * Updates that a key of the DID authorizes with a signed SCALE payload: components of the document, the root key,
- * aliases, deactivation, deletion. `core/ledger/actions.ts` says which action stands where; the rest is the same for
+ * aliases, deactivation, deletion. `core/ledger/actions.ts` lists the routes; the rest is the same for
  * all of them.
  * Order of checks: shape, path equals body, action, payload equals the rebuilt bytes, expiry, then what the ledger
  * refuses (DID exists, not deactivated, nonce, signature, the rule of the action).
@@ -115,7 +115,7 @@ function acceptedOf(intent: Intent) {
 type Members = Readonly<Record<string, unknown>>;
 type UpdateBody = Static<typeof authorizationShape> & Members;
 
-/** A signed update whose payload says exactly what the request says. */
+/** A signed update whose payload agrees with the request. */
 type SignedUpdate = {
   readonly intent: Intent;
   readonly terms: Terms;
@@ -191,7 +191,7 @@ function decodeSignedPayload(text: string, intent: Intent, terms: Terms): Uint8A
   return badInput("invalid_canonical_payload", "/canonical_payload", `is not a payload of the ${structure} structure`);
 }
 
-/** 400 that names the member of the body which says something else than the payload. */
+/** 400 that names the member of the body that differs from the payload. */
 function payloadMismatch(pointer: string): Fault {
   const errors = [
     { pointer, message: "differs from the signed payload" },

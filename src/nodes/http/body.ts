@@ -218,7 +218,7 @@ export type ResponseStreams = {
 export const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 
-/** Another bound from now on; answers above it go out all the same. */
+/** Another bound from now on; answers above it go out nevertheless. */
 export function changeStreams({ budget }: ResponseStreams, bytesMax: number): void {
   budget.resize(bytesMax);
 }
@@ -247,7 +247,7 @@ function inChunks(content: Uint8Array, deadlineMs: number, ended: () => void): R
       start(controller) {
         timer = setTimeout(() => {
           end();
-          controller.error(new Error("the client did not take its answer in time"));
+          controller.error(new Error("the client did not read its answer in time"));
         }, deadlineMs);
       },
       pull(controller) {
@@ -268,8 +268,8 @@ function inChunks(content: Uint8Array, deadlineMs: number, ended: () => void): R
 const roomPollMs = 50;
 
 /**
- * Parts as the client takes them: one is in memory at a time, and is counted until it is taken. A part waits for room
- * in the budget; the answer is cut off when no room comes, or a part is not taken, within the deadline.
+ * Parts as the client reads them: one is in memory at a time, and is counted until it is read. A part waits for room
+ * in the budget; the answer is cut off when no room comes, or a part is not read, within the deadline.
  */
 export function streamParts(
   streams: ResponseStreams,
@@ -302,7 +302,7 @@ export function streamParts(
         state.left = state.left.subarray(chunkBytes);
         state.timer = setTimeout(() => {
           end();
-          controller.error(new Error("the client did not take its answer in time"));
+          controller.error(new Error("the client did not read its answer in time"));
         }, streams.deadlineMs);
       },
       cancel: end,

@@ -45,10 +45,10 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
  * the room of everybody. The table has an entry only for clients that hold something.
  */
 export type FairShare = {
-  /** `false`, and nothing taken, when the client's part or the whole would be exceeded. */
+  /** `false`, and nothing is counted, when the client's part or the whole would be exceeded. */
   readonly take: (client: string, amount: number) => boolean;
   readonly give: (client: string, amount: number) => void;
-  /** Whether the least amount could be taken now. */
+  /** Whether there is room for the least amount. */
   readonly hasRoom: (client: string) => boolean;
   /** Another whole from now on, and its half for each client. */
   readonly resize: (max: number) => void;
@@ -56,13 +56,13 @@ export type FairShare = {
 };
 
 export type ShareOptions = {
-  /** Half of the whole unless it is said. */
+  /** Half of the whole by default. */
   readonly clientMax?: number;
   /** One amount larger than the whole is admitted when nothing else is held. */
   readonly allowOversizeWhenIdle?: boolean;
 };
 
-/** What one client may have of a whole when nothing else is said. */
+/** What one client may have of a whole by default. */
 export const halfOf = (max: number): number => Math.max(1, max / 2);
 
 export function createFairShare(wholeMax: number, options: ShareOptions = {}): FairShare {

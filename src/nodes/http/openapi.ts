@@ -30,7 +30,7 @@ export type DescribedOperation = {
   readonly operationId: string;
   readonly summary: string;
   readonly tags: readonly string[];
-  /** One of these is needed; an empty one says that none is. */
+  /** One of these is needed; an empty one means that none is. */
   readonly security?: readonly Readonly<Record<string, readonly never[]>>[];
   /** The exact signed text of an example that verifies. */
   readonly "x-signed-text"?: SignedExample;
@@ -67,7 +67,7 @@ type DescribedResponse = {
 
 type DescribedContent = Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
 
-/** Codes that the server itself answers on any route, and on routes that take a body. */
+/** Codes that the server itself answers on any route, and on routes with a body. */
 const serverCodes: readonly FaultCode[] = ["invalid_request", "internal_error", "service_unavailable", "shutting_down"];
 const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "unsupported_media_type"];
 
@@ -135,7 +135,7 @@ function describeRoute(route: Route): DescribedOperation {
   };
 }
 
-/** What stands in a path, by its name there. */
+/** The values of a path, by name. */
 const pathValues: Readonly<Record<string, DescribedText>> = {
   ...nameEach(["did", "personaDid", "target"], { pattern: didForm.source, examples: [exampleDid] }),
   ...nameEach(["methodId", "keyAgreementId", "serviceId"], {

@@ -121,7 +121,7 @@ export type Http = AppOptions & {
   readonly idPrefix: string;
   requestCount: number;
   draining: boolean;
-  /** Another process takes over: every answer ends its connection, so that the client comes anew. */
+  /** Another process takes over: every answer ends its connection, so that the client reconnects. */
   leaving: boolean;
 };
 
@@ -389,7 +389,7 @@ async function refuseUnread(
 ): Promise<Outcome> {
   const { network, request } = exchange;
   if (route.bodyBytesMax !== null && room.reading.take(network, 1)) {
-    // Who is too fast and does not even say how much comes is not worth the reading.
+    // The body of a client above its rate that announces no length is not read.
     await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
     room.reading.give(network, 1);
   }
@@ -416,7 +416,7 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Outcome
   }
 }
 
-/** A long answer goes out as the client takes it; when clients keep too much waiting, 503. */
+/** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
 function boundLength(http: Http, exchange: Exchange, outcome: Outcome): Outcome | Promise<Outcome> {
   const { result, close } = outcome;
   if (!isFault(result) && result.jsonParts !== undefined) {

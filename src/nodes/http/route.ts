@@ -14,7 +14,7 @@ export type Call = {
   readonly params: Readonly<Record<string, string>>;
   readonly query: URLSearchParams;
   readonly headers: Headers;
-  /** The body as sent, at most the route's `bodyBytesMax`; empty when the route takes none. */
+  /** The body as sent, at most the route's `bodyBytesMax`; empty when the route has none. */
   readonly body: Uint8Array;
   readonly requestId: string;
   /** Address of the client after trusted proxies. */
@@ -45,7 +45,7 @@ export type Answer = {
   readonly idleSeconds?: number;
 };
 
-/** A part of a long answer. `bytes` is about what `read` answers: room for it is taken before it is read. */
+/** A part of a long answer. `bytes` is about what `read` answers: room for it is reserved before it is read. */
 export type JsonPart = { readonly bytes: number; readonly read: () => Promise<Uint8Array> | Uint8Array };
 
 /** What documentation needs to know of a route; `/openapi.json` is made of these. */
@@ -75,7 +75,7 @@ export type Route = {
   readonly capacity: "normal" | "reserved";
   /** How a `Fault` (also of the server itself) is rendered. */
   readonly faults: "problem" | "delivery";
-  /** What an `unavailable` store means here; routes that read the ledger say `chain_unavailable`. */
+  /** What an `unavailable` store means here; routes that read the ledger answer `chain_unavailable`. */
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
   readonly headers?: Readonly<Record<string, string>>;

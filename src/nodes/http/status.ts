@@ -213,7 +213,7 @@ const pageHeaders = {
   "x-content-type-options": "nosniff",
 };
 
-/** `GET /node`: what a node says about itself, so that a client can check an address before it publishes it. */
+/** `GET /node`: what a node publishes about itself, so that a client can check an address before it publishes it. */
 export function aboutRoute(about: () => About): Route {
   const description: Description = {
     id: "node",

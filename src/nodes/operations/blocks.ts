@@ -221,7 +221,7 @@ async function writeList(receipts: Receipts, { blocks, revision, before }: Writt
   for (let page = 0; page < pages; page++)
     await put(pageKey(revision, page), blocks.slice(page * pageEntries, (page + 1) * pageEntries));
   await put(headKey, { revision, pages });
-  // The list stands: pages of the former one that can't be removed now are read by nobody.
+  // The list is written: pages of the former one that can't be removed now are read by nobody.
   const former = Array.from({ length: before.pages }, (_, page) => receipts.remove(pageKey(before.revision, page)));
   await Promise.allSettled(former);
   return { revision, pages, blocks };

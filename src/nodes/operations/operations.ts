@@ -1,6 +1,6 @@
 /**
  * What an operator changes on a running node, by the commands `waypost reload`, `block` and `purge --recipient`.
- * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system says who may ask.
+ * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system decides who may ask.
  * A purge removes everything that waits for a recipient, without a proof of the recipient: for duties such as a court
  * order. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
  */
@@ -23,9 +23,9 @@ type ReloadOutcome = {
 };
 
 type OperationsParts = {
-  /** Reads the configuration again; a text says why it was not taken over. */
+  /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
-  /** Makes room for the process `pid` that takes over; a text says why not. */
+  /** Makes room for the process `pid` that takes over; a text gives the reason why not. */
   readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
   readonly blocks: Blocks;
   /** `null` without a Cache. */
@@ -229,7 +229,7 @@ async function purgeRecipient(
   return purged;
 }
 
-/** What arrives meanwhile stands behind the cursor, and is removed as well. */
+/** What arrives meanwhile is after the cursor, and is removed as well. */
 async function purgeMailbox(
   mailbox: Mailbox,
   { did, life }: { readonly did: Did; readonly life: number },

@@ -219,7 +219,7 @@ function parseMembers(bytes: Uint8Array): JsonObject | null {
 }
 
 /**
- * The receipt of a Cache for this very message, or `null` when the answer is none. It must say that the
+ * The receipt of a Cache for this very message, or `null` when the answer is none. It must state that the
  * envelope is accepted; of the other members those are kept that have their form.
  */
 function parseStoreReceipt(
@@ -278,7 +278,7 @@ function parseRefusal(bytes: Uint8Array): { readonly code: FaultCode; readonly m
 
 const successModes: Readonly<Record<string, string>> = { delivered: "direct", forwarded: "forwarded", cached: "cache" };
 
-/** What another Relay achieved, or `null` when it does not say `success: true`. */
+/** What another Relay achieved, or `null` without `success: true`. */
 function parseForwardResult(bytes: Uint8Array): { readonly deliveryMode: string; readonly code: string } | null {
   const answer = parseMembers(bytes);
   if (answer?.["success"] !== true) return null;

@@ -128,7 +128,7 @@ export function createEgress(options: EgressOptions): Egress {
       return preempted ? { ...timedOut, giveUp: true } : outcome;
     } finally {
       inFlight.delete(abort);
-      // A refused address, or a request that gave way, says nothing about the host.
+      // A refused address, or a request that gave way, tells nothing about the host.
       slot.release(preempted || outcome.error === null || outcome.error === "destination_refused");
     }
   };
@@ -240,7 +240,7 @@ async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<read
   }
 }
 
-/** The first of the checked addresses that takes a connection, within the limit for connecting. */
+/** The first of the checked addresses that accepts a connection, within the limit for connecting. */
 async function reachable(
   state: EgressState,
   endpoint: Endpoint,
@@ -294,7 +294,7 @@ const proxyVariables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", 
 /**
  * Start-up check: what in the environment would weaken outbound requests. TLS checks must not be switched
  * off. Proxy variables are never used; an operator who sets them expects otherwise, so they are a problem
- * unless `allowProxyVariables` says that this is known. They are removed from `env` either way.
+ * unless `allowProxyVariables` allows it. They are removed from `env` either way.
  */
 export function checkOutboundEnvironment(
   env: Record<string, string | undefined>,

@@ -1,5 +1,5 @@
 /**
- * The Relay: takes one envelope per request and delivers it to where the recipient's document says. It
+ * The Relay: accepts one envelope per request and delivers it as the recipient's document lists. It
  * reads the outer members of the envelope and nothing else, admits by the rules that the Cache has too, and
  * answers a DeliveryResult for everything, refusals included.
  * Source: interface "Relay" and "Errors", rules sections 5 and 10 ("Order of checks on an envelope").
@@ -333,7 +333,7 @@ type RelayReadings = {
   readonly sessions: () => number;
 };
 
-/** Labels come from fixed lists, never from what a sender or a destination says. */
+/** Labels come from fixed lists, never from a sender or a destination. */
 function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
   const results = metrics.counter({
     name: "relay_results_total",

@@ -40,7 +40,7 @@ function isServer(text: string): boolean {
   return known && hostname !== "" && username + password + search === "" && pathname.length <= 1;
 }
 
-/** What stands beside `plugin = "nats"`. */
+/** The options beside `plugin = "nats"`. */
 export const natsOptions = z
   .strictObject({
     servers: z.array(server).min(1).max(1_000).describe("Servers of one installation, or of its cluster"),
@@ -59,12 +59,12 @@ export const natsOptions = z
   })
   .refine(({ tls_cert_file, tls_key_file }) => (tls_cert_file === null) === (tls_key_file === null), {
     path: ["tls_cert_file"],
-    error: "must stand together with tls_key_file",
+    error: "needs tls_key_file as well",
   });
 
 export type NatsBusOptions = z.output<typeof natsOptions>;
 
-/** Until the server says more. */
+/** Until the server allows more. */
 const messageBytesMaxAtFirst = 64 * 1024;
 const connectMsMax = 5_000;
 const againMs = 500;
@@ -150,7 +150,7 @@ class NatsBus implements Bus {
     }
   }
 
-  /** The library reconnects by itself; only an end for good, such as a refused password, begins anew here. */
+  /** The library reconnects by itself; only a final end, such as a refused password, is handled here. */
   private async follow(connection: NatsConnection, options: ConnectionOptions): Promise<void> {
     for await (const { type } of connection.status()) {
       if (type === "disconnect") this.onDisconnected();
@@ -258,7 +258,7 @@ class NatsBus implements Bus {
       const answer = await this.ending.orEvent(asked);
       return answer === late ? "nobody" : new Uint8Array(answer.data);
     } catch {
-      // No subscription, no answer in time, or the connection broke: it is all the same to the caller.
+      // No subscription, no answer in time, or the connection broke: the caller treats them alike.
       return "nobody";
     }
   }

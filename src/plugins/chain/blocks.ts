@@ -1,6 +1,6 @@
 /**
  * What blocks hold of ours: the extrinsics of a block by their fingerprints, what the block's events say became
- * of them, and the unfinalized blocks between the finalized head and the best one, which may be taken back.
+ * of them, and the unfinalized blocks between the finalized head and the best one, which may be reverted.
  */
 import { errorText, type Fault, fault } from "../../core/fault.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
@@ -62,7 +62,7 @@ export async function readOutcomes(session: Session, contents: BlockContents): P
   return { block: { number, hash, timeMs: Number(u64Of(now)) }, events, byIndex };
 }
 
-/** `null` when the node stands and refuses to answer, as it does about a state that it has let go of. */
+/** `null` when the node refuses to answer, as it does about a state that it has discarded. */
 async function readable<T>(work: Promise<T>): Promise<T | null> {
   try {
     return await work;
@@ -85,7 +85,7 @@ const documentErrors: readonly LedgerError[] = [
 ];
 
 /**
- * From what a block says about a call to the program's own codes. The names of errors are the ledger's, so its
+ * From a block's outcome of a call to the program's own codes. The names of errors are the ledger's, so its
  * table decides; an unknown one is `chain_submission_rejected` with the name.
  */
 export function faultOfFailure(failure: DispatchFailure, call: LedgerCall): Fault {

@@ -51,7 +51,7 @@ const chainOptions = z.strictObject({
     .describe("The log warns when the operator's free balance is below it, in the smallest unit"),
   block_time_ms: milliseconds(10, 3_600_000)
     .optional()
-    .describe("Milliseconds between two blocks, instead of what the chain says"),
+    .describe("Milliseconds between two blocks, instead of the chain's own"),
   request_timeout_ms: milliseconds(100, 600_000).default(10_000).describe("How long a node may take for one answer"),
   reconnect_max_ms: milliseconds(100, 600_000)
     .default(10_000)

@@ -1,12 +1,12 @@
 /**
  * The configured nodes: one connection at a time to one of them, the next one in turn whenever it is lost, after a
  * growing pause when none can be used. While there is none, `session()` throws `unavailable` with the reason: a
- * chain that can't be asked is never taken for one that holds nothing.
+ * chain that can't be asked never counts as one that holds nothing.
  *
  * What is believed of a node:
  * - The last finalized block that was shown is the anchor, also over restarts: a node must have the same block at
  *   that number. When more than half of the endpoints have had another one for a time, it is the anchor that was a
- *   lie, or the chain began anew, and they are believed.
+ *   lie, or the chain was reset, and they are believed.
  * - With two endpoints or more, a call ends only by a block that a second endpoint has finalized too, with the same
  *   state (`confirm`). When no other endpoint answers for ten minutes, one is enough, and the log says so.
  */
@@ -24,7 +24,7 @@ export type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "an
 };
 
 export type EndpointsEvents = {
-  /** A connection stands, also when an earlier one was lost. Its head was reported before. */
+  /** A connection is open, also when an earlier one was lost. Its head was reported before. */
   readonly onSession: (session: Session) => void;
   readonly onHead: (head: Head) => void;
   readonly onBest: (hash: string) => void;
@@ -100,7 +100,7 @@ export class Endpoints {
     throw new StoreError("unavailable", this.outage());
   }
 
-  /** What stands against every endpoint, by kind. */
+  /** Why no endpoint can be used, by kind. */
   outage(): string {
     if (this.reasons.length === 0) return "the chain has not answered yet";
     const list = this.reasons.map(({ message }) => message).join("; ");
@@ -271,7 +271,7 @@ export class Endpoints {
     }
   }
 
-  /** Whether nothing is compared: a light client proves what it says. */
+  /** Whether nothing is compared: a light client proves its answers. */
   private isAlone(): boolean {
     const { endpoints, finality } = this.options;
     return endpoints.length < 2 || finality === "best" || isLight(this.currentEndpoint);

@@ -1,6 +1,6 @@
 /**
  * From a call to its extrinsic: calls signed by the operator (version 4) and general ones that carry their own proof
- * (version 5, without a signature); and from the extrinsics of a block back to their fingerprints. The table says
+ * (version 5, without a signature); and from the extrinsics of a block back to their fingerprints. The table lists
  * once what each transaction extension adds; one that is not listed must add nothing.
  * Source: docs/ledger.md 1.7 ("Extrinsics"), checked against the reference runtime.
  */
@@ -34,7 +34,7 @@ type Terms = { readonly era: Era; readonly nonce: number; readonly tip: bigint }
 type Extension = {
   readonly explicit?: (terms: Terms) => Uint8Array;
   readonly implicit?: (terms: Terms, frame: Frame) => Uint8Array;
-  /** How many bytes of its own stand at the beginning of `bytes`. */
+  /** How many bytes of its own `bytes` begins with. */
   readonly length?: (bytes: Uint8Array) => number;
 };
 
@@ -125,7 +125,7 @@ export const isGeneral = (extrinsic: Uint8Array): boolean => {
 
 /**
  * The fingerprints of an extrinsic of a block: its hash, and for a general one also the hash of its call,
- * because whoever else hands in the same proof in another frame has the same effect.
+ * because the same proof submitted by others in another frame has the same effect.
  */
 export function fingerprintsOf(extrinsic: Uint8Array, frame: Frame): string[] {
   const hash = extrinsicHash(extrinsic);

@@ -8,7 +8,7 @@ import type { LedgerBoundName } from "../../core/ledger/account.ts";
 import { actionRows, type ItemName } from "../../core/ledger/actions.ts";
 import type { LedgerCallName, ProofCall } from "../../core/ledger/calls.ts";
 
-/** Where neither the chain nor the configuration says. */
+/** Without one from the chain or the configuration. */
 export const blockTimeMsDefault = 6_000;
 
 export type PalletRole = "did_registry" | "delivery_policy";
@@ -78,7 +78,7 @@ export const optionalLayouts = {
   Lives: { pallet: "did_registry", value: "u32", isMap: true },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
   ProofAllowances: { pallet: "did_registry", value: "u32", isMap: true },
-  /** Stands where the chain knows version 3 of the proofs: whether it takes the others as well. */
+  /** Stands where the chain knows version 3 of the proofs: whether it accepts the others as well. */
   PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
 } as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean }>>;
 
@@ -113,7 +113,7 @@ export type Inventory = Readonly<Record<"pallets" | "calls" | "constants" | "sto
 
 /**
  * What the reference runtime has against abuse and a chain of the family may lack, and how the metadata shows it.
- * Such a chain is used all the same, and the log says what it lacks.
+ * Such a chain is used nevertheless, and the log names what it lacks.
  */
 const protections: readonly { readonly name: string; readonly isThere: (chain: Inventory) => boolean }[] = [
   {

@@ -22,7 +22,7 @@ export type Pending = {
   readonly submission: Submission;
   /** Those that may still enter, oldest first; at least one. */
   readonly signed: readonly Signed[];
-  /** How often it was signed anew because a nonce was lost or an era was over. */
+  /** How often it was signed again because a nonce was lost or an era was over. */
   readonly renewals: number;
 };
 
@@ -95,7 +95,7 @@ export class Outbox {
     return this.lastRoom.commit((view) => putAnchor(view, anchor));
   }
 
-  /** Everything pending, in the order in which it was taken. */
+  /** Everything pending, in the order of acceptance. */
   pending(): Pending[] {
     const found: Pending[] = [];
     for (let after = ""; ; ) {
@@ -112,7 +112,7 @@ export class Outbox {
     return bytes === null ? null : records.decodeSubmission(txHash, bytes).submission;
   }
 
-  /** Resolves when it stands. */
+  /** Resolves when it is on disk. */
   keep(entry: Pending): Promise<void> {
     return this.table.commit((view) => {
       view.put(records.poolKey(entry.sequence), encodePending(entry));
@@ -190,7 +190,7 @@ function encodePending({ call, submission, signed, renewals }: Pending): Uint8Ar
   return utf8(JSON.stringify(plain));
 }
 
-/** After a restart nobody knows what a node has taken. */
+/** After a restart nobody knows what a node has accepted. */
 function decodeSigned({ extrinsic, birth, death, ...one }: PlainSigned): Signed {
   return {
     ...one,

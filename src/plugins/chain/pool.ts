@@ -29,7 +29,7 @@ export type Signed = {
   readonly birth: bigint;
   readonly death: bigint;
   readonly specVersion: number;
-  /** Whether a node has taken it, or may have without our learning of it. */
+  /** Whether a node has accepted it, or may have without our learning of it. */
   out: boolean;
 };
 
@@ -43,7 +43,7 @@ export type Entry = {
   signed: readonly Signed[];
   /** Stands in the outbox; not sent before. */
   stored: boolean;
-  /** How often it was signed anew because a nonce was lost or an era was over. */
+  /** How often it was signed again because a nonce was lost or an era was over. */
   renewals: number;
   /** Number of the present attempt to send; answers to earlier ones only show that it may be out. */
   attempt: number;
@@ -60,7 +60,7 @@ export type Entry = {
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
-/** What a node said to an extrinsic; `silence` is no answer or one that leaves open whether it was taken. */
+/** What a node answered to an extrinsic; `silence` is no answer or one that leaves open whether it was accepted. */
 export type Verdict = "taken" | "known" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
 /** Present: the runtime that extrinsics are signed for, and the block at which their era begins. */
 type PoolHead = {
@@ -79,11 +79,11 @@ export type PoolEvent =
       readonly verdict: Verdict;
       readonly atMs: number;
     })
-  /** Signed anew and stored. */
+  /** Signed again and stored. */
   | { readonly kind: "signed"; readonly entry: Entry; readonly signed: Signed }
   /** What was asked for brought nothing: the entry stays as it is. */
   | { readonly kind: "unchanged"; readonly entry: Entry }
-  /** The head's state shows that no block holds the call, and would take it. */
+  /** The head's state shows that no block holds the call, and would accept it. */
   | { readonly kind: "absent"; readonly entry: Entry }
   /** Every finalized block up to the head was looked through but those up to `missed`. */
   | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
@@ -107,7 +107,7 @@ export type PoolLimits = {
   readonly lifetimeBlocks: number;
 };
 
-/** So often a call is signed anew before it is given up: 32 lives or 32 lost nonces. */
+/** How often a call is signed again before it is given up: 32 lives or 32 lost nonces. */
 const renewalsMax = 32;
 /** Extrinsics of one entry that may still enter; over it, it waits until one can't. */
 const signedMax = 8;
@@ -122,7 +122,7 @@ const drop = (detail: string): End => ({
   block: null,
 });
 const lifeOver = drop("no block held the call within its lifetime");
-const renewedTooOften = drop("the call was signed anew too often: the account lacks funds, or somebody else uses it");
+const renewedTooOften = drop("the call was signed too often: the account lacks funds, or somebody else uses it");
 export const lostSight: Fault = fault(
   "chain_submission_rejected",
   "the chain may have held the call while this Directory was away; the record shows it",
@@ -135,7 +135,7 @@ export class SubmissionPool {
   /** Every nonce from the chain's up to, not including, this one is used by an entry. */
   private lowestNonce = 0;
   private head: PoolHead | null = null;
-  /** How many entries lie in blocks that are not final; they take no place in the window. */
+  /** How many entries lie in blocks that are not final; they occupy no place in the window. */
   private inBlocks = 0;
   /** To be sent, the most urgent last. */
   private queue: Entry[] = [];
@@ -294,7 +294,7 @@ export class SubmissionPool {
     return actions;
   }
 
-  /** The extrinsic that the present runtime can take. */
+  /** The extrinsic that the present runtime can accept. */
   private present({ signed }: Entry): Signed | undefined {
     const version = this.head?.specVersion;
     return signed.findLast(({ specVersion }) => version === undefined || specVersion === version);
@@ -323,7 +323,7 @@ export class SubmissionPool {
 
   /**
    * The state may say why a proof is invalid. A call of the operator can be kept out by its bytes alone: a node bans
-   * a hash for half an hour, and an era may begin in a block that was taken back. Another era is another hash.
+   * a hash for half an hour, and an era may begin in a block that was reverted. Another era is another hash.
    */
   private onRefused(entry: Entry): PoolAction[] {
     if (entry.busy || entry.inBlock !== null) return [];
@@ -355,7 +355,7 @@ export class SubmissionPool {
     return this.flush();
   }
 
-  /** What a finalized block holds has ended before; what can't come any more is signed anew or given up. */
+  /** What a finalized block holds has ended before; what can't come any more is signed again or given up. */
   private onScanned(head: PoolHead, missed: bigint): PoolAction[] {
     this.head = head;
     this.lowestNonce = head.nonce;
@@ -383,7 +383,7 @@ export class SubmissionPool {
     return entry.nonce === null ? this.inspect(entry, "over") : this.renew(entry);
   }
 
-  /** None of its extrinsics can enter any more. A call that had its chance is over, any other is signed anew. */
+  /** None of its extrinsics can enter any more. A call that had its chance is over, any other is signed again. */
   private renew(entry: Entry): PoolAction[] {
     const { head } = this;
     if (head === null) return [];
@@ -416,7 +416,7 @@ export class SubmissionPool {
     return actions;
   }
 
-  /** At once, so that nothing else takes the nonce while the entry is signed for it. */
+  /** At once, so that nothing else uses the nonce while the entry is signed for it. */
   private moveTo(entry: Entry, nonce: number): void {
     this.freeNonceOf(entry);
     entry.nonce = nonce;

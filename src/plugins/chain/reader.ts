@@ -163,7 +163,7 @@ export class Reader {
 }
 
 /**
- * What the chain does not take yet, because the DID has made many calls with a proof in a short time; `null` when it
+ * What the chain does not accept yet, because the DID has made many calls with a proof in a short time; `null` when it
  * takes the call. Law: docs/ledger.md 1.7, "Allowance".
  */
 export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Facts): Fault | null {

@@ -60,7 +60,7 @@ export class NodeRefusal extends Error {
 export const lightScheme = "light:";
 export const isLight = (endpoint: string): boolean => endpoint.startsWith(lightScheme);
 
-/** What logs and answers may say of an endpoint. */
+/** The name of an endpoint in logs and answers. */
 export const nameOf = (endpoint: string): string => (isLight(endpoint) ? endpoint : new URL(endpoint).origin);
 
 /** The largest block is far below: 5 MiB of extrinsics in hex, and their events. */
@@ -139,7 +139,7 @@ export class Rpc {
     return this.request({ method, params, notify: null }, waitMs);
   }
 
-  /** Resolves once the node agrees. A notification says only that there is something new. */
+  /** Resolves once the node agrees. A notification means only that there is something new. */
   async subscribe(method: string, notify: () => void, waitMs: number): Promise<void> {
     await this.request({ method, params: [], notify }, waitMs);
   }
@@ -341,7 +341,7 @@ export function parseCount(answer: unknown): number {
 
 /**
  * The values of exactly the keys that were asked for, at the block that was asked for: an answer without a
- * key says nothing about it. `null` when the node does not know the block.
+ * key proves nothing about it. `null` when the node does not know the block.
  */
 export function parseStorage(keys: readonly string[], block: string): (answer: unknown) => StorageValues | null {
   return (answer) => {

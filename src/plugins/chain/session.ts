@@ -61,7 +61,7 @@ export type SessionOptions = {
   /** By genesis and version: the metadata is read once for all connections. */
   readonly runtimes: Map<string, RuntimeMetadata>;
   readonly anchor: () => Anchor | null;
-  /** For tests of the tests: the runtime that breaks rules is taken too. */
+  /** For tests of the tests: the runtime that breaks rules is accepted too. */
   readonly takesCanary?: boolean;
   /** Opened to compare answers: it follows no heads. */
   readonly passive?: true;
@@ -98,11 +98,11 @@ export class Unusable extends Error {
 /** The node answered with a refusal: it does not have what was asked for, as the state of an old block. */
 export class StateGone extends StoreError {}
 
-/** What a node said about an extrinsic, and its words when it refused. */
+/** What a node answered to an extrinsic, and its words when it refused. */
 type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
 export const silence: NodeAnswer = { verdict: "silence", refusal: null };
 
-/** The usual meanings of a node's refusals to take an extrinsic. */
+/** The usual meanings of a node's refusals of an extrinsic. */
 const verdicts: Readonly<Record<number, Verdict>> = {
   1010: "invalid",
   // The node could not find out.
@@ -295,7 +295,7 @@ export class Session {
     const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
-    // A chain without the switch is from before version 3, and takes what there was then.
+    // A chain without the switch is from before version 3, and accepts what there was then.
     const bound = keys.plainProofs !== null;
     const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1 };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
@@ -310,7 +310,7 @@ export class Session {
     throw new Unusable("forked", text, this.head.number - anchor.number);
   }
 
-  /** What the runtime offers that stands after a block. */
+  /** What the runtime in force after a block offers. */
   async metadataAt(hash: string): Promise<RuntimeMetadata> {
     return this.metadataOf(await this.ask("state_getRuntimeVersion", [hash], parseVersion), hash);
   }
@@ -359,7 +359,7 @@ export class Session {
   }
 }
 
-/** The genesis block of a test chain may have a name that is no hash. */
+/** The genesis block of a test chain may have a name instead of a hash. */
 function checkHash({ hash, number }: Header, asked: string): void {
   if (hash !== asked && number !== 0n) throw new Error("it is not the block that was asked for");
 }

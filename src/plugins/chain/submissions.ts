@@ -56,13 +56,13 @@ type SubmissionsOptions = {
   readonly watchBest: boolean;
 };
 
-/** What stands behind an entry of the pool. */
+/** What belongs to an entry of the pool. */
 type Kept = {
   readonly entry: Entry;
   readonly call: LedgerCall;
   readonly submission: Submission;
   readonly claims: readonly string[];
-  /** Settles when it stands in the outbox. */
+  /** Settles when it is in the outbox. */
   readonly durable: Promise<void>;
 };
 
@@ -140,8 +140,8 @@ export class Submissions {
   }
 
   /**
-   * What is pending stands in the way of a call, and what has ended stands in the state: a call that ended while
-   * the state was read is in neither, and would be taken a second time.
+   * Pending calls exclude a call by the pool, ended calls by the state: a call that ended while
+   * the state was read is in neither, and would be accepted a second time.
    */
   private isOutdated(call: LedgerCall, head: Head): boolean {
     return subjectsOf(call).some((subject) => (this.ends.get(subject) ?? 0n) > head.number);
@@ -194,7 +194,7 @@ export class Submissions {
     return submission;
   }
 
-  /** The pending call that stands in the way: the same one, or why it excludes this one. */
+  /** The pending call that excludes this one: the same call, or why it does. */
   private collision(call: LedgerCall): Kept | Fault | null {
     for (const claim of claimsOf(call)) {
       const standing = this.claims.get(claimKey(claim));
@@ -283,12 +283,12 @@ export class Submissions {
     this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
   }
 
-  /** Whatever keeps one call out keeps out all of them, again and again: one line says it. */
+  /** Whatever keeps one call out keeps out all of them, again and again: one line is enough. */
   private logRefusal(reason: string): void {
     if (reason === this.loggedRefusal) return;
     this.loggedRefusal = reason;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
-    this.options.environment.log("warn", "the node does not take calls of the operator", { reason, ...hint });
+    this.options.environment.log("warn", "the node does not accept calls of the operator", { reason, ...hint });
   }
 
   private async signAnew(entry: Entry, nonce: number | null): Promise<void> {
@@ -325,7 +325,7 @@ export class Submissions {
 
   /**
    * At the last head that was looked through: a newer state may be changed by our own call, and one that is older
-   * than the call says nothing about it.
+   * than the call proves nothing about it.
    */
   private async factsOf({ call, entry }: Kept): Promise<Facts | null> {
     const { head } = this.scan;
@@ -407,7 +407,7 @@ export class Submissions {
     for (const { kept, index } of found) {
       const failure = outcomes?.byIndex.get(index);
       const reported = failure === undefined ? noWord : failure && faultOfFailure(failure, kept.call);
-      // What one endpoint alone says of events counts where the state does not show the opposite.
+      // What one endpoint alone answers about events counts where the state does not show the opposite.
       const reason =
         isSame === true && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
       ends.push([kept.entry, { state: reason === null ? "finalized" : "failed", reason, block }]);

@@ -104,7 +104,7 @@ export function isSameId(a: IdWords, b: IdWords): boolean {
   return a[0] === b[0] && a[1] === b[1] && a[2] === b[2] && a[3] === b[3];
 }
 
-/** The key of a block says its size, so that opening a store reads no bodies. */
+/** The key of a block holds its size, so that opening a store reads no bodies. */
 const blockKeyBytes = 12;
 
 export function blockKey(number: number, size: number): Buffer {

@@ -175,7 +175,7 @@ export class GroupCommits {
       if (batch.writes.length > 0) await this.host.write(batch.writes);
       return settles;
     } catch (error) {
-      // What was decided stands in memory, and may not stand on the disk: nothing can be answered from it any more.
+      // The decision is in memory and may not be on the disk: nothing can be answered from it any more.
       throw this.host.fail("a commit failed", error);
     }
   }

@@ -2,7 +2,7 @@
  * A reader of LMDB's file that trusts nothing in it: it reads pages by their number, checks every bound
  * before it follows it, and never maps the file, so that a damaged or cut-short file is an error and not
  * a signal. It checks what LMDB itself does not: that a page is the one that was asked for, that keys are
- * in order and within the bounds of the branch above, and that a tree has as many entries as it says.
+ * in order and within the bounds of the branch above, and that a tree has as many entries as it states.
  * Source: the layout in liblmdb/mdb.c of the `lmdb` package (24-byte page headers, data version 2).
  */
 
@@ -55,7 +55,7 @@ export class DataFile {
     this.meta = newestMeta(descriptor);
   }
 
-  /** Throws `DamagedFile`, or what the system says when the file can't be read. */
+  /** Throws `DamagedFile`, or the system's error when the file can't be read. */
   static open(path: string): DataFile {
     const descriptor = openSync(path, "r");
     try {
@@ -87,8 +87,8 @@ export class DataFile {
   }
 
   /**
-   * The first pages of a copy of this state: both meta pages say the same, one as an older transaction, and
-   * neither says that it was written since this machine started.
+   * The first pages of a copy of this state: both meta pages hold the same, one as an older transaction, and
+   * neither claims that it was written since this machine started.
    */
   metaPages(): Buffer {
     const { pageBytes, transaction } = this.meta;
@@ -111,7 +111,7 @@ export class DataFile {
   trees(): Tree[] {
     const found: Tree[] = [];
     for (const { key, tree } of this.nodes(this.meta.main, null)) {
-      if (tree === null) throw new DamagedFile("the directory of the file holds a record that is no table");
+      if (tree === null) throw new DamagedFile("the directory of the file holds a record other than a table");
       found.push({ ...tree, name: key.toString().replace(/\0$/, "") });
     }
     return found;
@@ -324,7 +324,7 @@ function newestMeta(descriptor: number): Meta {
   const bytes = Buffer.alloc(2 * 65_536);
   const length = readSync(descriptor, bytes, 0, bytes.length, 0);
   const first = length >= 176 ? readMeta(bytes, 0) : null;
-  // The second lies one page on, and only the first says how long a page is; 4 KiB is what there is otherwise.
+  // The second lies one page on, and only the first holds the size of a page; 4 KiB is what there is otherwise.
   const at = first?.pageBytes ?? 4_096;
   const second = length >= at + 176 ? readMeta(bytes, at) : null;
   const metas = [first, second]

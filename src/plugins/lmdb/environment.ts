@@ -21,7 +21,7 @@ import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits 
 
 const commitsMax = 4_096;
 const commitMsMax = 60_000;
-/** The time is counted in turns of the event loop, so that a stalled loop is not taken for a stalled disk. */
+/** The time is counted in turns of the event loop, so that a stalled loop does not look like a stalled disk. */
 const watchTurnsMax = 60;
 /** From here on the disk is slow: the store waits for the commit, and takes no new work. */
 const slowTurns = 5;

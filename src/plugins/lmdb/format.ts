@@ -1,5 +1,5 @@
 /**
- * The format of a store: its tables, the stamp that says which version wrote it, and how it is opened.
+ * The format of a store: its tables, the stamp of the version that wrote it, and how it is opened.
  * The number of the format is raised whenever a key or a value is laid out differently, so that no program
  * ever reads what another version meant otherwise; `storage migrate` brings an older store to it.
  */
@@ -37,7 +37,7 @@ export function openRoot(path: string, extra: { readonly readOnly?: true } = {})
   // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
   const settings = {
     path,
-    // Else the library takes a folder with a dot in its name for a file.
+    // Else the library treats a folder with a dot in its name as a file.
     noSubdir: false,
     encoding: "binary" as const,
     keyEncoding: "binary" as const,
@@ -89,7 +89,7 @@ export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string
   const isMigrated = format === format2 || format === bindingFormat || format === format3;
   const advice = isMigrated
     ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"
-    : "Start the version that wrote it, or move the folder away to begin anew";
+    : "Start the version that wrote it, or move the folder away to begin with an empty store";
   throw new StoreError(
     "unavailable",
     `${path} was written by another version of waypost: it has format ${format.slice(formatText.length)}, and this ` +
@@ -107,5 +107,5 @@ function holdsAny(root: RootDatabase<Buffer, Buffer>, names: readonly DatabaseNa
 }
 
 export function notOurs(path: string): StoreError {
-  return new StoreError("unavailable", `${path} holds an LMDB file that is no store of waypost; name another folder`);
+  return new StoreError("unavailable", `${path} holds an LMDB file of another program; name another folder`);
 }

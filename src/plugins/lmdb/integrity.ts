@@ -112,7 +112,7 @@ function openedFile(path: string): DataFile {
   }
 }
 
-/** Each claim and each receipt has one record that says when it ends. */
+/** Each claim and each receipt has one record with its end. */
 function pairProblem(trees: readonly Tree[]): string | null {
   for (const kind of ["claims", "receipts"]) {
     const [one, other] = [kind, `${kind}-due`].map((name) => trees.find((tree) => tree.name === name)?.entries ?? 0);
@@ -121,7 +121,7 @@ function pairProblem(trees: readonly Tree[]): string | null {
   return null;
 }
 
-/** What the store says of its format, or `null` when the file is no store of ours or was never finished. */
+/** The format of the store, or `null` when the file is not a finished store of ours. */
 export function formatOf(file: DataFile): string | null {
   const trees = file.trees();
   if (trees.some(({ name }) => !checkedFirst.includes(name))) return null;

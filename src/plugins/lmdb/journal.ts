@@ -2,13 +2,13 @@
  * The mailbox's index on disk. A journal record holds what one commit did, in order; an index page holds 512
  * neighbouring slots, or texts, as they stood when it was written. Each begins with the latest time that a
  * call has named and the last arrival. Reading all pages and then the whole journal gives the index back:
- * every slot and every text ends as the last operation on it says, or as its page does without one.
+ * every slot and every text ends as the last operation on it left it, or as on its page without one.
  *
  * A page of slots holds the arrays of its rows one after the other, as they lie in memory (little-endian), so
  * that a million rows are read by a few thousand copies; an array of equal numbers is one of them.
  *
  * The journal would grow with everything that ever happened; so when it is long, the pages of all slots and
- * texts that changed are written as they stand, a few with each commit, and then what the journal held up to
+ * texts that changed are written as they are, a few with each commit, and then what the journal held up to
  * the beginning of that work is removed. It is never removed before all those pages are on disk.
  * Memory: a number for each changed page. Disk: the journal stays below about twice its limit.
  */
@@ -102,7 +102,7 @@ export class JournalWriter {
   }
 }
 
-/** Does again what a journal record says; `each` hears of every slot (`stored` to `moved`) or text that it touches. */
+/** Repeats what a journal record holds; `each` hears of every slot (`stored` to `moved`) or text that it touches. */
 export function replayRecord(
   tables: IndexTables,
   record: Uint8Array,
@@ -155,7 +155,7 @@ function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
 // ------------------------------------------------------------------------------------------------ pages
 
 const pageSlots = 512;
-/** Pages of texts lie behind those of slots; between them a page without rows says what the latest was. */
+/** Pages of texts lie behind those of slots; between them a page without rows holds the latest. */
 const latestPage = 2 ** 40;
 const firstTextPage = 2 ** 41;
 

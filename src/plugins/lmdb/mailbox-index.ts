@@ -2,7 +2,7 @@
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
- * Memory: about 120 bytes a row (an entry that is held, remembered or kept), and what recipients.ts says
+ * Memory: about 120 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
@@ -61,7 +61,7 @@ type SlotState = {
 type Swept = { readonly slot: number; readonly action: "cut" | "drop" };
 
 export type IndexEvents = {
-  /** A row goes; its arrays still stand. */
+  /** A row goes; its arrays are still there. */
   readonly onDrop: (slot: number) => void;
   /** A number names a text from now on, or none (`null`). */
   readonly onText: (number: number, text: string | null) => void;

@@ -1,7 +1,7 @@
 /**
  * Work of an operator on a store: backup beside a running node, restore, verify, compact, and export.
  * A copy gets its name only when it is whole, synced and verified, so that an
- * interrupted one is never taken for a store. A snapshot pins a transaction as a reader of LMDB and reads the
+ * interrupted one never counts as a store. A snapshot pins a transaction as a reader of LMDB and reads the
  * file page by page; while it is open, the store can't reuse space that becomes free: it grows instead.
  * Memory of an export: about 120 bytes for each message id.
  */
@@ -138,7 +138,7 @@ function finishRestore(folder: string, aside: string | null): { readonly records
   }
 }
 
-/** Writes the store anew without its free pages. Needs room for the copy, and the store alone. */
+/** Writes the store again without its free pages. Needs room for the copy, and the store alone. */
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
   if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} holds no store`);
@@ -179,7 +179,7 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
   const data = join(path, dataFile);
   if (!existsSync(data)) throw new StoreError("unavailable", `${path} holds no store`);
-  // LMDB maps the file, so it must not be cut short. The tables are checked by whoever reads them.
+  // LMDB maps the file, so it must not be cut short. The readers of the tables check them.
   checkDataFile(data, 0);
   const root = openRoot(path, { readOnly: true });
   try {
@@ -271,7 +271,7 @@ function* timed(records: Iterable<FileRecord>, kind: "claim" | "receipt", skippe
 
 type Index = IndexTables & { readonly recipients: RecipientIndex };
 
-/** What the pages and then the journal say. */
+/** What the pages and then the journal hold. */
 function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
   const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
   for (const { key, value } of pages) tried(() => loadPage(tables, orderedNumber(key), value()), skipped);

@@ -1,7 +1,7 @@
 /**
  * From formats 2 and 3 to format 4. From 2 on, the records of the ledger, of claims and of receipts are sealed
  * together with their keys. From 3 on, the index of the mailbox names texts by number, and its pages hold arrays:
- * they are written anew in one transaction. Mail stays as it is. A migration that is interrupted is finished by
+ * they are written again in one transaction. Mail stays as it is. A migration that is interrupted is finished by
  * the next one. Memory: about 500 bytes for each message id.
  */
 import { join, resolve } from "node:path";
@@ -55,7 +55,7 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
     await root.transaction(() => void meta.put(formatKey, Buffer.from(format3)));
   }
   const messages = await rewriteIndex(root, meta);
-  return `was migrated to the current format: ${records} records were sealed anew, and ${messages} message ids were kept`;
+  return `was migrated to the current format: ${records} records sealed again, ${messages} message ids kept`;
 }
 
 function tableOf(root: Root, name: string): Table {
@@ -119,7 +119,7 @@ class OlderIndex {
   readonly texts = new TextTable(() => {});
   latest: Latest = { nowMs: 0, arrival: 0 };
 
-  /** A page is a record of rows; a journal record says before each row or slot what happened to it. */
+  /** A page is a record of rows; a journal record names before each row or slot what happened to it. */
   read(record: Uint8Array, what: string, isPage: boolean): void {
     const reader = new Reader(unsealed(record, what), what);
     this.latest = later(this.latest, { nowMs: reader.u53(), arrival: reader.u53() });

@@ -315,7 +315,7 @@ export class RecipientIndex {
     }
   }
 
-  /** Counts the loaded rows, and puts those that are held in order of arrival: mostly they stand in it already. */
+  /** Counts the loaded rows, and puts those that are held in order of arrival: mostly they are in it already. */
   finishLoading(): void {
     const { status, arrival, recipient, labels, group, slots } = this.rows;
     const unordered = new Set<number>();

@@ -95,7 +95,7 @@ export function unsealed(record: Uint8Array, what: string): Uint8Array {
   return content;
 }
 
-/** A writer that begins anew keeps at most this much memory. */
+/** A writer that is reset keeps at most this much memory. */
 const keptBytesMax = 1024 * 1024;
 
 export class Writer {
@@ -112,7 +112,7 @@ export class Writer {
     return this.at;
   }
 
-  /** Begins anew in the same memory, unless that has become large. */
+  /** Resets: begins again in the same memory, unless that has become large. */
   reset(): void {
     this.at = 0;
     if (this.buffer.length <= keptBytesMax) return;

@@ -50,7 +50,7 @@ export class RowTable {
   recipient = new Uint32Array(firstCapacity);
   /** The labels as one text; `none` without any. */
   labels = new Uint32Array(firstCapacity);
-  /** The id of the chunk group; `none` for a message that is no chunk. */
+  /** The id of the chunk group; `none` for a whole message. */
   group = new Uint32Array(firstCapacity);
   sequence = new Uint32Array(firstCapacity);
   total = new Uint32Array(firstCapacity);
@@ -61,7 +61,7 @@ export class RowTable {
   offset = new Uint32Array(firstCapacity);
   status = new Uint8Array(firstCapacity);
   behavior = new Uint8Array(firstCapacity);
-  /** Neighbours in the list that the row stands in. */
+  /** Neighbours in the row's list. */
   next = new Uint32Array(firstCapacity);
   previous = new Uint32Array(firstCapacity);
 
@@ -262,7 +262,7 @@ function halfText(half: number): string {
 const absent = 0;
 
 /**
- * A binary heap of slots by a number, the lowest first. Each slot stands in it at most once and knows its
+ * A binary heap of slots by a number, the lowest first. Each slot is in it at most once and knows its
  * place, so it can be removed when its entry goes another way. Cost: O(log n) per change, O(1) to see the
  * first; 8 bytes a slot besides the number, which the owner keeps.
  */

@@ -1,7 +1,7 @@
 /**
  * Room on the disk. LMDB must never meet a full disk: the library then writes past a buffer of its own
  * and takes the process down. So room is set aside ahead of the file's end (`fallocate` with
- * KEEP_SIZE, where the system has it), and whoever wants to write asks first.
+ * KEEP_SIZE, where the system has it), and every writer asks first.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
  * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
@@ -58,7 +58,7 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
   let credit = 0;
   let creditUntilMs = 0;
 
-  /** Room behind the end of the file that nobody else can take, after trying to have `wanted` of it. */
+  /** Room behind the end of the file that nobody else can use, after trying to have `wanted` of it. */
   function headroom(wanted: number): number {
     const end = disk.fileBytes();
     if (setAsideTo - end >= wanted) return setAsideTo - end;
@@ -97,7 +97,7 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
         credit -= bytes;
         return;
       }
-      // A refusal stands for a moment, so that refused callers cost no look at the disk.
+      // A refusal holds for a moment, so that refused callers cost no look at the disk.
       if (kind === "store" && refusedFor >= 0 && bytes >= refusedFor && performance.now() - refusedAtMs < 250) {
         throw new StoreError("full", "the disk has no room left for this store");
       }

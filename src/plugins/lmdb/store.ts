@@ -79,10 +79,10 @@ function openScrub(options: LmdbOptions, environment: Environment, host: StoreEn
   });
 }
 
-/** A commit of the ledger may write up to this much without saying so. */
+/** A commit of the ledger may write up to this much without announcing it. */
 const commitBytes = 256 * 1024;
 
-/** `kind` says what the commits of the moment are worth: opening must succeed even on a full disk. */
+/** `kind`: what the commits of the moment are worth; opening must succeed even on a full disk. */
 export function openTable(environment: Environment, kind: () => WriteKind): Table {
   return {
     ...viewOf(environment),
@@ -236,7 +236,7 @@ class EndingRecords {
     return { untilMs, value: reader.bytes(reader.u32()).slice() };
   }
 
-  /** What stands under a key, as the operations before this one leave it. */
+  /** The value of a key, as the operations before this one leave it. */
   standing(batch: Batch, key: Buffer): Standing | null {
     if (this.batch !== batch) {
       this.batch = batch;
@@ -247,7 +247,7 @@ class EndingRecords {
     return changed === null ? null : { ...changed, value: changed.value.slice() };
   }
 
-  /** Sets what stands under a key; `null` removes it. */
+  /** Sets the value of a key; `null` removes it. */
   set(batch: Batch, key: Buffer, to: Standing | null): void {
     const { kind } = this;
     const before = this.standing(batch, key);

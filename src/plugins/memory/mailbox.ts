@@ -218,7 +218,7 @@ export class MemoryMailbox {
     }
   }
 
-  /** Adds an active row to everything that counts it, or takes it out again. */
+  /** Adds an active row to everything that counts it, or removes it again. */
   private count(box: Box, row: Row, sign: 1 | -1): void {
     const { labels, envelope, chunk } = row.entry;
     const countersOf = (label: string) => (isStoreLabel(label) ? this.storeLabels : box.labels);
@@ -250,7 +250,7 @@ export class MemoryMailbox {
     }
   }
 
-  /** Drops the envelope of a row, and what `changes` says. */
+  /** Drops the envelope of a row, and applies `changes`. */
   private cut(row: Row, changes: Partial<MailboxEntry>): void {
     this.countRow(row.entry, -1);
     row.entry = { ...row.entry, ...changes, envelope: noBytes };
@@ -304,7 +304,7 @@ type Filling = {
   readonly after: number;
 };
 
-/** As many of the rows as a page takes. */
+/** As many of the rows as a page holds. */
 function fill(rows: readonly Row[], { entriesMax }: PageRequest, { bytesMax, cursorOf, after }: Filling): Filled {
   const page = new PageFill(entriesMax, bytesMax);
   const end = rows.findIndex(({ entry }) => !page.accepts(entry.envelope.length));

@@ -1,6 +1,6 @@
 /**
  * Calls between two threads of a process. Whatever one turn of the event loop brings, calls and answers alike,
- * goes in one message, because waking the other thread costs far more than a further call. Its bytes stand in memory
+ * goes in one message, because waking the other thread costs far more than a further call. Its bytes are in memory
  * that both threads share; a turn that is larger than what is free there crosses as a text of one character for each
  * byte. Order is kept: what is called first arrives first.
  */
@@ -20,7 +20,7 @@ type ServeCall = (method: string, args: readonly unknown[]) => unknown;
 type Call = readonly [target: string, method: string, args: readonly unknown[]];
 type Pending = { readonly resolve: (value: unknown) => void; readonly reject: (error: unknown) => void };
 
-/** How many bytes of a turn stand in the shared memory; a text of one character for each where they don't. */
+/** How many bytes of a turn are in the shared memory; a text of one character for each where they don't. */
 type TurnBytes = number | string;
 /** First the memory for turns; then turns, of which most are nothing but bytes. */
 type Message = SharedArrayBuffer | TurnBytes | (TurnExtras & { readonly bytes: TurnBytes });
@@ -114,7 +114,7 @@ export class Channel {
     try {
       this.end.postMessage(isPlain ? carried : { bytes: carried, ...extras }, extras.moved);
     } catch (error) {
-      // Something that can't be cloned: a bug of whoever called in this turn.
+      // Something that can't be cloned: a bug of a caller in this turn.
       if (isShared) this.ring.takeBack(bytes.length);
       this.writer.undo(extras);
       for (const id of calls) this.settle(id, ({ reject }) => reject(error));
@@ -270,7 +270,7 @@ type Outcome =
   | { readonly kind: "value"; readonly value: unknown }
   | { readonly kind: "fault"; readonly fault: PlainFault }
   | { readonly kind: "store"; readonly code: StoreErrorCode; readonly message: string }
-  /** `mistake`: the caller broke the contract, which a driver says with a `RangeError`. */
+  /** `mistake`: the caller broke the contract, which a driver reports with a `RangeError`. */
   | { readonly kind: "mistake" | "bug"; readonly text: string };
 
 export function packFault({ code, detail, extra }: Fault): PlainFault {

@@ -171,7 +171,7 @@ export class TurnWriter {
     out.bytes[out.at++] = value;
   }
 
-  /** Bytes that `isOwned` says the sender gives away are moved as they are; others are copied once. */
+  /** Bytes that the sender gives away (`isOwned`) are moved; others are copied once. */
   value(value: unknown, isOwned: boolean, depthLeft = depthMax): void {
     if (typeof value === "string") this.text(value);
     else if (typeof value === "number") this.number(value);
@@ -330,7 +330,7 @@ export class TurnReader {
   /** Where the records end, and the byte arrays of the next one begin. */
   private end = 0;
   private arraysAt = 0;
-  /** The byte arrays of one record stand in one buffer of its own, which nothing of another record keeps alive. */
+  /** The byte arrays of one record are in one buffer of its own, which nothing of another record keeps alive. */
   private arrays: ArrayBuffer = noBytes;
   private arrayAt = 0;
   private readonly lists: (readonly string[])[] = [];

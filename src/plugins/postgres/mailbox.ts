@@ -42,7 +42,7 @@ type Removing = {
   readonly claim: TagClaim | null;
 };
 
-/** Entries of one mailbox that a batch may hold: each takes a round of the function. */
+/** Entries of one mailbox that a batch may hold: each needs a round of the function. */
 const roundsMax = 32;
 const missingPartition = "23514";
 

@@ -166,7 +166,7 @@ class Connection {
 
 type PoolSettings = ConnectionSettings & {
   readonly connections: number;
-  /** Names the schema in statements that say `{s}`. */
+  /** Replaces `{s}` in statements. */
   readonly schema: string;
 };
 
@@ -242,8 +242,8 @@ export class Pool {
   }
 
   /**
-   * Several statements that stand together or not at all. `work` may run again when the connection broke
-   * before the commit; when it broke in the commit, it is found out whether the commit stands.
+   * Several statements that are committed together or not at all. `work` may run again when the connection broke
+   * before the commit; when it broke in the commit, the database answers whether it was committed.
    */
   transaction<T>(work: (query: Query) => Promise<T>): Promise<T> {
     return this.withSlot(async (slot) => {
@@ -282,7 +282,7 @@ export class Pool {
     }
   }
 
-  /** Whether the slot's last write stands. The lock waits for a lost twin that still works on it. */
+  /** Whether the slot's last write was committed. The lock waits for a lost twin that still works on it. */
   private async stands(slot: Slot, endMs: number): Promise<boolean> {
     const text = this.named("select seq from {s}.writer where id = $1 for update");
     for (;;) {

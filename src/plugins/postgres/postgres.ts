@@ -25,7 +25,7 @@ export const postgresOptions = z.strictObject({
     .array(databaseUrl)
     .min(1)
     .max(8)
-    .describe("Servers of one database; the first that takes writes is used, and the others after a fail-over"),
+    .describe("Servers of one database; the first that accepts writes is used, and the others after a fail-over"),
   password: z
     .string()
     .min(1)

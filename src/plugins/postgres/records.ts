@@ -72,7 +72,7 @@ export function openPostgresReceipts(pool: Pool): Receipts {
   };
 }
 
-/** For each write the value that stands in its way, or null. */
+/** For each write the value that excludes it, or null. */
 async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8Array | null)[]> {
   const bytes = new Uint8Array(given.reduce((sum, { value }) => sum + value.length, 0));
   let start = 0;

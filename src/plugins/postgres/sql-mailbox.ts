@@ -4,7 +4,7 @@
  * nodes wait for each other and never in a circle. Everything that is decided is read after the locks.
  */
 
-/** A write begins: its outcome when it already stands, else null. The lock makes it wait for a lost twin. */
+/** A write begins: its outcome when it was committed before, else null. The lock makes it wait for a lost twin. */
 const writes = `
 create function {s}.begin_write(p_writer uuid, p_seq bigint) returns json language plpgsql as $$
 declare
@@ -172,7 +172,7 @@ end $$;
 `;
 
 const store = `
--- A new life of an id takes the place of what an earlier one left.
+-- A new life of an id replaces what an earlier one left.
 create function {s}.drop_earlier(p_entries {s}.entry[]) returns void language plpgsql as $$
 begin
   with gone as (

@@ -54,17 +54,17 @@ const cases: readonly Case[] = [
   [
     "unquoted",
     withLine(base, "server", "log_level = info"),
-    ["2:16: (file): Must be a newline; texts, durations and addresses stand in quotes"],
+    ["2:16: (file): Must be a newline; texts, durations and addresses need quotes"],
   ],
   [
     "unquoted duration",
     withLine(base, "server", "drain_timeout = 30s"),
-    ["2:19: (file): Must be a newline; texts, durations and addresses stand in quotes"],
+    ["2:19: (file): Must be a newline; texts, durations and addresses need quotes"],
   ],
   [
     "unquoted address",
     base.replace('["127.0.0.1:7400"]', "[127.0.0.1:7400]"),
-    ["2:16: (file): Expected comma (,) token; texts, durations and addresses stand in quotes"],
+    ["2:16: (file): Expected comma (,) token; texts, durations and addresses need quotes"],
   ],
   [
     "open string",
@@ -119,7 +119,7 @@ const cases: readonly Case[] = [
   [
     "top-level setting",
     `listen = ["127.0.0.1:7400"]\n${base}`,
-    ["1:1: listen: stands outside of a section; write it under [server]"],
+    ["1:1: listen: is outside of every section; write it under [server]"],
   ],
   [
     "case",

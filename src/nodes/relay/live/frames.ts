@@ -26,7 +26,7 @@ export const frameBytesMax = 16 * 1024;
 
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
 
-/** What a client may ask for in the query besides its envelopes: frames that say that a Cache stored something. */
+/** What a client may ask for in the query besides its envelopes: frames that announce that a Cache stored something. */
 export type SessionWishes = { readonly storedNotices: boolean };
 
 export function isSessionPath(pathname: string): boolean {
@@ -120,7 +120,7 @@ function parseFrame(frame: string | Uint8Array): JsonObject | null {
   return isFault(members) ? null : members;
 }
 
-/** In development a client that was refused reads more than a close code can say. */
+/** In development a client that was refused reads more than a close code can hold. */
 export function renderRefusal({ code, detail, extra }: Fault): string {
   return JSON.stringify({ type: "refused", code, detail, signed_text: extra.signedText });
 }

@@ -179,7 +179,7 @@ export const closeCodes = {
   tryLater: 1013,
 } as const;
 
-/** Sockets of the DID that take envelopes. */
+/** Sockets of the DID that accept envelopes. */
 export function liveSockets(registry: SessionRegistry, did: Did): SessionWebSocket[] {
   const proven = registry.proven.get(did);
   return proven === undefined ? [] : [...proven].filter((socket) => socket.data.state === "live");
@@ -262,7 +262,7 @@ function addDelivery(registry: SessionRegistry, did: Did): () => void {
   };
 }
 
-/** What a document allows listeners: keys that stand in it and that a Relay service lists. */
+/** What a document allows listeners: keys in it that a Relay service lists. */
 export function authorizedEndpoints(document: DidDocument | null): AuthorizedEndpoint[] {
   const services = document?.service.filter((service) => service.type === "SvcRelayService") ?? [];
   return services.map((service) => ({
@@ -272,7 +272,7 @@ export function authorizedEndpoints(document: DidDocument | null): AuthorizedEnd
   }));
 }
 
-/** The key that stands under an id. */
+/** The key with an id. */
 export function keyText(document: DidDocument | null, keyId: string): KeyText | null {
   const method = document?.verificationMethod.find((candidate) => candidate.id === keyId);
   return method === undefined ? null : `${keyId} ${method.publicKeyMultibase}`;

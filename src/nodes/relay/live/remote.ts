@@ -24,7 +24,7 @@ type LocalSessions = {
 const subjects = { deliver: (did: Did) => `relay.live.${did}`, join: "relay.join", joined: "relay.joined" };
 /** How much later than a session's own time an answer may come. */
 const answerSlackMs = 250;
-/** How long a join waits for others to say that they have deliveries in flight: a few round trips. */
+/** How long a join waits for others to report deliveries in flight: a few round trips. */
 const noticeMs = 50;
 const acknowledged = utf8("acknowledged");
 const busyAnswer = utf8("busy");
@@ -37,7 +37,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     const target = parseJoin(message, id);
     if (target === null) return undefined;
     joinCount = Math.max(joinCount, target.joinCount);
-    // Of two processes with the same count, both take the one with the greater id for the younger.
+    // Of two processes with the same count, both treat the one with the greater id as the younger.
     const isOlder = (own: number) => own < target.joinCount || (own === target.joinCount && id < target.from);
     const settled = local.makeWay(target, isOlder);
     if (settled === null) return undefined;
@@ -87,7 +87,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
 
 type Join = SessionTarget & { readonly from: string; readonly joinCount: number };
 
-/** Asks all others to make way; those that have deliveries in flight say so, and again when they are done. */
+/** Asks all others to make way; those that have deliveries in flight report them, and their end. */
 async function makeWayElsewhere(bus: Bus, { did, deviceId, from, joinCount }: Join): Promise<void> {
   const reply = `${subjects.joined}.${crypto.randomUUID()}`;
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -106,7 +106,7 @@ async function makeWayElsewhere(bus: Bus, { did, deviceId, from, joinCount }: Jo
   try {
     await replies.ready;
     const message = utf8(JSON.stringify({ from, did, deviceId, joinCount, reply }));
-    // Within one process this ends at once; the first answer says nothing of further processes.
+    // Within one process this ends at once; the first answer tells nothing about further processes.
     if ((await bus.request(subjects.join, message, noticeMs)) !== "nobody") await Bun.sleep(noticeMs);
     noticed = true;
     // The caller bounds the wait.

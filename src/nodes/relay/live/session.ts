@@ -2,7 +2,7 @@
  * The life of a live session: a WebSocket over which a recipient gets envelopes as they arrive. The
  * laws: nobody listens for a DID without a proof that its document authorizes at this moment; and when
  * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
- * Cache after the welcome misses nothing. How an envelope reaches a session stands in `registry.ts`.
+ * Cache after the welcome misses nothing. `registry.ts` shows how an envelope reaches a session.
  * A client that asked for notices also gets a frame when a Cache stored something for the recipient, so that it pulls
  * at once and never polls. It learns of an envelope this way that no session could deliver, for example because it
  * was too large for the bus.
