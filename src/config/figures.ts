@@ -47,6 +47,9 @@ export const figures = {
     registration_burst: count(
       ({ registration_rate }: { readonly registration_rate: number }) => 300 * registration_rate,
     ),
+    // Changes of all DIDs together from one client network. They share one pool of pending calls (D213).
+    change_rate: count(({ registration_rate }: { readonly registration_rate: number }) => 10 * registration_rate),
+    change_burst: count(({ registration_rate }: { readonly registration_rate: number }) => 300 * registration_rate),
     // As long as an extrinsic lives on a chain. What is under way is pending in any case.
     pending_blocks: count(() => 64),
   },
@@ -64,6 +67,11 @@ export const figures = {
     recipient_sessions_max: count(() => 16),
     client_burst: count(({ client_rate }: { readonly client_rate: number }) => 4 * client_rate),
     recipient_burst: count(({ recipient_rate }: { readonly recipient_rate: number }) => 10 * recipient_rate),
+    // Results of one client network that are remembered as long as their envelopes live, about a KiB each; those
+    // beyond are remembered for a short time, in which a sender tries again.
+    results_rate: count(({ client_rate }: { readonly client_rate: number }) => Math.ceil(client_rate / 25)),
+    results_burst: count(({ client_rate }: { readonly client_rate: number }) => 400 * client_rate),
+    results_life_beyond: duration(() => 15 * minuteMs),
   },
   cache: {
     // A Relay that comes back sends what it kept.

@@ -72,15 +72,17 @@ export function checkClientRate(
 export function checkRate(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
   const waitMs = limiter.claim(key, nowMs);
   if (waitMs === 0) return null;
-  return fault("rate_limited", "too many envelopes in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
+  return fault("rate_limited", "too many requests in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
 }
 
 // --------------------------------------------------------------------------------------------------- counting
 
 const limiterNames = [
   "registrations",
+  "changes",
   "relay clients",
   "relay recipients",
+  "relay results",
   "live connections",
   "cache clients",
 ] as const;

@@ -354,6 +354,18 @@ describe("rate limits", () => {
     expect(await codesOf(true)).toEqual([400, 400, 400, 429, 429, 429]);
   });
 
+  test("shorten how long results are remembered", async () => {
+    const relay = await relayFor({ settings: { results_rate: 1, results_burst: 1 } });
+    const inbox = inboxFor();
+    const bob = knownBob(relay, [inboxAt(inbox.url)]);
+    const again = async (n: number) => (await relay.send(envelopeTo(bob, n))).details["deduped"] ?? false;
+    for (const n of [1, 2]) expect(await again(n)).toBe(false);
+    expect([await again(1), await again(2)]).toEqual([true, true]);
+    relay.clock.nowMs += 16 * 60_000;
+    // The second was one too many: it is delivered again, as after a crash.
+    expect([await again(1), await again(2)]).toEqual([true, false]);
+  });
+
   test("hold for a recipient, whoever sends", async () => {
     const relay = await relayFor({ settings: { recipient_rate: 1, recipient_burst: 2 } });
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);

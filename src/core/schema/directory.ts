@@ -458,6 +458,8 @@ export const directoryLimitsShape = Type.Object({
   registration_rate_per_second: Type.Integer(),
   registration_burst: Type.Integer(),
   registration_work_bits: Type.Integer({ description: "proof of work beyond that rate; 0: none helps" }),
+  change_rate_per_second: Type.Integer({ description: "changes of all DIDs from one client network" }),
+  change_burst: Type.Integer(),
 });
 export type DirectoryLimits = Static<typeof directoryLimitsShape>;
 

@@ -22,6 +22,7 @@ import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
+import { checkClientRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
 import type { Route } from "../http/route.ts";
 import {
   type DirectoryParts,
@@ -45,25 +46,37 @@ export type Directory = {
 };
 
 export function createDirectory(parts: DirectoryParts): Directory {
-  const routes = [
+  const changes = [...updateRoutes(parts), documentRoute(parts), ...ownerRoutes(parts)];
+  const others = [
     ...registrationRoutes(parts),
     ...readRoutes(parts),
-    ...updateRoutes(parts),
-    documentRoute(parts),
-    ...ownerRoutes(parts),
     ...policyReadRoutes(parts),
     ...prepareRoutes(parts),
   ];
-  const { blocks } = parts;
+  const checkBlocked: NonNullable<Route["rateLimit"]> = ({ client }) => parts.blocks?.checkClient(client) ?? null;
+  const limiter = createChangeLimiter(parts);
+  const checkChange: NonNullable<Route["rateLimit"]> = (request) =>
+    checkBlocked(request) ?? checkClientRate(limiter, request, parts.settings);
+  // Asked before the body is read. What is public stays public.
+  const limited = (check: NonNullable<Route["rateLimit"]>) => (route: Route) =>
+    route.method === "GET" ? route : { ...route, rateLimit: check };
   return {
-    // Asked before the body is read. What is public stays public.
-    routes: routes.map((route) =>
-      blocks === undefined || route.method === "GET"
-        ? route
-        : { ...route, rateLimit: ({ client }) => blocks.checkClient(client) },
-    ),
+    routes: [...changes.map(limited(checkChange)), ...others.map(limited(checkBlocked))],
     limits: () => directoryLimits(parts),
   };
+}
+
+/** Changes wait in one pool for the next block: one network must leave room there for the others. */
+function createChangeLimiter({ settings, counting = ownCounting }: DirectoryParts): RateLimiter {
+  return counting.limiter("changes", {
+    get perSecond() {
+      return settings.change_rate;
+    },
+    get burst() {
+      return settings.change_burst;
+    },
+    keysMax: rateKeysMax,
+  });
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
@@ -84,6 +97,8 @@ async function directoryLimits({
     registration_rate_per_second: settings.registration_rate,
     registration_burst: settings.registration_burst,
     registration_work_bits: settings.registration_work_bits,
+    change_rate_per_second: settings.change_rate,
+    change_burst: settings.change_burst,
   };
 }
 

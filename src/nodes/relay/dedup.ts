@@ -1,7 +1,8 @@
 /**
  * Idempotency: one delivery for one message. A repeated request waits for the first while that is in flight, answers
  * its result after a success, and tries again after a failure; the same id with other content is a conflict. The
- * record survives a restart and ends with the life of the envelope. It is written after the answer, because a
+ * record survives a restart and ends with the life of the envelope, or soon for a network that fills the store with
+ * results. It is written after the answer, because a
  * delivered message is already safe at its destination.
  * Source: rules section 5 "Repeats".
  */
@@ -44,7 +45,12 @@ export function createDedup({ receipts, log, counting = ownCounting }: DedupPart
   return { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
 }
 
-type DedupMessage = { readonly envelope: Envelope; readonly expiresAtMs: number; readonly nowMs: number };
+type DedupMessage = {
+  readonly envelope: Envelope;
+  readonly nowMs: number;
+  /** How long the result is remembered; asked once there is one. */
+  readonly untilMs: () => number;
+};
 
 /** Runs `deliver` once for all requests of one message that are in flight together. 409 `duplicate_conflict`. */
 export function deliverOnce(
@@ -82,7 +88,7 @@ async function deliverFirst(
     const result = await deliver();
     const text = JSON.stringify(result);
     const what = `{"digest":"${digest}","result":${result.success ? text : "null"}}`;
-    remembering = remember(dedup, { key, what, untilMs: message.expiresAtMs }, end);
+    remembering = remember(dedup, { key, what, untilMs: message.untilMs() }, end);
     if (dedup.remembering > rememberingMax) await remembering;
     return { result, text };
   } finally {

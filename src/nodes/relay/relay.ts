@@ -8,6 +8,7 @@ import type { Config } from "../../config/schema.ts";
 import { parseDid } from "../../core/codec/did.ts";
 import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { storingNetwork } from "../../core/message/address.ts";
 import {
   type AttemptOutcome,
   type Channel,
@@ -84,6 +85,7 @@ type RelayNode = RelayParts & {
   readonly counts: RelayMetrics;
   readonly clientRate: RateLimiter;
   readonly recipientRate: RateLimiter;
+  readonly resultRate: RateLimiter;
   readonly facts: FactsSource;
   readonly rules: AdmissionRules;
   /** Names this process in `Svc-Via`, so that an envelope that comes back is recognized. */
@@ -116,6 +118,15 @@ export function createRelay(parts: RelayParts): Relay {
     counts,
     clientRate: rateOf("client"),
     recipientRate: rateOf("recipient"),
+    resultRate: counting.limiter("relay results", {
+      get perSecond() {
+        return settings.results_rate;
+      },
+      get burst() {
+        return settings.results_burst;
+      },
+      keysMax: rateKeysMax,
+    }),
     facts: createFactsSource(parts.recipients),
     rules: {
       operator: settings,
@@ -207,7 +218,8 @@ type Admitted = Arrival & Admission;
 /** Delivers, or answers the result of an earlier delivery of the same envelope. */
 function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Delivered | Fault> {
   const { envelope, expiresAtMs, hops, via } = admitted;
-  return deliverOnce(node.dedup, { envelope, expiresAtMs, nowMs: call.nowMs }, async () => {
+  const untilMs = () => rememberedUntilMs(node, call, expiresAtMs);
+  return deliverOnce(node.dedup, { envelope, untilMs, nowMs: call.nowMs }, async () => {
     const begun = node.sessions?.begin(envelope.to);
     const end = begun instanceof Promise ? await begun : begun;
     try {
@@ -227,6 +239,17 @@ function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Deliv
       end?.();
     }
   });
+}
+
+/** A network that sends without end must not fill the store with results: those beyond its pace are forgotten soon. */
+function rememberedUntilMs(
+  { resultRate, settings }: RelayNode,
+  { client, network, nowMs }: Call,
+  expiresAtMs: number,
+): number {
+  const asked = { client, network: storingNetwork(network), nowMs };
+  const isBeyond = checkClientRate(resultRate, asked, settings) !== null;
+  return isBeyond ? Math.min(expiresAtMs, nowMs + settings.results_life_beyond) : expiresAtMs;
 }
 
 /** When no session listens here, one round trip finds out whether one does in another process. */

@@ -41,6 +41,25 @@ describe("the scenarios", () => {
   playScenarios(paceScenarios, () => stage);
 });
 
+describe("a network that changes many DIDs", () => {
+  test("is refused beyond its burst, before the body is read, and reads all the same", async () => {
+    const stage = await open({ change_burst: 2, change_rate: 1 });
+    const { did } = identityOf("changes");
+    const change = () => stage.ask("PUT", `/dids/${did}/alias`, { nonsense: true });
+    expect([(await change()).status, (await change()).status]).toEqual([400, 400]);
+    const refused = await change();
+    expect([refused.status, refused.body["code"], refused.headers.get("retry-after")]).toEqual([
+      429,
+      "rate_limited",
+      "1",
+    ]);
+    expect((await stage.ask("GET", `/resolve/${did}`)).status).toBe(404);
+    expect((await register(stage)).status).toBe(202);
+    stage.advance(1_000);
+    expect([(await change()).status, (await change()).status]).toEqual([400, 429]);
+  });
+});
+
 describe("a network that registers many", () => {
   test("is accepted up to its burst, then once a second", async () => {
     const stage = await open({});

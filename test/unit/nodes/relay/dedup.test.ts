@@ -62,7 +62,7 @@ function stage() {
   const dedup = createDedup({ receipts, log: (_, message) => void logged.push(message) });
   let deliveries = 0;
   const send = (n: number, tag?: string) =>
-    deliverOnce(dedup, { envelope: envelopeOf(n, tag), expiresAtMs: 2e12, nowMs: 1e12 }, async () => {
+    deliverOnce(dedup, { envelope: envelopeOf(n, tag), untilMs: () => 2e12, nowMs: 1e12 }, async () => {
       deliveries++;
       return delivered;
     });
