@@ -63,6 +63,7 @@ export async function runWorker(): Promise<void> {
           throw new Error(`a worker has no ${method}`);
       }
     });
+    channel.watch((silentMs) => sink.log("warn", "the thread of the stores did not answer", { ms: silentMs }));
     channel.send("process", "ready", [{ urls, adminUrls }]);
   } catch (error) {
     const isForOperator = error instanceof CommandFailure;
@@ -122,11 +123,17 @@ function createWorkerLog(channel: Channel, level: () => LogLevel): LogSink {
   let sending: Promise<void> | null = null;
   let timer: ReturnType<typeof setTimeout> | null = null;
   const sendAll = async (): Promise<void> => {
-    while (waiting.length > 0) {
+    for (let isTaken = true; isTaken && waiting.length > 0; ) {
       const lines = waiting;
-      waiting = dropped > 0 ? [["warn", "log lines were dropped", { dropped }]] : [];
+      waiting = [];
+      if (dropped > 0) lines.push(["warn", "log lines were dropped", { dropped }]);
       dropped = 0;
-      await channel.call("process", "log", [lines]).catch(() => undefined);
+      isTaken = await channel.call("process", "log", [lines]).then(
+        () => true,
+        () => false,
+      );
+      // The main thread hangs or is gone.
+      if (!isTaken) dropped += lines.length;
     }
     sending = null;
   };

@@ -231,6 +231,7 @@ function startWorker(
   thread.on("error", (error) => dead(errorText(error)));
   thread.on("exit", (code) => dead(`exit code ${code}`));
   const channel = new Channel(thread);
+  channel.beat();
   const startWith = ({ start, parts, subjects }: Given): WorkerStart => ({
     ...start,
     index,

@@ -1,7 +1,7 @@
 /**
  * The executable with workers, over LMDB: it reads its configuration again on SIGHUP, drains on SIGTERM, says what its
  * doctor sees, ends with code 1 when a worker dies, and after that or `kill -9` under load everything that was answered
- * is there.
+ * is there. While the main thread hangs, the workers refuse what they can't do.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -165,3 +165,55 @@ test("the executable ends with code 1 and the reason when a worker dies, and hol
   expect(answered.filter((id) => !held.has(id))).toEqual([]);
   expect(await again.kill("SIGTERM")).toBe(0);
 }, 120_000);
+
+/** How long the main thread hangs, and within which time everything must be answered: 5 to 6 s and some for this machine. */
+const hangMs = 12_000;
+const answeredMsMax = 9_000;
+const hanging = `
+  const { isMainThread } = require("node:worker_threads");
+  if (isMainThread) process.on("SIGUSR2", () => { for (const endMs = Date.now() + ${hangMs}; Date.now() < endMs;); });
+`;
+
+test("while the thread of the stores hangs, all that is asked ends with 503 in time, and then it goes on", async () => {
+  const at = place("hanging", 2);
+  const preload = join(at.folder, "hang.cjs");
+  writeFileSync(preload, hanging);
+  const node = await start(at, { BUN_OPTIONS: `--preload ${preload}` });
+  const status = () => readFileSync(`/proc/${node.pid}/status`, "utf8");
+  const residentMib = () => Number(/VmRSS:\s+(\d+)/.exec(status())?.[1]) / 1024;
+  const bob = await enrol(at.url);
+  const held: string[] = [];
+  let slowestMs = 0;
+  const seen = new Set<number>();
+  let open = true;
+  const sender = async (): Promise<void> => {
+    while (open) {
+      const id = crypto.randomUUID();
+      const begunMs = performance.now();
+      const answer = await store(at.url, bob.did, id);
+      slowestMs = Math.max(slowestMs, performance.now() - begunMs);
+      seen.add(answer);
+      if (answer === 202) held.push(id);
+      else await Bun.sleep(20);
+    }
+  };
+  const senders = Array.from({ length: 16 }, sender);
+  while (held.length < 100) await Bun.sleep(20);
+  const before = { held: held.length, mib: residentMib() };
+  process.kill(node.pid, "SIGUSR2");
+  await Bun.sleep(hangMs - 1_000);
+  expect(seen).toEqual(new Set([202, 503]));
+  expect(slowestMs).toBeLessThan(answeredMsMax);
+  const during = held.length;
+  expect(during - before.held).toBeLessThan(200);
+  expect(residentMib() - before.mib).toBeLessThan(100);
+  while (held.length < during + 100) await Bun.sleep(20);
+  open = false;
+  await Promise.all(senders);
+  const caches = await cachesOf(connect({ directoryUrl: at.url, relayUrl: at.url }), bob, "");
+  const { pending } = await listPending(caches);
+  const known = new Set(pending.flatMap((message) => message.held.map(({ messageId }) => messageId)));
+  expect(held.filter((id) => !known.has(id))).toEqual([]);
+  await untilPrinted(node, "the thread of the stores did not answer");
+  expect(await node.kill("SIGTERM")).toBe(0);
+}, 90_000);

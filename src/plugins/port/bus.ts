@@ -115,7 +115,7 @@ export class PortBus implements Bus {
   private readonly known: Set<string> | null;
   private readonly ending = new Waiters();
   private lastId = 0;
-  /** Too large. */
+  /** Too large, or while the other thread hung. */
   private dropped = 0;
   /** At the other end since the start, when it last reported. */
   private droppedThere = 0;
@@ -142,7 +142,7 @@ export class PortBus implements Bus {
   publish(subject: string, message: Uint8Array): void {
     checkSubject(subject);
     if (this.closed || this.isUnknown(subject)) return;
-    if (message.length > this.messageBytesMax) this.dropped++;
+    if (message.length > this.messageBytesMax || this.channel.isSilent) this.dropped++;
     else this.channel.send(busTarget, "publish", [subject, message.slice()]);
   }
 

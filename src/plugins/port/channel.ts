@@ -2,7 +2,8 @@
  * Calls between two threads of a process. Whatever one turn of the event loop brings, calls and answers alike,
  * goes in one message, because waking the other thread costs far more than a further call. Its bytes are in memory
  * that both threads share; a turn that is larger than what is free there crosses as a text of one character for each
- * byte. Order is kept: what is called first arrives first.
+ * byte. Order is kept: what is called first arrives first. A thread that hangs is noticed by its beats in that memory:
+ * then calls fail and wait for nothing.
  */
 import { errorStack, Fault, type FaultCode, type FaultExtra, isFault } from "../../core/fault.ts";
 import { StoreError, type StoreErrorCode } from "../../storage/contract.ts";
@@ -27,6 +28,10 @@ type Message = SharedArrayBuffer | TurnBytes | (TurnExtras & { readonly bytes: T
 
 const noExtras: TurnExtras = { lists: [], moved: [], cloned: [] };
 
+const beatMs = 1_000;
+/** Five seconds without a turn of its event loop are a thread that hangs, and not one that is busy. */
+const looksMax = 5;
+
 /** How a record of a turn begins. */
 const callKind = 0;
 const answerKind = 1;
@@ -50,10 +55,48 @@ export class Channel {
   private receiving = false;
   private lastId = 0;
   private closed = false;
+  private beating: ReturnType<typeof setInterval> | null = null;
+  private beatsSeen = 0;
+  /** How often this end has looked since the other one last gave a beat. */
+  private looksInVain = 0;
 
   constructor(private readonly end: MessageEnd) {
     end.on("message", (message) => this.receive(message as Message));
     end.postMessage(this.ring.shared, []);
+  }
+
+  /** Shows the other end that this thread's event loop turns. */
+  beat(): void {
+    this.beating ??= setInterval(() => this.ring.beat(), beatMs);
+    this.beating.unref();
+  }
+
+  /** Looks for the other end's beats. `onReturn` hears of a silence that is over. */
+  watch(onReturn: (silentMs: number) => void): void {
+    this.beating ??= setInterval(() => this.look(onReturn), beatMs);
+    this.beating.unref();
+  }
+
+  /** Looks are counted, not time: a thread that hung itself has not looked. */
+  private look(onReturn: (silentMs: number) => void): void {
+    const beats = this.otherRing?.beats() ?? 0;
+    const wasSilent = this.isSilent;
+    const silentMs = this.looksInVain * beatMs;
+    this.looksInVain = beats === this.beatsSeen ? this.looksInVain + 1 : 0;
+    this.beatsSeen = beats;
+    if (wasSilent && !this.isSilent) onReturn(silentMs);
+    if (this.isSilent) this.failPending(silentError);
+  }
+
+  /** The other thread hangs: what is called fails at once, and what it answers later is dropped. */
+  get isSilent(): boolean {
+    return this.looksInVain >= looksMax;
+  }
+
+  private failPending(error: () => StoreError): void {
+    const waiting = [...this.pending.values()];
+    this.pending.clear();
+    for (const { reject } of waiting) reject(error());
   }
 
   serve(target: string, handler: ServeCall): void {
@@ -62,7 +105,7 @@ export class Channel {
 
   /** Resolves or rejects as the handler of the other thread does. The arguments stay the caller's. */
   call(target: string, method: string, args: readonly unknown[]): Promise<unknown> {
-    if (this.closed) return Promise.reject(closedError());
+    if (this.closed || this.isSilent) return Promise.reject(this.closed ? closedError() : silentError());
     return new Promise((resolve, reject) => {
       const id = ++this.lastId;
       this.writeCall(id, [target, method, args]);
@@ -82,8 +125,8 @@ export class Channel {
   /** Calls that are not answered yet fail with `closed`. Idempotent. */
   close(): void {
     this.closed = true;
-    for (const { reject } of this.pending.values()) reject(closedError());
-    this.pending.clear();
+    if (this.beating !== null) clearInterval(this.beating);
+    this.failPending(closedError);
   }
 
   private writeCall(id: number, call: Call): void {
@@ -215,22 +258,30 @@ function closedError(): StoreError {
   return new StoreError("closed", "the other thread has ended");
 }
 
+function silentError(): StoreError {
+  return new StoreError("unavailable", "the thread of the stores does not answer");
+}
+
 // ------------------------------------------------------------------------------------------------- ring
 
 /** Turns under load have 10 to 100 KiB. */
 export const ringBytes = 256 * 1024;
-const countBytes = 4;
+/** Two counts of four bytes stand before the turns. */
+const countBytes = 8;
 
 /** Memory of one direction: one thread puts turns in, the other takes them out in the same order. */
 export class Ring {
   /** How many bytes were taken out since the start, modulo 2^32. */
   private readonly taken: Int32Array;
+  /** Of the thread that puts turns in. */
+  private readonly beatCount: Int32Array;
   private readonly memory: Uint8Array;
   /** Bytes that this thread has put in or taken out since the start, modulo 2^32. */
   private passed = 0;
 
   constructor(readonly shared = new SharedArrayBuffer(countBytes + ringBytes)) {
     this.taken = new Int32Array(shared, 0, 1);
+    this.beatCount = new Int32Array(shared, 4, 1);
     this.memory = new Uint8Array(shared, countBytes);
   }
 
@@ -249,6 +300,14 @@ export class Ring {
   /** Takes back what was put in last and not announced. */
   takeBack(length: number): void {
     this.passed = (this.passed - length) >>> 0;
+  }
+
+  beat(): void {
+    Atomics.add(this.beatCount, 0, 1);
+  }
+
+  beats(): number {
+    return Atomics.load(this.beatCount, 0);
   }
 
   take(into: Uint8Array): void {
