@@ -5,13 +5,13 @@
 
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/compose.ts";
-import { checkConfig } from "../../src/config/config.ts";
 import type { figures } from "../../src/config/figures.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";
+import { arrange, coresOfTests, serverOfTests } from "./arrangement.ts";
 import { type Json, registerBodyOf } from "./directory.ts";
 import { freePort } from "./executable.ts";
 import { type Identity, keyPair, methodOf } from "./identity.ts";
@@ -21,9 +21,6 @@ export type TestNodes = RunningNodes & { readonly lines: { level: string; messag
 /** Figures that no file sets, for a test that can't wait for the real ones. */
 type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number | boolean>> };
 
-/** `WAYPOST_TEST_WORKERS=4 bun test test/http` has every such node answer with that many threads. */
-const workersOfTests = { workers: Number(process.env["WAYPOST_TEST_WORKERS"] ?? 1) };
-
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
 export async function startTestNodes(
   input: ConfigInput = {},
@@ -31,8 +28,8 @@ export async function startTestNodes(
   options: Partial<StartOptions> = {},
 ): Promise<TestNodes> {
   const url = `http://127.0.0.1:${freePort()}`;
-  const checked = checkConfig({
-    server: { listen: [url.slice("http://".length)], drain_timeout: "2s", ...workersOfTests },
+  const given: ConfigInput = {
+    server: { listen: [url.slice("http://".length)], drain_timeout: "2s", ...serverOfTests },
     stores: { main: { plugin: "memory", block_time_ms: 50 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
@@ -45,21 +42,35 @@ export async function startTestNodes(
     },
     cache: { enabled: true, public_endpoints: [url] },
     ...input,
-  } satisfies ConfigInput);
-  if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
-  for (const [section, values] of Object.entries(others))
-    Object.assign(checked.config[section as keyof OtherFigures], values);
+  };
+  const arranged = await arrange(given, Reflect.get(given.stores?.["main"] ?? {}, "plugin") === "memory");
   const lines: TestNodes["lines"] = [];
-  const running = await startNodes(checked.config, {
-    log: (level, message, fields) => lines.push({ level, message, fields }),
-    onFatal: (reason) => {
-      throw new Error(reason);
-    },
-    // A test with a server section of its own would have as many threads as the machine has cores.
-    cores: 1,
-    ...options,
-  });
-  return { ...running, lines };
+  const running: RunningNodes[] = [];
+  for (const config of arranged.configs) {
+    for (const [section, values] of Object.entries(others))
+      Object.assign(config[section as keyof OtherFigures], values);
+    const started = startNodes(config, {
+      log: (level, message, fields) => lines.push({ level, message, fields }),
+      onFatal: (reason) => {
+        throw new Error(reason);
+      },
+      cores: coresOfTests,
+      ...options,
+    });
+    running.push(await started);
+  }
+  const [first] = running;
+  if (first === undefined) throw new Error("no node was started");
+  const endRoute = await arranged.route?.();
+  const stop = async (): Promise<void> => {
+    await endRoute?.();
+    await Promise.all(running.map((node) => node.stop()));
+    arranged.end();
+  };
+  const reload: RunningNodes["reload"] = (next) => running.map((node) => node.reload(next))[0]!;
+  return endRoute === undefined
+    ? { ...first, stop, lines }
+    : { ...first, url: `http://${given.server?.listen?.[0]}`, reload, stop, lines };
 }
 
 /** Registers an identity at a Directory over HTTP and waits until the ledger has it. */
