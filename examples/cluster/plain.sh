@@ -47,7 +47,7 @@ start_database() {
     -o "-c listen_addresses=127.0.0.1 -c port=$sql -c unix_socket_directories=$dir/postgres" start
 }
 
-# Settings of this machine stand above those of node.toml.
+# Settings of this machine come before those of node.toml.
 export WAYPOST_STORES__MAIN__URLS="[\"postgres://waypost@127.0.0.1:$sql/postgres\"]"
 export WAYPOST_STORES__MAIN__BLOCK_TIME_MS=${BLOCK_TIME_MS:-1000}
 export WAYPOST_BUS__SERVERS="[\"nats://127.0.0.1:$nats\"]"

@@ -4,7 +4,6 @@
  * and nothing else.
  * Source: rules section 9.
  */
-
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";

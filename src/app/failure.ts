@@ -5,7 +5,6 @@
  * hold an access token.
  * Source: rules section 9 ("Logs").
  */
-
 import { errorStack, errorText } from "../core/fault.ts";
 import { withDeadline } from "../core/std/bounded.ts";
 import type { LogSink } from "../nodes/http/log.ts";

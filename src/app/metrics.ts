@@ -4,7 +4,6 @@
  * measured from the call until it is as durable as the store promises, which for `lmdb` is the commit with its sync;
  * that costs two looks at the clock.
  */
-
 import { statfs } from "node:fs/promises";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { Config } from "../config/schema.ts";

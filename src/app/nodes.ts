@@ -2,7 +2,6 @@
  * Puts the Directory, the Relay and the Cache together: each gets its section of the configuration, its
  * stores, and the source of its recipients.
  */
-
 import type { Config } from "../config/schema.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";

@@ -3,7 +3,6 @@
  * each of its workers, over the same stores, bus and counts.
  * Source: rules section 9.
  */
-
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";

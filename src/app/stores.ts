@@ -5,7 +5,6 @@
  * a sweep for correctness: what is due is invisible before.
  * Source: rules section 6 ("Expiry").
  */
-
 import type { Config } from "../config/schema.ts";
 import { Waiters } from "../core/std/bounded.ts";
 import type { Log } from "../nodes/http/log.ts";

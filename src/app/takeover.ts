@@ -10,7 +10,6 @@
  *    opens its stores and listens again.
  * Linux only: elsewhere no two processes share a port.
  */
-
 import { FFIType, ptr } from "bun:ffi";
 import { existsSync, readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";

@@ -3,7 +3,6 @@
  * Beside a running node it asks that node instead of opening its stores and addresses. Over the network it asks the
  * Directory that recipients are learnt from and the public endpoints as others see them.
  */
-
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";

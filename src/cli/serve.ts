@@ -5,7 +5,6 @@
  * loopback listener without a configuration, for trying and developing.
  * Source: rules section 9.
  */
-
 import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";

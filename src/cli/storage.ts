@@ -5,7 +5,6 @@
  * not. `top` shows who uses a store: entries and bytes of each recipient, and of each label that entries carry (senders
  * and client networks, as digests).
  */
-
 import {
   closeSync,
   createReadStream,

@@ -3,7 +3,6 @@
  * `send.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
-
 import { decodeBase64, parseAgreementKey } from "../core/codec/bytes.ts";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, renderTimestamp, secondMs } from "../core/codec/time.ts";

@@ -5,7 +5,6 @@
  * node, which a test shows over the edge vectors.
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
-
 import { sha256 } from "#sha256";
 import {
   concatBytes,

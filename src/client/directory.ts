@@ -4,7 +4,6 @@
  * (`answers.ts`).
  * Source: interface "Directory", rules sections 4 and 10, docs/ledger.md 1.8.
  */
-
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";

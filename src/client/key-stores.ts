@@ -3,7 +3,6 @@
  * A store holds one secret text for each name. An identity can leave its store sealed with a passphrase, as text that
  * may be stored or sent anywhere: to move it to another device, or to keep a copy.
  */
-
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";

@@ -3,7 +3,6 @@
  * as they are sent. An envelope is acknowledged only after the receiver says that it is kept.
  * Source: rules section 5 ("Live sessions"), section 10.
  */
-
 import { parseUuid } from "../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
 import { isRecord } from "./answers.ts";

@@ -3,7 +3,6 @@
  * follows docs/protocol.md ("Content"): the media type says what a message is, and its parameters say how it relates to
  * other messages. A client that knows none of them still shows the text or the file.
  */
-
 import { createSha256 } from "#sha256";
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";

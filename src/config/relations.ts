@@ -3,7 +3,6 @@
  * valid and probably not meant, are printed by `config check` and logged at the start.
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
-
 import { isDid } from "../core/codec/did.ts";
 import { isLoopbackListener } from "../core/message/address.ts";
 import type { InputProblem } from "../storage/contract.ts";

@@ -4,7 +4,6 @@
  * a time. A source that can't be reached throws `unavailable`; `null` is known absence.
  * Source: rules section 7.
  */
-
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson, parseU64, parseU128 } from "../core/codec/json.ts";

@@ -3,7 +3,6 @@
  * plugin and options, and hands every need the capability of the store that it names. All problems are
  * reported at once, each with the setting that causes it, before anything is opened.
  */
-
 import { errorText } from "../core/fault.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import {

@@ -12,7 +12,6 @@
  * - `null` means "known to be absent", never "could not find out".
  * The conformance kit in `test/conformance` checks these laws for every driver.
  */
-
 import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
 import type { Account, LedgerBounds, LedgerProofs } from "../core/ledger/account.ts";

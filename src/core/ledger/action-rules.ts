@@ -4,7 +4,6 @@
  * Source: docs/ledger.md 1.4, 1.5, 2.2, 2.3 ("Component operations") and 2.6, rules section 10 ("Operation
  * refusals").
  */
-
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import { type Did, normalizeAlias } from "../codec/did.ts";
 import {

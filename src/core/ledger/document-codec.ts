@@ -5,7 +5,6 @@
  * this file and no other structure. Fields have the order of the wire; decoding enforces every bound.
  * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules sections 4 ("Registration proof", "Full document") and 10.
  */
-
 import { blake2b256 } from "#blake2";
 import { concatBytes, utf8 } from "../codec/bytes.ts";
 import { aliasBytesMax, normalizeAlias } from "../codec/did.ts";

@@ -4,7 +4,6 @@
  * full lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
  * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and 10.
  */
-
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import { type Did, parseDidUrl } from "../codec/did.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";

@@ -3,7 +3,6 @@
  * one place where version, time and counters of a record move.
  * Source: docs/ledger.md 1.11 and 2.5.
  */
-
 import type { Did } from "../codec/did.ts";
 import type { Account, AccountId, CounterName, DidRecord, LedgerBounds, LedgerProofs } from "./account.ts";
 import type { actions, DocumentAction } from "./actions.ts";

@@ -3,7 +3,6 @@
  * it. All of it is read off the table in `actions.ts`.
  * Source: interface "Signed DID-document updates", docs/ledger.md 3.1.
  */
-
 import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
 import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
 import { badInput, type Fault, isFault, jsonPointer } from "../fault.ts";

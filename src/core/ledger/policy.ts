@@ -4,7 +4,6 @@
  * `core/message/policy.ts`.
  * Source: docs/ledger.md 2.7, rules section 10 ("Policy writes", "Persona policy on the ledger").
  */
-
 import { u64Max } from "../codec/json.ts";
 import { longerThan, scaleBounds } from "./account.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";

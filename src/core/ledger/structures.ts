@@ -4,7 +4,6 @@
  * `calls.ts`.
  * Source: docs/ledger.md 1.1 to 1.6 and 1.9, rules sections 4 and 10.
  */
-
 import {
   boolean,
   type Codec,

@@ -3,7 +3,6 @@
  * policy only tightens the limits of a node; without a policy the node's own limits hold.
  * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6, 2.7 and 3.1.
  */
-
 import { parseAgreementKey } from "../codec/bytes.ts";
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";

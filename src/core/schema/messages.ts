@@ -4,7 +4,6 @@
  * documents them.
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
-
 import { Type } from "@sinclair/typebox";
 import {
   closed,

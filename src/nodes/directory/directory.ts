@@ -4,7 +4,6 @@
  * submission. Reads need no proof. Known absence is 404; a ledger that can't be read is 502.
  * Source: interface "Directory" and "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
  */
-
 import { renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";

@@ -4,7 +4,6 @@
  * proofs: which ones this Directory accepts on its ledger, which one a preparation makes, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
-
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
 import { encodeHex0x } from "../../core/codec/bytes.ts";

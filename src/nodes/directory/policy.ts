@@ -5,7 +5,6 @@
  * without), the ledger's bounds, who signed, nonce of the proof, then the rules of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", rules sections 4 and 10.
  */
-
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";

@@ -5,7 +5,6 @@
  * update fits the present document is checked when it is submitted.
  * Source: rules sections 4 ("Preparation") and 10, docs/ledger.md 3.1.
  */
-
 import type { Static, TSchema } from "@sinclair/typebox";
 import { encodeHex0x, renderPublicKey, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";

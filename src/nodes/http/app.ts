@@ -4,7 +4,6 @@
  * the pipeline.
  * Source: rules sections 3, 9 and D140.
  */
-
 import { Elysia } from "elysia";
 import { errorStack, type Fault, fault } from "../../core/fault.ts";
 import { type InFlight, inFlight } from "./capacity.ts";

@@ -4,7 +4,6 @@
  * Cost without the handler: 5 to 8 µs over a bare server that reads the same body.
  * Source: interface "Errors", rules sections 3 and 9.
  */
-
 import type { Config } from "../../config/schema.ts";
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/address.ts";

@@ -3,7 +3,6 @@
  * reports the outcome to the reducer. No rule is decided here.
  * Source: rules section 5.
  */
-
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../core/codec/json.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";

@@ -1,7 +1,6 @@
 /**
  * The bus within one process: subscriptions in a map. The default, and all that one process needs.
  */
-
 import {
   type Bus,
   type BusEnvironment,

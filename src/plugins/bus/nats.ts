@@ -3,7 +3,6 @@
  * connects as soon as it can and comes back by itself; until then every request is "nobody" and what is
  * published is dropped and counted, never kept in memory.
  */
-
 import { readFile } from "node:fs/promises";
 import {
   type ConnectionOptions,

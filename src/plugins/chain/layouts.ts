@@ -3,7 +3,6 @@
  * arguments, storage maps with their values, constants. The start-up check holds a chain's metadata to it.
  * Source: docs/ledger.md 1.1 to 1.9, rules sections 1 and 10 ("Persona policy on the ledger").
  */
-
 import type { LedgerBoundName } from "../../core/ledger/account.ts";
 import { actionRows, type ItemName } from "../../core/ledger/actions.ts";
 import type { LedgerCallName, ProofCall } from "../../core/ledger/calls.ts";

@@ -5,7 +5,6 @@
  * in order and within the bounds of the branch above, and that a tree has as many entries as it states.
  * Source: the layout in liblmdb/mdb.c of the `lmdb` package (24-byte page headers, data version 2).
  */
-
 import { closeSync, fstatSync, openSync, readSync } from "node:fs";
 
 /** What is wrong with the file. `isCut`: pages lie behind its end, as after an unfinished copy. */

@@ -5,7 +5,6 @@
  * or takes longer than 60 s ends the store: its outcome is not known, and the library may never answer again
  * or lie about a second sync. The program must stop at once.
  */
-
 import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
 import { ABORT, type Database, type RootDatabase } from "lmdb";

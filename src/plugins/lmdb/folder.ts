@@ -2,7 +2,6 @@
  * The folder of a store: whether one is there, making it, its lock, and loading the native addon that
  * works in it. A refusal by the operating system is reported to the operator, who can repair it.
  */
-
 import { Database as LockFile } from "bun:sqlite";
 import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";

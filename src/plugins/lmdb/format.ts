@@ -3,7 +3,6 @@
  * The number of the format is raised whenever a key or a value is laid out differently, so that no program
  * ever reads what another version meant otherwise; `storage migrate` brings an older store to it.
  */
-
 import { open, type RootDatabase } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";

@@ -5,7 +5,6 @@
  * time, so that damage is found before somebody needs the record. A commit may reuse the pages of a slice
  * while it is read: then what looks like damage is read again, until no commit fell into it.
  */
-
 import { existsSync, statSync } from "node:fs";
 import { errorText } from "../../core/fault.ts";
 import { type ScrubReport, type StoreEnvironment, StoreError } from "../../storage/contract.ts";

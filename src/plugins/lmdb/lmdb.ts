@@ -2,7 +2,6 @@
  * The LMDB driver: its options, and every capability in one environment on a local disk. What it answers is
  * `flushed`: it survives the death of the machine. One process at a time; a failed commit ends the program.
  */
-
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";

@@ -5,7 +5,6 @@
  * file page by page; while it is open, the store can't reuse space that becomes free: it grows instead.
  * Memory of an export: about 120 bytes for each message id.
  */
-
 import {
   closeSync,
   existsSync,

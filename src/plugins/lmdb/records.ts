@@ -3,7 +3,6 @@
  * record on disk carries. LMDB has no checksums of its own and hands out a flipped bit as data.
  * A seal is 17 bytes in front: version 1, then the first 16 bytes of SHA-256 over what follows.
  */
-
 import { StoreError } from "../../storage/contract.ts";
 import type { IdWords } from "./rows.ts";
 

@@ -8,7 +8,6 @@
  * more room can be set aside, writes go on only as long as enough pages inside the file are free.
  * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  */
-
 import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, fstatSync, openSync, statfsSync } from "node:fs";
 import { StoreError } from "../../storage/contract.ts";

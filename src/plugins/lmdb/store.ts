@@ -2,7 +2,6 @@
  * The LMDB store, put together: the mailbox, the table of the embedded ledger, and records that end at a time
  * (replay claims and receipts). Loaded only when a store is opened, because it brings the native addon along.
  */
-
 import { join, resolve } from "node:path";
 import type { Receipts, Replay, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";

@@ -17,7 +17,6 @@
  *   writer    the last write of each connection with its outcome: a lost answer is found here
  *   claim, receipt, ledger   replay claims, receipts, the embedded ledger
  */
-
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool, Row, Session } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";

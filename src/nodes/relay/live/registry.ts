@@ -6,7 +6,6 @@
  * waits is bounded in sessions, envelopes, bytes and time.
  * Source: rules section 5 "Live sessions" and "Devices", and section 10.
  */
-
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8 } from "../../../core/codec/bytes.ts";
