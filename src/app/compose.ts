@@ -55,7 +55,7 @@ export type RunningNodes = {
   readonly workers: number;
   readonly stores: OpenStores;
   /** Takes over what can change while running; names the rest. */
-  readonly reload: (next: Config) => ReloadPlan;
+  readonly reload: (next: Config) => Promise<ReloadPlan>;
   /** Reads the configuration again and applies it; a text gives the reason why not. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
   /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
@@ -93,10 +93,10 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     registerBusMetrics(metrics, bus);
     await removeStaleSockets(config);
     let serving: Serving | null = null;
-    const reload = (next: Config): ReloadPlan => {
+    const reload = async (next: Config): Promise<ReloadPlan> => {
       const plan = decideReload(config, next);
       applyReload(config, next, plan);
-      serving?.reload(next);
+      await serving?.reload(next);
       return plan;
     };
     const readAgain = (): Promise<ReloadPlan | string> =>
@@ -209,7 +209,7 @@ async function readEventKey(eventKey: EventKey, workers: Workers | null): Promis
 
 type Reloading = {
   readonly log: Log;
-  readonly reload: (next: Config) => ReloadPlan;
+  readonly reload: (next: Config) => Promise<ReloadPlan>;
   readonly readKey: () => Promise<boolean>;
 };
 
@@ -222,7 +222,7 @@ async function reloadFile(
   try {
     const next = await readConfig();
     const hasNewKey = await readKey();
-    const taken = reload(next);
+    const taken = await reload(next);
     const plan = hasNewKey ? { ...taken, changed: [...taken.changed, "cache.signing_key_file"] } : taken;
     log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
     onReload?.(next);

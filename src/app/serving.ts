@@ -51,8 +51,8 @@ type ServingParts = SharedParts &
 export type Serving = {
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
-  /** Takes over what can change while running. */
-  readonly reload: (next: Config) => void;
+  /** Takes over what can change while running; every thread has done so when it resolves. */
+  readonly reload: (next: Config) => Promise<void>;
   /** Takes nothing new and finishes what is in flight. */
   readonly drain: () => Promise<void>;
   /** From now on each answer ends its connection, or not any more. */
@@ -73,7 +73,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
     return {
       urls: listeners.main.map(({ url }) => url),
       adminUrls: listeners.admin.map(({ url }) => url),
-      reload: (next) => {
+      reload: async (next) => {
         applyReload(config, next, decideReload(config, next));
         for (const app of [apps.main, apps.admin, apps.operator]) app?.readSettings();
         watch?.renew();

@@ -112,6 +112,7 @@ type Given = {
 };
 
 const collectMs = 2_000;
+const reloadMsMax = 10_000;
 
 export function startThreads(parts: ThreadParts): WorkerThreads {
   const { count } = parts;
@@ -178,8 +179,9 @@ function workersOf(running: readonly Running[], { ready, metrics, askAll, end }:
   return {
     urls: ready[0]?.urls ?? [],
     adminUrls: ready[0]?.adminUrls ?? [],
-    reload: (next) => {
-      for (const { channel } of running) channel.send("worker", "reload", [next]);
+    reload: async (next) => {
+      const taken = await withDeadline(askAll("reload", [next]), reloadMsMax);
+      if (taken === late) throw failed("a worker did not take the configuration over in time");
     },
     setLeaving: (isLeaving) => {
       for (const { channel } of running) channel.send("worker", "leaving", [isLeaving]);

@@ -82,9 +82,9 @@ describe("lists of whom a node serves", () => {
       ] as const) {
         expect(await statusAt(path, sent)).toBe(202);
         const changes = { [section]: { [name]: value() } } as Changes;
-        expect(nodes.reload(configWith(changes)).changed).toEqual([`${section}.${name}`]);
+        expect((await nodes.reload(configWith(changes))).changed).toEqual([`${section}.${name}`]);
         expect(await statusAt(path, sent)).toBe(403);
-        nodes.reload(configWith({}));
+        await nodes.reload(configWith({}));
         expect(await statusAt(path, sent)).toBe(202);
       }
     },
@@ -97,27 +97,32 @@ describe("the server", () => {
   test("trusts a proxy from the moment that it is named", async () => {
     const headers = { "x-forwarded-for": "203.0.113.9" };
     await statusAt("/cache/store", { headers });
+    await nodes.logged();
     expect(JSON.stringify(lastRequest())).toContain("127.0.0.0/24");
-    nodes.reload(configWith({ server: { trusted_proxies: ["127.0.0.1"] } }));
+    await nodes.reload(configWith({ server: { trusted_proxies: ["127.0.0.1"] } }));
     await statusAt("/cache/store", { headers });
+    await nodes.logged();
     expect(JSON.stringify(lastRequest())).toContain("203.0.113.0/24");
-    nodes.reload(configWith({}));
+    await nodes.reload(configWith({}));
   });
 
   test("stops writing a line for each request at the level warn", async () => {
-    nodes.reload(configWith({ server: { log_level: "warn" } }));
+    await nodes.reload(configWith({ server: { log_level: "warn" } }));
+    await nodes.logged();
     const before = nodes.lines.length;
     await statusAt("/cache/store");
+    await nodes.logged();
     expect(nodes.lines.length).toBe(before);
-    nodes.reload(configWith({}));
+    await nodes.reload(configWith({}));
     await statusAt("/cache/store");
+    await nodes.logged();
     expect(nodes.lines.length).toBeGreaterThan(before);
   });
 
   test("names what needs a restart and keeps it", async () => {
-    const plan = nodes.reload(configWith({ relay: { destination_requests_max: 7 } }));
+    const plan = await nodes.reload(configWith({ relay: { destination_requests_max: 7 } }));
     expect(plan).toEqual({ changed: [], needsRestart: ["relay.destination_requests_max"] });
-    nodes.reload(configWith({}));
+    await nodes.reload(configWith({}));
   });
 });
 
@@ -125,7 +130,7 @@ describe("figures", () => {
   test("of every node act on the next request, and /limits shows them", async () => {
     const limitsOf = async () => (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;
     const before = await limitsOf();
-    const plan = nodes.reload(
+    const plan = await nodes.reload(
       configWith({
         relay: { client_rate: 7 },
         cache: { recipient_entries_max: 9 },
@@ -142,23 +147,23 @@ describe("figures", () => {
       max_mailbox_entries: 9,
       max_http_body_bytes: 20 << 20,
     });
-    nodes.reload(configWith({}));
+    await nodes.reload(configWith({}));
     expect(await limitsOf()).toEqual(before);
   });
 
   test("a lower rate refuses who was welcome before", async () => {
     expect(await statusAt("/relay", { headers: {} })).toBe(202);
-    nodes.reload(configWith({ relay: { client_rate: 1, rate_limit_loopback: true } }));
+    await nodes.reload(configWith({ relay: { client_rate: 1, rate_limit_loopback: true } }));
     const statuses = await Promise.all(Array.from({ length: 12 }, () => statusAt("/relay")));
     expect(statuses.filter((status) => status === 429).length).toBeGreaterThan(5);
-    nodes.reload(configWith({}));
+    await nodes.reload(configWith({}));
     expect(await statusAt("/relay")).toBe(202);
   });
 
   test("a smaller body is the limit of the next request", async () => {
     const large = (): Promise<number> => statusAt("/cache/store", { padding: 3_000 });
     expect(await large()).toBe(202);
-    nodes.reload(
+    await nodes.reload(
       configWith({
         limits: {
           body_bytes_max: "2KiB",
@@ -169,7 +174,7 @@ describe("figures", () => {
       }),
     );
     expect(await large()).toBe(413);
-    nodes.reload(configWith({}));
+    await nodes.reload(configWith({}));
     expect(await large()).toBe(202);
   });
 });

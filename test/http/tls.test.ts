@@ -49,9 +49,9 @@ describe("a node with a certificate", () => {
     });
   });
   afterAll(() => nodes.stop());
-  afterEach(() => {
+  afterEach(async () => {
     put("first");
-    nodes.reload(configOf());
+    await nodes.reload(configOf());
   });
 
   /** The name in the certificate that a new connection gets. */
@@ -79,7 +79,7 @@ describe("a node with a certificate", () => {
 
   test("presents a new certificate from the reload on, at every connection", async () => {
     put("second");
-    nodes.reload(configOf());
+    await nodes.reload(configOf());
     const names = await Promise.all(Array.from({ length: 20 }, presented));
     expect(new Set(names)).toEqual(new Set(["second"]));
     const metrics = await fetch(`${nodes.url}/metrics`, { tls: { ca: nodeCertificates.second.cert } });
@@ -98,7 +98,7 @@ describe("a node with a certificate", () => {
     );
     await Bun.sleep(100);
     put("second");
-    nodes.reload(configOf());
+    await nodes.reload(configOf());
     await Bun.sleep(50);
     socket.write("}");
     await Promise.race([ended, Bun.sleep(500)]);
@@ -108,7 +108,7 @@ describe("a node with a certificate", () => {
 
   test("keeps its certificate while the files are wrong", async () => {
     put("second", "first");
-    nodes.reload(configOf());
+    await nodes.reload(configOf());
     expect(await presented()).toBe("first");
   });
 
@@ -125,8 +125,8 @@ describe("a node with a certificate", () => {
     await expect(second).rejects.toThrow("can't be listened on");
   });
 
-  test("says that TLS begins and ends with a restart", () => {
-    const plan = nodes.reload(configOf({ tls_cert_file: null, tls_key_file: null }));
+  test("says that TLS begins and ends with a restart", async () => {
+    const plan = await nodes.reload(configOf({ tls_cert_file: null, tls_key_file: null }));
     expect(plan.needsRestart).toEqual(["server.tls_cert_file", "server.tls_key_file"]);
   });
 });

@@ -28,6 +28,8 @@ export const coresOfTests = workers === 1 ? 1 : workers + 1;
 export const serverOfTests = { workers };
 
 export type Arranged = {
+  /** Over another store than the test names. */
+  readonly isOther: boolean;
   /** In the order in which they start. */
   readonly configs: readonly Config[];
   /** Started when all nodes run; the answer ends it. */
@@ -40,11 +42,11 @@ export async function arrange(input: ConfigInput, memory: boolean): Promise<Arra
   const spreads = memory && postgresUrl !== undefined && natsUrl !== undefined && isWhole(input);
   if (spreads) return spread(input, postgresUrl, natsUrl);
   if (!memory || env["WAYPOST_TEST_STORE"] !== "lmdb")
-    return { configs: [checked(input)], route: null, end: () => undefined };
+    return { isOther: false, configs: [checked(input)], route: null, end: () => undefined };
   const path = mkdtempSync(join(tmpdir(), "waypost-test-"));
   const stores = { main: { ...input.stores?.["main"], plugin: "lmdb", path } };
   const end = () => rmSync(path, { recursive: true, force: true });
-  return { configs: [checked({ ...input, stores })], route: null, end };
+  return { isOther: true, configs: [checked({ ...input, stores })], route: null, end };
 }
 
 function checked(input: ConfigInput): Config {
@@ -79,7 +81,7 @@ async function spread(input: ConfigInput, database: string, nats: string): Promi
   });
   const urls = placed.map(({ address }) => `http://${address}`);
   const route = () => startRouter(input.server?.listen?.[0] ?? "", urls);
-  return { configs, route, end: () => undefined };
+  return { isOther: true, configs, route, end: () => undefined };
 }
 
 // ---------------------------------------------------------------------------------------------------- router

@@ -16,7 +16,11 @@ import { type Json, registerBodyOf } from "./directory.ts";
 import { freePort } from "./executable.ts";
 import { type Identity, keyPair, methodOf } from "./identity.ts";
 
-export type TestNodes = RunningNodes & { readonly lines: { level: string; message: string; fields: unknown }[] };
+export type TestNodes = RunningNodes & {
+  readonly lines: { level: string; message: string; fields: unknown }[];
+  /** Resolves when the lines of what was answered are there: those of workers come in batches. */
+  readonly logged: () => Promise<void>;
+};
 
 /** Figures that no file sets, for a test that can't wait for the real ones. */
 type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number | boolean>> };
@@ -27,20 +31,20 @@ export async function startTestNodes(
   others: OtherFigures = {},
   options: Partial<StartOptions> = {},
 ): Promise<TestNodes> {
-  const url = `http://127.0.0.1:${freePort()}`;
+  const own = `http://127.0.0.1:${freePort()}`;
   const given: ConfigInput = {
-    server: { listen: [url.slice("http://".length)], drain_timeout: "2s", ...serverOfTests },
+    server: { listen: [own.slice("http://".length)], drain_timeout: "2s", ...serverOfTests },
     stores: { main: { plugin: "memory", block_time_ms: 50 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
       enabled: true,
       public_id: "test",
-      public_endpoints: [url],
+      public_endpoints: [own],
       allow_http: true,
       allow_private: ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,
     },
-    cache: { enabled: true, public_endpoints: [url] },
+    cache: { enabled: true, public_endpoints: [own] },
     ...input,
   };
   const arranged = await arrange(given, Reflect.get(given.stores?.["main"] ?? {}, "plugin") === "memory");
@@ -67,10 +71,13 @@ export async function startTestNodes(
     await Promise.all(running.map((node) => node.stop()));
     arranged.end();
   };
-  const reload: RunningNodes["reload"] = (next) => running.map((node) => node.reload(next))[0]!;
-  return endRoute === undefined
-    ? { ...first, stop, lines }
-    : { ...first, url: `http://${given.server?.listen?.[0]}`, reload, stop, lines };
+  const [config] = arranged.configs;
+  // What the arrangement put in the place of the test's store stays.
+  const reload: RunningNodes["reload"] = (next) =>
+    first.reload(arranged.isOther ? { ...next, stores: config?.stores ?? {} } : next);
+  const logged = () => Bun.sleep(first.workers > 1 ? 200 : 0);
+  const url = endRoute === undefined ? first.url : `http://${given.server?.listen?.[0]}`;
+  return { ...first, url, reload, stop, lines, logged };
 }
 
 /** Registers an identity at a Directory over HTTP and waits until the ledger has it. */
