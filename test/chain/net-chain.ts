@@ -2,9 +2,16 @@
 import { readFileSync } from "node:fs";
 import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import type { SubmittableExtrinsic } from "@polkadot/api/types";
+import type { KeyringPair } from "@polkadot/keyring/types";
 import { blake2AsHex } from "@polkadot/util-crypto";
+import { concatBytes } from "../../src/core/codec/bytes.ts";
+import { blake2b128 } from "../../src/core/codec/crypto.ts";
+import { readAccountState } from "../../src/plugins/chain/metadata.ts";
+import type { NetworkNode } from "./network.ts";
 import { until } from "./stand.ts";
 
+/** Of `System.Account`. */
+const accountPrefix = "0x26aa394eea5630e07c48ae0c9558cef7b99d880ec681799c0cf30e8886371da9";
 /** How long a busy machine may take for what takes seconds on a quiet one. */
 const patienceMs = 900_000;
 
@@ -13,14 +20,14 @@ type Tx = SubmittableExtrinsic<"promise">;
 export class Chain {
   private readonly keys = new Keyring({ type: "sr25519", ss58Format: 42 });
 
-  private constructor(private readonly api: ApiPromise) {}
+  private constructor(
+    private api: ApiPromise,
+    private readonly nodes: readonly NetworkNode[],
+  ) {}
 
-  /** The next endpoint is used when the connection to one is lost. */
-  static async open(endpoints: string[]): Promise<Chain> {
-    // A node that compiles another runtime answers nobody meanwhile, on a busy machine for minutes.
-    const provider = new WsProvider(endpoints, 2_500, {}, patienceMs);
-    const api = await ApiPromise.create({ provider, noInitWarn: true, throwOnConnect: true });
-    return new Chain(api);
+  /** The next node is asked when the connection to one is lost. */
+  static async open(nodes: readonly NetworkNode[]): Promise<Chain> {
+    return new Chain(await connect(nodes), nodes);
   }
 
   account(secret: string): string {
@@ -45,6 +52,9 @@ export class Chain {
     await until("the vote to be carried", async () => !(await this.isEmpty("authorizedUpgrade")), patienceMs);
     await this.inTurn("//Charlie", [this.tx("system", "applyAuthorizedUpgrade", code)]);
     await until("the upgrade", async () => (await this.specVersion()) === before + 1, patienceMs);
+    // A library that saw the change of runtimes may mix their types up.
+    await this.api.disconnect();
+    this.api = await connect(this.nodes);
   }
 
   private async isEmpty(item: string): Promise<boolean> {
@@ -66,10 +76,23 @@ export class Chain {
     return (await this.stateOf(address)).nonce;
   }
 
+  /**
+   * At the newest final block of those who answer. Read without the library, which for a while after an upgrade reads
+   * entries by the types of the other runtime.
+   */
   private async stateOf(address: string): Promise<{ readonly nonce: number; readonly free: bigint }> {
-    // By its bytes: while the library changes to another runtime, its text may not be read.
-    const account = await (await this.finalized()).query.system.account(this.keys.decodeAddress(address));
-    return { nonce: account.nonce.toNumber(), free: account.data.free.toBigInt() };
+    const id = this.keys.decodeAddress(address);
+    const key = `${accountPrefix}${concatBytes(blake2b128(id), id).toHex()}`;
+    const answers = await Promise.allSettled(
+      this.nodes.map(async ({ ask }) => {
+        const head = await ask<string>("chain_getFinalizedHead");
+        const value = await ask<string | null>("state_getStorage", [key, head]);
+        return readAccountState(value === null ? null : Uint8Array.fromHex(value.slice(2)));
+      }),
+    );
+    const states = answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : []));
+    const newest = states.toSorted((a, b) => b.nonce - a.nonce || (b.free > a.free ? 1 : -1));
+    return newest[0] ?? { nonce: 0, free: 0n };
   }
 
   /** Of every final block: how often each DID was registered, and how many extrinsics of ours failed. */
@@ -113,12 +136,27 @@ export class Chain {
     const pair = this.keys.addFromUri(secret);
     for (const tx of txs) {
       const { nonce } = await this.stateOf(pair.address);
-      await tx.signAndSend(pair, { nonce });
-      await until("a final block to hold it", async () => (await this.nonce(pair.address)) > nonce, patienceMs);
+      await until(`a final block to hold the call of ${secret}`, () => this.isHeld(pair, nonce, tx), patienceMs);
     }
+  }
+
+  /** A node may refuse or lose a call on a busy machine: all get it, until the account has used its nonce. */
+  private async isHeld(pair: KeyringPair, nonce: number, tx: Tx): Promise<boolean> {
+    if ((await this.nonce(pair.address)) > nonce) return true;
+    const signed = (await tx.signAsync(pair, { nonce })).toHex();
+    await Promise.allSettled(this.nodes.map((node) => node.ask("author_submitExtrinsic", [signed])));
+    for (let n = 0; n < 10 && (await this.nonce(pair.address)) === nonce; n++) await Bun.sleep(3_000);
+    return false;
   }
 
   close(): Promise<void> {
     return this.api.disconnect();
   }
+}
+
+/** A node that compiles another runtime answers nobody meanwhile, on a busy machine for minutes. */
+function connect(nodes: readonly NetworkNode[]): Promise<ApiPromise> {
+  const endpoints = nodes.map(({ endpoint }) => endpoint);
+  const provider = new WsProvider(endpoints, 2_500, {}, patienceMs);
+  return ApiPromise.create({ provider, noInitWarn: true, throwOnConnect: true });
 }

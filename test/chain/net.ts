@@ -131,7 +131,7 @@ try {
   network = await startNetwork(binary, join(scratch.path, "nodes"));
   say("three validators and a full node run");
   // A node that makes no blocks may fall behind on a busy machine; the validator that goes last is asked first.
-  chain = await Chain.open(network.validators.map(({ endpoint }) => endpoint));
+  chain = await Chain.open(network.validators);
   await until("a first final block", async () => (await headsOf(network?.full as NetworkNode)).final > 0, patienceMs);
   const operators = ["//Operator//0", "//Operator//1", "//Operator//2", "//Operator//3"];
   await chain.endow(operators, 10_000n * 10n ** 12n);

@@ -19,7 +19,7 @@ import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/store.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
-import type { OperatorKey } from "./extrinsic.ts";
+import { isOwned, type OperatorKey } from "./extrinsic.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
 import { type LightClients, withLightClients } from "./light.ts";
 import type { RuntimeMetadata } from "./metadata.ts";
@@ -103,6 +103,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const retention = { retainedMs: options.retention_days * dayMs, retainedMax: options.retention_entries };
   const outbox = new Outbox(parts.table, parts.lastRoom, retention);
   const isKnown = outbox.genesis() !== null;
+  takeOver(outbox, key.address, environment);
   const pollMs = options.block_time_ms ?? blockTimeMsDefault;
   const keepAnchor = anchorWriter({ outbox, environment, host, everyMs: pollMs });
   const endpoints = new Endpoints(
@@ -166,6 +167,18 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
 
 function write(environment: StoreEnvironment, work: Promise<void>): void {
   work.catch((error: unknown) => environment.fatal(`the outbox can't be written: ${errorText(error)}`));
+}
+
+/** Calls that another account signed would be signed anew by this one, and fail where their proofs name the other. */
+function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment): void {
+  const former = outbox.operator();
+  if (former === address) return;
+  const waiting = former === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));
+  if (waiting.length > 0) {
+    const text = `${waiting.length} calls that the account ${former} signed have not ended`;
+    throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
+  }
+  write(environment, outbox.keepOperator(address));
 }
 
 /** The last finalized block, at most once a block time: a restart must not believe a node that is behind it. */

@@ -334,15 +334,21 @@ type StorageKeys = {
 };
 
 export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
-  const concat = (prefix: Uint8Array, key: Uint8Array) => concatBytes(prefix, blake2b128(key), key);
+  const hashed = (key: Uint8Array) => concatBytes(blake2b128(key), key);
+  // The entries of one DID follow each other, and their keys end alike.
+  let last = { text: "", end: hashed(new Uint8Array()) };
+  const endOf = (text: string) => {
+    if (text !== last.text) last = { text, end: hashed(encodeText(text)) };
+    return last.end;
+  };
   return {
     now: metadata.prefixOf("Now"),
     events: metadata.prefixOf("Events"),
-    account: (id) => concat(metadata.prefixOf("Account"), id),
-    entry: (map, key) => concat(metadata.prefixOf(map), encodeText(key)),
+    account: (id) => concatBytes(metadata.prefixOf("Account"), hashed(id)),
+    entry: (map, key) => concatBytes(metadata.prefixOf(map), endOf(key)),
     optionalEntry: (map, key) => {
       const prefix = metadata.optionalPrefixOf(map);
-      return prefix === null ? null : concat(prefix, encodeText(key));
+      return prefix === null ? null : concatBytes(prefix, endOf(key));
     },
     plainProofs: metadata.optionalPrefixOf("PlainProofs"),
   };

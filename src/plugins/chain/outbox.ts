@@ -4,6 +4,7 @@
  * oldest first away.
  *
  *   genesis        the chain that this outbox belongs to
+ *   operator       the account whose key signed last
  *   anchor         the last finalized block that was shown, and when (JSON)
  *   q/<sequence>   a pending call and the extrinsics signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
@@ -31,6 +32,7 @@ type Ended = { readonly sequence: bigint; readonly submission: Submission };
 type Retention = { readonly retainedMs: number; readonly retainedMax: number };
 
 const genesisKey = "genesis";
+const operatorName = "operator";
 const anchorKey = "anchor";
 
 type PlainSigned = {
@@ -81,6 +83,15 @@ export class Outbox {
 
   keepGenesis(genesis: string): Promise<void> {
     return this.lastRoom.commit((view) => view.put(genesisKey, utf8(genesis)));
+  }
+
+  operator(): string | null {
+    const bytes = this.table.get(operatorName);
+    return bytes === null ? null : decodeUtf8(bytes);
+  }
+
+  keepOperator(address: string): Promise<void> {
+    return this.lastRoom.commit((view) => view.put(operatorName, utf8(address)));
   }
 
   anchor(): Anchor | null {

@@ -193,15 +193,15 @@ async function readFacts(
   aliases: readonly string[],
 ): Promise<Facts> {
   const { entry, optionalEntry } = storageKeys(head.metadata);
-  const named = aliases.map((alias) => entry("AliasIndex", alias));
-  const keys = [...accountMaps.map((map) => entry(map, did)), ...named];
-  const optional = optionalMaps.map((map) => optionalEntry(map, did)).filter((key) => key !== null);
-  const all = await session.values([...keys, ...optional], head.hash);
+  const own = accountMaps.map((map) => entry(map, did));
+  const optional = optionalMaps.map((map) => optionalEntry(map, did));
+  const keys = [...own, ...aliases.map((alias) => entry("AliasIndex", alias))];
+  const all = await session.values([...keys, ...optional.filter((key) => key !== null)], head.hash);
   const values = all.slice(0, keys.length);
   const rest = all.slice(keys.length);
   // A chain of the family need not have them.
-  const [life, wholeAt] = optionalMaps.map((map) => {
-    const bytes = optionalEntry(map, did) === null ? null : rest.shift();
+  const [life, wholeAt] = optional.map((key) => {
+    const bytes = key === null ? null : rest.shift();
     return bytes == null ? 0 : u32Of(bytes);
   }) as [number, number];
   const [record, ...counts] = values.slice(0, accountMaps.length);

@@ -114,6 +114,8 @@ const verdicts: Readonly<Record<number, Verdict>> = {
   1016: "full",
 };
 
+/** How long a node may fail to check every extrinsic before another one is asked. */
+const failingMsMax = 30_000;
 /** A node that checks many extrinsics one after another answers late, and is no less alive for it. */
 const submitPatience = 6;
 /** Runtimes that are remembered: blocks of more than two at a time are hardly ever looked at. */
@@ -136,6 +138,7 @@ export class Session {
   readonly over = Promise.withResolvers<Unusable>();
   private cancelPoll: () => void = () => {};
   private ended = false;
+  private failingSinceMs: number | null = null;
   private readonly refresh = singleFlight(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
   private readonly refreshBest = singleFlight(() => this.followBest());
 
@@ -193,11 +196,25 @@ export class Session {
     try {
       const waitMs = submitPatience * this.options.requestMs;
       await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
+      this.failingSinceMs = null;
       return { verdict: "taken", refusal: null };
     } catch (error) {
       if (!(error instanceof NodeRefusal)) return silence;
-      return { verdict: verdicts[error.code] ?? "silence", refusal: error.message };
+      const verdict = verdicts[error.code];
+      if (verdict === undefined) this.countFailure(error.message);
+      else if (verdict !== "banned") this.failingSinceMs = null;
+      return { verdict: verdict ?? "silence", refusal: error.message };
     }
+  }
+
+  /**
+   * A node that could not check an extrinsic says nothing about it. The pool of a real node can go on so for good:
+   * after a long fork it looked at a block whose state was gone, while the node itself followed the chain.
+   */
+  private countFailure(message: string): void {
+    const nowMs = this.options.host.elapsedMs();
+    this.failingSinceMs ??= nowMs;
+    if (nowMs - this.failingSinceMs >= failingMsMax) this.end(new Unusable("gone", `its pool fails: ${message}`));
   }
 
   /** The values of several storage keys at one block, in one request; absent ones are `null`. */
