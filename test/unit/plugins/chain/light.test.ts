@@ -177,7 +177,7 @@ describe("a light client answers", () => {
     const { rpc } = await opened((method, params) =>
       method === "chain_getHeader" ? { result: headers.get(hashes[1] as string) ?? null } : ofChain(method, params),
     );
-    await expect(rpc.ask("chain_getBlockHash", [20], 300)).rejects.toThrow("no answer");
+    await expect(rpc.ask("chain_getBlockHash", [20], 100)).rejects.toThrow("no answer");
   });
 
   test("after asking again, when peers fail at first", async () => {
@@ -192,7 +192,7 @@ describe("a light client answers", () => {
 
   test("nothing at all about a new block that no peer has, so that the connection ends", async () => {
     const { rpc } = await opened(ofChain);
-    await expect(rpc.ask("chain_getBlock", [hashes[39]], 300)).rejects.toThrow("no answer");
+    await expect(rpc.ask("chain_getBlock", [hashes[39]], 100)).rejects.toThrow("no answer");
   });
 
   test("that a block is gone when peers may have let go of it", async () => {
