@@ -5,10 +5,13 @@
 import { InvalidArgumentError } from "commander";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
 
+/** Where `waypost dev` and the examples listen. */
+export const urlDefault = "http://127.0.0.1:7400";
+
 /** Milliseconds of a duration such as `30s` or `5m`. */
 export function parseWait(text: string): number {
   const ms = parseDuration(text);
-  if (ms === null) throw new InvalidArgumentError("a duration such as 30s or 5m");
+  if (ms === null) throw new InvalidArgumentError("It must be a duration such as 30s or 5m.");
   return ms;
 }
 
@@ -19,14 +22,15 @@ export function parseSeconds(text: string): number {
 
 /** A `ttl` as it goes into an envelope. */
 export function parseTtl(text: string): string {
-  if (parseDuration(text) === null) throw new InvalidArgumentError("1 second to 30 days, such as 24h or 1d12h");
+  if (parseDuration(text) === null)
+    throw new InvalidArgumentError("It must be from 1 second to 30 days, such as 24h or 1d12h.");
   return text;
 }
 
 export function parseBetween(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`a number from ${min} to ${max}`);
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`It must be a number from ${min} to ${max}.`);
     return value;
   };
 }
@@ -36,14 +40,15 @@ export const parseCount = parseBetween(0, 2 ** 32 - 1);
 
 /** An unsigned integer that may be larger than a number holds exactly: kept as text. */
 export function parseAmount(text: string): string {
-  if (!/^(0|[1-9][0-9]{0,38})$/.test(text)) throw new InvalidArgumentError("a whole number without leading zeros");
+  if (!/^(0|[1-9][0-9]{0,38})$/.test(text))
+    throw new InvalidArgumentError("It must be a whole number without leading zeros.");
   return text;
 }
 
 /** The address of a node. */
 export function parseUrl(text: string): string {
   if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
-    throw new InvalidArgumentError("an address that begins with https:// or http://");
+    throw new InvalidArgumentError("It must begin with https:// or http://.");
   }
   return text;
 }

@@ -37,7 +37,7 @@ export function registerBenchCommand(program: Command): void {
     .command("bench")
     .description("measure a running node from outside")
     .option("--count <number>", "envelopes to store", parseBetween(1, countMax), 2_000)
-    .option("--size <bytes>", "payload of each", parseBetween(1, 1_048_576), 1_024)
+    .option("--size <bytes>", "bytes of the payload of each", parseBetween(1, 1_048_576), 1_024)
     .option("--clients <number>", "requests at once", parseBetween(1, 1_024), 64);
   addConnectionFlags(command).action((flags: BenchFlags) => runSession(flags, (session) => bench(session, flags)));
 }

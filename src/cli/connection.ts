@@ -12,11 +12,9 @@ import { type Waiting, waitingDefault } from "../client/confirm.ts";
 import { timeoutMsDefault } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import type { Did } from "../core/codec/did.ts";
-import { parseUrl, parseWait } from "./arguments.ts";
+import { parseUrl, parseWait, urlDefault } from "./arguments.ts";
 import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/key-files.ts";
 import { createReport, type Report } from "./report.ts";
-
-const urlDefault = "http://127.0.0.1:7400";
 
 export type ConnectionFlags = {
   readonly url?: string;
@@ -29,11 +27,11 @@ export type ConnectionFlags = {
 
 export function addConnectionFlags(command: Command): Command {
   return command
-    .option("--url <url>", "address of all three nodes (WAYPOST_URL)", parseUrl)
-    .option("--directory <url>", "address of the Directory (WAYPOST_DIRECTORY_URL)", parseUrl)
-    .option("--relay <url>", "address of the Relay (WAYPOST_RELAY_URL)", parseUrl)
-    .option("--cache <url>", "address of the Cache (WAYPOST_CACHE_URL)", parseUrl)
-    .option("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default ~/.waypost/keys)")
+    .option("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`, parseUrl)
+    .option("--directory <url>", "address of the Directory, where it is another (WAYPOST_DIRECTORY_URL)", parseUrl)
+    .option("--relay <url>", "address of the Relay, where it is another (WAYPOST_RELAY_URL)", parseUrl)
+    .option("--cache <url>", "address of the Cache, where it is another (WAYPOST_CACHE_URL)", parseUrl)
+    .option("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default: ~/.waypost/keys)")
     .option("--json", "print the result as JSON");
 }
 

@@ -306,12 +306,12 @@ async function addService(session: Session, identity: Identity, flags: ServiceFl
 
 function parseAlias(text: string): string {
   const alias = normalizeAlias(text);
-  if (alias === null) throw new InvalidArgumentError("1 to 64 of a-z 0-9 _ - .");
+  if (alias === null) throw new InvalidArgumentError("It must be 1 to 64 of a-z 0-9 _ - .");
   return alias;
 }
 
 function registerAliasCommands(did: Command): void {
-  const alias = did.command("alias").description("names by which others find an identity");
+  const alias = did.command("alias").description("change the names by which others find an identity");
   changeCommand(
     alias.command("add").argument("<alias>", "new alias", parseAlias).description("add an alias"),
     async (session, identity, flags, name: string) =>
@@ -409,7 +409,7 @@ export function registerAgreementCommand(did: Command): void {
     .description(
       "replace the key that others seal to; the old secret is destroyed once everything sealed to it has expired",
     )
-    .option("--if-older <duration>", "only when the key is older: 7d", parseWait);
+    .option("--if-older <duration>", "replace it only when it is older than this: 7d (default: always)", parseWait);
   addChangeFlags(command).action((flags: RotateAgreementFlags) =>
     runSession(flags, async (session) => {
       if (flags.wait === false) throw failed("a rotation must be waited for: it is finished when it is in force");

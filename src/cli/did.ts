@@ -128,15 +128,19 @@ type ReadFlags = ConnectionFlags & { readonly as?: string };
 function registerReads(did: Command): void {
   const show = did
     .command("show [target]")
-    .description("the record of a DID, an alias, or an identity of this machine");
+    .description(
+      "show the record of a DID, an alias, or an identity of this machine (default: the one that --as names)",
+    );
   addIdentityFlag(addConnectionFlags(show)).action((target: string | undefined, flags: ReadFlags) =>
     runSession(flags, (session) => showDid(session, target, flags)),
   );
-  const status = did.command("status [target]").description("registration state and counters");
+  const status = did
+    .command("status [target]")
+    .description("show whether a DID is registered, and its counters (default: the identity that --as names)");
   addIdentityFlag(addConnectionFlags(status)).action((target: string | undefined, flags: ReadFlags) =>
     runSession(flags, (session) => showStatus(session, target, flags)),
   );
-  const list = did.command("list").description("the identities of this machine");
+  const list = did.command("list").description("list the identities of this machine");
   addConnectionFlags(list).action((flags: ConnectionFlags) => runSession(flags, listNames));
 }
 
@@ -252,11 +256,7 @@ async function prepareUpdate(session: Session, target: string, members: Record<s
 }
 
 async function submitPrepared(session: Session, file: string, flags: SubmitFlags): Promise<void> {
-  const prepared = parseRecord(
-    await Bun.file(file)
-      .text()
-      .catch(() => ""),
-  );
+  const prepared = parseRecord(await Bun.file(file).text());
   if (prepared === null || !isRecord(prepared["submit"])) throw failed(`${file} is not a preparation`);
   const signature = parseSignature(flags.signature);
   if (signature === null) throw failed("a signature is 64 bytes as Base64 or hex");
@@ -327,7 +327,7 @@ function registerPolicyCommand(did: Command): void {
 }
 
 function registerShow(policy: Command): void {
-  const show = policy.command("show [target]").description("the recipient policy of a DID, and its links");
+  const show = policy.command("show [target]").description("show the recipient policy of a DID, and its links");
   addIdentityFlag(addConnectionFlags(show)).action((target: string | undefined, flags: ChangeFlags) =>
     runSession(flags, async (session) => {
       const did =
@@ -381,14 +381,14 @@ type PolicyFlags = ChangeFlags & {
 function registerRecipientPolicy(policy: Command): void {
   const command = policy
     .command("set")
-    .description("set the recipient policy")
+    .description("set the policy for what is sent to this identity; what is left out gets the Directory's default")
     .requiredOption("--ttl-blocks <number>", "how long messages may wait, in blocks of the ledger", parseCount)
-    .requiredOption("--max-bytes <number>", "largest message", parseCount)
+    .requiredOption("--max-bytes <number>", "largest message, in bytes", parseCount)
     .option("--no-cache-eligible", "never fall back to a Cache")
     .option("--replication <number>", "how many Caches keep a copy", parseCount)
     .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
-    .option("--base-fee <amount>", "in the smallest unit", parseAmount)
-    .option("--per-kib-fee <amount>", "in the smallest unit", parseAmount)
+    .option("--base-fee <amount>", "fee for each message, in the smallest unit of the ledger (default: 0)", parseAmount)
+    .option("--per-kib-fee <amount>", "fee for each KiB of it, in the same unit (default: 0)", parseAmount)
     .addOption(new Option("--expiration <behavior>", "what is left after expiry").choices(behaviors))
     .option("--as-tag", "for envelopes that carry this DID as their tag, instead of those to it");
   ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => ({
@@ -420,7 +420,7 @@ function registerLinks(policy: Command): void {
     .command("links")
     .description("set which policies apply; those not named are cleared")
     .option("--recipient <did>", "the DID whose recipient policy counts")
-    .option("--tag <tag...>", "admitted tags")
+    .option("--tag <tag...>", "tags that are admitted")
     .option("--persona <did...>", "persona DIDs whose constraints are added");
   ownerCommand(command, "the links are set", ({ did }, flags: LinkFlags) => ({
     extrinsic: "set_delivery_policy_links",
@@ -449,7 +449,11 @@ function registerPersonaPolicy(policy: Command): void {
     .option("--asset <name>", "what a release costs")
     .option("--amount <amount>", "how much of it", parseAmount)
     .addOption(new Option("--mode <behavior>", "what is left after expiry").choices(behaviors))
-    .option("--retain-until <ms>", "epoch milliseconds", parseAmount);
+    .option(
+      "--retain-until <ms>",
+      "keep what is left until then, in milliseconds since 1970 (belongs to --mode)",
+      parseAmount,
+    );
   ownerCommand(command, "the persona policy is set", ({ did }, flags: PersonaFlags) => {
     const { asset, amount, mode, retainUntil, allowRelay } = flags;
     if (mode === undefined && retainUntil !== undefined) throw failed("--retain-until belongs to a --mode");

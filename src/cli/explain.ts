@@ -38,7 +38,7 @@ type Verdict = "accepted" | "stopped" | "unknown";
 export function registerExplainCommand(program: Command): void {
   const command = program
     .command("explain <target>")
-    .description("why an envelope would or would not reach a DID, an alias, or an identity of this machine");
+    .description("say why an envelope would or would not reach a DID, an alias, or an identity of this machine");
   addConnectionFlags(command).action((target: string, flags: ConnectionFlags) =>
     runSession(flags, async (session) => {
       const did = await targetDid(session, target);

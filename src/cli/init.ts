@@ -48,10 +48,10 @@ export function registerInitCommand(program: Command): void {
     .description("write a configuration, a signing key, a systemd unit and a proxy file")
     .option("-o, --out <folder>", "where the files are written", ".")
     .option("--url <url>", "URL by which others reach the nodes, such as https://waypost.example.org")
-    .option("--nodes <list>", "which nodes to run, such as directory,relay,cache")
+    .option("--nodes <list>", `which nodes to run (default: ${defaults.nodes})`)
     .option("--directory <url>", "the Directory to ask, unless this process is one")
-    .option("--data <folder>", "folder for data")
-    .option("--listen <address>", "address to listen on")
+    .option("--data <folder>", `folder of the data (default: ${defaults.data})`)
+    .option("--listen <address>", `address to listen on (default: ${defaults.listen})`)
     .option("--no-proxy", "no proxy is in front of the nodes")
     .option("-y, --yes", "ask nothing: take the flags, and defaults for the rest")
     .option("--json", "print the result as JSON")
@@ -211,20 +211,37 @@ export function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: stri
     "Next, as root:",
     ...(isInstalled ? [] : ["  cp waypost /usr/local/bin/waypost      # the executable"]),
     ...(hasUser ? [] : [`  useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`]),
+    ...(isStateFolder(data) ? [] : [`  install -d -m 700 -o waypost ${data}`]),
     ...(nodes.includes("cache") ? [`  chown waypost: ${folder}/signing.key`] : []),
     `  waypost doctor --config ${folder}/waypost.toml`,
     `  ${unit}systemctl enable --now waypost`,
     ...(proxy ? [`  cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`] : []),
     `  waypost health ${url} --wait 60s`,
+    ...(isHidden(folder) || isHidden(data)
+      ? [
+          "",
+          "The unit hides /home, /root and /tmp from the service: keep files and data elsewhere, such as",
+          "--out /etc/waypost --data /var/lib/waypost.",
+        ]
+      : []),
   ].join("\n");
 }
 
 // ----------------------------------------------------------------------------------------- unit and proxy
 
+/** What systemd makes for the service's user. */
+function isStateFolder(path: string): boolean {
+  return path.startsWith("/var/lib/");
+}
+
+/** By `ProtectHome` and `PrivateTmp` of the unit. */
+function isHidden(path: string): boolean {
+  return /^\/(home|root|run\/user|tmp|var\/tmp)(\/|$)/.test(path);
+}
+
 /** A hardened unit for systemd; `systemd-analyze security` rates it 1.5 ("OK"). */
 export function unitFile({ config, data }: { readonly config: string; readonly data: string }): string {
-  const isState = data.startsWith("/var/lib/");
-  const state = isState
+  const state = isStateFolder(data)
     ? [`StateDirectory=${data.slice("/var/lib/".length)}`, "StateDirectoryMode=0700"]
     : [`ReadWritePaths=${data}`];
   return `# A unit for systemd. Make the user first: useradd --system --home-dir ${data}

@@ -5,7 +5,7 @@
 import { chown, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { previousKeysFile, readPreviousKeys, renderPreviousKeys } from "../app/signing-key.ts";
 import { parseDurationSetting } from "../config/schema.ts";
@@ -29,13 +29,17 @@ export function registerKeyCommand(program: Command): void {
     });
   key
     .command("show <file>")
-    .description("the public key of a key file")
+    .description("print the public key of a key file")
     .option("--json", "print the result as JSON")
     .action(async (file: string, flags: KeyFlags) => showPublic(file, await readSeed(file), flags));
   key
     .command("rotate <file>")
     .description("replace the key of event proofs; the former public key stays published for a while")
-    .option("--overlap <duration>", "how long clients should still accept the former key", parseOverlap, 30 * dayMs)
+    .addOption(
+      new Option("--overlap <duration>", "how long clients should still accept the former key: 7d, 30d")
+        .argParser(parseOverlap)
+        .default(30 * dayMs, "30d"),
+    )
     .option("--json", "print the result as JSON")
     .action((file: string, flags: KeyFlags & { readonly overlap: number }) => rotate(file, flags));
   key
@@ -54,7 +58,7 @@ export function registerKeyCommand(program: Command): void {
 /** From a day to a year: `7d`, `12w`. */
 function parseOverlap(text: string): number {
   const ms = parseDurationSetting(text) ?? 0;
-  if (ms < dayMs || ms > 366 * dayMs) throw new InvalidArgumentError("from 1d to 366d");
+  if (ms < dayMs || ms > 366 * dayMs) throw new InvalidArgumentError("It must be from 1d to 366d.");
   return ms;
 }
 

@@ -6,7 +6,7 @@
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { errorText } from "../core/fault.ts";
 import { parseBetween, parseSeconds, parseUrl } from "./arguments.ts";
@@ -109,19 +109,21 @@ export function registerBlockCommand(program: Command): void {
     }));
     await change(flags, { add, remove: [] });
   });
-  addNodeFlags(block.command("remove <subject...>").description("unblock them")).action(
-    async (subjects: string[], flags: NodeFlags) => {
-      await change(flags, { add: [], remove: subjects });
+  addNodeFlags(
+    block.command("remove <subject...>").description("unblock DIDs and networks, from the next request on"),
+  ).action(async (subjects: string[], flags: NodeFlags) => {
+    await change(flags, { add: [], remove: subjects });
+  });
+  addNodeFlags(block.command("list").description("list what is blocked, since when and why")).action(
+    async (flags: NodeFlags) => {
+      const answer = await askNode(flags, "/operations/blocks");
+      const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
+      const lines = blocks.map(({ since, kind, subject, reason }) =>
+        printable(`${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`),
+      );
+      createReport(flags.json === true).result(answer, lines.length === 0 ? "Nothing is blocked." : lines.join("\n"));
     },
   );
-  addNodeFlags(block.command("list").description("list what is blocked")).action(async (flags: NodeFlags) => {
-    const answer = await askNode(flags, "/operations/blocks");
-    const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
-    const lines = blocks.map(({ since, kind, subject, reason }) =>
-      printable(`${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`),
-    );
-    createReport(flags.json === true).result(answer, lines.length === 0 ? "Nothing is blocked." : lines.join("\n"));
-  });
 }
 
 async function change(flags: NodeFlags, body: unknown): Promise<void> {
@@ -261,7 +263,11 @@ export function registerHealthCommand(program: Command): void {
     .command("health")
     .description("ask a node whether it is ready")
     .argument("<url>", "base URL of the node", parseUrl)
-    .option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m", parseSeconds, 0)
+    .addOption(
+      new Option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m")
+        .argParser(parseSeconds)
+        .default(0, "ask once"),
+    )
     .action(async (url: string, { wait: waitMs }: { wait: number }) => {
       const endsAtMs = performance.now() + waitMs;
       let answer = await askReadiness(url);
@@ -284,8 +290,8 @@ async function askReadiness(url: string): Promise<{ readonly ready: boolean; rea
     if (text.startsWith("{")) return { ready: response.ok, text };
     return { ready: false, text: `${url} answered ${response.status} without JSON: is that the address of a node?` };
   } catch (error) {
-    const reason = errorText(error);
-    return { ready: false, text: `${url}: ${reason}` };
+    const isRefused = error instanceof Error && "code" in error && error.code === "ECONNREFUSED";
+    return { ready: false, text: `${url}: ${isRefused ? "nobody listens there" : errorText(error)}` };
   }
 }
 

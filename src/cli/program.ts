@@ -34,7 +34,79 @@ function describeOption(option: Option): string {
   return option.mandatory ? `${text} (required)` : text;
 }
 
-function createProgram(json: boolean): Command {
+/** One for each command, shown below its help. */
+const examples = [
+  "did create --name alice --url https://waypost.example.org",
+  "did show alice",
+  "did status alice",
+  "did list",
+  "did rotate --as alice",
+  "did add-key '#phone' --as alice --auth",
+  "did remove-key '#phone' --as alice",
+  "did add-service '#cache' --type cache --endpoint https://cache.example.org --as alice",
+  "did remove-service '#cache' --as alice",
+  "did alias add alice.example --as alice",
+  "did alias remove alice.example --as alice",
+  "did alias rename alice.example alice.example.org --as alice",
+  "did alias primary alice.example --as alice",
+  "did deactivate --as alice",
+  "did delete --as alice",
+  "did rotate-agreement --if-older 7d --as alice",
+  "did policy show alice",
+  "did policy set --ttl-blocks 14400 --max-bytes 1048576 --as alice",
+  "did policy links --tag did:svc:2wPqTnmvRWRMkBXQwUFg3D --as alice",
+  "did policy persona --mode DeleteOnExpiry --as alice",
+  `did prepare alice add_alias --body '{"alias":"alice.example"}' --signer root --out change.json`,
+  "did submit change.json --signature 9f3c…",
+  "send --to bob --file report.pdf --as alice",
+  "receive --out inbox --wait-for 5m --as bob",
+  "listen --out inbox --as bob",
+  "query --as bob",
+  "purge --all --as bob",
+  "explain bob",
+  "key new signing.key",
+  "key show signing.key",
+  "key rotate signing.key --overlap 30d",
+  "key sign root.key --payload 0x5741",
+  "init --url https://waypost.example.org --out /etc/waypost --yes",
+  "serve --config /etc/waypost/waypost.toml",
+  "dev",
+  "config check --config /etc/waypost/waypost.toml",
+  "config show --config /etc/waypost/waypost.toml",
+  "config reference",
+  "config schema > waypost.schema.json",
+  "doctor --config /etc/waypost/waypost.toml",
+  "health https://waypost.example.org --wait 60s",
+  "top --config /etc/waypost/waypost.toml",
+  "reload --config /etc/waypost/waypost.toml",
+  "block add 203.0.113.0/24 --reason flood --config /etc/waypost/waypost.toml",
+  "block remove 203.0.113.0/24 --config /etc/waypost/waypost.toml",
+  "block list --config /etc/waypost/waypost.toml",
+  "storage migrate --config /etc/waypost/waypost.toml",
+  "storage backup --to /backup/waypost-monday --config /etc/waypost/waypost.toml",
+  "storage restore --from /backup/waypost-monday --config /etc/waypost/waypost.toml",
+  "storage verify --config /etc/waypost/waypost.toml",
+  "storage compact --config /etc/waypost/waypost.toml",
+  "storage export --to waypost.jsonl --config /etc/waypost/waypost.toml",
+  "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
+  "storage top --config /etc/waypost/waypost.toml",
+  "storage stats --config /etc/waypost/waypost.toml",
+  "bench --url http://127.0.0.1:7400 --count 2000",
+];
+
+function addExamples(program: Command): void {
+  for (const example of examples) {
+    let command = program;
+    for (const word of example.split(" ")) {
+      const next = command.commands.find((one) => one.name() === word);
+      if (next === undefined) break;
+      command = next;
+    }
+    command.addHelpText("after", `\nExample:\n  waypost ${example}`);
+  }
+}
+
+export function createProgram(json: boolean): Command {
   const program = new Command("waypost")
     .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
     .version(version)
@@ -62,6 +134,7 @@ function createProgram(json: boolean): Command {
   registerBlockCommand(program);
   registerStorageCommand(program);
   registerBenchCommand(program);
+  addExamples(program);
   return program;
 }
 

@@ -5,7 +5,7 @@
  * connects again by itself. `waypost query` lists what waits without fetching it, `waypost purge` removes it unread.
  * Source: docs/ledger.md 3.2 and 3.3, rules sections 5 ("Live sessions") and 6.
  */
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import type { CacheClient, Reader } from "../client/cache.ts";
 import { cachesOf, liveEndpoints } from "../client/client.ts";
@@ -47,8 +47,12 @@ export function registerReceiveCommand(program: Command): void {
     .command("receive")
     .description("fetch, decrypt and store what has arrived, then acknowledge it")
     .requiredOption("--out <folder>", "where files go")
-    .option("--device <id>", "the device to read as", "")
-    .option("--wait-for <duration>", "wait for something to arrive, for at most this long: 30s, 5m", parseWait)
+    .addOption(new Option("--device <id>", "the device to read as").default("", "none in particular"))
+    .option(
+      "--wait-for <duration>",
+      "wait for something to arrive, for at most this long: 30s, 5m (default: do not wait)",
+      parseWait,
+    )
     .option("--follow", "keep receiving until interrupted");
   addIdentityFlag(addConnectionFlags(command)).action((flags: ReceiveFlags) =>
     runSession(flags, async (session) => {
@@ -313,7 +317,7 @@ export function registerQueryCommand(program: Command): void {
   const command = program
     .command("query")
     .description("list waiting messages without removing them")
-    .option("--device <id>", "the device to read as", "");
+    .addOption(new Option("--device <id>", "the device to read as").default("", "none in particular"));
   addIdentityFlag(addConnectionFlags(command)).action((flags: QueryFlags) =>
     runSession(flags, (session) => query(session, flags)),
   );
@@ -366,7 +370,7 @@ export function registerPurgeCommand(program: Command): void {
     .description("remove waiting messages without reading them; they can't be recovered")
     .option("--id <id...>", "message ids or group ids")
     .option("--all", "everything that waits")
-    .option("--device <id>", "the device to read as", "")
+    .addOption(new Option("--device <id>", "the device to read as").default("", "none in particular"))
     .option("--yes", "do it without asking")
     .option("--recipient <did>", "for operators: everything that waits for this DID on the running node of --config")
     .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)

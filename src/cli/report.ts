@@ -8,6 +8,7 @@ import { CommanderError } from "commander";
 import { CommandFailure, isSystemRefusal } from "../app/failure.ts";
 import { ClientError } from "../client/http.ts";
 import { errorStack } from "../core/fault.ts";
+import { urlDefault } from "./arguments.ts";
 
 export type Report = {
   /** The line of the moment. Nothing when the output is JSON or not a terminal. */
@@ -96,12 +97,29 @@ export function endingOf(error: unknown, json: boolean): Ending {
     return { text: error.isInResult ? null : failureLine(code, error.message), exitCode: error.exitCode };
   }
   if (isSystemRefusal(error)) {
-    return { text: json ? failureLine("failed", error.message) : error.message, exitCode: 1 };
+    const text = refusalText(error);
+    return { text: json ? failureLine("failed", text) : text, exitCode: 1 };
   }
   // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
   const stack = errorStack(error);
   return { text: json ? failureLine("internal_error", stack) : stack, exitCode: 1 };
 }
+
+/** What the operating system says, in words, about the file that it means. */
+function refusalText(error: Error): string {
+  const [code, path] = ["code", "path"].map((name) => Reflect.get(error, name) as unknown);
+  const reason = systemReasons[String(code)];
+  return reason === undefined || typeof path !== "string" ? error.message : `${path}: ${reason}`;
+}
+
+const systemReasons: Readonly<Record<string, string>> = {
+  ENOENT: "there is no such file or folder",
+  EACCES: "this user may not open it",
+  EISDIR: "it is a folder",
+  ENOTDIR: "something on the way to it is no folder",
+  ENOSPC: "the disk is full",
+  EROFS: "the file system is read-only",
+};
 
 /** The parser has printed its text, or help, before it threw. */
 function usageEnding(error: CommanderError, json: boolean): Ending {
@@ -122,6 +140,7 @@ function clientEnding(error: ClientError, json: boolean): Ending {
 
 /** A proof is made and sent within a moment: that it is too old or too new is a matter of clocks. */
 function hintOf({ code, message }: ClientError): string {
+  if (code === "unreachable" && message.startsWith(urlDefault)) return "; name another node with --url or WAYPOST_URL";
   const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
   if (!isOfTime && !(code === "envelope_invalid" && message.includes("/timestamp"))) return "";
   return "; the clocks of this machine and of the node differ, or one of them is wrong";

@@ -54,13 +54,13 @@ export function registerSendCommand(program: Command): void {
     .requiredOption("--to <target>", "a DID, an alias, or an identity of this machine")
     .requiredOption("--file <path>", "the file")
     .option("--anonymous", "do not sign as any identity")
-    .option("--ttl <duration>", "how long it may wait: 24h, 1d12h", parseTtl, "24h")
+    .option("--ttl <duration>", "how long it may wait for the recipient: 24h, 1d12h", parseTtl, "24h")
     .option("--tag <text>", "a public tag, for the recipient's policies")
     .addOption(
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
     .option("--retries <number>", "further attempts for each chunk", parseCount, retryingDefault.retries)
-    .option("--chunk-bytes <number>", "data in one envelope", parseBetween(1, 16_777_216))
+    .option("--chunk-bytes <number>", "bytes of the file in one envelope (default: 1 MiB)", parseBetween(1, 16_777_216))
     .option("--explain", "send nothing: say whether the message would be accepted, and why (exit code 1 when not)");
   addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
     runSession(flags, (session) => (flags.explain === true ? explainFile : sendFile)(session, flags)),

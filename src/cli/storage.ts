@@ -40,7 +40,9 @@ type StoreReport = {
 };
 
 export function registerStorageCommand(program: Command): void {
-  const storage = program.command("storage").description("look into the stores of a configuration, and prepare them");
+  const storage = program
+    .command("storage")
+    .description("back up, restore, check and move the stores of a configuration");
   storage
     .command("migrate")
     .description("bring the schema of every database to the version of this program")
@@ -54,7 +56,7 @@ export function registerStorageCommand(program: Command): void {
   registerMaintenance(storage);
   storage
     .command("stats")
-    .description("print what every store holds")
+    .description("print what every store holds; for a stopped node (waypost top shows a running one)")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print JSON")
     .action(async (options: { config: string; json?: boolean }) => {
@@ -141,7 +143,7 @@ const mebibyte = 1024 * 1024;
 function registerMaintenance(storage: Command): void {
   command(storage, "backup", "copy the stores into a folder, beside running nodes")
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
-    .option("--rate <MiB/s>", "read and write at most this much per second", "64")
+    .option("--rate <MiB/s>", "read and write at most this many MiB per second", "64")
     .action(backup);
   command(storage, "restore", "make the stores out of a backup; existing ones are set aside")
     .requiredOption("--from <folder>", "folder that `backup` wrote")

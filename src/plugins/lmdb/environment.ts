@@ -13,7 +13,7 @@ import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type Batch, GroupCommits, type Write, type WriteSize } from "./commits.ts";
 import { DataFile } from "./data-file.ts";
-import { dataFile, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
+import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
 import { currentFormat, type DatabaseName, databaseNames, formatKey, hasFormat, openRoot } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
@@ -91,6 +91,7 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     const databases = openDatabases(root);
     // The library syncs the file but never the directories that name it.
     for (const directory of [path, dirname(path)]) syncDirectory(directory);
+    giveToOwner(path);
     const disk = options.disk ?? openDisk(join(path, dataFile));
     const running = new Running(options, root, databases, disk, lock);
     try {

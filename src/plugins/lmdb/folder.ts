@@ -3,9 +3,20 @@
  * works in it. A refusal by the operating system is reported to the operator, who can repair it.
  */
 import { Database as LockFile } from "bun:sqlite";
-import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  statSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { StoreError } from "../../storage/contract.ts";
 
 export const dataFile = "data.mdb";
@@ -86,6 +97,22 @@ export function lockFolder(path: string): LockFile {
   } catch (error) {
     lock?.close();
     throw unusable(path, error);
+  }
+}
+
+/**
+ * What root makes in the folder of a service belongs to the service, which could not open it otherwise: to the owner of
+ * the folder, or of the one around it when root has made this one as well.
+ */
+export function giveToOwner(folder: string): void {
+  if (process.getuid?.() !== 0) return;
+  const owner = [folder, dirname(folder)].map((path) => statSync(path)).find(({ uid }) => uid !== 0);
+  if (owner === undefined) return;
+  lchownSync(folder, owner.uid, owner.gid);
+  for (const name of readdirSync(folder)) {
+    const [path, state] = [join(folder, name), lstatSync(join(folder, name))];
+    // A link could name a file of root.
+    if (state.isFile() && state.nlink === 1 && state.uid === 0) lchownSync(path, owner.uid, owner.gid);
   }
 }
 

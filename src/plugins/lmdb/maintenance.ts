@@ -6,6 +6,7 @@
  * Memory of an export: about 120 bytes for each message id.
  */
 import {
+  chmodSync,
   closeSync,
   existsSync,
   fsyncSync,
@@ -20,7 +21,7 @@ import { join, resolve } from "node:path";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
 import { blockKey, isSameId } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
-import { dataFile, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
+import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
 import { currentFormat, openRoot } from "./format.ts";
 import { checkDataFile, damaged, formatOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
@@ -111,6 +112,7 @@ export async function restoreStore(path: string, from: string): Promise<string> 
     }
     const aside = setAside(folder);
     const { records, bytes } = finishRestore(folder, aside);
+    giveToOwner(folder);
     return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the former store is ${aside}`}`;
   } finally {
     lock.close();
@@ -152,11 +154,13 @@ export async function compactStore(path: string): Promise<string> {
     mkdirSync(copy, { mode: 0o700 });
     const root = openRoot(folder);
     await root.backup(copy, true).finally(() => root.close());
+    chmodSync(join(copy, dataFile), 0o600);
     syncFile(join(copy, dataFile));
     renameSync(join(copy, dataFile), join(folder, partialFile));
     rmSync(copy, { recursive: true });
     const { bytes } = finishCopy(folder, dataFile);
     rmSync(join(folder, "lock.mdb"), { force: true });
+    giveToOwner(folder);
     return `compacted from ${before} to ${bytes} bytes`;
   } finally {
     lock.close();

@@ -1,6 +1,8 @@
-/** Values of options: what is read, and to what. */
+/** Values of options: what is read, and to what; and the help of every command. */
 import { describe, expect, test } from "bun:test";
+import type { Command } from "commander";
 import { parseAmount, parseBetween, parseSeconds, parseUrl } from "../../../src/cli/arguments.ts";
+import { createProgram } from "../../../src/cli/program.ts";
 
 const refused = (parse: (text: string) => unknown, texts: readonly string[]): string[] =>
   texts.filter((text) => {
@@ -11,6 +13,38 @@ const refused = (parse: (text: string) => unknown, texts: readonly string[]): st
       return true;
     }
   });
+
+describe("the help of every command", () => {
+  const leaves = (command: Command): Command[] =>
+    command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
+  const pathOf = (command: Command): string =>
+    command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+  const helps = leaves(createProgram(false)).map((command) => {
+    let text = "";
+    command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+    return { command, path: pathOf(command), text };
+  });
+
+  test("ends with one example, which names flags that the command has, and all that it needs", () => {
+    expect(helps.length).toBeGreaterThan(50);
+    for (const { command, path, text } of helps) {
+      const found = [...text.matchAll(/\nExample:\n {2}(.*)/g)].map(([, example]) => example ?? "");
+      expect([path, found]).toEqual([path, [expect.stringContaining(path)]]);
+      const flags = found[0]?.match(/ --[a-z-]+/g)?.map((flag) => flag.trim()) ?? [];
+      const known = command.options.map(({ long }) => long ?? "");
+      expect([path, flags.filter((flag) => !known.includes(flag))]).toEqual([path, []]);
+      const needed = command.options.filter(({ mandatory }) => mandatory).map(({ long }) => long ?? "");
+      expect([path, needed.filter((flag) => !flags.includes(flag))]).toEqual([path, []]);
+    }
+  });
+
+  test("begins with a verb, and shows no default that only a program can read", () => {
+    for (const { command, text } of helps) {
+      expect(command.description()).toMatch(/^(?!an? |the |what |why |how )[a-z]+,? /);
+      expect(text).not.toMatch(/default: (""|\d{6,})\)$/m);
+    }
+  });
+});
 
 describe("an amount", () => {
   test("is a whole number that stays text", () => {
