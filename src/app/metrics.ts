@@ -200,17 +200,22 @@ export function measureStores(config: Config, stores: OpenStores, metrics: Metri
   return { ...bindOpenStores(config, measured), close: () => stores.close() };
 }
 
-type Timed = <T>(operation: string, promise: Promise<T>) => Promise<T>;
+/** Measures one operation of a store. */
+type Timed = (operation: string) => <T>(promise: Promise<T>) => Promise<T>;
 
 function measureStore(name: string, store: Store, seconds: Histogram): Store {
-  const series = new Map<string, HistogramSeries>();
-  const timed: Timed = (operation, promise) => {
-    const beganMs = performance.now();
-    const own = series.get(operation) ?? seconds.series([name, operation]);
-    series.set(operation, own);
-    const end = (): void => observe(own, (performance.now() - beganMs) / 1_000);
-    promise.then(end, end);
-    return promise;
+  const timed: Timed = (operation) => {
+    // An operation has no numbers before its first call.
+    let own: HistogramSeries | null = null;
+    return (promise) => {
+      const beganMs = performance.now();
+      const end = (): void => {
+        own ??= seconds.series([name, operation]);
+        observe(own, (performance.now() - beganMs) / 1_000);
+      };
+      promise.then(end, end);
+      return promise;
+    };
   };
   const capabilities = measureCapabilities(store.capabilities, timed);
   const scrubbed = store.scrubbed?.bind(store);
@@ -235,11 +240,11 @@ function measureCapabilities({ mailbox, replay, receipts, ledger }: Capabilities
 }
 
 function measureMailbox(mailbox: Mailbox, timed: Timed): Mailbox {
+  const [stored, removed] = [timed("store"), timed("remove")];
   return {
-    store: (entry, quota) => timed("store", mailbox.store(entry, quota)),
-    remove: (recipient, ids, nowMs) => timed("remove", mailbox.remove(recipient, ids, nowMs)),
-    claimAndRemove: (claim, recipient, ids, nowMs) =>
-      timed("remove", mailbox.claimAndRemove(claim, recipient, ids, nowMs)),
+    store: (entry, quota) => stored(mailbox.store(entry, quota)),
+    remove: (recipient, ids, nowMs) => removed(mailbox.remove(recipient, ids, nowMs)),
+    claimAndRemove: (claim, recipient, ids, nowMs) => removed(mailbox.claimAndRemove(claim, recipient, ids, nowMs)),
     list: (recipient, page) => mailbox.list(recipient, page),
     summary: (recipient, page) => mailbox.summary(recipient, page),
     read: (recipient, ids, nowMs) => mailbox.read(recipient, ids, nowMs),
@@ -251,16 +256,18 @@ function measureMailbox(mailbox: Mailbox, timed: Timed): Mailbox {
 }
 
 function measureReplay(replay: Replay, timed: Timed): Replay {
+  const claimed = timed("claim");
   return {
-    claim: (tag, untilMs, nowMs) => timed("claim", replay.claim(tag, untilMs, nowMs)),
+    claim: (tag, untilMs, nowMs) => claimed(replay.claim(tag, untilMs, nowMs)),
     expire: (nowMs, limit) => replay.expire(nowMs, limit),
   };
 }
 
 function measureReceipts(receipts: Receipts, timed: Timed): Receipts {
+  const written = timed("put");
   return {
-    put: (key, value, untilMs) => timed("put", receipts.put(key, value, untilMs)),
-    putIfAbsent: (key, value, untilMs, nowMs) => timed("put", receipts.putIfAbsent(key, value, untilMs, nowMs)),
+    put: (key, value, untilMs) => written(receipts.put(key, value, untilMs)),
+    putIfAbsent: (key, value, untilMs, nowMs) => written(receipts.putIfAbsent(key, value, untilMs, nowMs)),
     get: (key, nowMs) => receipts.get(key, nowMs),
     remove: (key) => receipts.remove(key),
     expire: (nowMs, limit) => receipts.expire(nowMs, limit),

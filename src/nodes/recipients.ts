@@ -64,9 +64,11 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     if (record === null) return null;
     return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
   };
+  // Looked up once: behind a Proxy each look-up costs as much as the call.
+  const version = ledger.version?.bind(ledger) ?? (() => null);
   return {
     subject(did) {
-      const state = ledger.version?.() ?? null;
+      const state = version();
       if (state === null) return read(did);
       const known = cached.get(did);
       if (known?.state === state) return known.subject;
@@ -79,7 +81,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
-    state: () => ledger.version?.() ?? ledger.head().then(({ finalized }) => finalized.hash),
+    state: () => version() ?? ledger.head().then(({ finalized }) => finalized.hash),
   };
 }
 

@@ -29,7 +29,10 @@ export function createStoredSignal(bus: Bus): StoredSignal {
   const isOwn = (message: Uint8Array) => Buffer.compare(message, own) === 0;
   const subjectOf = (mailbox: MailboxKey) => `stored:${mailbox}`;
   return {
-    send: (mailbox) => bus.publish(subjectOf(mailbox), own),
+    send: (mailbox) => {
+      const subject = subjectOf(mailbox);
+      if (bus.mayReach?.(subject) !== false) bus.publish(subject, own);
+    },
     async follow(mailbox, wake, of) {
       const receive = (message: Uint8Array): undefined => {
         if (of === "every process" || !isOwn(message)) wake();

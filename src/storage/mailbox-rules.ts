@@ -13,9 +13,8 @@ const chunksMax = 2 ** 32 - 1;
 /** Throws for an entry that breaks the contract: a mistake of the caller, not a refusal. */
 export function checkEntry(entry: MailboxEntry): void {
   const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
-  for (const ms of [storedAtMs, expiresAtMs, keptUntilMs]) {
-    if (!Number.isSafeInteger(ms) || ms < 0) throw new RangeError("times of an entry are whole milliseconds");
-  }
+  if (!isTime(storedAtMs) || !isTime(expiresAtMs) || !isTime(keptUntilMs))
+    throw new RangeError("times of an entry are whole milliseconds");
   if (expiresAtMs <= storedAtMs) throw new RangeError("the entry has expired before it is stored");
   if ((headerPreview?.length ?? 0) > previewBytesMax) throw new RangeError("a header preview has at most 4,096 bytes");
   checkLabels(entry.labels);
@@ -25,11 +24,20 @@ export function checkEntry(entry: MailboxEntry): void {
   if (!isChunk || total >= chunksMax) throw new RangeError("a chunk's sequence lies below its total");
 }
 
+function isTime(ms: number): boolean {
+  return Number.isSafeInteger(ms) && ms >= 0;
+}
+
+/** Labels that were right and can't change: all entries of one network share theirs. */
+let frozenLabels: readonly string[] | null = null;
+
 function checkLabels(labels: readonly string[]): void {
+  if (labels === frozenLabels) return;
   const isLabel = (label: string, i: number) => labelForm.test(label) && labels.indexOf(label) === i;
   if (labels.length > labelsMax || !labels.every(isLabel)) {
     throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
   }
+  if (Object.isFrozen(labels)) frozenLabels = labels;
 }
 
 /** Labels that are counted over the whole store, and not within a mailbox. */

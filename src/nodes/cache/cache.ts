@@ -131,7 +131,7 @@ export function createCache(parts: CacheParts): Cache {
   };
   return {
     routes: cacheRoutes(node),
-    store: (envelope, arrival) => storeEnvelope(node, envelope, arrival),
+    store: (envelope, arrival) => storeEnvelope(node, envelope, arrival, (receipt) => receipt),
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
@@ -154,12 +154,14 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
   };
 }
 
-async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
+function store(node: CacheNode, call: Call): Promise<Answer | Fault> | Fault {
   call.trace?.stage("decode");
   const envelope = decodeEnvelope(call.body, node.limits);
-  if (isFault(envelope)) return envelope;
-  const receipt = await storeEnvelope(node, envelope, call);
-  return isFault(receipt) ? receipt : { status: 202, jsonText: renderReceiptText(receipt) };
+  return isFault(envelope) ? envelope : storeEnvelope(node, envelope, call, accepted);
+}
+
+function accepted(receipt: StoreReceipt): Answer {
+  return { status: 202, jsonText: renderReceiptText(receipt) };
 }
 
 // ------------------------------------------------------------------------------------------------ routes

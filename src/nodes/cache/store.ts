@@ -52,12 +52,16 @@ export type StoreParts = {
 /** When and by which client an envelope is submitted. */
 export type Arrival = Origin & { readonly nowMs: number; readonly trace?: Trace | null };
 
-/** Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
-export async function storeEnvelope(
+/**
+ * Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. `answer` makes the
+ * caller's answer of the receipt here, which costs no promise of its own.
+ */
+export async function storeEnvelope<T>(
   parts: StoreParts,
   envelope: Envelope,
   arrival: Arrival,
-): Promise<StoreReceipt | Fault> {
+  answer: (receipt: StoreReceipt) => T,
+): Promise<T | Fault> {
   const { limits } = parts;
   const { nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
@@ -82,9 +86,10 @@ export async function storeEnvelope(
   const expiresAtMs = deduped ? outcome.expiresAtMs : entry.expiresAtMs;
   // The life of the entry that is held, which a repeat with another `ttl` does not change.
   const appliedTtlMs = Math.max(0, expiresAtMs - envelope.timestampMs);
-  const life = { expiresAtMs, appliedTtlMs, maxTtlMs: admission.ttlMsMax };
-  const receipt = { messageId: envelope.messageId, deduped, ...life, chunked: envelope.chunk !== null };
-  return renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: parts.signer });
+  const { messageId, chunk } = envelope;
+  const maxTtlMs = admission.ttlMsMax;
+  const receipt = { messageId, deduped, expiresAtMs, appliedTtlMs, maxTtlMs, chunked: chunk !== null };
+  return answer(renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: parts.signer }));
 }
 
 /** Whether the mailbox knows who signed. */

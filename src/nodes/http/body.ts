@@ -42,10 +42,13 @@ export function bodyHeadOf(headers: Headers): BodyHead {
   return { length: announced === null ? null : Number(announced), headers };
 }
 
-/** Whether a request carries no body. A Request made without a socket carries neither header; its `body` shows it. */
+/**
+ * Whether a request carries no body. A Request made without a socket carries neither header; its `body`, which a GET
+ * can't have then, shows it.
+ */
 export function isBodiless(request: Request, head: BodyHead): boolean {
   if (head.length !== null) return head.length === 0;
-  return !head.headers.has("transfer-encoding") && request.body === null;
+  return !head.headers.has("transfer-encoding") && (request.method === "GET" || request.body === null);
 }
 
 /**

@@ -42,7 +42,7 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
 
 /**
  * An amount held for clients: bounded in all, and for each client to half of that, so that nobody alone can use up
- * the room of everybody. The table has an entry only for clients that hold something.
+ * the room of everybody.
  */
 export type FairShare = {
   /** `false`, and nothing is counted, when the client's part or the whole would be exceeded. */
@@ -65,27 +65,32 @@ export type ShareOptions = {
 /** What one client may have of a whole by default. */
 export const halfOf = (max: number): number => Math.max(1, max / 2);
 
+/** Clients that hold nothing stay in the table while it is this small: each request would put its client in again. */
+const idleClientsMax = 1_024;
+
 export function createFairShare(wholeMax: number, options: ShareOptions = {}): FairShare {
   const { allowOversizeWhenIdle = false } = options;
   let [max, clientMax] = [wholeMax, options.clientMax ?? halfOf(wholeMax)];
-  const held = new Map<string, number>();
+  const held = new Map<string, { amount: number }>();
   let total = 0;
   return {
     take(client, amount) {
-      const own = (held.get(client) ?? 0) + amount;
-      const fits = own <= clientMax && total + amount <= max;
+      const own = held.get(client);
+      const fits = (own?.amount ?? 0) + amount <= clientMax && total + amount <= max;
       if (!fits && !(allowOversizeWhenIdle && total === 0)) return false;
-      held.set(client, own);
+      if (own === undefined) held.set(client, { amount });
+      else own.amount += amount;
       total += amount;
       return true;
     },
     give(client, amount) {
-      const own = (held.get(client) ?? 0) - amount;
-      if (own > 0) held.set(client, own);
-      else held.delete(client);
       total -= amount;
+      const own = held.get(client);
+      if (own === undefined) return;
+      own.amount -= amount;
+      if (own.amount <= 0 && held.size > idleClientsMax) held.delete(client);
     },
-    hasRoom: (client) => total < max && (held.get(client) ?? 0) < clientMax,
+    hasRoom: (client) => total < max && (held.get(client)?.amount ?? 0) < clientMax,
     resize(next) {
       [max, clientMax] = [next, options.clientMax ?? halfOf(next)];
     },

@@ -12,6 +12,7 @@ import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
+import type { RoutedRequest } from "./pipeline.ts";
 import { pathOf } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
@@ -229,7 +230,6 @@ function isIdle<Session>({ pendingRequests, pendingWebSockets }: Server<Session>
   return pendingRequests + pendingWebSockets === 0;
 }
 
-type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
 type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => Promise<Response> | Response;
 
 /**
@@ -266,8 +266,11 @@ function noWebSocket<Session>(): WebSocketHandler<Session> {
  * holds any of them.
  */
 function isRewritten(params: Readonly<Record<string, string>> | undefined): boolean {
-  if (params === undefined) return false;
-  return Object.values(params).some((value) => value === "." || value === ".." || /[\\\x00-\x1f\x7f]/.test(value));
+  for (const name in params) {
+    const value = params[name] as string;
+    if (value === "." || value === ".." || /[\\\x00-\x1f\x7f]/.test(value)) return true;
+  }
+  return false;
 }
 
 function rewritten(): Fault {

@@ -185,9 +185,8 @@ export class MemoryMailbox {
   }
 
   private excessOf(box: Box, { envelope, labels }: MailboxEntry, quota: MailboxQuota): StoreOutcome | null {
-    const isOver = (used: Usage, entriesMax: number, bytesMax: number) =>
-      used.entries + 1 > entriesMax || used.bytes + envelope.length > bytesMax;
-    if (isOver(box.usage, quota.recipientEntriesMax, quota.recipientBytesMax)) {
+    const { length } = envelope;
+    if (isOver(box.usage, length, quota.recipientEntriesMax, quota.recipientBytesMax)) {
       return { kind: "full", scope: "recipient" };
     }
     for (const share of quota.shares) {
@@ -198,7 +197,7 @@ export class MemoryMailbox {
       const use = { own: box.labels.get(label) ?? nothingHeld, all };
       if (exceedsShare(share, use, envelope.length)) return { kind: "full", scope: "share", label };
     }
-    if (isOver(this.usage, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
+    if (isOver(this.usage, length, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
     const { storeShare } = quota;
     if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
     const held = (usages: Map<string, Usage>) => usages.get(storeShare.label) ?? nothingHeld;
@@ -221,16 +220,16 @@ export class MemoryMailbox {
   /** Adds an active row to everything that counts it, or removes it again. */
   private count(box: Box, row: Row, sign: 1 | -1): void {
     const { labels, envelope, chunk } = row.entry;
-    const countersOf = (label: string) => (isStoreLabel(label) ? this.storeLabels : box.labels);
+    const bytes = sign * envelope.length;
+    add(this.usage, sign, bytes);
+    add(box.usage, sign, bytes);
     for (const label of labels) {
-      const counters = countersOf(label);
-      if (!counters.has(label)) counters.set(label, { entries: 0, bytes: 0 });
+      const counters = isStoreLabel(label) ? this.storeLabels : box.labels;
+      const usage = counters.get(label) ?? { entries: 0, bytes: 0 };
+      add(usage, sign, bytes);
+      if (usage.entries === 0) counters.delete(label);
+      else if (sign === 1 && usage.entries === 1) counters.set(label, usage);
     }
-    for (const usage of [this.usage, box.usage, ...labels.map((label) => countersOf(label).get(label)!)]) {
-      usage.entries += sign;
-      usage.bytes += sign * envelope.length;
-    }
-    for (const label of labels) if (countersOf(label).get(label)!.entries === 0) countersOf(label).delete(label);
     if (chunk === null) return;
     const group = box.groups.get(chunk.groupId) ?? new Map<number, Row>();
     if (sign === 1) box.groups.set(chunk.groupId, group.set(chunk.sequence, row));
@@ -275,8 +274,17 @@ export class MemoryMailbox {
   }
 }
 
+function add(usage: Usage, entries: number, bytes: number): void {
+  usage.entries += entries;
+  usage.bytes += bytes;
+}
+
 function newBox(): Box {
   return { usage: { entries: 0, bytes: 0 }, labels: new Map(), groups: new Map(), rows: new Map() };
+}
+
+function isOver(used: Usage, bytes: number, entriesMax: number, bytesMax: number): boolean {
+  return used.entries + 1 > entriesMax || used.bytes + bytes > bytesMax;
 }
 
 function isActive(row: Row, nowMs: number): boolean {
@@ -322,8 +330,23 @@ function bytesOf(entry: MailboxEntry): number {
 }
 
 function copyOf(entry: MailboxEntry): MailboxEntry {
+  const { recipient, messageId, chunk, storedAtMs, expiresAtMs, onExpiry, keptUntilMs, labels } = entry;
   const headerPreview = entry.headerPreview?.slice() ?? null;
-  return { ...entry, labels: [...entry.labels], headerPreview, envelope: entry.envelope.slice() };
+  const envelope = entry.envelope.slice();
+  // Frozen labels are shared by all entries of a network.
+  const own = Object.isFrozen(labels) ? labels : [...labels];
+  return {
+    recipient,
+    messageId,
+    chunk,
+    storedAtMs,
+    expiresAtMs,
+    onExpiry,
+    keptUntilMs,
+    labels: own,
+    headerPreview,
+    envelope,
+  };
 }
 
 function messageOf({ entry }: Row): HeldMessage {
