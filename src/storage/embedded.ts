@@ -119,7 +119,8 @@ class Chain implements EmbeddedLedger {
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
   private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
   private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
-  private latest: { readonly after: string; readonly block: Block } | null = null;
+  /** The last block without calls that was shown, and until when it is the last. */
+  private latest: { readonly after: Head; readonly block: Block; readonly untilMs: number } | null = null;
   /** The last block with calls, and the one that reads answer from: they may follow a moment after the commit. */
   private madeHash = "";
   private readHash = "";
@@ -182,18 +183,24 @@ class Chain implements EmbeddedLedger {
    * known here: their blocks are committed within the margin or not at all.
    */
   private finalized(head: Head): Block {
-    const marginMs = this.shared === null ? 0 : sharedMarginMs;
-    const over = numberAt(this.clock, this.options.now() - marginMs) - 1n;
+    const timeMs = this.options.now() - (this.shared === null ? 0 : sharedMarginMs);
+    const { latest } = this;
+    if (latest?.after === head && this.making === null && timeMs < latest.untilMs) return latest.block;
+    const over = numberAt(this.clock, timeMs) - 1n;
     this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
     if (this.shown <= head.last.number) return head.last;
-    const { latest } = this;
-    if (latest?.block.number === this.shown && latest.after === head.last.hash) return latest.block;
-    const { number, timeMs, blockTimeMs } = this.clock;
-    const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
-    const begunMs = timeMs + Number(this.shown - number) * blockTimeMs;
-    const block = { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
-    this.latest = { after: head.last.hash, block };
-    return block;
+    const { number, blockTimeMs, timeMs: clockMs } = this.clock;
+    const begunMs = clockMs + Number(this.shown - number) * blockTimeMs;
+    // Its time is over when the next one begins, and it is the last until the next one's is.
+    const untilMs = begunMs + 2 * blockTimeMs;
+    const isShown = latest?.block.number === this.shown && latest.after.last.hash === head.last.hash;
+    this.latest = { after: head, block: isShown ? latest.block : this.emptyBlock(head, begunMs), untilMs };
+    return this.latest.block;
+  }
+
+  private emptyBlock({ last }: Head, begunMs: number): Block {
+    const hash = blake2b256(utf8(`${last.hash}|${this.shown}`));
+    return { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, last.timeMs) };
   }
 
   /** Nothing but this process changes a table that nobody shares. Cost: one read after each block with calls. */

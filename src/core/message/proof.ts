@@ -224,15 +224,16 @@ export function decodeRetrievalProof(
 ): RetrievalProof | Fault {
   const values = presentValues(presented, rule.names);
   if (isFault(values)) return values;
-  const texts = [values.serviceId, values.endpoint, values.keyId, rule.deviceId];
-  if (!texts.every(isLineValue) || rule.deviceId.length > deviceIdCharsMax) return malformed("a value");
+  const isText = isLineValue(values.serviceId) && isLineValue(values.endpoint) && isLineValue(values.keyId);
+  if (!isText || !isLineValue(rule.deviceId) || rule.deviceId.length > deviceIdCharsMax) return malformed("a value");
   const form = decodeForm(values, rule.skewMs, nowMs);
   if (isFault(form)) return form;
   if (!rule.endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) return otherEndpoint(rule, values);
   const { operation, did, deviceId, subject, serviceType } = rule;
   const { serviceId, endpoint, keyId, timestamp, nonce } = values;
   const claims = { operation, did, deviceId, serviceId, endpoint, keyId, timestamp, nonce, subject };
-  return { claims, ...form, serviceType };
+  const { signature, rememberUntilMs } = form;
+  return { claims, signature, serviceType, rememberUntilMs };
 }
 
 /** Every value that the names list, or 401 `proof_missing` naming those that are not there. */
@@ -240,8 +241,10 @@ function presentValues<P extends Record<keyof P, string | null>>(
   presented: P,
   names: ProofNames<P>,
 ): { [K in keyof P]: string } | Fault {
+  let isComplete = true;
+  for (const key in names) if ((presented[key] ?? "") === "") isComplete = false;
+  if (isComplete) return presented as { [K in keyof P]: string };
   const missing = (Object.keys(names) as (keyof P)[]).filter((key) => (presented[key] ?? "") === "");
-  if (missing.length === 0) return presented as { [K in keyof P]: string };
   return fault("proof_missing", `the proof lacks ${missing.map((key) => names[key]).join(", ")}`);
 }
 

@@ -209,7 +209,7 @@ type ReadPlan = {
   readonly query?: readonly string[];
   readonly headers?: readonly string[];
   readonly codes?: readonly FaultCode[];
-  readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault>;
+  readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault> | Fault;
 };
 
 const reads: readonly ReadPlan[] = [

@@ -101,18 +101,25 @@ export function directoryRoute(plan: RoutePlan): Route {
  */
 export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
   const [status, description, schema] = plan.answer;
+  let block = { number: -1n, headers: { "svc-block": "" } };
   const handle = async (call: Call): Promise<Answer | Fault> => {
     const head = ledger.head();
     // A faulty request gets its own fault, even while the ledger can't be read.
-    head.catch(() => undefined);
-    const answer = await plan.handle(call);
+    head.catch(ignore);
+    const answered = plan.handle(call);
+    const answer = answered instanceof Promise ? await answered : answered;
     if (isFault(answer)) return answer;
-    const { finalized } = await head;
-    return { ...answer, headers: { ...answer.headers, "svc-block": finalized.number.toString() } };
+    const { number } = (await head).finalized;
+    if (number !== block.number) block = { number, headers: { "svc-block": number.toString() } };
+    const { headers } = block;
+    const { status, json, jsonText } = answer;
+    return jsonText === undefined ? { status, headers, json } : { status, headers, jsonText };
   };
   const described = `${description} Svc-Block is the number of a finalized block that it includes.`;
   return directoryRoute({ ...plan, answer: [status, described, schema], handle });
 }
+
+function ignore(): void {}
 
 // ---------------------------------------------------------------------------------------------- decoding
 
