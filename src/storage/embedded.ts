@@ -119,7 +119,6 @@ class Chain implements EmbeddedLedger {
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
   private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
   private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
-  /** The last block without calls that was shown, and until when it is the last. */
   private latest: { readonly after: Head; readonly block: Block; readonly untilMs: number } | null = null;
   /** The last block with calls, and the one that reads answer from: they may follow a moment after the commit. */
   private madeHash = "";
@@ -184,23 +183,17 @@ class Chain implements EmbeddedLedger {
    */
   private finalized(head: Head): Block {
     const timeMs = this.options.now() - (this.shared === null ? 0 : sharedMarginMs);
-    const { latest } = this;
-    if (latest?.after === head && this.making === null && timeMs < latest.untilMs) return latest.block;
+    if (this.latest?.after === head && this.making === null && timeMs < this.latest.untilMs) return this.latest.block;
     const over = numberAt(this.clock, timeMs) - 1n;
     this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
     if (this.shown <= head.last.number) return head.last;
     const { number, blockTimeMs, timeMs: clockMs } = this.clock;
     const begunMs = clockMs + Number(this.shown - number) * blockTimeMs;
-    // Its time is over when the next one begins, and it is the last until the next one's is.
-    const untilMs = begunMs + 2 * blockTimeMs;
-    const isShown = latest?.block.number === this.shown && latest.after.last.hash === head.last.hash;
-    this.latest = { after: head, block: isShown ? latest.block : this.emptyBlock(head, begunMs), untilMs };
-    return this.latest.block;
-  }
-
-  private emptyBlock({ last }: Head, begunMs: number): Block {
-    const hash = blake2b256(utf8(`${last.hash}|${this.shown}`));
-    return { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, last.timeMs) };
+    const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
+    const block = { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
+    // It is the last one until the time of the next is over.
+    this.latest = { after: head, block, untilMs: begunMs + 2 * blockTimeMs };
+    return block;
   }
 
   /** Nothing but this process changes a table that nobody shares. Cost: one read after each block with calls. */

@@ -55,7 +55,7 @@ import {
   internalError,
   renderResponse,
 } from "./render.ts";
-import { type Answer, type Call, pathOf, type Route } from "./route.ts";
+import { type Answer, type Call, noValues, type PathValue, pathOf, pathValues, type Route, valuesOf } from "./route.ts";
 import type { RequestTrace, Tracer } from "./tracing.ts";
 
 export type AppOptions = {
@@ -180,54 +180,18 @@ export type Plan = {
   readonly room: Room;
   /** Where a place in work is looked for: a client that has used up its part of the reserved ones takes a normal one. */
   readonly places: readonly FairShare[];
-  /** Which segments of the path are values. */
-  readonly values: readonly { readonly name: string; readonly segment: number }[];
+  readonly values: readonly PathValue[];
   readonly seconds: HistogramSeries;
   /** Answers by status, for the route's own method. */
   readonly answered: CounterSeries[];
 };
 
 export function planOf(http: Http, route: Route): Plan {
-  const values = route.path
-    .split("/")
-    .map((text, segment) => ({ name: text.slice(1), segment, isValue: text.startsWith(":") }))
-    .filter(({ isValue }) => isValue);
+  const values = valuesOf(route.path);
   const { normal, reserved } = http.capacity;
   const room = route.capacity === "reserved" ? reserved : normal;
   const places = room === normal ? [normal.work] : [reserved.work, normal.work];
   return { route, room, places, values, seconds: http.metrics.seconds.series([route.path]), answered: [] };
-}
-
-const noValues: Readonly<Record<string, string>> = Object.freeze({});
-
-/** Values of the path as the server's own router read them: it decodes escapes. */
-export type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
-
-/** What no escape, dot segment or other rewriting can stand behind, however the router read it. */
-const plainValue = /^[A-Za-z0-9:_-]+$/;
-
-/** Values of the path by name, or a Fault when an escape is not UTF-8 in percent form. */
-function pathValues({ values: places }: Plan, request: RoutedRequest): Readonly<Record<string, string>> | Fault {
-  if (places.length === 0) return noValues;
-  const { params } = request;
-  if (params !== undefined && places.every(({ name }) => plainValue.test(params[name] ?? ""))) return params;
-  const segments = pathOf(request.url).split("/");
-  const values: Record<string, string> = Object.create(null);
-  for (const { name, segment } of places) {
-    const value = decodeSegment(segments[segment] ?? "");
-    if (value === null) return fault("invalid_request", "the path has an invalid percent escape");
-    values[name] = value;
-  }
-  return values;
-}
-
-function decodeSegment(segment: string): string | null {
-  if (!segment.includes("%")) return segment;
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    return null;
-  }
 }
 
 // --------------------------------------------------------------------------------------- who asks, and ids
@@ -404,7 +368,7 @@ function bodyRules(http: Http, { room, route }: Plan, { network }: Exchange): Bo
 /** What is refused whatever the body: while draining, a broken path, a client above its rate. */
 function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | null {
   if (http.draining) return fault("shutting_down", "the node is shutting down");
-  const params = pathValues(plan, exchange.request);
+  const params = pathValues(plan.values, exchange.request);
   if (isFault(params)) return params;
   exchange.params = params;
   return plan.route.rateLimit?.(exchange) ?? null;
@@ -487,12 +451,9 @@ function withoutStream(response: Response, result: Result): Response {
 
 // --------------------------------------------------------------------------------------- log and metrics
 
-function record(
-  http: Http,
-  plan: Plan,
-  exchange: Exchange,
-  { result, durationMs }: { readonly result: Result; readonly durationMs: number },
-): void {
+type Ended = { readonly result: Result; readonly durationMs: number };
+
+function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs }: Ended): void {
   const { route } = plan;
   const { status } = result;
   const { method } = exchange;

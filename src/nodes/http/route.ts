@@ -4,7 +4,7 @@
  * Source: interface "Endpoints", rules section 9.
  */
 import type { TSchema } from "@sinclair/typebox";
-import type { Fault, FaultCode } from "../../core/fault.ts";
+import { type Fault, type FaultCode, fault } from "../../core/fault.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Trace } from "./tracing.ts";
 
@@ -92,4 +92,51 @@ export function pathOf(url: string): string {
   if (start < 0) return "/";
   const query = url.indexOf("?", start);
   return query < 0 ? url.slice(start) : url.slice(start, query);
+}
+
+// ------------------------------------------------------------------------------------------------- values of a path
+
+/** Which segment of a path is a value, and its name. */
+export type PathValue = { readonly name: string; readonly segment: number };
+
+export function valuesOf(path: string): PathValue[] {
+  return path
+    .split("/")
+    .map((text, segment) => ({ name: text.slice(1), segment, isValue: text.startsWith(":") }))
+    .filter(({ isValue }) => isValue);
+}
+
+export const noValues: Readonly<Record<string, string>> = Object.freeze({});
+
+/** Values of the path as the server's own router read them: it decodes escapes. */
+export type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
+
+/** What no escape, dot segment or other rewriting can stand behind, however the router read it. */
+const plainValue = /^[A-Za-z0-9:_-]+$/;
+
+/** Values of the path by name, or a Fault when an escape is not UTF-8 in percent form. */
+export function pathValues(
+  places: readonly PathValue[],
+  request: RoutedRequest,
+): Readonly<Record<string, string>> | Fault {
+  if (places.length === 0) return noValues;
+  const { params } = request;
+  if (params !== undefined && places.every(({ name }) => plainValue.test(params[name] ?? ""))) return params;
+  const segments = pathOf(request.url).split("/");
+  const values: Record<string, string> = Object.create(null);
+  for (const { name, segment } of places) {
+    const value = decodeSegment(segments[segment] ?? "");
+    if (value === null) return fault("invalid_request", "the path has an invalid percent escape");
+    values[name] = value;
+  }
+  return values;
+}
+
+function decodeSegment(segment: string): string | null {
+  if (!segment.includes("%")) return segment;
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return null;
+  }
 }

@@ -12,8 +12,7 @@ import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
-import type { RoutedRequest } from "./pipeline.ts";
-import { pathOf } from "./route.ts";
+import { pathOf, type RoutedRequest } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {
