@@ -408,11 +408,13 @@ describe("a commit", () => {
   test("whose caller throws leaves nothing behind and harms nobody", async () => {
     const environment = testEnvironment();
     const opened = await open(environment);
-    const failed = opened.commit(size, (view) => {
-      view.put("table", key, bytesOf(1, 10));
-      throw new RangeError("no");
-    });
-    const other = opened.commit(size, (view) => view.put("table", Buffer.from("other"), bytesOf(2, 10)));
+    const failed = opened.join(size, (batch) =>
+      batch.attempt((view) => {
+        view.put("table", key, bytesOf(1, 10));
+        throw new RangeError("no");
+      }),
+    );
+    const other = opened.join(size, (view) => view.put("table", Buffer.from("other"), bytesOf(2, 10)));
     expect(await failureOf(() => failed)).toBeInstanceOf(RangeError);
     await other;
     expect(opened.get("table", key)).toBeNull();
@@ -425,10 +427,10 @@ describe("a commit", () => {
     const environment = testEnvironment();
     const opened = await open(environment);
     const tooLong = Buffer.alloc(5_000, 7);
-    const error = await failureOf(() => opened.commit(size, (view) => view.put("table", tooLong, bytesOf(1, 10))));
+    const error = await failureOf(() => opened.join(size, (view) => view.put("table", tooLong, bytesOf(1, 10))));
     expect(codeOf(error)).toBe("unavailable");
     expect(environment.fatals.length).toBe(1);
-    expect(codeOf(await failureOf(() => opened.commit(size, () => 1)))).toBe("unavailable");
+    expect(codeOf(await failureOf(() => opened.join(size, () => 1)))).toBe("unavailable");
     expect(codeOf(await failureOf(() => opened.get("table", key)))).toBe("unavailable");
     expect(environment.fatals.length).toBe(1);
     await opened.close();
@@ -446,7 +448,7 @@ describe("a commit", () => {
       root.transactionSync(() => { console.log("held"); Bun.sleepSync(20_000); });`;
     const holder = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe" });
     for await (const _ of holder.stdout) break;
-    const error = await failureOf(() => opened.commit(size, (view) => view.put("table", key, bytesOf(1, 10))));
+    const error = await failureOf(() => opened.join(size, (view) => view.put("table", key, bytesOf(1, 10))));
     expect(codeOf(error)).toBe("unavailable");
     expect(environment.fatals.length).toBe(1);
     holder.kill("SIGKILL");

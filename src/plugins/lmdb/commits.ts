@@ -23,20 +23,83 @@ const busyBatchLength = 128;
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 export type Write = { readonly database: DatabaseName; readonly key: Buffer; readonly value: Uint8Array | null };
 
-/** What one commit writes. */
-export class Batch {
-  readonly writes: Write[] = [];
-  readonly finishers: (() => void)[] = [];
+/** Keys from `start` up to but without `end`, at most `limit`. */
+export type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
 
-  /** `full`: why this commit can't store anything more, or `null`. */
-  constructor(readonly full: StoreError | null) {}
+/** What stands in a database, as whoever reads it sees it. */
+export type View = {
+  get(database: DatabaseName, key: Buffer): Uint8Array | null;
+  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
+};
+
+/** Changes over a state that they leave as it is. Reads see both. */
+export class Changes implements View {
+  readonly writes: Write[] = [];
+  /** What is read again within a commit, by database and key. */
+  private readonly changed = new Map<string, Write>();
+
+  constructor(private readonly below: View) {}
 
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
-    this.writes.push({ database, key, value });
+    this.add({ database, key, value });
   }
 
   remove(database: DatabaseName, key: Buffer): void {
-    this.writes.push({ database, key, value: null });
+    this.add({ database, key, value: null });
+  }
+
+  private add(write: Write): void {
+    this.writes.push(write);
+    if (readWithin.has(write.database)) this.changed.set(nameOf(write.database, write.key), write);
+  }
+
+  get(database: DatabaseName, key: Buffer): Uint8Array | null {
+    const changed = this.changed.get(nameOf(database, key));
+    return changed === undefined ? this.below.get(database, key) : (changed.value?.slice() ?? null);
+  }
+
+  range(database: DatabaseName, { start, end, limit }: KeyRange): [Buffer, Uint8Array][] {
+    const own = [...this.changed.values()].filter(
+      ({ database: of, key }) =>
+        of === database && key.compare(start) >= 0 && (end === undefined || key.compare(end) < 0),
+    );
+    const below = this.below.range(database, {
+      ...{ start, limit: limit + own.length },
+      ...(end === undefined ? {} : { end }),
+    });
+    const found = below.filter(([key]) => !this.changed.has(nameOf(database, key)));
+    for (const { key, value } of own) if (value !== null) found.push([key, value.slice()]);
+    return found.sort(([a], [b]) => a.compare(b)).slice(0, limit);
+  }
+}
+
+const readWithin = new Set<DatabaseName>(["meta", "table", "claims", "receipts"]);
+
+function nameOf(database: DatabaseName, key: Buffer): string {
+  return `${database} ${key.toString("latin1")}`;
+}
+
+/** What one commit writes. */
+export class Batch extends Changes {
+  readonly finishers: (() => void)[] = [];
+
+  /** `full`: why this commit can't store anything more, or `null`. */
+  constructor(
+    committed: View,
+    readonly full: StoreError | null,
+  ) {
+    super(committed);
+  }
+
+  /** Makes the changes of `change`, or none of them when it throws. */
+  attempt<T>(change: (view: Changes) => T): T {
+    const changes = new Changes(this);
+    const answer = change(changes);
+    for (const { database, key, value } of changes.writes) {
+      if (value === null) this.remove(database, key);
+      else this.put(database, key, value);
+    }
+    return answer;
   }
 
   /** Calls `finish` once all operations of the commit are decided: it may write too. */
@@ -46,6 +109,8 @@ export class Batch {
 }
 
 export type CommitHost = {
+  /** What is on disk. */
+  readonly committed: View;
   /** Throws when there is no room for a write. */
   readonly checkRoom: (kind: WriteKind, bytes: number) => void;
   /** Throws when nothing new may begin. */
@@ -168,7 +233,7 @@ export class GroupCommits {
   }
 
   private async committed(operations: readonly Queued[]): Promise<(() => void)[]> {
-    const batch = new Batch(this.roomFor(operations));
+    const batch = new Batch(this.host.committed, this.roomFor(operations));
     try {
       const settles = operations.map((operation) => decided(operation, batch));
       for (const finish of batch.finishers) finish();

@@ -7,50 +7,30 @@
  */
 import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
-import { ABORT, type Database, type RootDatabase } from "lmdb";
+import type { Database, RootDatabase } from "lmdb";
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { type Batch, GroupCommits, type Write, type WriteSize } from "./commits.ts";
+import { type Batch, GroupCommits, type KeyRange, type View, type Write, type WriteSize } from "./commits.ts";
 import { DataFile } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
 import { currentFormat, type DatabaseName, databaseNames, formatKey, hasFormat, openRoot } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
-const commitsMax = 4_096;
 const commitMsMax = 60_000;
 /** The time is counted in turns of the event loop, so that a stalled loop does not look like a stalled disk. */
 const watchTurnsMax = 60;
 /** From here on the disk is slow: the store waits for the commit, and takes no new work. */
 const slowTurns = 5;
 
-/** Writes inside a commit, and reads that see them. */
-export type Change = {
-  get(database: DatabaseName, key: Buffer): Uint8Array | null;
-  put(database: DatabaseName, key: Buffer, value: Uint8Array): unknown;
-  remove(database: DatabaseName, key: Buffer): unknown;
-  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
-};
-
-/** Keys from `start` up to but without `end`, at most `limit`. */
-export type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
-
-export type Environment = {
-  readonly space: SpaceGuard;
-  get(database: DatabaseName, key: Buffer): Uint8Array | null;
+export type Environment = View & {
   /**
    * What `read` makes of a value, or `null` when there is none. The bytes are the library's own, and valid
    * until `read` returns.
    */
   inspect<T>(database: DatabaseName, key: Buffer, read: (bytes: Uint8Array) => T): T | null;
-  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
   keys(database: DatabaseName, range: KeyRange): Buffer[];
-  /**
-   * Runs `change` in a transaction of its own, which happens wholly or, when `change` throws, not at
-   * all. Resolves once it is on disk. `size` is about what it adds.
-   */
-  commit<T>(size: WriteSize, change: (view: Change) => T): Promise<T>;
   /** Decides an operation when the next group commit begins, and resolves when that is on disk: a sync for many. */
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T>;
   /** Runs a read when no group commit is under way. */
@@ -117,14 +97,13 @@ function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName,
 type Commit = { turns: number; readonly reject: (error: StoreError) => void };
 
 class Running implements Environment {
-  readonly space: SpaceGuard;
+  private readonly space: SpaceGuard;
   private readonly pending = new Set<Commit>();
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
   private readonly group: GroupCommits;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
-  private readonly view: Change;
 
   constructor(
     private readonly options: EnvironmentOptions,
@@ -142,13 +121,8 @@ class Running implements Environment {
     // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
     this.readers = setInterval(() => root.readerCheck(), minuteMs);
     this.readers.unref();
-    this.view = {
-      get: (database, key) => guarded(() => this.read(database, key)),
-      range: (database, range) => guarded(() => this.readRange(database, range)),
-      put: (database, key, value) => guarded(() => this.databases[database].put(key, value as Buffer)),
-      remove: (database, key) => guarded(() => this.databases[database].remove(key)),
-    };
     this.group = new GroupCommits({
+      committed: this,
       checkRoom: (kind, bytes) => this.space.check(kind, bytes),
       checkOpen: () => this.checkWork(),
       checkFailure: () => this.checkFailure(),
@@ -160,7 +134,7 @@ class Running implements Environment {
   /** Makes the environment a store of this format. */
   async stamp(): Promise<void> {
     const text = new TextEncoder().encode(currentFormat);
-    await this.commit({ kind: "record", bytes: text.length }, (view) => view.put("meta", formatKey, text));
+    await this.join({ kind: "record", bytes: text.length }, (batch) => batch.put("meta", formatKey, text));
   }
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
@@ -208,13 +182,6 @@ class Running implements Environment {
     }
   }
 
-  async commit<T>(size: WriteSize, change: (view: Change) => T): Promise<T> {
-    this.checkWork();
-    if (this.pending.size >= commitsMax) throw new StoreError("unavailable", "too many commits are waiting");
-    this.space.check(size.kind, size.bytes);
-    return this.watched(() => this.transact(change));
-  }
-
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
     return this.group.join(size, decide);
   }
@@ -247,29 +214,6 @@ class Running implements Environment {
     } catch (error) {
       throw this.fail("a commit failed", reasonOf(error));
     }
-  }
-
-  /** The library rolls back nothing by itself when a callback throws: a child transaction is aborted instead. */
-  private async transact<T>(change: (view: Change) => T): Promise<T> {
-    let outcome: { readonly value: T } | { readonly thrown: unknown } | null = null;
-    try {
-      await this.root.childTransaction(() => {
-        try {
-          outcome = { value: change(this.view) };
-          return undefined;
-        } catch (thrown) {
-          outcome = { thrown };
-          return ABORT;
-        }
-      });
-    } catch (error) {
-      throw this.fail("a commit failed", reasonOf(error));
-    }
-    const settled = outcome as { readonly value: T } | { readonly thrown: unknown } | null;
-    if (settled === null) throw this.fail("a commit never ran", null);
-    if ("value" in settled) return settled.value;
-    if (settled.thrown instanceof LibraryError) throw this.fail("a commit failed", settled.thrown.cause);
-    throw settled.thrown;
   }
 
   private countTurns(): void {
@@ -380,17 +324,6 @@ function owned(bytes: Uint8Array): Uint8Array {
   const copy = new Uint8Array(length);
   copy.set(bytes.subarray(0, length));
   return copy;
-}
-
-/** What the library throws inside a commit, to distinguish it from what the caller throws there. */
-class LibraryError extends Error {}
-
-function guarded<T>(operation: () => T): T {
-  try {
-    return operation();
-  } catch (cause) {
-    throw new LibraryError(messageOf(cause), { cause });
-  }
 }
 
 /** The library promises the reason of a failed commit separately, and has rejected with it by now. */

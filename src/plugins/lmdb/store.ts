@@ -6,8 +6,8 @@ import { join, resolve } from "node:path";
 import type { Receipts, Replay, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
-import type { Batch, WriteSize } from "./commits.ts";
-import { type Change, type Environment, openEnvironment } from "./environment.ts";
+import type { Batch, View, WriteSize } from "./commits.ts";
+import { type Environment, openEnvironment } from "./environment.ts";
 import { dataFile } from "./folder.ts";
 import { Scrub } from "./integrity.ts";
 import type { FoldLimits } from "./journal.ts";
@@ -78,30 +78,32 @@ function openScrub(options: LmdbOptions, environment: Environment, host: StoreEn
   });
 }
 
-/** A commit of the ledger may write up to this much without announcing it. */
-const commitBytes = 256 * 1024;
+/** About what a commit of the ledger writes. */
+const commitBytes = 64 * 1024;
 
 /** `kind`: what the commits of the moment are worth; opening must succeed even on a full disk. */
 export function openTable(environment: Environment, kind: () => WriteKind): Table {
   return {
     ...viewOf(environment),
     commit<T>(change: (view: TableChange) => T): Promise<T> {
-      return environment.commit({ kind: kind(), bytes: commitBytes }, (view) =>
-        change({
-          ...viewOf(view),
-          put(key, value) {
-            checkKey(key);
-            const bytes = Buffer.from(key);
-            view.put("table", bytes, sealedUnder(bytes, value));
-          },
-          remove: (key) => view.remove("table", Buffer.from(key)),
-        }),
+      return environment.join({ kind: kind(), bytes: commitBytes }, (batch) =>
+        batch.attempt((view) =>
+          change({
+            ...viewOf(view),
+            put(key, value) {
+              checkKey(key);
+              const bytes = Buffer.from(key);
+              view.put("table", bytes, sealedUnder(bytes, value));
+            },
+            remove: (key) => view.remove("table", Buffer.from(key)),
+          }),
+        ),
       );
     },
   };
 }
 
-function viewOf(source: Pick<Change, "get" | "range">): TableView {
+function viewOf(source: View): TableView {
   return {
     get(key) {
       const bytes = Buffer.from(key);
@@ -200,7 +202,7 @@ function openReceipts(environment: Environment): Receipts {
       });
     },
     async get(text, nowMs) {
-      const standing = receipts.committed(keyOf(text));
+      const standing = receipts.standing(environment, keyOf(text));
       return standing !== null && standing.untilMs > nowMs ? standing.value : null;
     },
     async remove(text) {
@@ -216,17 +218,14 @@ function openReceipts(environment: Environment): Receipts {
  * what has ended. Keys are the UTF-16 units of the caller's text, so that no two texts meet in one key.
  */
 class EndingRecords {
-  /** What the commit at hand has set so far: it is not on disk yet. */
-  private readonly changed = new Map<string, Standing | null>();
-  private batch: Batch | null = null;
-
   constructor(
     private readonly environment: Environment,
     private readonly kind: Kind,
   ) {}
 
-  committed(key: Buffer): Standing | null {
-    const record = this.environment.get(this.kind, key);
+  /** What stands under a key. Within a commit, the operations before this one count. */
+  standing(view: View, key: Buffer): Standing | null {
+    const record = view.get(this.kind, key);
     if (record === null) return null;
     const what = `${this.kind} record`;
     const reader = new Reader(unsealedUnder(key, record, what), what);
@@ -235,22 +234,10 @@ class EndingRecords {
     return { untilMs, value: reader.bytes(reader.u32()).slice() };
   }
 
-  /** The value of a key, as the operations before this one leave it. */
-  standing(batch: Batch, key: Buffer): Standing | null {
-    if (this.batch !== batch) {
-      this.batch = batch;
-      this.changed.clear();
-    }
-    const changed = this.changed.get(key.toString("latin1"));
-    if (changed === undefined) return this.committed(key);
-    return changed === null ? null : { ...changed, value: changed.value.slice() };
-  }
-
   /** Sets the value of a key; `null` removes it. */
   set(batch: Batch, key: Buffer, to: Standing | null): void {
     const { kind } = this;
     const before = this.standing(batch, key);
-    this.changed.set(key.toString("latin1"), to);
     if (before !== null && before.untilMs !== to?.untilMs) batch.remove(`${kind}-due`, endKey(before.untilMs, key));
     if (to === null) {
       if (before !== null) batch.remove(kind, key);

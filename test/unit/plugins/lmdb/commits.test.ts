@@ -4,12 +4,14 @@ import { type CommitHost, GroupCommits } from "../../../../src/plugins/lmdb/comm
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const size = { kind: "removal", bytes: 0 } as const;
+const nothing: CommitHost["committed"] = { get: () => null, range: () => [] };
 const turn = () => new Promise<void>((next) => void setImmediate(next));
 
 /** Commits that end when the test says so. */
 function heldDisk() {
   const writes: { readonly keys: string[]; readonly end: () => void }[] = [];
   const host: CommitHost = {
+    committed: nothing,
     checkRoom: () => {},
     checkOpen: () => {},
     checkFailure: () => {},
@@ -71,6 +73,7 @@ test("turns that bring many are waited for, until there are enough for one commi
 test("a failed commit is an error for all that it held, and nothing else is answered", async () => {
   const { commits, put } = heldDisk();
   const failing = new GroupCommits({
+    committed: nothing,
     checkRoom: () => {},
     checkOpen: () => {},
     checkFailure: () => {},
