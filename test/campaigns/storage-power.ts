@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { seeded } from "../conformance/samples.ts";
 import { findings, killedWriter, openStore, Said } from "../crash/store-rig.ts";
-import { buildShim } from "./storage-shim.ts";
+import { buildShim, diskAfter, type Logged, loggedWrites, withWrite } from "./storage-shim.ts";
 
 const { values } = parseArgs({
   options: {
@@ -26,44 +26,22 @@ const random = seeded(Number(values.seed));
 const disksPerRun = 5;
 const sectorBytes = 512;
 
-type Written = { readonly at: number; readonly bytes: Buffer };
-
 /** What is on the disk for certain, and what was written since the last sync. */
-function replayed(before: Buffer, log: Buffer): { readonly disk: Buffer; readonly loose: Written[] } {
-  let disk = before;
-  let loose: Written[] = [];
-  for (let at = 0; at + 17 <= log.length; ) {
-    const [type, offset] = [String.fromCharCode(log[at]!), Number(log.readBigInt64LE(at + 1))];
-    const length = Number(log.readBigUInt64LE(at + 9));
-    const bytes = log.subarray(at + 17, at + 17 + length);
-    at += 17 + length;
-    if (bytes.length < length) break;
-    if (type === "W") loose.push({ at: offset, bytes });
-    else if (type === "D") disk = written(disk, { at: offset, bytes });
-    else {
-      for (const one of loose) disk = written(disk, one);
-      loose = [];
-    }
-  }
-  return { disk, loose };
-}
-
-function written(disk: Buffer, { at, bytes }: Written): Buffer {
-  const end = at + bytes.length;
-  const grown = end <= disk.length ? disk : Buffer.concat([disk, Buffer.alloc(end - disk.length)]);
-  bytes.copy(grown, at);
-  return grown;
+function replayed(before: Buffer, log: Buffer): { readonly disk: Buffer; readonly loose: Logged[] } {
+  const writes = loggedWrites(log);
+  const synced = writes.findLastIndex(({ type }) => type === "S");
+  return { disk: diskAfter(before, writes, false), loose: writes.filter(({ type }, n) => type === "W" && n > synced) };
 }
 
 /** One of the disks that a power cut may leave. */
-function cutDisk(disk: Buffer, loose: readonly Written[]): Buffer {
+function cutDisk(disk: Buffer, loose: readonly Logged[]): Buffer {
   let left: Buffer = Buffer.from(disk);
   const share = random();
   for (const { at, bytes } of loose) {
     if (random() > share) continue;
     for (let from = 0; from < bytes.length; from += sectorBytes) {
       const isTorn = random() < 0.1;
-      if (!isTorn) left = written(left, { at: at + from, bytes: bytes.subarray(from, from + sectorBytes) });
+      if (!isTorn) left = withWrite(left, { at: at + from, bytes: bytes.subarray(from, from + sectorBytes) });
     }
   }
   return left;

@@ -12,6 +12,7 @@ import { Scrub, verifyFile } from "../../src/plugins/lmdb/integrity.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { type Store, StoreError } from "../../src/storage/contract.ts";
+import { buildShim, diskAfter, loggedWrites } from "../campaigns/storage-shim.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
 import {
@@ -221,6 +222,107 @@ function vector(name: string): Buffer {
   const text = readFileSync(join(import.meta.dir, `../vectors/lmdb/${name}.base64`), "utf8");
   return Buffer.from(gunzipSync(Buffer.from(text, "base64")));
 }
+
+test.skipIf(process.platform !== "linux")(
+  "the file does not become the memory of the process as it is written and read",
+  async () => {
+    const residentBytes = () => Number(readFileSync("/proc/self/statm", "utf8").split(" ")[2]) * 4_096;
+    const store = await open(folder());
+    const mailbox = store.capabilities.mailbox!;
+    const before = residentBytes();
+    const envelope = bytesOf(1, 60_000);
+    for (let round = 0; round < 50; round++) {
+      const numbers = Array.from({ length: 40 }, (_, n) => round * 40 + n);
+      await Promise.all(numbers.map((n) => mailbox.store(entry(n, { recipient: did(n), envelope }), quota())));
+      await Promise.all(numbers.map((n) => listAll(mailbox, did(n), pageOf())));
+    }
+    // A look at it is taken each second.
+    for (let waited = 0; waited < 100 && residentBytes() - before >= 48 * 1024 * 1024; waited++) await Bun.sleep(100);
+    expect(residentBytes() - before).toBeLessThan(48 * 1024 * 1024);
+    expect((await mailbox.stats(2_000)).bytes).toBe(120_000_000);
+    expect(await mailbox.message(did(7), id(7), 2_000)).toMatchObject({ state: "active", message: { envelope } });
+    await store.close();
+  },
+  60_000,
+);
+
+const missing = process.platform !== "linux" || Bun.which("cc") === null ? "a C compiler on Linux" : null;
+
+/** Migrates a store in a process of its own, with the shim between it and the disk. */
+async function migratedElsewhere(path: string, shim: Readonly<Record<string, string>>): Promise<boolean> {
+  const script = `
+    const { migrateLmdb } = await import(${JSON.stringify(join(import.meta.dir, "../../src/plugins/lmdb/migrate.ts"))});
+    await migrateLmdb(process.argv[1]);`;
+  const env = { ...process.env, LD_PRELOAD: buildShim(shimFolder), ...shim };
+  const child = Bun.spawn([process.execPath, "-e", script, path], { env, stdout: "ignore", stderr: "ignore" });
+  return (await child.exited) === 0;
+}
+
+async function everythingIn(path: string): Promise<string[]> {
+  const records: string[] = [];
+  const skipped = (problem: string) => records.push(problem);
+  for await (const record of lmdbPlugin.maintenance!.records(optionsOf(lmdbPlugin, { path }), skipped)) {
+    records.push(JSON.stringify(record, (_, value) => (value instanceof Uint8Array ? value.toHex() : value)));
+  }
+  return records.sort();
+}
+
+const shimFolder = folder();
+mkdirSync(shimFolder);
+
+describe.skipIf(missing !== null)("a migration that does not come to its end", () => {
+  const formats = ["format-2", "format-3"];
+
+  async function migrated(data: Buffer): Promise<{ path: string; text: string }> {
+    const path = folder();
+    mkdirSync(path);
+    writeFileSync(file(path), data);
+    return { path, text: await lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path })) };
+  }
+
+  test.each(formats)(
+    "is finished by the next one, killed at any write or cut off at any sync (%s)",
+    async (name) => {
+      const [before, path] = [vector(name), folder()];
+      mkdirSync(path);
+      writeFileSync(file(path), before);
+      const log = join(path, "log");
+      expect(await migratedElsewhere(path, { WAYPOST_SHIM_LOG: log })).toBe(true);
+      const expected = await everythingIn(path);
+      expect(expected.length).toBeGreaterThan(10);
+      const writes = loggedWrites(readFileSync(log));
+      expect(writes.length).toBeGreaterThan(2);
+      const finished = new Set<boolean>();
+      for (let end = 0; end <= writes.length; end++) {
+        for (const keepsLoose of [true, false]) {
+          const { path, text } = await migrated(diskAfter(before, writes.slice(0, end), keepsLoose));
+          finished.add(text.includes("has the current format"));
+          expect(await everythingIn(path)).toEqual(expected);
+        }
+      }
+      expect(finished).toEqual(new Set([true, false]));
+    },
+    60_000,
+  );
+
+  test.each(formats)(
+    "because the disk is full leaves a store that the next one finishes (%s)",
+    async (name) => {
+      const expected = await everythingIn((await migrated(vector(name))).path);
+      let failed = 0;
+      for (const n of [1, 2, 4, 7]) {
+        const path = folder();
+        mkdirSync(path);
+        writeFileSync(file(path), vector(name));
+        if (!(await migratedElsewhere(path, { WAYPOST_SHIM_FAIL: `enospc:${n}` }))) failed++;
+        await lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path }));
+        expect(await everythingIn(path)).toEqual(expected);
+      }
+      expect(failed).toBeGreaterThan(0);
+    },
+    60_000,
+  );
+});
 
 describe("a store of format 3", () => {
   test("is refused with what to do, and keeps its mail when it is migrated", async () => {

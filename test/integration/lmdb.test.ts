@@ -171,6 +171,7 @@ function smallDisk(file: string, bytes: number): Disk & { bytes: number; asideMa
     allocatedBytes() {
       return this.asideMax;
     },
+    releaseMap() {},
     setAside(upTo) {
       if (upTo > this.bytes) return false;
       this.asideMax = Math.max(this.asideMax, upTo);

@@ -14,7 +14,15 @@ import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type Batch, GroupCommits, type KeyRange, type View, type Write, type WriteSize } from "./commits.ts";
 import { DataFile } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
-import { currentFormat, type DatabaseName, databaseNames, formatKey, hasFormat, openRoot } from "./format.ts";
+import {
+  currentFormat,
+  type DatabaseName,
+  databaseNames,
+  formatKey,
+  hasFormat,
+  openRoot,
+  tableBytes,
+} from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
@@ -102,6 +110,7 @@ class Running implements Environment {
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
   private readonly group: GroupCommits;
+  private isReleaseDue = false;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
 
@@ -204,6 +213,7 @@ class Running implements Environment {
 
   /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
   private async writeAll(writes: readonly Write[]): Promise<void> {
+    this.releaseMap();
     try {
       await this.root.batch(() => {
         for (const { database, key, value } of writes) {
@@ -216,7 +226,15 @@ class Running implements Environment {
     }
   }
 
+  /** At most once a turn of the watch, and only while the library writes nothing. */
+  private releaseMap(): void {
+    if (this.isReleaseDue) this.disk.releaseMap();
+    this.isReleaseDue = false;
+  }
+
   private countTurns(): void {
+    this.isReleaseDue = true;
+    if (this.pending.size === 0) this.releaseMap();
     for (const commit of this.pending) {
       commit.turns++;
       if (commit.turns === slowTurns) {
@@ -263,10 +281,7 @@ class Running implements Environment {
   /** Pages of the file that no database uses. Cost: one look at the root page of each. */
   private freePageBytes(): number {
     let used = 0;
-    for (const name of databaseNames) {
-      const stats = this.databases[name].getStats() as PageStats;
-      used += (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
-    }
+    for (const name of databaseNames) used += tableBytes(this.databases[name]);
     return Math.max(this.disk.fileBytes() - used, 0);
   }
 
@@ -307,13 +322,6 @@ function withLoggedRefusals(guard: SpaceGuard, log: StoreEnvironment["log"]): Sp
     },
   };
 }
-
-type PageStats = {
-  readonly pageSize: number;
-  readonly treeBranchPageCount: number;
-  readonly treeLeafPageCount: number;
-  readonly overflowPages: number;
-};
 
 /**
  * The library reuses its buffers and hands out its map: what leaves here is a copy of its own. On a

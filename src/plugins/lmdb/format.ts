@@ -3,7 +3,7 @@
  * The number of the format is raised whenever a key or a value is laid out differently, so that no program
  * ever reads what another version meant otherwise; `storage migrate` brings an older store to it.
  */
-import { open, type RootDatabase } from "lmdb";
+import { type Database, open, type RootDatabase } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { howToGoOn } from "./records.ts";
@@ -55,6 +55,15 @@ export function openRoot(path: string, extra: { readonly readOnly?: true } = {})
   } catch (error) {
     throw new StoreError("corrupt", `${path} can't be opened: ${errorText(error)}${howToGoOn}`, { cause: error });
   }
+}
+
+/** Bytes of the pages that a table takes. Cost: one look at its root page. */
+export function tableBytes(table: Database<Buffer, Buffer>): number {
+  const stats = table.getStats() as Record<
+    "pageSize" | "treeBranchPageCount" | "treeLeafPageCount" | "overflowPages",
+    number
+  >;
+  return (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
 }
 
 /** The names of the tables that an environment holds. */

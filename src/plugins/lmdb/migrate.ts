@@ -8,13 +8,24 @@ import { join, resolve } from "node:path";
 import type { Database, RootDatabase } from "lmdb";
 import { StoreError } from "../../storage/contract.ts";
 import { dataFile, lockFolder, storeAbsence } from "./folder.ts";
-import { bindingFormat, currentFormat, format2, format3, formatIn, formatKey, notOurs, openRoot } from "./format.ts";
+import {
+  bindingFormat,
+  currentFormat,
+  format2,
+  format3,
+  formatIn,
+  formatKey,
+  notOurs,
+  openRoot,
+  tableBytes,
+} from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { allPages, later } from "./journal.ts";
 import type { Latest } from "./mailbox-index.ts";
 import { TextTable } from "./recipients.ts";
 import { boundVersion, orderedNumber, Reader, sealedUnder, unsealed } from "./records.ts";
 import { acked, free, idText, kept, none, RowTable } from "./rows.ts";
+import { openDisk, openSpaceGuard } from "./space.ts";
 
 const recordsPerCommit = 1_000;
 const boundTables = ["table", "claims", "receipts"] as const;
@@ -47,6 +58,7 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   if (format !== format2 && format !== bindingFormat && format !== format3) {
     throw new StoreError("unavailable", `${path} has a format that can't be migrated`);
   }
+  checkRoom(root, join(path, dataFile));
   const meta = tableOf(root, "meta");
   let records = 0;
   if (format !== format3) {
@@ -56,6 +68,20 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   }
   const messages = await rewriteIndex(root, meta);
   return `was migrated to the current format: ${records} records sealed again, ${messages} message ids kept`;
+}
+
+/** Everything but the bodies is written anew. Throws `full`, because LMDB must never meet a full disk. */
+function checkRoom(root: Root, file: string): void {
+  const disk = openDisk(file);
+  try {
+    const rewritten = [...boundTables, "pages", "journal"].reduce(
+      (sum, name) => sum + tableBytes(tableOf(root, name)),
+      0,
+    );
+    openSpaceGuard(disk, { floorBytes: 0, reserveBytes: 1024 * 1024 }, () => 0).check("store", rewritten);
+  } finally {
+    disk.close();
+  }
 }
 
 function tableOf(root: Root, name: string): Table {
