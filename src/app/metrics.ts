@@ -219,6 +219,7 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
   };
   const capabilities = measureCapabilities(store.capabilities, timed);
   const scrubbed = store.scrubbed?.bind(store);
+  const followHead = store.followHead?.bind(store);
   return {
     plugin: store.plugin,
     durability: store.durability,
@@ -226,6 +227,7 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
     probe: () => store.probe(),
     close: () => store.close(),
     ...(scrubbed === undefined ? {} : { scrubbed }),
+    ...(followHead === undefined ? {} : { followHead }),
   };
 }
 

@@ -108,6 +108,34 @@ describe.each([2, 4])("a node with %d workers", (workers) => {
     expect(metrics.get("waypost_http_requests_in_flight")?.length).toBe(1);
   }, 60_000);
 
+  test("asks for an account once in each worker, until a block changes the ledger", async () => {
+    const nodes = await nodesWith(workers);
+    const bob = await enrol(nodes, "bob");
+    const ledger = nodes.stores.capability("directory.ledger", "ledger");
+    const read = ledger.account.bind(ledger);
+    let asked = 0;
+    ledger.account = (did) => {
+      asked += did === bob.did ? 1 : 0;
+      return read(did);
+    };
+    const resolveOften = (): Promise<unknown> =>
+      Promise.all(
+        Array.from({ length: 40 }, async () => {
+          const answer = await fetch(`${nodes.url}/resolve/${bob.did}`, alone);
+          expect([answer.status, await answer.json()]).toMatchObject([200, { did: bob.did }]);
+        }),
+      );
+    await resolveOften();
+    await resolveOften();
+    expect(asked).toBeLessThanOrEqual(workers);
+    await enrol(nodes, "carol");
+    asked = 0;
+    await resolveOften();
+    expect(asked).toBeGreaterThan(0);
+    // The block that ends the registration may come between two reads.
+    expect(asked).toBeLessThanOrEqual(2 * workers);
+  }, 60_000);
+
   test("has one rate for a client, whichever worker its connections reach", async () => {
     // Four times the rate at once.
     const nodes = await nodesWith(workers, { relay: { rate_limit_loopback: true, client_rate: 2 } });
