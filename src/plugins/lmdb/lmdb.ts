@@ -39,38 +39,21 @@ const lmdbOptions = z.strictObject({
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;
 
+const maintenance = () => loadNative(() => import("./maintenance.ts"));
+
 export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
   provides: ["mailbox", "replay", "receipts", "ledger"],
   parseOptions: (input) => parseWith(lmdbOptions, input),
-  async open(options, environment) {
-    const { openLmdb } = await loadNative(() => import("./store.ts"));
-    return openLmdb(options, environment);
-  },
-  async migrate({ path }) {
-    const { migrateLmdb } = await loadNative(() => import("./migrate.ts"));
-    return migrateLmdb(path);
-  },
+  open: async (options, environment) => (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
+  migrate: async ({ path }) => (await loadNative(() => import("./migrate.ts"))).migrateLmdb(path),
   maintenance: {
-    async backup({ path }, to, bytesPerSecondMax) {
-      const { backupStore } = await loadNative(() => import("./maintenance.ts"));
-      return backupStore(path, to, bytesPerSecondMax);
-    },
-    async restore({ path }, from) {
-      const { restoreStore } = await loadNative(() => import("./maintenance.ts"));
-      return restoreStore(path, from);
-    },
-    async verify({ path }) {
-      const { verifyStore } = await loadNative(() => import("./maintenance.ts"));
-      return verifyStore(path);
-    },
-    async compact({ path }) {
-      const { compactStore } = await loadNative(() => import("./maintenance.ts"));
-      return compactStore(path);
-    },
+    backup: async ({ path }, to, bytesPerSecondMax) => (await maintenance()).backupStore(path, to, bytesPerSecondMax),
+    restore: async ({ path }, from) => (await maintenance()).restoreStore(path, from),
+    verify: async ({ path }) => (await maintenance()).verifyStore(path),
+    compact: async ({ path }) => (await maintenance()).compactStore(path),
     async *records({ path }, skipped) {
-      const { exportRecords } = await loadNative(() => import("./maintenance.ts"));
-      yield* exportRecords(path, skipped);
+      yield* (await maintenance()).exportRecords(path, skipped);
     },
   },
   absence: ({ path }) => storeAbsence(resolve(path)),

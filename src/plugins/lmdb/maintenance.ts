@@ -42,7 +42,7 @@ export async function backupStore(from: string, to: string, bytesPerSecondMax: n
   } finally {
     await snapshot.close();
   }
-  const { records, bytes } = finishCopy(folder, dataFile);
+  const { records, bytes } = finishCopy(folder);
   return `copied ${records} records, ${bytes} bytes, to ${folder}; the copy was verified`;
 }
 
@@ -66,17 +66,18 @@ async function copyState(file: DataFile, to: string, bytesPerSecondMax: number):
   }
 }
 
-/** Verifies the unfinished copy in a folder and gives it its name. */
-function finishCopy(folder: string, name: string): { readonly records: number; readonly bytes: number } {
+/** Verifies the unfinished copy in a folder and gives it the name of a store, in whose place nothing may be by then. */
+function finishCopy(folder: string, makeRoom = () => {}): { readonly records: number; readonly bytes: number } {
   const partial = join(folder, partialFile);
   const { records, problems } = verifyFile(partial);
   if (problems.length > 0) {
     rmSync(partial);
     throw new StoreError("corrupt", `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`);
   }
-  renameSync(partial, join(folder, name));
+  makeRoom();
+  renameSync(partial, join(folder, dataFile));
   syncDirectory(folder);
-  return { records, bytes: statSync(join(folder, name)).size };
+  return { records, bytes: statSync(join(folder, dataFile)).size };
 }
 
 /**
@@ -110,8 +111,10 @@ export async function restoreStore(path: string, from: string): Promise<string> 
     } finally {
       file.close();
     }
-    const aside = setAside(folder);
-    const { records, bytes } = finishRestore(folder, aside);
+    let aside: string | null = null;
+    const { records, bytes } = finishCopy(folder, () => {
+      aside = setAside(folder);
+    });
     giveToOwner(folder);
     return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the former store is ${aside}`}`;
   } finally {
@@ -121,22 +124,11 @@ export async function restoreStore(path: string, from: string): Promise<string> 
 
 /** The former data file keeps its bytes under another name until the operator removes it. */
 function setAside(folder: string): string | null {
-  const { problems } = verifyFile(join(folder, partialFile));
-  if (problems.length > 0) throw new StoreError("corrupt", `the backup is damaged: ${problems[0]}`);
   if (storeAbsence(folder) !== null) return null;
   const name = `${dataFile}.before-${new Date().toISOString().replaceAll(":", "-")}`;
   renameSync(join(folder, dataFile), join(folder, name));
   rmSync(join(folder, "lock.mdb"), { force: true });
   return join(folder, name);
-}
-
-function finishRestore(folder: string, aside: string | null): { readonly records: number; readonly bytes: number } {
-  try {
-    return finishCopy(folder, dataFile);
-  } catch (error) {
-    if (aside !== null) renameSync(aside, join(folder, dataFile));
-    throw error;
-  }
 }
 
 /** Writes the store again without its free pages. Needs room for the copy, and the store alone. */
@@ -158,7 +150,7 @@ export async function compactStore(path: string): Promise<string> {
     syncFile(join(copy, dataFile));
     renameSync(join(copy, dataFile), join(folder, partialFile));
     rmSync(copy, { recursive: true });
-    const { bytes } = finishCopy(folder, dataFile);
+    const { bytes } = finishCopy(folder);
     rmSync(join(folder, "lock.mdb"), { force: true });
     giveToOwner(folder);
     return `compacted from ${before} to ${bytes} bytes`;
