@@ -204,6 +204,7 @@ const rows: readonly Row[] = [
   ["envelopes waiting", "entries", numberText],
   ["bytes waiting", "entryBytes", renderBytes],
   ["memory", "residentBytes", renderBytes],
+  ["processor", "processors", (value) => `${Math.round(value * 100)} %`],
   ["event loop delay", "loopLagSeconds", seconds],
 ];
 

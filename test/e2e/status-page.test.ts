@@ -39,9 +39,10 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
       "Envelopes waiting",
       "Bytes waiting",
       "Memory",
+      "Processor",
       "Event loop delay",
     ]);
-    expect(await page.evaluate('document.querySelectorAll(".card svg path").length')).toBeGreaterThanOrEqual(11);
+    expect(await page.evaluate('document.querySelectorAll(".card svg path").length')).toBeGreaterThanOrEqual(12);
     expect(await page.evaluate('document.getElementById("checks").innerText')).toContain("store main");
     expect(await page.evaluate('document.getElementById("facts").innerText')).toContain("memory, volatile");
   });

@@ -25,6 +25,8 @@ type Sample = {
   readonly p99: number | null;
   readonly inFlight: number;
   readonly residentBytes: number;
+  /** Processors in use on average since the sample before. */
+  readonly processors: number;
   readonly loopLagSeconds: number;
   readonly entries: number;
   readonly entryBytes: number;
@@ -139,6 +141,7 @@ function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample
     p99: quantile(before, now, 0.99),
     inFlight: sum(now, "http_requests_in_flight"),
     residentBytes: sum(now, "process_resident_memory_bytes"),
+    processors: rate("process_cpu_seconds"),
     loopLagSeconds,
     entries: sum(now, "mailbox_entries"),
     entryBytes: sum(now, "mailbox_bytes"),
@@ -248,7 +251,7 @@ svg path{fill:none;stroke-width:1.6;stroke-linecap:round;stroke-linejoin:round;v
 table{width:100%;border-collapse:collapse;background:var(--card);border:1px solid var(--line);border-radius:.7rem;overflow:hidden}
 td,th{text-align:left;padding:.4rem .7rem;border-top:1px solid var(--line);font-variant-numeric:tabular-nums}th{color:var(--soft);font-weight:500;border-top:0}
 tr:first-child td{border-top:0}td:first-child{width:15rem;color:var(--soft)}#warnings td:nth-child(2){width:5rem}
-@media(max-width:40rem){main{padding:.8rem}.grid{grid-template-columns:1fr 1fr;gap:.5rem}.card{padding:.6rem .7rem}.card .value{font-size:1.15rem}.card .name span:last-child:not(:first-child){display:none}svg{height:2.6rem}td:first-child{width:7.5rem}}
+@media(max-width:40rem){main{padding:.8rem}.grid{grid-template-columns:1fr 1fr;gap:.5rem}.card{padding:.6rem .7rem}.card .value{font-size:1.15rem}.card .name span:last-child:not(:first-child){display:none}svg{height:2.6rem}td:first-child{width:7.5rem}#warnings td:first-child{width:6.2rem;white-space:nowrap}#warnings td:nth-child(2){width:3.4rem}td,th{padding:.4rem .5rem}}
 `;
 
 const script = `
@@ -260,7 +263,7 @@ const time=(v)=>v==null?"–":v<1?(v*1000).toFixed(v<.01?1:0)+" ms":v.toFixed(1)
 const cards=[["Requests",s=>s.requests,number,"/s",s=>s.serverErrors,"errors"],["Latency, median",s=>s.p50,time,"",s=>s.p99,"p99"],
 ["Envelopes stored",s=>s.stored,number,"/s"],["Envelopes relayed",s=>s.delivered,number,"/s"],["Refusals",s=>s.refusals,number,"/s"],
 ["Requests in work",s=>s.inFlight,number,""],["Live sessions",s=>s.liveSessions,number,""],["Envelopes waiting",s=>s.entries,number,""],
-["Bytes waiting",s=>s.entryBytes,bytes,""],["Memory",s=>s.residentBytes,bytes,""],["Event loop delay",s=>s.loopLagSeconds,time,""]];
+["Bytes waiting",s=>s.entryBytes,bytes,""],["Memory",s=>s.residentBytes,bytes,""],["Processor",s=>s.processors,v=>v==null?"–":(v*100).toFixed(0)+" %",""],["Event loop delay",s=>s.loopLagSeconds,time,""]];
 const line=(values,max)=>{const n=values.length;let d="",pen=false;values.forEach((v,i)=>{if(v==null){pen=false;return}d+=(pen?"L":"M")+(n<2?0:i/(n-1)*100).toFixed(2)+" "+(38-(max>0?v/max:0)*36).toFixed(2)+(pen?"":"h0");pen=true});return d};
 const node=(name,attributes,text)=>{const e=document.createElement(name);for(const k in attributes)e.setAttribute(k,attributes[k]);if(text!==undefined)e.textContent=text;return e};
 const vector=(name,attributes)=>{const e=document.createElementNS("http://www.w3.org/2000/svg",name);for(const k in attributes)e.setAttribute(k,attributes[k]);return e};
@@ -268,7 +271,7 @@ function card([name,first,form,unit,second,label],samples){
  const values=samples.map(first),others=second?samples.map(second):[];
  const max=Math.max(1e-9,...values.filter(v=>v!=null),...others.filter(v=>v!=null));
  const box=node("div",{class:"card"});const title=node("div",{class:"name"});const peak=Math.max(...values.filter(v=>v!=null),0);title.append(node("span",{},name),node("span",{},peak>0?"peak "+form(peak)+unit:""));box.append(title);
- const value=node("div",{class:"value"},form(values.at(-1)));value.append(node("small",{},unit+(second?" \u00a0"+label+" "+form(others.at(-1)):"")));box.append(value);
+ const value=node("div",{class:"value"},form(values.at(-1)));value.append(node("small",{},unit+" \u00a0"));if(second)value.append(node("small",{style:"color:var(--second)"},label+" "+form(others.at(-1))));box.append(value);
  const svg=vector("svg",{viewBox:"0 0 100 40",preserveAspectRatio:"none",role:"img","aria-label":name+", last hour"});
  const d=line(values,max);if(d&&!values.includes(null))svg.append(vector("path",{class:"area",d:d+"L100 40L0 40Z",style:"fill:var(--main)"}));
  svg.append(vector("path",{d,style:"stroke:var(--main)"}));if(second)svg.append(vector("path",{d:line(others,max),style:"stroke:var(--second)"}));
@@ -281,9 +284,9 @@ async function refresh(){
   $("about").textContent=s.roles.join(", ")+" · version "+s.version+" · up since "+new Date(s.started_at_ms).toLocaleString();
   $("cards").replaceChildren(...cards.map(c=>card(c,s.samples)));
   rows($("checks"),s.checks.map(c=>[c.name,node("td",{class:c.ok?"good":"bad"},c.ok?"ok":"failing")]),"no stores");
-  rows($("facts"),s.facts.map(f=>[f.name,f.value]),"nothing");
+  rows($("facts"),s.facts.map(f=>[f.name,f.value.replace(/\\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z/,clock)]),"nothing");
   rows($("warnings"),s.warnings.slice().reverse().map(w=>[clock(w.atMs),node("td",{class:w.level==="error"?"bad":""},w.level),w.message]),"no warnings since the start");
-  $("note").textContent="Last hour, one point every ten seconds. Updated "+clock(Date.now())+".";
+  $("note").textContent=(s.samples.length?"From "+clock(s.samples[0].atMs)+", at most an hour ago, to ":"The first figures come ten seconds after the start: ")+clock(Date.now())+". One point every ten seconds.";
  }catch{$("state").textContent="does not answer";$("state").className="state bad"}}
 refresh();setInterval(refresh,10000);
 `;
