@@ -5,9 +5,12 @@
  * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender, a first-time
  *   sender that signs at the same address, and an unsigned one at another address keep getting 202; log and
  *   metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
- * - `networks`: 20 networks, one after the other, store to one recipient what they get. Behind 1, 2, 5 and 20 of
- *   them newcomers at further addresses and a known sender get 202.
+ * - `networks`: 200 networks, one after the other, store to one recipient what they get. Behind 1, 2, 5, 20 and 80 of
+ *   them newcomers at further addresses get 202, and behind all of them whoever the recipient knows; once the
+ *   recipient has acknowledged a page, newcomers get 202 again.
  * - `store`: one network fills mailboxes of its own, known senders among them. The store keeps room for the others.
+ * - `ids`: one network stores to itself and acknowledges at once, until the store remembers no more ids for it. Others
+ *   go on.
  * - `register`: 5,000 registrations from one address. Beyond the pace each costs a proof of work.
  * - `relay`: three clients send 40 envelopes a second each to inboxes of their own that answer after 5 s. An
  *   honest delivery to a healthy inbox stays below 500 ms at the 99th percentile. `relay-beside` is the same
@@ -21,15 +24,18 @@
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { proofHeaders, prove } from "../../src/client/cache.ts";
+import { proofHeaders } from "../../src/client/cache.ts";
 import { searchWork } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
 import type { Plan } from "./abuse-attacker.ts";
 import {
   type Answered,
+  acknowledgementOf,
+  befriend,
   clientFrom,
   envelopeTo,
   Findings,
+  fill,
   openStage,
   percentile,
   personAt,
@@ -91,18 +97,6 @@ const storeFrom = (client: StageClient, make: () => unknown) => () => client.pos
 
 // ------------------------------------------------------------------------------------------------- mailbox
 
-/** Bob has acknowledged something that Alice signed, so that his mailbox knows her. */
-async function befriend(client: StageClient, bob: StagePerson, alice: StagePerson): Promise<void> {
-  const envelope = signedBy(alice, envelopeTo(bob));
-  const id = String(envelope["message_id"]);
-  const stored = await client.post("/cache/store", envelope);
-  const { timestamp, nonce, signature } = await prove(bob.reader, "ack", id);
-  const { did, serviceId, at, signer } = bob.reader;
-  const proof = { service_id: serviceId, cache_endpoint: at.url, key_id: signer.keyId, timestamp, nonce };
-  const acked = await client.post("/cache/ack", { did, message_ids: [id], ...proof, signature_b64: signature });
-  if (stored.status !== 202 || acked.status !== 200) throw new Error(`${stored.body} ${acked.body}`);
-}
-
 /** Waits until the attacker has what it gets. */
 async function untilRefused(client: StageClient): Promise<void> {
   for (let tries = 0; tries < 240; tries++) {
@@ -156,22 +150,7 @@ async function attackMailbox(stage: Stage): Promise<void> {
 
 // ------------------------------------------------------------------------------------------------ networks
 
-/** Stores from one address until it is refused, and says how many were taken and why no more were. */
-async function fill(address: string, url: string, make: () => unknown): Promise<{ taken: number; last: Answered }> {
-  const client = clientFrom(address, url, 32);
-  let taken = 0;
-  const refused: Answered[] = [];
-  const one = async (): Promise<void> => {
-    while (refused.length === 0) {
-      const answered = await client.post("/cache/store", make());
-      if (answered.status === 202) taken++;
-      else refused.push(answered);
-    }
-  };
-  await Promise.all(Array.from({ length: 32 }, one));
-  client.close();
-  return { taken, last: refused[0] as Answered };
-}
+const networks = 200;
 
 async function attackFromNetworks(stage: Stage): Promise<void> {
   const near = clientFrom("127.0.0.1", stage.url);
@@ -179,28 +158,47 @@ async function attackFromNetworks(stage: Stage): Promise<void> {
   await registerAll(near, [bob, alice]);
   await befriend(near, bob, alice);
   const taken: number[] = [];
-  for (let network = 1; network <= 20; network++) {
+  for (let network = 1; network <= networks; network++) {
     const { taken: got, last } = await fill(`127.0.1.${network}`, stage.url, () => envelopeTo(bob));
     taken.push(got);
     findings.expect(last.status === 507, `network ${network} ends with ${last.status}`);
-    if (![1, 2, 5, 20].includes(network)) continue;
-    const newcomers: number[] = [];
-    for (let place = 1; place <= 10; place++) {
-      const client = clientFrom(`127.0.2.${network * 10 + place}`, stage.url, 2);
-      for (let i = 0; i < 2; i++) newcomers.push((await client.post("/cache/store", envelopeTo(bob))).status);
-      client.close();
-    }
+    if (![1, 2, 5, 20, 80, networks].includes(network)) continue;
+    const newcomers = await storeAsNewcomers(stage, bob, network);
     const known: number[] = [];
     for (let i = 0; i < 20; i++) known.push((await near.post("/cache/store", signedBy(alice, envelopeTo(bob)))).status);
     console.log(
       `  behind ${network}: newcomers ${JSON.stringify(tally(newcomers))}, known ${JSON.stringify(tally(known))}`,
     );
+    const promised = network === networks ? known : [...newcomers, ...known];
     findings.expect(
-      [...newcomers, ...known].every((status) => status === 202),
+      promised.every((status) => status === 202),
       `behind ${network} networks`,
     );
   }
   console.log(`  taken by each network: ${taken.join(" ")}`);
+  const { body } = await near.ask({
+    path: `/cache/messages/${bob.did}?limit=100`,
+    headers: await proofHeaders(bob.reader, "pull", "*"),
+  });
+  const ids = (JSON.parse(body) as { messages: { message_id: string }[] }).messages.map((one) => one.message_id);
+  const acked = await near.post("/cache/ack", await acknowledgementOf(bob.reader, ids));
+  const newcomers = await storeAsNewcomers(stage, bob, networks + 1);
+  console.log(`  ${ids.length} acknowledged (${acked.status}): newcomers ${JSON.stringify(tally(newcomers))}`);
+  findings.expect(
+    newcomers.every((status) => status === 202),
+    "the recipient could not open the mailbox again",
+  );
+}
+
+/** Two messages each from ten addresses that nobody has seen yet. */
+async function storeAsNewcomers(stage: Stage, to: StagePerson, round: number): Promise<number[]> {
+  const statuses: number[] = [];
+  for (let place = 1; place <= 10; place++) {
+    const client = clientFrom(`127.1.${round}.${place}`, stage.url, 2);
+    for (let i = 0; i < 2; i++) statuses.push((await client.post("/cache/store", envelopeTo(to))).status);
+    client.close();
+  }
+  return statuses;
 }
 
 const storeEntries = 20_000;
@@ -233,6 +231,34 @@ async function attackStore(stage: Stage): Promise<void> {
   expectOnly(honest, 202, "an honest sender");
   const metrics = (await near.ask({ path: "/metrics" })).body;
   findings.expect(/cache_share_refusals_total\{scope="store"\} [1-9]/.test(metrics), "no metric counts it");
+}
+
+const ids = 4_000;
+
+async function attackIds(stage: Stage): Promise<void> {
+  const client = clientFrom("127.0.3.1", stage.url);
+  const far = clientFrom("127.0.3.2", stage.url);
+  const [own, carol] = [await personAt(stage.url), await personAt(stage.url)];
+  await registerAll(far, [own, carol]);
+  let taken = 0;
+  let last: Answered | null = null;
+  while (last === null && taken <= ids) {
+    const envelopes = Array.from({ length: 100 }, () => envelopeTo(own));
+    const answers = await Promise.all(envelopes.map((envelope) => client.post("/cache/store", envelope)));
+    const names = envelopes.map((envelope) => String(envelope["message_id"]));
+    taken += answers.filter(({ status }) => status === 202).length;
+    last = answers.find(({ status }) => status !== 202) ?? null;
+    await client.post("/cache/ack", await acknowledgementOf(own.reader, names));
+  }
+  console.log(`  one network has left ${taken} of ${ids} ids; then ${last?.status} ${last?.body.slice(0, 160)}`);
+  findings.expect(last?.status === 507 && taken <= ids * 0.76, `it has left ${taken}`);
+  const honest = await measure(
+    storeFrom(far, () => envelopeTo(carol)),
+    seconds,
+    20,
+  );
+  console.log("  unsigned, another address, another recipient", JSON.stringify(honest));
+  expectOnly(honest, 202, "an honest sender");
 }
 
 // ----------------------------------------------------------------------------------------------- registering
@@ -446,6 +472,7 @@ const campaigns: Record<string, { readonly options?: StageOptions; readonly run:
   "mailbox-dev": { options: { mode: "dev" }, run: attackMailbox },
   networks: { run: attackFromNetworks },
   store: { options: { lines: { cache: [`store_entries_max = ${storeEntries}`] } }, run: attackStore },
+  ids: { options: { lines: { "stores.main": [`message_ids_max = ${ids}`] } }, run: attackIds },
   register: { run: attackDirectory },
   relay: { run: (stage) => attackRelay(stage, "127.0.0.1") },
   "relay-beside": { run: (stage) => attackRelay(stage, "127.0.0.11") },

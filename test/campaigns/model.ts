@@ -6,12 +6,12 @@
  * that was taken may be taken again.
  */
 import { randomBytes } from "node:crypto";
-import { proofHeaders, prove } from "../../src/client/cache.ts";
+import { proofHeaders } from "../../src/client/cache.ts";
 import { signIntent } from "../../src/client/change.ts";
 import { listenLive } from "../../src/client/live.ts";
-import { ackSubject } from "../../src/core/message/proof.ts";
 import {
   type Answered,
+  acknowledgementOf,
   clientFrom,
   envelopeTo,
   type Findings,
@@ -209,12 +209,7 @@ export class Model {
   private async acknowledge(member: Member, ids: readonly string[]): Promise<void> {
     const knowns = ids.map((id) => member.known.get(id)).filter((known) => known !== undefined);
     for (const known of knowns) known.unsure = true;
-    const { reader } = member.person;
-    const subject = ackSubject(ids);
-    const { timestamp, nonce, signature } = await prove(reader, "ack", subject);
-    const names = { service_id: reader.serviceId, cache_endpoint: reader.at.url, key_id: reader.signer.keyId };
-    const proof = { ...names, timestamp, nonce, signature_b64: signature };
-    const body = JSON.stringify({ did: reader.did, message_ids: ids, ...proof });
+    const body = JSON.stringify(await acknowledgementOf(member.person.reader, ids));
     const headers = { "content-type": "application/json" };
     const answer = await this.client.ask({ method: "POST", path: "/cache/ack", headers, body });
     if (answer.status !== 200) return this.refused("ack", answer);

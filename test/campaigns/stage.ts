@@ -7,13 +7,13 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { type Reader, readersOf } from "../../src/client/cache.ts";
+import { prove, type Reader, readersOf } from "../../src/client/cache.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { firstDocument, signRegistration } from "../../src/client/registration.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
-import { encodeSenderText } from "../../src/core/message/proof.ts";
+import { ackSubject, encodeSenderText } from "../../src/core/message/proof.ts";
 import { type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
 
 // ------------------------------------------------------------------------------------------------ the node
@@ -22,7 +22,9 @@ export type StageOptions = {
   /** `serve` with the defaults of a file, or `dev`. */
   readonly mode?: "serve" | "dev";
   /** Lines for the sections of the file. */
-  readonly lines?: Readonly<Partial<Record<"server" | "directory" | "relay" | "cache", readonly string[]>>>;
+  readonly lines?: Readonly<
+    Partial<Record<"server" | "stores.main" | "directory" | "relay" | "cache", readonly string[]>>
+  >;
   readonly env?: Readonly<Record<string, string>>;
 };
 
@@ -79,7 +81,10 @@ async function lastingPort(): Promise<number> {
 function fileText(url: string, port: number, lines: NonNullable<StageOptions["lines"]>): string {
   const sections: Record<string, readonly string[]> = {
     server: [`listen = ["127.0.0.1:${port}"]`, 'log_level = "warn"', ...(lines.server ?? [])],
-    "stores.main": ['plugin = "lmdb"', 'path = "data"', "block_time_ms = 100", "reserve_bytes = 16777216"],
+    "stores.main": [
+      ...['plugin = "lmdb"', 'path = "data"', "block_time_ms = 100", "reserve_bytes = 16777216"],
+      ...(lines["stores.main"] ?? []),
+    ],
     directory: ["enabled = true", ...(lines.directory ?? [])],
     relay: [
       ...["enabled = true", 'public_id = "campaign"', `public_endpoints = ["${url}"]`],
@@ -246,6 +251,44 @@ export function signedBy(sender: StagePerson, envelope: JsonObject): JsonObject 
   const method = sender.identity.methods[0] as Identity["methods"][number];
   const named: JsonObject = { ...envelope, from: sender.did, sender_key_id: method.id };
   return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), method.secret)) };
+}
+
+/** The body of an acknowledgement, signed by the reader. */
+export async function acknowledgementOf(reader: Reader, ids: readonly string[]): Promise<JsonObject> {
+  const { did, serviceId, at, signer } = reader;
+  const { timestamp, nonce, signature } = await prove(reader, "ack", ackSubject(ids));
+  const names = { service_id: serviceId, cache_endpoint: at.url, key_id: signer.keyId };
+  return { did, message_ids: [...ids], ...names, timestamp, nonce, signature_b64: signature };
+}
+
+/** Bob has acknowledged something that Alice signed, so that his mailbox knows her. */
+export async function befriend(client: StageClient, bob: StagePerson, alice: StagePerson): Promise<void> {
+  const envelope = signedBy(alice, envelopeTo(bob));
+  const id = String(envelope["message_id"]);
+  const stored = await client.post("/cache/store", envelope);
+  const acked = await client.post("/cache/ack", await acknowledgementOf(bob.reader, [id]));
+  if (stored.status !== 202 || acked.status !== 200) throw new Error(`${stored.body} ${acked.body}`);
+}
+
+/** Stores from one address until it is refused, and says how many were taken and why no more were. */
+export async function fill(
+  address: string,
+  url: string,
+  make: () => unknown,
+): Promise<{ taken: number; last: Answered }> {
+  const client = clientFrom(address, url, 32);
+  let taken = 0;
+  const refused: Answered[] = [];
+  const one = async (): Promise<void> => {
+    while (refused.length === 0) {
+      const answered = await client.post("/cache/store", make());
+      if (answered.status === 202) taken++;
+      else refused.push(answered);
+    }
+  };
+  await Promise.all(Array.from({ length: 32 }, one));
+  client.close();
+  return { taken, last: refused[0] as Answered };
 }
 
 // ------------------------------------------------------------------------------------------------- figures
