@@ -8,7 +8,7 @@
 import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
-import { endAtOnce, failed, logLibraryOutput, logUncaught } from "../app/failure.ts";
+import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnorderedEnd } from "../app/failure.ts";
 import { isAlive, isFollowed } from "../app/takeover.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
@@ -54,6 +54,7 @@ async function runUntilSignal(
 ): Promise<void> {
   const signals = catchSignals();
   logUncaught(sink);
+  const endsInOrder = logUnorderedEnd();
   const giveConsoleBack = logLibraryOutput(sink);
   try {
     let isOver = false;
@@ -63,6 +64,7 @@ async function runUntilSignal(
     await sink.flush();
     giveConsoleBack();
     signals.release();
+    endsInOrder();
   }
 }
 

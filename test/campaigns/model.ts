@@ -20,6 +20,7 @@ import {
   registrationOf,
   type Stage,
   type StageClient,
+  type StageOptions,
   type StagePerson,
   signedBy,
 } from "./stage.ts";
@@ -65,8 +66,12 @@ const wide = {
 };
 
 /** The executable with wide limits, and a model of that many people whose findings are taken down. */
-export async function openLoad(people: number, findings: Findings): Promise<{ stage: Stage; model: Model }> {
-  const stage = await openStage({ lines: wide });
+export async function openLoad(
+  people: number,
+  findings: Findings,
+  options: Pick<StageOptions, "store"> = {},
+): Promise<{ stage: Stage; model: Model }> {
+  const stage = await openStage({ ...options, lines: wide });
   const model = new Model({ url: stage.url, people, find: (finding) => findings.expect(false, finding) });
   await model.open();
   return { stage, model };
@@ -136,8 +141,9 @@ export class Model {
   }
 
   private refused(what: string, { status, body }: Answered): void {
-    // 0: the process was killed, which is what the campaign is for.
-    const code = status === 0 ? "unanswered" : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
+    // 0: the process was killed, which is what the campaign is for, or the connection had ended beforehand.
+    const why = /E[A-Z]{4,}|hang up/.exec(body)?.[0] ?? "";
+    const code = status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
     this.refusals[`${what} ${code}`] = (this.refusals[`${what} ${code}`] ?? 0) + 1;
     if (status >= 500 && ![503, 507].includes(status)) this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
   }
@@ -282,8 +288,11 @@ export class Model {
   private async change(member: Member): Promise<void> {
     const { did, identity } = member.person;
     const { changes } = member;
-    if (changes.begun > changes.answered) return;
+    // Unanswered: once it is known that it was taken there is nothing to repeat. Of two with one nonce one counts.
+    if (changes.begun > changes.answered && (await this.counterAt(member, changes.begun)) >= changes.begun)
+      changes.answered = changes.begun;
     const nonce = changes.answered;
+    const isRepeat = changes.begun > nonce;
     const service = {
       id: `${did}#extra`,
       type: "SvcExtraService",
@@ -299,8 +308,8 @@ export class Model {
     const answer = await this.client.ask({ ...submission, headers: { "content-type": "application/json" } });
     if (answer.status !== 202) {
       this.refused("change", answer);
-      // A refusal is an answer: nothing was begun.
-      if (answer.status >= 400 && answer.status < 500) changes.begun = nonce;
+      // A refusal is an answer: nothing was begun, but for what the first try may have begun.
+      if (answer.status >= 400 && answer.status < 500 && !isRepeat) changes.begun = nonce;
       return;
     }
     changes.answered = nonce + 1n;

@@ -26,7 +26,16 @@ export type StageOptions = {
     Partial<Record<"server" | "stores.main" | "directory" | "relay" | "cache", readonly string[]>>
   >;
   readonly env?: Readonly<Record<string, string>>;
+  /** Where everything is stored; `lmdb` by default. */
+  readonly store?: StoreName;
 };
+
+/** Settings of the stores that the campaigns use. */
+const stores = {
+  lmdb: ['plugin = "lmdb"', 'path = "data"', "block_time_ms = 100", "reserve_bytes = 16777216"],
+  memory: ['plugin = "memory"', "block_time_ms = 100"],
+};
+export type StoreName = keyof typeof stores;
 
 export type Stage = {
   readonly url: string;
@@ -40,11 +49,14 @@ export type Stage = {
 };
 
 export async function openStage(options: StageOptions = {}): Promise<Stage> {
-  const { mode = "serve", lines = {}, env = {} } = options;
+  const { mode = "serve", lines = {}, env = {}, store = "lmdb" } = options;
   const scratch = scratchFolder();
   const port = await lastingPort();
   const url = `http://127.0.0.1:${port}`;
-  writeFileSync(join(scratch.path, "waypost.toml"), fileText(url, port, lines));
+  writeFileSync(
+    join(scratch.path, "waypost.toml"),
+    fileText(url, port, { ...lines, "stores.main": [...stores[store], ...(lines["stores.main"] ?? [])] }),
+  );
   const args = mode === "serve" ? ["serve"] : ["dev", "--port", String(port), "--data", join(scratch.path, "data")];
   let node: RunningNode | null = null;
   const start = async (more: Readonly<Record<string, string>> = {}): Promise<void> => {
@@ -81,10 +93,7 @@ async function lastingPort(): Promise<number> {
 function fileText(url: string, port: number, lines: NonNullable<StageOptions["lines"]>): string {
   const sections: Record<string, readonly string[]> = {
     server: [`listen = ["127.0.0.1:${port}"]`, 'log_level = "warn"', ...(lines.server ?? [])],
-    "stores.main": [
-      ...['plugin = "lmdb"', 'path = "data"', "block_time_ms = 100", "reserve_bytes = 16777216"],
-      ...(lines["stores.main"] ?? []),
-    ],
+    "stores.main": lines["stores.main"] ?? [],
     directory: ["enabled = true", ...(lines.directory ?? [])],
     relay: [
       ...["enabled = true", 'public_id = "campaign"', `public_endpoints = ["${url}"]`],
@@ -100,13 +109,13 @@ function fileText(url: string, port: number, lines: NonNullable<StageOptions["li
 /** Resident memory of a process in MiB; 0 when it is gone. Linux only. */
 export const residentMib = (pid: number): number => memoryMib(pid, "VmRSS");
 
-/** The part of it that is not the map of a file: the data file and the executable are in the other part. */
+/** The part of it that is not the map of a file, in tenths: the data file and the executable are in the other part. */
 export const ownMib = (pid: number): number => memoryMib(pid, "RssAnon");
 
 function memoryMib(pid: number, line: "VmRSS" | "RssAnon"): number {
   try {
     const kib = new RegExp(`^${line}:\\s+(\\d+) kB`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-    return Math.round(Number(kib ?? 0) / 1_024);
+    return Math.round(Number(kib ?? 0) / 102.4) / 10;
   } catch {
     return 0;
   }
@@ -297,6 +306,16 @@ export async function fill(
 export function percentile(times: readonly number[], percent: number): number {
   const sorted = [...times].sort((a, b) => a - b);
   return Math.round((sorted[Math.max(0, Math.ceil((sorted.length * percent) / 100) - 1)] ?? 0) * 10) / 10;
+}
+
+/** The slope of the line that fits best (least squares), and its standard error. */
+export function fitLine(points: readonly { readonly x: number; readonly y: number }[]) {
+  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const [meanX, meanY] = [mean(points.map(({ x }) => x)), mean(points.map(({ y }) => y))];
+  const spread = points.reduce((sum, { x }) => sum + (x - meanX) ** 2, 0);
+  const slope = points.reduce((sum, { x, y }) => sum + (x - meanX) * (y - meanY), 0) / spread;
+  const rest = points.reduce((sum, { x, y }) => sum + (y - meanY - slope * (x - meanX)) ** 2, 0);
+  return { slope, error: Math.sqrt(rest / Math.max(1, points.length - 2) / spread) };
 }
 
 /** How often each value occurred. */

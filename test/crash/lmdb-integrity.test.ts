@@ -149,12 +149,12 @@ async function answersOf(store: Store): Promise<string> {
 }
 
 describe("the scrub", () => {
-  function scrubOf(path: string) {
+  function scrubOf(path: string, bytesPerSecond = 1e12) {
     const [logged, failed]: [string[], string[]] = [[], []];
     const log = (_level: string, message: string) => void logged.push(message);
     const scrub = new Scrub({
       path: file(path),
-      bytesPerSecond: 1e12,
+      bytesPerSecond,
       log,
       fail: (reason) => void failed.push(reason),
     });
@@ -171,6 +171,18 @@ describe("the scrub", () => {
     untilPasses(2);
     expect(scrub.report).toMatchObject({ passes: 2, problems: 0, records: 2 * verifyFile(file(path)).records });
     expect(logged).toEqual([]);
+  });
+
+  test("waits as long as its pace asks, also beyond the range of timers", async () => {
+    const { scrub } = scrubOf(await copied(), 0.01);
+    scrub.start();
+    await Bun.sleep(50);
+    expect(scrub.report.records).toBe(0);
+    scrub.step();
+    const { records } = scrub.report;
+    await Bun.sleep(50);
+    expect(scrub.report.records).toBe(records);
+    scrub.stop();
   });
 
   test("reports a damaged message, and ends a store whose receipts are damaged", async () => {

@@ -7,6 +7,7 @@
  */
 import { existsSync, statSync } from "node:fs";
 import { errorText } from "../../core/fault.ts";
+import { timerMsMax } from "../../core/std/bounded.ts";
 import { type ScrubReport, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { currentFormat, formatKey } from "./format.ts";
@@ -215,7 +216,8 @@ export class Scrub {
 
   private plan(bytes: number): void {
     this.stop();
-    this.timer = setTimeout(() => this.step(), (bytes / this.settings.bytesPerSecond) * 1_000);
+    const delayMs = Math.min((bytes / this.settings.bytesPerSecond) * 1_000, timerMsMax);
+    this.timer = setTimeout(() => this.step(), delayMs);
     this.timer.unref();
   }
 
