@@ -276,7 +276,7 @@ type Result = Answer | Fault;
 
 /**
  * Never rejects. One function from the head to the answer, and state in the exchange: what needs no waiting costs no
- * promise and no object, each of which costs about a microsecond once the collector has had its part.
+ * promise and no object, and of the promises that remain each costs about half a microsecond.
  */
 export async function serve(http: Http, plan: Plan, request: Request, connection: Connection): Promise<Response> {
   try {
