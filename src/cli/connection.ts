@@ -12,6 +12,7 @@ import { type Waiting, waitingDefault } from "../client/confirm.ts";
 import { timeoutMsDefault } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import type { Did } from "../core/codec/did.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { parseUrl, parseWait, urlDefault } from "./arguments.ts";
 import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/key-files.ts";
 import { createReport, type Report } from "./report.ts";
@@ -77,8 +78,8 @@ function openSession(flags: ConnectionFlags, report: Report): Session {
   const cacheUrl = flags.cache ?? (flags.url || env["WAYPOST_CACHE_URL"]) ?? all;
   return {
     client: connect({ directoryUrl, relayUrl, timeoutMs: timeoutMsDefault }),
-    relayUrl: relayUrl.replace(/\/+$/, ""),
-    cacheUrl: cacheUrl.replace(/\/+$/, ""),
+    relayUrl: withoutTrailingSlashes(relayUrl),
+    cacheUrl: withoutTrailingSlashes(cacheUrl),
     keysFolder: resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder()),
     report,
   };

@@ -7,7 +7,7 @@
  */
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import { isRecord } from "../client/answers.ts";
+import { isRecord, parseRecord } from "../client/answers.ts";
 import {
   changeAsOwner,
   type DeliveryPolicyMembers,
@@ -20,6 +20,7 @@ import { createIdentity, type Identity } from "../client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../client/registration.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
+import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/policy.ts";
 import { parseAmount, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,
@@ -307,17 +308,6 @@ function parseSignature(text: string): string | null {
   return bytes?.length === 64 ? encodeBase64(bytes) : null;
 }
 
-function parseRecord(text: string): Record<string, unknown> | null {
-  try {
-    const json: unknown = JSON.parse(text);
-    return isRecord(json) ? json : null;
-  } catch {
-    return null;
-  }
-}
-
-const behaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
-
 function registerPolicyCommand(did: Command): void {
   const policy = did.command("policy").description("manage what may be delivered, how large, and for how long");
   registerShow(policy);
@@ -374,7 +364,7 @@ type PolicyFlags = ChangeFlags & {
   readonly preview?: number;
   readonly baseFee?: string;
   readonly perKibFee?: string;
-  readonly expiration?: (typeof behaviors)[number];
+  readonly expiration?: ExpirationBehavior;
   readonly asTag?: boolean;
 };
 
@@ -389,7 +379,7 @@ function registerRecipientPolicy(policy: Command): void {
     .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
     .option("--base-fee <amount>", "fee for each message, in the smallest unit of the ledger (default: 0)", parseAmount)
     .option("--per-kib-fee <amount>", "fee for each KiB of it, in the same unit (default: 0)", parseAmount)
-    .addOption(new Option("--expiration <behavior>", "what is left after expiry").choices(behaviors))
+    .addOption(new Option("--expiration <behavior>", "what is left after expiry").choices(expirationBehaviors))
     .option("--as-tag", "for envelopes that carry this DID as their tag, instead of those to it");
   ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => ({
     extrinsic: flags.asTag === true ? "set_tag_policy" : "set_delivery_policy",
@@ -437,7 +427,7 @@ type PersonaFlags = ChangeFlags & {
   readonly allowRelay?: string[];
   readonly asset?: string;
   readonly amount?: string;
-  readonly mode?: (typeof behaviors)[number];
+  readonly mode?: ExpirationBehavior;
   readonly retainUntil?: string;
 };
 
@@ -448,7 +438,7 @@ function registerPersonaPolicy(policy: Command): void {
     .option("--allow-relay <id...>", "Relays that may deliver")
     .option("--asset <name>", "what a release costs")
     .option("--amount <amount>", "how much of it", parseAmount)
-    .addOption(new Option("--mode <behavior>", "what is left after expiry").choices(behaviors))
+    .addOption(new Option("--mode <behavior>", "what is left after expiry").choices(expirationBehaviors))
     .option(
       "--retain-until <ms>",
       "keep what is left until then, in milliseconds since 1970 (belongs to --mode)",

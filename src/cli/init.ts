@@ -11,6 +11,7 @@ import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint } from "../config/schema.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { createDurably } from "./files/files.ts";
 import { createReport } from "./report.ts";
 
@@ -118,11 +119,11 @@ function hostIn(text: string): string {
 }
 
 function checkAnswers(raw: RawAnswers): InitAnswers {
-  const url = raw.url.replace(/\/+$/, "");
+  const url = withoutTrailingSlashes(raw.url);
   if (!isPublicEndpoint(url))
     throw failed(`--url: ${raw.url} must begin with https:// (or http://), such as https://${hostIn(raw.url)}`);
   const nodes = parseNodes(raw.nodes);
-  const directory = raw.directory?.replace(/\/+$/, "") ?? null;
+  const directory = raw.directory === null ? null : withoutTrailingSlashes(raw.directory);
   if (!nodes.includes("directory") && (directory === null || !isPublicEndpoint(directory)))
     throw failed("--directory is missing: a Relay or a Cache without a Directory asks one by its URL");
   return { ...raw, url, nodes, directory };

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { errorText } from "../core/fault.ts";
+import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
 import { parseBetween, parseSeconds, parseUrl } from "./arguments.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { createReport, printable, renderBytes } from "./report.ts";
@@ -283,7 +284,7 @@ export function registerHealthCommand(program: Command): void {
 
 async function askReadiness(url: string): Promise<{ readonly ready: boolean; readonly text: string }> {
   try {
-    const response = await fetch(`${url.replace(/\/+$/, "")}/readyz`, {
+    const response = await fetch(`${withoutTrailingSlashes(url)}/readyz`, {
       signal: AbortSignal.timeout(probeTimeoutMs),
       proxy: false,
     });
@@ -318,7 +319,7 @@ type AskOptions = {
 export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
   const { unix, isOwn = false } = options;
   try {
-    const response = await fetch(`${url.replace(/\/+$/, "")}${path}`, {
+    const response = await fetch(`${withoutTrailingSlashes(url)}${path}`, {
       signal: AbortSignal.timeout(probeTimeoutMs),
       redirect: "error",
       ...(unix === undefined ? { proxy: false } : { unix }),
@@ -354,9 +355,4 @@ export async function checkEndpoint(endpoint: string, role: "relay" | "cache"): 
   if (named.some((one) => sameEndpoint(one, endpoint))) return { state: "ok" };
   const names = named.length === 0 ? "has no public endpoint" : `calls itself ${named.join(", ")}`;
   return { state: "wrong", reason: `the ${role} there ${names}` };
-}
-
-/** Endpoints compare as text without trailing slashes (rules section 6). */
-function sameEndpoint(a: string, b: string): boolean {
-  return a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
 }

@@ -12,6 +12,7 @@ import { cachesOf, liveEndpoints } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { type LiveEvents, listenLive } from "../client/live.ts";
+import { pause } from "../client/receiver.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
 import { parseWait } from "./arguments.ts";
 import { defaultConfigFile } from "./config.ts";
@@ -294,19 +295,6 @@ function untilInterrupted(): AbortSignal {
   const stop = new AbortController();
   for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
   return stop.signal;
-}
-
-/** Waits, but not beyond an interruption. */
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  if (signal.aborted) return Promise.resolve();
-  const timer = setTimeout(resolve, ms);
-  const abort = () => resolve();
-  signal.addEventListener("abort", abort);
-  return promise.finally(() => {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", abort);
-  });
 }
 
 // --------------------------------------------------------------------------------------------------------------- query

@@ -5,6 +5,7 @@
  * Source: interface "Errors", rules section 3, docs/ledger.md 3 ("General").
  */
 import { concatBytes } from "../core/codec/bytes.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { isRecord, type Shape } from "./answers.ts";
 
 /** How an exchange failed. `unreadable` is an answer that breaks the interface. */
@@ -55,7 +56,7 @@ export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): End
   if (parsed === null || !["http:", "https:"].includes(parsed.protocol) || parsed.search !== "" || parsed.hash !== "") {
     throw localError("invalid_url", `not the address of a node: ${url}`);
   }
-  return { url: url.replace(/\/+$/, ""), timeoutMs };
+  return { url: withoutTrailingSlashes(url), timeoutMs };
 }
 
 export type Exchange = {

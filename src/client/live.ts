@@ -5,7 +5,7 @@
  */
 import { parseUuid } from "../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
-import { isRecord } from "./answers.ts";
+import { parseRecord } from "./answers.ts";
 import { prove, type Reader } from "./cache.ts";
 import { ClientError, localError, path } from "./http.ts";
 
@@ -112,12 +112,7 @@ async function authFrame(reader: Reader): Promise<string> {
 }
 
 function parseFrame(frame: unknown): Record<string, unknown> | null {
-  try {
-    const json: unknown = typeof frame === "string" ? JSON.parse(frame) : null;
-    return isRecord(json) ? json : null;
-  } catch {
-    return null;
-  }
+  return typeof frame === "string" ? parseRecord(frame) : null;
 }
 
 /** Whatever is not an envelope to this recipient is left unacknowledged: the Relay takes care of it. */

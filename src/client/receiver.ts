@@ -4,6 +4,7 @@
  * what can't be opened is an event, and stops nothing.
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
+import { hourMs } from "../core/codec/time.ts";
 import type { CacheClient, Reader } from "./cache.ts";
 import { type Client, cachesOf, liveEndpoints } from "./client.ts";
 import { ClientError } from "./http.ts";
@@ -44,7 +45,7 @@ const queuedMax = 32;
 const liveAckMs = 4_500;
 /** Between two looks when no stream says that there is something. */
 const lookMs = 60_000;
-const refreshMs = 3_600_000;
+const refreshMs = hourMs;
 /** A live session is given up for so long when chunks come, which are put together from the Cache. */
 const retreatMs = 3_000;
 /** Messages remembered as known; those that have expired leave first. */

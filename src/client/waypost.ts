@@ -4,6 +4,7 @@
  * Source: docs/client.md.
  */
 import type { Did } from "../core/codec/did.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
 import type { Waiting } from "./confirm.ts";
 import { randomUuid } from "./crypto.ts";
@@ -359,10 +360,8 @@ function tryJson(message: Message): unknown {
 function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
   if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
     throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");
-  return { directoryUrl, relayUrl: withoutSlash(relayUrl), cacheUrl: withoutSlash(cacheUrl) };
+  return { directoryUrl, relayUrl: withoutTrailingSlashes(relayUrl), cacheUrl: withoutTrailingSlashes(cacheUrl) };
 }
-
-const withoutSlash = (url: string): string => url.replace(/\/+$/, "");
 
 async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
   const text = await keys.load(name);

@@ -9,7 +9,13 @@ import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson, parseU64, parseU128 } from "../core/codec/json.ts";
 import { isFault } from "../core/fault.ts";
 import type { DeliveryPolicyLinks, DidDocument } from "../core/ledger/account.ts";
-import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../core/ledger/policy.ts";
+import {
+  type DeliveryPolicy,
+  type ExpirationBehavior,
+  expirationBehaviors,
+  type PersonaPolicy,
+} from "../core/ledger/policy.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { parseDocument } from "../core/schema/identity.ts";
 import { BoundedMap, readCapped } from "../core/std/bounded.ts";
 import type { Bus } from "../storage/bus.ts";
@@ -112,7 +118,7 @@ const answerBytesMax = 256 * 1024;
  * destinations don't apply, but redirects and proxies are refused nevertheless.
  */
 export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
-  const base = url.replace(/\/+$/, "");
+  const base = withoutTrailingSlashes(url);
   const memo = <T>(
     path: (key: string) => string,
     read: (answer: Answer, key: string) => T,
@@ -244,12 +250,9 @@ function required<T>(value: T | null): T {
   return value;
 }
 
-const behaviors: readonly string[] = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"];
-
 function behavior(value: JsonValue | undefined): ExpirationBehavior | null {
   if (value === undefined || value === null) return null;
-  if (typeof value !== "string" || !behaviors.includes(value)) throw unusable();
-  return value as ExpirationBehavior;
+  return required(expirationBehaviors.find((one) => one === value) ?? null);
 }
 
 function amount(value: JsonValue | undefined): bigint {

@@ -10,8 +10,8 @@ import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { errorText, fault } from "../core/fault.ts";
-import { type ConfigurablePlugin, configurable, type StoreSettings } from "../storage/bind.ts";
-import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
+import { type ConfigurablePlugin, capabilityNames, configurable, type StoreSettings } from "../storage/bind.ts";
+import { type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
 import { chainPlugin } from "./chain/chain.ts";
 import { lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryPlugin } from "./memory/memory.ts";
@@ -77,8 +77,6 @@ async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugi
   const wrong = shapeProblem(exported);
   return wrong === null ? { ...configurable(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;
 }
-
-const capabilityNames: readonly CapabilityName[] = ["mailbox", "replay", "receipts", "ledger"];
 
 function shapeProblem(exported: unknown): string | null {
   if (typeof exported !== "object" || exported === null) return "has no default export that is a storage plugin";

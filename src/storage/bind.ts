@@ -340,7 +340,7 @@ export const capabilityMethods = {
   readonly [Name in CapabilityName]: Record<Exclude<keyof NonNullable<Capabilities[Name]>, Optional>, 1>;
 };
 
-const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
+export const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
 
 /** Why a value is not an opened store, or `null`. */
 export function storeShapeProblem(opened: unknown): string | null {

@@ -5,6 +5,7 @@
  * Source: W3C Trace Context level 1; OpenTelemetry Protocol 1.x, "OTLP/HTTP" and "JSON Protobuf Encoding".
  */
 import { errorText } from "../../core/fault.ts";
+import { withoutTrailingSlashes } from "../../core/message/proof.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
 import type { Log } from "./log.ts";
 
@@ -46,7 +47,7 @@ export function tracingSettings(env: Environment): TracingSettings | string | nu
   const base = env["OTEL_EXPORTER_OTLP_ENDPOINT"];
   if (env["OTEL_SDK_DISABLED"] === "true" || env["OTEL_TRACES_EXPORTER"] === "none") return null;
   if (!own && !base) return null;
-  const url = own ? own : `${(base as string).replace(/\/+$/, "")}/v1/traces`;
+  const url = own ? own : `${withoutTrailingSlashes(base as string)}/v1/traces`;
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
     return `OTEL_EXPORTER_OTLP_ENDPOINT: ${url} is not an http or https URL`;
   const protocol = env["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] ?? env["OTEL_EXPORTER_OTLP_PROTOCOL"] ?? "http/json";

@@ -187,7 +187,7 @@ class Running implements Environment {
     try {
       return read();
     } catch (error) {
-      throw new StoreError("unavailable", `the store can't be read: ${messageOf(error)}`, { cause: error });
+      throw new StoreError("unavailable", `the store can't be read: ${errorText(error)}`, { cause: error });
     }
   }
 
@@ -248,7 +248,7 @@ class Running implements Environment {
 
   fail(reason: string, cause: unknown): StoreError {
     if (this.failure !== null) return this.failure;
-    const text = cause === null ? reason : `${reason}: ${messageOf(cause)}`;
+    const text = cause === null ? reason : `${reason}: ${errorText(cause)}`;
     this.failure = new StoreError("unavailable", text, { cause });
     clearInterval(this.watch);
     clearInterval(this.readers);
@@ -341,8 +341,4 @@ function reasonOf(error: unknown): unknown {
   // An unheard rejection would be logged as a bug.
   promised.catch(() => undefined);
   return Bun.peek.status(promised) === "rejected" ? Bun.peek(promised) : error;
-}
-
-function messageOf(error: unknown): string {
-  return errorText(error);
 }

@@ -6,7 +6,7 @@
  * The lowest free slot is handed out first, so that what was stored together lies in few index pages.
  */
 import type { Uuid } from "../../core/codec/did.ts";
-import type { ExpirationBehavior } from "../../core/ledger/policy.ts";
+import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/policy.ts";
 
 export const none = 0xffffffff;
 
@@ -23,7 +23,7 @@ export const kept = 4;
 /** Nothing of it is needed any more; it waits for the sweep. */
 export const over = 5;
 
-export const behaviors: readonly ExpirationBehavior[] = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"];
+export const behaviors: readonly ExpirationBehavior[] = expirationBehaviors;
 
 /** The mix of the hash index keeps a quarter of its buckets free. */
 const firstCapacity = 1_024;

@@ -3,7 +3,7 @@
  * ends know the contract only by its table of methods, so whatever a driver offers is offered to all threads.
  */
 import { isFault } from "../../core/fault.ts";
-import { capabilityMethods, storeShapeProblem } from "../../storage/bind.ts";
+import { capabilityMethods, capabilityNames, storeShapeProblem } from "../../storage/bind.ts";
 import {
   type Capabilities,
   type CapabilityName,
@@ -23,8 +23,6 @@ export type StoreDescription = {
   /** Shared memory that counts changes of the ledger's head, odd during one; `null` where nobody can count them. */
   readonly headChanges: SharedArrayBuffer | null;
 };
-
-const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
 
 /** Lets the other end of the channel use the store; it stays open when that end is done with it. */
 export function serveStore(channel: Channel, name: string, store: Store): StoreDescription {

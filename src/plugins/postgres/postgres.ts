@@ -3,10 +3,9 @@
  * answers survives the death of the database's machine, and with a synchronous standby the loss of it.
  */
 import { z } from "zod";
+import { hourMs } from "../../core/codec/time.ts";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
-
-const hourMs = 3_600_000;
 
 const databaseUrl = z
   .string()

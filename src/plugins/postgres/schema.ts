@@ -17,6 +17,7 @@
  *   writer    the last write of each connection with its outcome: a lost answer is found here
  *   claim, receipt, ledger   replay claims, receipts, the embedded ledger
  */
+import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool, Row, Session } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
@@ -36,7 +37,6 @@ type PartitionSettings = {
 
 type Kind = "held" | "acked" | "kept";
 
-const dayMs = 86_400_000;
 const idleMailboxesAtOnce = 1_000;
 
 /**
