@@ -6,7 +6,7 @@
  * - Its promise settles only when the outcome is as durable as the store's `durability` says.
  * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does).
  *   Several nodes may share a store, so a call may carry an earlier time than the call before it, by as much
- *   as the clocks of the nodes differ. What was over at one time may stay over for every later call.
+ *   as the clocks of the nodes differ. What has ended at one time may stay ended for every later call.
  * - Bytes and objects are not shared: after the promise settles, the caller owns what it passed in and what it got.
  * - A refusal by the domain is a value. An operating failure is a thrown `StoreError`.
  * - `null` means "known to be absent", never "could not find out".
@@ -75,7 +75,7 @@ export type MailboxShare = {
   readonly entriesMax: number;
   readonly bytesMax: number;
   readonly rest?: Rest & {
-    /** The others are what active entries with this label, or all of the mailbox (`null`), sum up to beyond `label`. */
+    /** The others: active entries with this label, or all of the mailbox (`null`), without those of `label`. */
     readonly among: string | null;
   };
 };
@@ -88,7 +88,7 @@ export type Rest = { readonly part: number; readonly entriesMin: number; readonl
 
 /**
  * Such a share of the whole store. The label begins with `via:`; only such labels are counted over the store, and
- * not within a mailbox. There should be few different ones: 65,536 at most. A store that has room for so many ids or
+ * not within a mailbox. At most 65,536 different ones should exist. A store whose room for ids or bytes is limited
  * bytes only, and less than the quota of the store, holds the label to the same `part` of this room, in which ids
  * that it remembers, or keeps something of, count like active ones.
  */
@@ -344,7 +344,7 @@ export interface Store {
   followHead?(follow: (phase: HeadPhase) => void): () => void;
   /** What the scrub of a running store has found, for metrics. */
   scrubbed?(): ScrubReport;
-  /** Finishes the operations in work and releases everything. Later calls throw `closed`. Idempotent. */
+  /** Finishes the running operations and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -381,9 +381,9 @@ export type VerifyReport = {
  * returns in words what was done, or throws a `StoreError`.
  */
 export type StoreMaintenance<Options> = {
-  /** Copies the store into the folder `to`, at most so many bytes a second. An interrupted copy is no store. */
+  /** Copies the store into the folder `to`, at most this many bytes a second. An interrupted copy does not open as a store. */
   readonly backup: (options: Options, to: string, bytesPerSecondMax: number) => Promise<string>;
-  /** Makes the store out of a backup. An interrupted restore is begun again; an existing store is set aside. */
+  /** Makes the store from a backup. An interrupted restore starts again; an existing store is set aside. */
   readonly restore: (options: Options, from: string) => Promise<string>;
   readonly verify: (options: Options) => Promise<VerifyReport>;
   /** Gives free space inside the files back to the disk. */

@@ -1,5 +1,5 @@
 /**
- * Laws of a store as a whole: what it says of itself, its probe, its end.
+ * Laws of a store as a whole: its description, its probe, its end.
  */
 import { expect } from "bun:test";
 import { StoreError } from "../../src/storage/contract.ts";

@@ -6,7 +6,7 @@
  * that an answer holds about 1 MiB in memory whatever its length.
  * The plan starts at the oldest entry. It selects messages and complete sets of chunks until the next one does not
  * fit, and skips sets that are unfinished or larger than any answer: they block nothing behind them, and
- * `next_cursor` reaches whatever was left out.
+ * `next_cursor` leads to everything that was left out.
  * Source: interface "Cached message entry", rules section 6, D141.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -107,7 +107,7 @@ type WholePlan = {
  */
 export const startCursor = "~";
 
-/** `more`: entries behind these were not looked at. */
+/** `more`: entries after these were not read. */
 export function planWhole(
   entries: readonly PlanEntry[],
   { more, entriesMax, bytesMax }: AnswerBounds & { readonly more: boolean },
@@ -163,8 +163,8 @@ function chunkSets(entries: readonly PlanEntry[]): Map<Uuid, ChunkSet> {
 /** Ids in one read of the store while planning. */
 const scanPageEntries = 1_000;
 /**
- * Entries that a plan looks at: the default quota of a mailbox, about 2 MB for the moment of planning. With a
- * larger quota what lies further back is reached by the cursor.
+ * Entries that a plan reads: the default quota of a mailbox, about 2 MB while planning. With a
+ * larger quota the cursor leads to later entries.
  */
 const scanEntriesMax = 10_000;
 
@@ -176,7 +176,7 @@ type WholeSource = {
   readonly now: () => number;
 };
 
-/** Looks at summaries until the answer is full, the mailbox at its end, or the bound of a plan reached. */
+/** Reads summaries until the answer is full, the mailbox ends, or the plan reaches its bound. */
 export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource): Promise<WholePlan | Fault> {
   const nowMs = now();
   const entries: PlanEntry[] = [];
@@ -196,7 +196,7 @@ function planEntry({ messageId, chunk, envelopeBytes, cursor }: MessageSummary):
   return { messageId, chunk, bytes: envelopeBytes, cursor };
 }
 
-/** Half full is full enough: looking further costs more than a second request. */
+/** Half full is enough: reading further costs more than a second request. */
 function isFull({ selected }: WholePlan, { entriesMax, bytesMax }: AnswerBounds): boolean {
   const bytes = selected.reduce((sum, entry) => sum + entry.bytes, 0);
   return selected.length >= entriesMax / 2 || bytes >= bytesMax / 2;

@@ -66,9 +66,9 @@ const shareEntriesMin = 100;
 const shareBytesMin = 1024 ** 2;
 /** Unsigned entries leave the last fifth of a network's share to senders that sign. */
 const unsignedPart = 0.8;
-/** One loopback address may stand for many senders: a Relay or a proxy of this machine. Still no half of a mailbox. */
+/** One loopback address may have many senders behind it (a Relay or a proxy). Still less than half of a mailbox. */
 const loopbackFactor = 1.5;
-/** A known sender, or a network in the store, that is alone gets half: nobody alone closes a mailbox or a store. */
+/** A single known sender, or a single network in the store, gets half: no one alone can fill a mailbox or a store. */
 const alonePart = 0.5;
 /** Shares shrink within this part. The rest is for the least that every sender or network may hold. */
 const shrinkingPart = 0.9;

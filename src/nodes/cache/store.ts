@@ -105,7 +105,7 @@ function sendingOf(
 
 // ------------------------------------------------------------------------------------------------ decide
 
-/** What a Cache demands besides what every node does; made once. */
+/** The rules of a Cache beside those of every node; made once. */
 export function storeRules(
   settings: Config["cache"],
   limits: EnvelopeLimits,
@@ -170,7 +170,7 @@ function entryOf(
 
 /** Client networks whose quotas are in the cache; about 1 KiB each. */
 const quotasMax = 2_000;
-/** What a quota is made of besides the client's network and whether it is spared. */
+/** The parts of a quota beside the client's network and whether it is spared. */
 const quotaSettings = [
   "recipient_entries_max",
   "recipient_bytes_max",
@@ -182,7 +182,7 @@ const quotaSettings = [
 
 type QuotaSource = (sending: Sending, origin: Origin) => MailboxQuota;
 
-/** Quotas, those of unsigned senders from a cache: to work one out costs as much as to decode an envelope. */
+/** Quotas; those of unsigned senders are cached, because computing one costs as much as decoding an envelope. */
 export function createQuotas(settings: Config["cache"]): QuotaSource {
   const cached = {
     spared: new BoundedMap<string, MailboxQuota>(quotasMax),
@@ -306,7 +306,7 @@ export type EventSigner = {
   readonly endpoint: string;
 };
 
-/** For whom, by whom and when an answer is made. */
+/** Recipient, endpoint and time of an answer. */
 export type AnswerContext = { readonly recipient: Did; readonly nowMs: number; readonly signer: EventSigner };
 
 /** Base64 of the Cache's signature of one event; `null` without a key. */

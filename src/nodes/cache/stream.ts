@@ -5,7 +5,7 @@
  * Before each read the stream's proof is checked against the document again, so that a withdrawn key gets
  * nothing more.
  * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
- * client comes back with a new proof and its last event id.
+ * client returns with a new proof and its last event id.
  * At the end the wake hook, for recipients without a stream.
  * Source: rules section 6 ("Further reads"), `docs/rules.md` ("Streams").
  */

@@ -22,16 +22,16 @@ export type BodyRules = {
 /** The parts of a request's head that describe its body. */
 export type BodyHead = { readonly length: number | null; readonly headers: Headers };
 
-/** A body, and its share of the budget, which the reader gives back. */
+/** A body, and its share of the budget, which the reader releases. */
 export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
 
 export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
 
-/** Why a body was not read: a refusal, or `null` for no room. What was read so far is given back. */
+/** Why a body was not read: a refusal, or `null` for no room. Its share of the budget is released. */
 type Unread = { readonly fault: Fault | null };
 
 /**
- * Announced bodies up to this size are read in one go. Longer ones count only as they arrive, so that connections
+ * Announced bodies up to this size are read at once. Longer ones count as they arrive, so that connections
  * that announce much and send nothing can't use up the budget: by default all that may be arriving at once hold
  * half of it.
  */
@@ -94,7 +94,7 @@ export function readBody(request: Request, head: BodyHead, rules: BodyRules): Pr
 
 /**
  * A short body that is arriving. These short waits share one timer, which is a third of what a timer for each costs; a
- * deadline may be `lookMs` late. Once it has ended nothing of it is kept.
+ * deadline may be `lookMs` late. Nothing of it is kept after its end.
  */
 class Arrival {
   readonly untilMs: number;
@@ -161,7 +161,7 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   }
 }
 
-/** A client that has gone is like one that sends no more: nobody reads the answer. */
+/** A client that has disconnected counts as one that stalls: nobody reads the answer. */
 function brokenOff(): typeof late {
   return late;
 }
@@ -176,7 +176,7 @@ const silenceMs = 500;
 
 /**
  * Reads on after a refusal. A connection that is closed while its client still writes is reset, and the client never
- * sees the answer. Bounded in bytes and time; who announces more gets the answer at once, and perhaps the reset.
+ * sees the answer. Bounded in bytes and time; a client that announces more gets the answer at once, and perhaps the reset.
  */
 export async function drainBody(
   request: Request,
@@ -213,7 +213,7 @@ export type ResponseStreams = {
   readonly budget: FairShare;
   /** How long a client may take to read one answer. */
   readonly deadlineMs: number;
-  /** Taken before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
+  /** Awaited before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
   readonly turns: Turns;
 };
 
@@ -221,7 +221,7 @@ export type ResponseStreams = {
 export const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 
-/** Another bound from now on; answers above it go out nevertheless. */
+/** Sets another bound. Answers above it that are on their way go out nevertheless. */
 export function changeStreams({ budget }: ResponseStreams, bytesMax: number): void {
   budget.resize(bytesMax);
 }
@@ -316,7 +316,7 @@ export function streamParts(
 
 type PartState = { left: Uint8Array; held: number; ended: boolean; timer: ReturnType<typeof setTimeout> | undefined };
 
-/** Gives back what is held beyond `bytes`. */
+/** Releases what is held beyond `bytes`. */
 function release({ budget }: ResponseStreams, client: string, state: PartState, bytes: number): void {
   if (state.held <= bytes) return;
   budget.give(client, state.held - bytes);

@@ -1,7 +1,7 @@
 /**
- * What a request may cost before its handler runs: requests in work, bodies that are still arriving, and bytes of
- * bodies, each bounded in all and shared fairly between clients. A refusal over capacity is delayed for a moment,
- * because an instant one makes clients that retry at once take the processor. Long answers take turns at the event loop.
+ * Bounds what requests cost before their handlers run: requests in work, bodies that are still arriving, and bytes of
+ * bodies, each in all and shared fairly between clients. A refusal over capacity is delayed for a moment,
+ * because clients that retry at once would use up the processor. Long answers take turns at the event loop.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
  * Source: rules section 9, interface "Limits".
  */
@@ -9,7 +9,7 @@ import type { Config } from "../../config/schema.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 
 export type CapacityLimits = {
-  /** Requests in work at once; of these one client gets at most half. */
+  /** Requests in work at once; one client gets at most half of them. */
   readonly requestsMax: number;
   /** The same for acknowledgements and health, which are served even when the node is over capacity. */
   readonly reservedRequestsMax: number;
@@ -27,7 +27,7 @@ export type CapacityLimits = {
 export function capacityLimits(server: Config["server"]): CapacityLimits {
   return {
     requestsMax: server.requests_max,
-    // Acknowledgements and health are short, and must not wait behind what they relieve.
+    // Acknowledgements and health are short, and must not wait for the load that they relieve.
     reservedRequestsMax: Math.max(16, Math.ceil(server.requests_max / 4)),
     // An arriving body costs a socket and the 8 KiB that are read at once, not a place in work.
     readingMax: 16_384,
@@ -41,7 +41,7 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
 // -------------------------------------------------------------------------------------------- fair share
 
 /**
- * An amount held for clients: bounded in all, and for each client to half of that, so that nobody alone can use up
+ * An amount that clients hold: bounded in all, and for each client to half of that, so that no single client can use up
  * the room of everybody.
  */
 export type FairShare = {
@@ -50,7 +50,7 @@ export type FairShare = {
   readonly give: (client: string, amount: number) => void;
   /** Whether there is room for the least amount. */
   readonly hasRoom: (client: string) => boolean;
-  /** Another whole from now on, and its half for each client. */
+  /** Sets another whole, and its half for each client. */
   readonly resize: (max: number) => void;
   readonly total: number;
 };
@@ -102,7 +102,7 @@ export function createFairShare(wholeMax: number, options: ShareOptions = {}): F
 
 // ---------------------------------------------------------------------------------------------- capacity
 
-/** The rooms of a node: most requests, and those that are served even over capacity. */
+/** The two capacities of a node: for most requests, and for those that are served even over capacity. */
 export type Room = {
   readonly work: FairShare;
   readonly reading: FairShare;
@@ -116,7 +116,7 @@ export type Capacity = {
   delayedRefusals: number;
 };
 
-/** Makes the share of a name; who serves several threads counts for all of them. */
+/** Makes the share of a name; it may count for several threads together. */
 type MakeShare = (name: "work" | "reading" | "bodies", max: number) => FairShare;
 
 export function createCapacity(
@@ -136,7 +136,7 @@ export function createCapacity(
   };
 }
 
-/** Takes other limits from now on; what is held above them drains by itself. */
+/** Sets other limits; what is held above them drains by itself. */
 export function changeCapacity(capacity: Capacity, limits: CapacityLimits): void {
   capacity.limits = limits;
   const { normal, reserved } = capacity;

@@ -1,7 +1,7 @@
 /**
  * Bounds connections, in all and for each client network. The server gives no hook before a request's head, so
- * a guard looks once a second: when this process holds many descriptors, it counts the connections to its ports
- * (`/proc`), and shuts down the newest of those who have too many. A connection that never sends a byte is left
+ * a guard checks once a second: when this process holds many descriptors, it counts the connections to its ports
+ * (`/proc`), and shuts down the newest of clients with too many. A connection that never sends a byte is left
  * to the kernel, which hands it over only with the first one.
  * Cost: one directory read a second; 30 ms for 10,000 connections once there are that many. Linux only.
  * Source: D171.
@@ -20,7 +20,7 @@ type GuardOptions = {
   readonly ports: readonly number[];
   /** In all; one client network gets half. */
   readonly connectionsMax: number;
-  /** Proxies, and loopback addresses, stand for many clients: their connections count in all only. */
+  /** Proxies and loopback addresses have many clients behind them: their connections count only in all. */
   readonly trustedProxies: () => readonly string[];
   readonly log: Log;
   readonly metrics: Metrics;
@@ -32,7 +32,7 @@ const connectionsUsualMax = 65_536;
 /** The rest is for stores and outbound requests. */
 const descriptorPart = 0.75;
 
-/** What the limit of descriptors allows. */
+/** The number of connections that the limit of descriptors allows. */
 export function connectionsMaxHere(): number {
   const limits = readText("/proc/self/limits");
   const descriptors = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY);
@@ -77,7 +77,7 @@ export function startConnectionGuard(options: GuardOptions): ConnectionGuard | n
 export type HeldConnection = { readonly inode: string; readonly address: string };
 type Surplus = { readonly connection: HeldConnection; readonly scope: "network" | "total" };
 
-/** The newest of each network beyond half of `max`, and of the largest networks what is still too much in all. */
+/** The newest of each network beyond half of `max`; then, while the total is too large, of the largest networks. */
 export function decideSurplus(
   held: readonly HeldConnection[],
   max: number,
@@ -102,7 +102,7 @@ export function decideSurplus(
   );
 }
 
-/** The largest number that each may keep so that all together keep at most `max`. */
+/** The largest number per network with which all together keep at most `max`. */
 function levelOf(counts: readonly number[], max: number): number {
   let left = max;
   let waiting = counts.length;
@@ -115,8 +115,8 @@ function levelOf(counts: readonly number[], max: number): number {
 }
 
 /**
- * Who may stand for many: a trusted proxy, and processes of this machine. With a header that names somebody, only a
- * trusted connection stands for that somebody.
+ * Which connections may have many clients behind them: a trusted proxy, and processes of this machine. With a header
+ * that names a client, only a trusted connection may name it.
  */
 function trustOf(trustedProxies: readonly string[]): (address: string) => boolean {
   if (trustedProxies.length === 0) return isLoopbackAddress;
@@ -143,7 +143,7 @@ function descriptors(): readonly string[] {
   }
 }
 
-/** The inode of a socket; empty for anything else, and for what is closed by now. */
+/** The inode of a socket; empty for anything else, and for a descriptor that was closed meanwhile. */
 function inodeOf(descriptor: string): string {
   try {
     return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${descriptor}`))?.[1] ?? "";

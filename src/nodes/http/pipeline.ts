@@ -73,7 +73,7 @@ export type AppOptions = {
   readonly tracer?: Tracer | null;
 };
 
-/** What the listener knows of a request's connection; Bun's server is one. */
+/** What the listener knows about a request's connection; Bun's server implements it. */
 export type Connection<R extends Request = Request> = {
   readonly requestIP: (request: R) => { readonly address: string } | null;
   /** Seconds the connection may be silent. */
@@ -114,7 +114,7 @@ export type Http = AppOptions & {
   cors: Cors;
   readsOrigin: boolean;
   logsRequests: boolean;
-  /** Facts of clients seen lately, by address: parsing one costs more than the rest of the head. */
+  /** Facts about recent clients, by address: parsing an address costs more than the rest of the head. */
   readonly clients: BoundedMap<string, Client>;
   /** Request ids are a prefix of this process and a count: unique without randomness for each. */
   readonly idPrefix: string;
@@ -178,7 +178,7 @@ export function readSettings(http: Http): void {
 export type Plan = {
   readonly route: Route;
   readonly room: Room;
-  /** Where a place in work is looked for: a client that has used up its part of the reserved ones takes a normal one. */
+  /** Where a request is counted while it is in work: a client that has used up its reserved places gets a normal one. */
   readonly places: readonly FairShare[];
   readonly values: readonly PathValue[];
   readonly seconds: HistogramSeries;
@@ -223,7 +223,7 @@ export function clientOf(http: Http, request: Request, connection: Connection): 
 /** Of the many requests without one: handlers only read it. */
 const noQuery = new URLSearchParams();
 
-/** A request in work. It is the `Call` that the handler sees; a class, so that what few handlers read costs nothing. */
+/** A request in work: the `Call` that the handler sees. A class, so that rarely read members cost nothing. */
 class Exchange implements Call {
   readonly headers: Headers;
   params: Readonly<Record<string, string>> = noValues;
@@ -337,8 +337,8 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
 }
 
 /**
- * What refuses a request before its body is read (`head` is `null` when it has none): draining, a broken path, a client
- * above its rate, the head of the body, no room. `null` when nothing does; then a body has its place among those that
+ * Refuses a request before its body is read (`head` is `null` when it has none): draining, a broken path, a client
+ * above its rate, the head of the body, no room. `null` accepts it; then a body has its place among those that
  * are being read.
  */
 function refuseHead(
@@ -365,7 +365,7 @@ function bodyRules(http: Http, { room, route }: Plan, { network }: Exchange): Bo
   return { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
 }
 
-/** What is refused whatever the body: while draining, a broken path, a client above its rate. */
+/** Refusals that do not depend on the body: while draining, a broken path, a client above its rate. */
 function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | null {
   if (http.draining) return fault("shutting_down", "the node is shutting down");
   const params = pathValues(plan.values, exchange.request);
@@ -435,7 +435,7 @@ function boundLength(http: Http, exchange: Exchange, answer: Answer): Result | P
   return { ...rest, body: { contentType: "application/json", content } };
 }
 
-/** 503 after a moment. `unread`: the body has not been read, so the connection must end. */
+/** 503 after a delay. `unread`: the body has not been read, so the connection must end. */
 async function refuseLate(http: Http, exchange: Exchange, unread: boolean): Promise<Fault> {
   const delayed = await delayRefusal(http.capacity);
   exchange.close = unread || !delayed;
@@ -479,7 +479,7 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
 
 const knownMethods: ReadonlySet<string> = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 
-/** A refusal of the server itself. Every answer below the paths of the Relay is a DeliveryResult, unknown routes too. */
+/** A refusal by the server itself. Below the paths of the Relay every answer is a DeliveryResult, also for unknown routes. */
 export function refuse(http: Http, request: Request, refusal: Fault): Response {
   const requestId = requestIdOf(http, request.headers);
   const method = knownMethods.has(request.method) ? request.method : "(other)";

@@ -1,8 +1,8 @@
 /**
- * From what a handler answers or throws to a Response: JSON, problem+json (RFC 9457), or the DeliveryResult of the
+ * Renders what a handler answers or throws as a Response: JSON, problem+json (RFC 9457), or the DeliveryResult of the
  * Relay, with the headers that every answer carries: request id, no caching, and those that let pages of other origins
- * read it. Only the words of a Fault reach the client. An error that was thrown goes to the log: one line with its
- * stack for each bug, and one line for an outage, while every request fails for the same reason.
+ * read it. Only the words of a Fault reach the client. A thrown error goes to the log: one line with its
+ * stack for each bug, and one line for an outage during which every request fails for the same reason.
  * Source: interface "DeliveryResult" and "Errors", rules section 3, D140; Fetch standard, CORS protocol.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -23,7 +23,7 @@ type RenderOptions = {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Whether refusals of signatures show what was verified: for development. */
   readonly showSignedText?: boolean;
-  /** No body goes out: a HEAD request. */
+  /** A HEAD request: the answer has no body. */
   readonly headOnly?: boolean;
 };
 
@@ -44,7 +44,7 @@ function renderAnswer(answer: Answer, options: RenderOptions): Response {
   return response;
 }
 
-/** Headers that answers have in common, made once: setting one more is cheaper than naming five each time. */
+/** Headers that all answers have, made once: setting one more is cheaper than naming five each time. */
 const bases = new WeakMap<Readonly<Record<string, string>>, Map<string, Headers>>();
 
 function baseHeaders(cors: Readonly<Record<string, string>>, contentType: string): Headers {

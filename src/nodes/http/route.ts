@@ -1,6 +1,6 @@
 /**
- * What a node gives the HTTP server: its routes, each with what documentation needs to know of it, and the form of
- * requests and answers that handlers see. Nothing of HTTP's framework is in it.
+ * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of
+ * requests and answers that handlers see. It does not depend on the HTTP framework.
  * Source: interface "Endpoints", rules section 9.
  */
 import type { TSchema } from "@sinclair/typebox";
@@ -48,17 +48,17 @@ export type Answer = {
 /** A part of a long answer. `bytes` is about what `read` answers: room for it is reserved before it is read. */
 export type JsonPart = { readonly bytes: number; readonly read: () => Promise<Uint8Array> | Uint8Array };
 
-/** What documentation needs to know of a route; `/openapi.json` is made of these. */
+/** The facts about a route from which `/openapi.json` is made. */
 export type Operation = {
   readonly id: string;
   readonly summary: string;
   readonly tag: "Directory" | "Relay" | "Cache" | "Node";
   readonly request?: TSchema;
-  /** Headers that every request needs, and those that the route reads besides. */
+  /** Headers that every request needs, and others that the route reads. */
   readonly requiredHeaders?: readonly string[];
   readonly headers?: readonly string[];
   readonly query?: readonly string[];
-  /** What the request must be signed with. */
+  /** The signature that the request needs. */
   readonly signed?: Signed;
   readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
   readonly codes: readonly FaultCode[];
@@ -79,9 +79,9 @@ export type Route = {
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Goes from the server's own route table straight to the handler, past the framework. */
+  /** Served from the server's own route table, without the framework. */
   readonly hot?: true;
-  /** Asked before the body is read: of a client above its rate nothing is read. */
+  /** Called before the body is read: nothing is read from a client above its rate. */
   readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };

@@ -1,6 +1,6 @@
 /**
- * Sockets: binds an app to an address or a Unix socket, keeps dot segments and other rewritten paths
- * away from it, hands upgrades to live sessions, and drains at the end.
+ * Sockets: binds an app to an address or a Unix socket, refuses dot segments and other rewritten paths
+ * for it, hands upgrades to live sessions, and drains at the end.
  * The server's own router sees the path as sent while `request.url` has been rewritten (`..`, `%2e%2e`,
  * backslashes); a request that reaches a route only by such a rewriting is refused here.
  * Source: rules section 9.
@@ -54,11 +54,11 @@ export type Listener = {
   readonly url: string;
   /** New connections get this certificate; those that are open keep theirs. Nothing on a listener without TLS. */
   readonly renew: (certificate: Certificate) => void;
-  /** Takes no new connection and resolves when what is in flight is answered, or time is up. */
+  /** Accepts no new connection. Resolves when the requests in flight are answered, or after the time. */
   readonly drain: (timeoutMs: number) => Promise<void>;
 };
 
-/** Seconds; the longest silence of a TCP connection, also of one whose handler is at work. */
+/** Seconds; the longest silence of a TCP connection, also while its handler works. */
 const idleTimeoutSeconds = 30;
 
 export function listen<Session>(options: ListenOptions<Session>): Listener {
@@ -139,14 +139,14 @@ function listenerOf<Session>(
 /** Listens before there is an app; requests wait for it. */
 export type AheadListener<Session> = {
   readonly open: (options: ListenOptions<Session>) => Listener;
-  /** Gives the address up; what waits is refused. */
+  /** Releases the address; waiting requests are refused. */
   readonly close: () => void;
 };
 
 type AheadOptions = {
   readonly address: string;
   readonly certificate?: Certificate;
-  /** How long a request waits at most, and how many do. */
+  /** The longest wait of a request, and how many may wait. */
   readonly waitMs: number;
   readonly waitingMax: number;
 };
@@ -220,7 +220,7 @@ function replaceServer<Session>(
   if (!canShare) retire();
   const next = serveAt({ port, tls, reusePort: canShare });
   retire();
-  // What has ended by itself needs no drain.
+  // A server that has ended needs no drain.
   for (const server of servers.filter(isIdle)) servers.splice(servers.indexOf(server), 1);
   return next;
 }

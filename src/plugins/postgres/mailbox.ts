@@ -1,6 +1,6 @@
 /**
- * The mailbox over PostgreSQL. Writes of one turn go as one call of a function of the schema; what they
- * decide is exact for a mailbox, whichever nodes write. Reads are one statement each.
+ * The mailbox over PostgreSQL. Writes of one turn are one call of a function of the schema; their decisions are
+ * exact for a mailbox, whichever nodes write. Each read is one statement.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
@@ -87,7 +87,7 @@ export class PostgresMailbox implements Mailbox {
     }
   }
 
-  /** Where the store itself is full, that is the answer. */
+  /** The answer when the store itself is full. */
   private async exceedsStoreShare({ entry, quota }: Storing, all: MailboxStats): Promise<boolean> {
     const { storeShare, storeEntriesMax, storeBytesMax } = quota;
     const bytes = entry.envelope.length;
@@ -262,7 +262,7 @@ function isUuid(id: Uuid): boolean {
 
 const recipientLengthMax = 160;
 
-/** A key that the database can't hold would spoil the batch of everybody. */
+/** A key that the database can't hold would fail the whole batch. */
 function checkKey(recipient: string): void {
   if (recipient.length === 0 || recipient.length > recipientLengthMax || /[^ -~]/.test(recipient)) {
     throw new RangeError(`a mailbox key has 1 to ${recipientLengthMax} characters of ASCII`);

@@ -1,7 +1,7 @@
 /**
  * Replay claims and receipts over PostgreSQL, and the functions of the schema that decide them by their primary keys: an
  * insert that meets a row waits for it, in the order of keys. Keys are texts of any characters, U+0000 among them, which
- * no text of the database can hold: their digests stand in for them.
+ * no text of the database can hold, so their digests are the keys there.
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";

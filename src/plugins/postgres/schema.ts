@@ -1,18 +1,18 @@
 /**
  * The schema of the database: its tables, and its versions. `waypost storage migrate` brings a database to the version
- * of this program; a node opens a database of its own version only, and leaves a newer one alone. A migration keeps
+ * of this program; a node opens a database only of its own version, and does not touch a newer one. A migration keeps
  * the functions of the version before under their names, so that nodes of both versions run side by side while they
  * are exchanged one by one.
  *
- * Messages lie in partitions by the time at which they are over, and go with their partition: `held` and `acked` by
- * expiry, `kept` by the end of what is kept. Rows are deleted one by one only for acknowledged messages, replay claims
+ * Messages are in partitions by the time of their end, and are dropped with their partition: `held` and `acked` by
+ * expiry, `kept` by the end of its remains. Single rows are deleted only for acknowledged messages, replay claims
  * and receipts.
  *
  *   mailbox   one row a mailbox: its lock, its sums, its last place in the order of arrival
  *   held      envelopes that are neither acknowledged nor dropped
  *   acked     ids that were acknowledged, until their expiry
  *   kept      what a message leaves behind after its expiry
- *   part      the partitions there are
+ *   part      all partitions
  *   tally     sums of the whole store by span of expiry, in one row a writer and span
  *   writer    the last write of each connection with its outcome: a lost answer is found here
  *   claim, receipt, ledger   replay claims, receipts, the embedded ledger
@@ -31,7 +31,7 @@ import { claimAndRemove, mailboxFunctions, storeRound } from "./sql-mailbox.ts";
 
 type PartitionSettings = {
   readonly partitionMs: number;
-  /** How long a span must be over: more than clocks of nodes differ, and than a write takes. */
+  /** How long ago a span must have ended: longer than clocks of nodes differ and than any write lasts. */
   readonly graceMs: number;
 };
 
@@ -45,7 +45,7 @@ const idleMailboxesAtOnce = 1_000;
  */
 export class Partitions {
   private readonly known = new Set<string>();
-  /** Idle mailboxes are looked for from this number on. */
+  /** The search for idle mailboxes continues at this number. */
   private idleAfter = 0;
   private idleLookedAtMs = Number.NEGATIVE_INFINITY;
 
@@ -89,7 +89,7 @@ export class Partitions {
     return freed;
   }
 
-  /** A page of mailboxes a second: ten million are gone through in three hours. */
+  /** A page of mailboxes a second: ten million in three hours. */
   private async dropIdle(nowMs: number): Promise<void> {
     if (nowMs - this.idleLookedAtMs < 1_000 && nowMs >= this.idleLookedAtMs) return;
     this.idleLookedAtMs = nowMs;
@@ -104,7 +104,7 @@ export class Partitions {
 
 // -------------------------------------------------------------------------------------------- functions
 
-/** A partition holds what is over after \`upper - partition_ms\` and not after \`upper\`. */
+/** A partition holds what ends after \`upper - partition_ms\` and not after \`upper\`. */
 const partitionFunctions = `
 create function {s}.add_part(p_kind text, p_upper bigint) returns void language plpgsql as $$
 declare
@@ -270,7 +270,7 @@ const migrations: readonly string[] = [
 
 const schemaVersion = migrations.length;
 
-/** The span of time that one row of the sums of the store stands for. */
+/** The span of time that one row of the sums of the store counts. */
 const tallySpanMs = 60_000;
 
 type SchemaSettings = {

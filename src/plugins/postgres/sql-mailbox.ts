@@ -1,7 +1,7 @@
 /**
  * The functions of the mailbox: one call does all the operations that arrived in one turn of a node, in one
- * transaction. Rows of `mailbox` are the locks, always taken in the order of their keys, so calls of several
- * nodes wait for each other and never in a circle. Everything that is decided is read after the locks.
+ * transaction. Rows of `mailbox` are the locks, always acquired in the order of their keys, so calls of several
+ * nodes wait for each other and never in a circle. Decisions use only what is read after the locks.
  */
 
 /** A write begins: its outcome when it was committed before, else null. The lock makes it wait for a lost twin. */

@@ -1,5 +1,5 @@
 /**
- * The PostgreSQL store, put together. Loaded only when a store is opened or migrated.
+ * Assembles the PostgreSQL store. Loaded only when a store is opened or migrated.
  */
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
@@ -19,10 +19,10 @@ type PostgresTestSettings = {
   readonly batches?: BatchLimits;
 };
 
-/** Longer than clocks of nodes differ and than any write takes. */
+/** Longer than clocks of nodes differ and than any write lasts. */
 const graceMs = 600_000;
 const totalsAgeMs = 1_000;
-/** A scan of the store lasts for so many times as long as a sum. */
+/** A scan of the store counts this many times as long as a sum. */
 const labelsAgeFactor = 60;
 
 export async function openPool(options: PostgresOptions): Promise<Pool> {

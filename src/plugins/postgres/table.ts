@@ -12,7 +12,7 @@ import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
 
-/** Work met something that was not fetched. It looks like an outage to the work, which passes it on. */
+/** Work read a key that was not fetched. To the work it is an outage, which it passes on. */
 class NotFetched extends StoreError {
   constructor(readonly wanted: { readonly key: string } | { readonly range: RangeRequest }) {
     super("unavailable", "not fetched yet");
@@ -22,7 +22,7 @@ class NotFetched extends StoreError {
 /** More runs than the longest block has keys. */
 const runsMax = 2_000;
 
-/** What was fetched, and above it what was written since; `null` is known to be absent. */
+/** What was fetched, overlaid by what was written since; `null` is known to be absent. */
 class Fetched {
   readonly keys = new Map<string, Uint8Array | null>();
   readonly ranges = new Map<string, Entries>();
@@ -58,7 +58,7 @@ type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: f
 export class PostgresTable implements SharedTable {
   private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
   private readonly commits: Batcher<Waiting, Outcome>;
-  /** What the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
+  /** How far the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
   private aheadMs = 0;
 
   constructor(
@@ -130,7 +130,7 @@ const clockQuery = "select extract(epoch from clock_timestamp()) * 1000 as now_m
 const lockQuery = `with locked as materialized (select pg_advisory_xact_lock(hashtextextended('{s}', 3)))
   select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
 
-/** One change after the other, each upon what the ones before it wrote; one that throws leaves nothing. */
+/** Runs changes one after the other, each over the writes of those before it; one that throws leaves nothing. */
 async function runChange(query: Query, fetched: Fetched, change: (view: TableChange) => unknown): Promise<Outcome> {
   for (let run = 0; run < runsMax; run++) {
     const before = new Map(fetched.written);
