@@ -43,7 +43,7 @@ const copyright = `Format: https://www.debian.org/doc/packaging-manuals/copyrigh
 Upstream-Name: waypost
 
 Files: *
-Copyright: the Waypost authors
+Copyright: 2026 the Waypost authors
 License: Apache-2.0
  On Debian systems the text of the license is in /usr/share/common-licenses/Apache-2.0.
 `;
@@ -65,7 +65,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);
-  writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md"))));
+  writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md")), { level: 9 }));
   cpSync(join(root, "docs", "operating.md"), place(`${doc}/operating.md`));
   for (const example of ["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"])
     cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
