@@ -106,6 +106,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       renderMetrics: render,
       history: async () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
+      blocksChanged: async () => workers?.readBlocks(),
       leave: leaveFor(options, (isLeaving) => serving?.setLeaving(isLeaving)),
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };

@@ -5,7 +5,7 @@
  */
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
-import { errorText } from "../core/fault.ts";
+import { errorText, isFault } from "../core/fault.ts";
 import { isLoopbackListener } from "../core/message/address.ts";
 import type { About } from "../core/schema/node.ts";
 import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
@@ -16,6 +16,7 @@ import type { Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
 import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";
 import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracing.ts";
+import type { Blocks } from "../nodes/operations/blocks.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
@@ -33,6 +34,8 @@ export type ProcessView = {
   readonly history: () => Promise<HistoryView>;
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
+  /** Every other thread has the changed block list when it resolves. */
+  readonly blocksChanged: () => Promise<void>;
   /** Makes room for the process `pid` that takes over; a text gives the reason why not. */
   readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
 };
@@ -53,6 +56,8 @@ export type Serving = {
   readonly adminUrls: readonly string[];
   /** Takes over what can change while running; every thread has done so when it resolves. */
   readonly reload: (next: Config) => Promise<void>;
+  /** Takes over the block list that another thread has changed. */
+  readonly readBlocks: () => Promise<void>;
   /** Takes nothing new and finishes what is in flight. */
   readonly drain: () => Promise<void>;
   /** From now on each answer ends its connection, or not any more. */
@@ -65,8 +70,9 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   const tracer = tracerOf(parts);
   const nodes = await composeNodes(config, parts);
   try {
-    const { reloadFile: reload, leave } = parts.view;
-    const operations = operationRoutes({ ...nodes.operated, reload, leave, now, log });
+    const { reloadFile: reload, leave, blocksChanged } = parts.view;
+    const blocks = spreadAtOnce(nodes.operated.blocks, blocksChanged);
+    const operations = operationRoutes({ ...nodes.operated, blocks, reload, leave, now, log });
     const apps = createApps(config, { ...parts, nodes, operations, tracer });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
@@ -78,6 +84,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
         for (const app of [apps.main, apps.admin, apps.operator]) app?.readSettings();
         watch?.renew();
       },
+      readBlocks: nodes.operated.blocks.refresh,
       setLeaving: apps.main.setLeaving,
       drain: async () => {
         const all = [...listeners.main, ...listeners.admin];
@@ -93,6 +100,18 @@ export async function startServing(config: Config, parts: ServingParts): Promise
     nodes.close();
     throw error;
   }
+}
+
+/** A change is answered when all threads of the process act on it. Other processes hear of it over the bus. */
+function spreadAtOnce(blocks: Blocks, blocksChanged: () => Promise<void>): Blocks {
+  return {
+    ...blocks,
+    change: async (wanted) => {
+      const changed = await blocks.change(wanted);
+      if (!isFault(changed)) await blocksChanged();
+      return changed;
+    },
+  };
 }
 
 type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };

@@ -53,6 +53,9 @@ export async function runWorker(): Promise<void> {
           return metrics.collect();
         case "reload":
           return serving.reload(next as Config);
+        case "read blocks":
+          // A list that can't be read now is read within ten seconds.
+          return serving.readBlocks().catch(() => undefined);
         case "leaving":
           return serving.setLeaving(next === true);
         case "read key":
@@ -100,6 +103,7 @@ function serve(start: WorkerStart, { channel, sink, metrics, eventKey, ahead }: 
       renderMetrics: async () => String(await channel.call("process", "metrics", [])),
       history: async () => (await channel.call("process", "history", [])) as HistoryView,
       reloadFile: async () => (await channel.call("process", "reload", [])) as ReloadPlan | string,
+      blocksChanged: async () => void (await channel.call("process", "blocks changed", [])),
       leave: async (isNow, pid) => (await channel.call("process", "leave", [isNow, pid])) as string | null,
     },
     onStored:

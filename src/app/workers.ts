@@ -187,6 +187,8 @@ function workersOf(running: readonly Running[], { ready, metrics, askAll, end }:
       for (const { channel } of running) channel.send("worker", "leaving", [isLeaving]);
     },
     readEventKey: () => askAll("read key", []),
+    // A worker that does not answer in time reads the list within ten seconds by itself.
+    readBlocks: async () => void (await withDeadline(askAll("read blocks", []), collectMs)),
     drain: async () => {
       await Promise.allSettled(running.map(({ channel }) => channel.call("worker", "drain", [])));
     },
@@ -270,6 +272,8 @@ function serveProcess({ view, onStored }: SharedParts, method: string, [first, s
       return view.history();
     case "reload":
       return view.reloadFile();
+    case "blocks changed":
+      return view.blocksChanged();
     case "leave":
       return view.leave(first === true, Number(second));
     case "stored":

@@ -136,6 +136,24 @@ describe.each([2, 4])("a node with %d workers", (workers) => {
     expect(asked).toBeLessThanOrEqual(2 * workers);
   }, 60_000);
 
+  test("refuses a blocked DID in every worker from the next request on", async () => {
+    const unix = `/tmp/waypost-${process.pid}-${workers}.sock`;
+    const nodes = await nodesWith(workers, { server: { admin_listen: [`unix:${unix}`] } });
+    const bob = await enrol(nodes, "bob");
+    const change = (body: object): Promise<Response> =>
+      fetch("http://localhost/operations/blocks", { unix, method: "POST", body: JSON.stringify(body), ...alone });
+    const statuses = async (): Promise<Set<number>> => {
+      const asked = Array.from({ length: 16 }, () => post(`${nodes.url}/cache/store`, envelope(bob.did)));
+      return new Set((await Promise.all(asked)).map(({ status }) => status));
+    };
+    for (let round = 0; round < 5; round++) {
+      await change({ add: [{ subject: bob.did, sender_only: false, reason: null }], remove: [] });
+      expect(await statuses()).toEqual(new Set([403]));
+      await change({ add: [], remove: [bob.did] });
+      expect(await statuses()).toEqual(new Set([202]));
+    }
+  }, 60_000);
+
   test("has one rate for a client, whichever worker its connections reach", async () => {
     // Four times the rate at once.
     const nodes = await nodesWith(workers, { relay: { rate_limit_loopback: true, client_rate: 2 } });

@@ -43,6 +43,8 @@ export type Blocks = {
   readonly list: () => readonly Block[];
   /** The number of entries that were added or replaced, and removed; durable when it resolves. */
   readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
+  /** Reads the list that another thread or process has changed. */
+  readonly refresh: () => Promise<void>;
   /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
   readonly checkParties: (envelope: Pick<Envelope, "to" | "sender">) => Fault | null;
   /** 403 `policy_denied` for a client of a blocked network. */
@@ -107,6 +109,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   };
   return {
     list: () => sets.blocks,
+    refresh,
     change: (wanted) => {
       const next = last.then(() => change(wanted));
       last = next.catch(() => undefined);
