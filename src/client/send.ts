@@ -292,7 +292,7 @@ export class Outgoing {
 // -------------------------------------------------------------------------------------------------- posting to a Relay
 
 /** What the Relay reports; further members are kept as they came. */
-export type DeliveryReport = {
+type DeliveryReport = {
   readonly success: boolean;
   readonly delivery_mode: string;
   readonly code: string;
@@ -300,7 +300,7 @@ export type DeliveryReport = {
   readonly [member: string]: unknown;
 };
 
-export type Retrying = {
+type Retrying = {
   /** Further attempts after the first. */
   readonly retries: number;
   /** Pauses before them; the last one holds for all that follow. */

@@ -180,7 +180,7 @@ function connectionsTo(ports: readonly number[]): HeldConnection[] {
 }
 
 /** Of one address that this process shares with others. */
-export type SharedAddress = {
+type SharedAddress = {
   /** The sockets of this process that listen there; at least one. */
   readonly own: readonly number[];
   /** How many of other processes do. */

@@ -38,7 +38,7 @@ export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
 type Packed = { readonly number: number; readonly bytes: Uint8Array; readonly live: number };
 
 /** Packs the bodies of one commit into blocks with consecutive numbers, in the memory of a writer that commits share. */
-export class BlockPacker {
+class BlockPacker {
   private readonly ends: number[] = [];
   private readonly released = new Map<number, number>();
   /** Where the block at hand begins. */

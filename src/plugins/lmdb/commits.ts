@@ -33,7 +33,7 @@ export type View = {
 };
 
 /** Changes over a state that they leave as it is. Reads see both. */
-export class Changes implements View {
+class Changes implements View {
   readonly writes: Write[] = [];
   /** What is read again within a commit, by database and key. */
   private readonly changed = new Map<string, Write>();

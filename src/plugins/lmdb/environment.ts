@@ -55,7 +55,7 @@ export type Environment = View & {
   close(): Promise<void>;
 };
 
-export type EnvironmentOptions = {
+type EnvironmentOptions = {
   readonly path: string;
   readonly space: SpaceLimits;
   readonly host: StoreEnvironment;

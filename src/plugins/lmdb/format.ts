@@ -23,7 +23,7 @@ export const databaseNames = [
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
-export const formatNumber = 4;
+const formatNumber = 4;
 export const formatKey = Buffer.from("format");
 export const currentFormat = `${formatText}${formatNumber}`;
 /** What `storage migrate` reads. */
@@ -67,7 +67,7 @@ export function tableBytes(table: Database<Buffer, Buffer>): number {
 }
 
 /** The names of the tables that an environment holds. */
-export function namesIn(root: RootDatabase<Buffer, Buffer>): string[] {
+function namesIn(root: RootDatabase<Buffer, Buffer>): string[] {
   // The library ends the names of databases with a NUL.
   return [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
 }

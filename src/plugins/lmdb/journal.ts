@@ -302,7 +302,7 @@ const recordsPerCommit = 512;
 export type FoldLimits = { readonly operationsMax: number; readonly recordsMax: number };
 
 /** A large index has more operations between two folds, because each may touch another page. */
-export const foldLimits: FoldLimits = { operationsMax: 65_536, recordsMax: 8_192 };
+const foldLimits: FoldLimits = { operationsMax: 65_536, recordsMax: 8_192 };
 const slotsPerOperation = 8;
 
 type Fold = { readonly through: number; readonly pages: number[] };

@@ -60,7 +60,7 @@ type SlotState = {
 /** What a sweep asks of the driver: `cut` down to the preview, or `drop` altogether. */
 type Swept = { readonly slot: number; readonly action: "cut" | "drop" };
 
-export type IndexEvents = {
+type IndexEvents = {
   /** A row goes; its arrays are still there. */
   readonly onDrop: (slot: number) => void;
   /** A number names a text from now on, or none (`null`). */

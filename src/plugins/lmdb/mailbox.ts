@@ -31,7 +31,7 @@ const choreDelayMs = 1_000;
 /** What the operations of one commit add up to. */
 type CommitAtHand = Moving & { readonly batch: Batch };
 
-export type LmdbMailbox = Mailbox & {
+type LmdbMailbox = Mailbox & {
   /** Begins no more work of its own. */
   close(): void;
 };
@@ -43,7 +43,7 @@ export type DecidedClaims = {
   decide(batch: Batch, claim: TagClaim, nowMs: number): boolean;
 };
 
-export type MailboxSettings = {
+type MailboxSettings = {
   readonly rowsMax: number;
   readonly claims: DecidedClaims;
   readonly fold?: FoldLimits;

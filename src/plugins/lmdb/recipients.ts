@@ -99,7 +99,7 @@ export class TextTable {
 }
 
 /** Chunks of a group that are held: slots by sequence number. */
-export type Group = Map<number, number>;
+type Group = Map<number, number>;
 
 type Usage = { entries: number; bytes: number };
 /** `ids` are those of all its rows, held or not. */

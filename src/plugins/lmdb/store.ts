@@ -17,7 +17,7 @@ import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer }
 import type { Disk, WriteKind } from "./space.ts";
 
 /** Tests give their own disk, shorter folds, and commits as long as a busy machine needs. */
-export type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits; readonly commitMsMax?: number };
+type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits; readonly commitMsMax?: number };
 
 export async function openLmdb(
   options: LmdbOptions,
