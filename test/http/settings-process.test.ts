@@ -50,6 +50,7 @@ describe("a process", () => {
     const answer = await at(main, "/limits", { method: "OPTIONS", headers });
     expect(answer.headers.get("access-control-allow-origin")).toBe("https://page.example");
     await at(main, "/limits", { headers: { "x-forwarded-for": "203.0.113.9" } });
+    await nodes.logged();
     const line = nodes.lines.findLast(({ message }) => message === "request");
     expect(JSON.stringify(line?.fields)).toContain("203.0.113.0/24");
   });
