@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { isFault } from "../../src/core/fault.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openChain } from "../../src/plugins/chain/driver.ts";
+import { StoreError } from "../../src/storage/contract.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import type { Chain } from "./net-chain.ts";
 import type { Network } from "./network.ts";
@@ -28,6 +29,8 @@ export async function asLight(given: {
     outbox: join(folder, "light-outbox"),
     free_space_floor_bytes: 0,
     start_wait_ms: 300_000,
+    // Nodes and light client share a machine, which may be busy with other work.
+    request_timeout_ms: 60_000,
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const logged: string[] = [];
@@ -48,7 +51,7 @@ export async function asLight(given: {
     const startMs = performance.now() - beganMs;
     for (let n = 0; n < reads; n++) {
       const identity = identityOf(`net ${n}`);
-      const { record } = await ledger.account(identity.did);
+      const { record } = await answered("a record", () => ledger.account(identity.did));
       if (record?.rootPubkey?.toHex() !== identity.root.publicKey.toHex())
         throw new Error(`the light client reads another record of ${identity.did}`);
     }
@@ -74,6 +77,19 @@ export async function asLight(given: {
   }
 }
 
+/** The light client may lose its peer, and finds it again. */
+function answered<T>(what: string, ask: () => Promise<T>): Promise<T> {
+  const attempt = async () => {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error instanceof StoreError && error.code === "unavailable") return null;
+      throw error;
+    }
+  };
+  return until(what, attempt, 300_000);
+}
+
 const identities = () => Array.from({ length: registrations }, (_, n) => identityOf(`light ${n}`));
 
 type Ledger = NonNullable<Awaited<ReturnType<typeof openChain>>["capabilities"]["ledger"]>;
@@ -84,7 +100,7 @@ async function register(ledger: Ledger, people: ReturnType<typeof identities>): 
   return Promise.all(
     people.map(async (person) => {
       const call = registrationOf(person, { timestamp: `v3:0:${Date.now() + 1_800_000}`, binding });
-      const outcome = await ledger.submit(call, "register");
+      const outcome = await answered("a submission", () => ledger.submit(call, "register"));
       if (isFault(outcome)) throw new Error(`${outcome.code} ${outcome.detail}`);
       return outcome.txHash;
     }),

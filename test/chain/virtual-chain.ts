@@ -1,18 +1,21 @@
 /**
  * A virtual chain: blocks with true header hashes, forks, lagging finality, runtime upgrades, and a state that the
  * ledger's own rules change. Extrinsics are decoded and verified here by an independent reading of their bytes:
- * sr25519 over call, extensions, versions, genesis and the hash of the block at which the era begins.
+ * sr25519 or Ed25519 over call, extensions, versions, genesis and the hash of the block at which the era begins.
  */
-import { sr25519Verify } from "@polkadot/util-crypto";
+import { Keyring } from "@polkadot/api";
+import { cryptoWaitReady, sr25519Verify } from "@polkadot/util-crypto";
 import { concatBytes } from "../../src/core/codec/bytes.ts";
-import { blake2b256 } from "../../src/core/codec/crypto.ts";
+import { blake2b256, verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { type Account, embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
 import { decodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Applied } from "../../src/core/ledger/effects.ts";
 import { isRefusal, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
+import type { OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
+import { keyOf } from "../support/identity.ts";
 import type { Chance, VirtualTime } from "./virtual-time.ts";
 
 export const blockTimeMs = 6_000;
@@ -47,10 +50,49 @@ export type DecodedExtrinsic = {
   /** `null` for a general extrinsic. */
   readonly nonce: number | null;
   readonly eraCode: number;
+  /** 0 is Ed25519, 1 is sr25519. */
+  readonly scheme: number;
   readonly signature: Uint8Array | null;
   readonly explicit: Uint8Array;
   readonly callBytes: Uint8Array;
 };
+
+/** Whose account signs, with a key of which kind, and whether a signature is its own. */
+type Operator = {
+  readonly account: Uint8Array;
+  readonly scheme: 0 | 1;
+  readonly verify: (message: Uint8Array, signature: Uint8Array) => boolean;
+};
+
+await cryptoWaitReady();
+const pair = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
+/** A key of each kind that an operator may have; the JavaScript of sr25519 takes twenty times as long. */
+const signers = [
+  keyOf("operator"),
+  { publicKey: Uint8Array.from(pair.publicKey), sign: (message: Uint8Array) => pair.sign(message) },
+] as const;
+const verifiers = [verifyEd25519, sr25519Of] as const;
+
+function sr25519Of(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
+  return sr25519Verify(message, signature, publicKey);
+}
+
+/** It remembers what it has signed, so that only other signatures need the arithmetic to be verified. */
+export function operatorOf(scheme: 0 | 1): { readonly key: OperatorKey; readonly operator: Operator } {
+  const { publicKey, sign } = signers[scheme];
+  const made = new Map<string, string>();
+  const remembered = (message: Uint8Array) => {
+    const signature = sign(message);
+    made.set(signature.toHex(), message.toHex());
+    return signature;
+  };
+  const verify = (message: Uint8Array, signature: Uint8Array) =>
+    made.get(signature.toHex()) === message.toHex() || verifiers[scheme](signature, message, publicKey);
+  return {
+    key: { publicKey, scheme, sign: remembered },
+    operator: { account: publicKey, scheme, verify },
+  };
+}
 
 export type Validity = "valid" | "stale" | "future" | "bad proof" | "ancient birth block" | "refused";
 
@@ -72,7 +114,7 @@ export class VirtualChain {
   constructor(
     private readonly time: VirtualTime,
     private readonly chance: Chance,
-    readonly operator: Uint8Array,
+    readonly operator: Operator,
   ) {
     const state = { nonce: 0, specVersion: 1, accounts: new Map(), aliases: new Map() };
     // The genesis is the same in every run, and so is the metadata that is read for it.
@@ -156,7 +198,7 @@ export class VirtualChain {
       aliasHolder: (alias) => state.aliases.get(alias) ?? null,
       call,
       nowMs: this.time.nowMs,
-      operator: this.operator,
+      operator: this.operator.account,
       proofs: { genesisHash: Uint8Array.fromHex(this.genesis.hash.slice(2)), bound: true, plain: true },
       bounds: embeddedBounds,
     });
@@ -175,7 +217,7 @@ export class VirtualChain {
   }
 
   private checkProof(extrinsic: DecodedExtrinsic, parent: VirtualBlock): Validity {
-    const { eraCode, signature, explicit, callBytes, hash } = extrinsic;
+    const { eraCode, scheme, signature, explicit, callBytes, hash } = extrinsic;
     const period = 2 << (eraCode & 15);
     const phase = eraCode >> 4;
     const now = parent.number + 1;
@@ -191,7 +233,8 @@ export class VirtualChain {
     const genesis = Uint8Array.fromHex(this.genesis.hash.slice(2));
     const implicit = concatBytes(versions, genesis, Uint8Array.fromHex(born.hash.slice(2)), Uint8Array.of(0));
     const payload = concatBytes(callBytes, explicit, implicit);
-    const isValid = sr25519Verify(payload.length > 256 ? blake2b256(payload) : payload, signature, this.operator);
+    const isOwn = scheme === this.operator.scheme;
+    const isValid = isOwn && this.operator.verify(payload.length > 256 ? blake2b256(payload) : payload, signature);
     this.verified.set(key, isValid);
     return isValid ? "valid" : "bad proof";
   }
@@ -228,8 +271,9 @@ function decodeBytes(hex: string): DecodedExtrinsic | null {
   let at = first;
   const isSigned = bytes[at] === 0x84;
   if (!isSigned && (bytes[at] !== 0x45 || bytes[at + 1] !== 0)) return null;
-  // A signature follows the version, the kind and the bytes of the account, and the kind of the key (1 is sr25519).
-  if (isSigned && (bytes[at + 1] !== 0 || bytes[at + 34] !== 1)) return null;
+  // A signature follows the version, the kind and the bytes of the account, and the kind of the key.
+  const scheme = bytes[at + 34] ?? 0;
+  if (isSigned && (bytes[at + 1] !== 0 || scheme > 1)) return null;
   const signature = isSigned ? bytes.subarray(at + 35, at + 99) : null;
   at += isSigned ? 99 : 2;
   const explicitFrom = at;
@@ -247,6 +291,7 @@ function decodeBytes(hex: string): DecodedExtrinsic | null {
     callHash: blake2b256(callBytes).toHex(),
     nonce: isSigned ? nonce : null,
     eraCode,
+    scheme,
     signature,
     explicit: bytes.subarray(explicitFrom, at),
     callBytes,

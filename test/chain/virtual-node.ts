@@ -22,6 +22,8 @@ export type NodeState = {
   swallows: boolean;
   /** Its pool takes nothing, and bans what it is given. */
   bans: boolean;
+  /** Its pool looks at a block whose state is gone, and can't check anything. */
+  poolFails: boolean;
   lie: Lie | null;
   /** Stands still at this block. */
   frozen: VirtualBlock | null;
@@ -59,6 +61,7 @@ export class VirtualNode {
     isSilent: false,
     swallows: false,
     bans: false,
+    poolFails: false,
     lie: null,
     frozen: null,
     fork: null,
@@ -312,6 +315,11 @@ export class VirtualNode {
     const extrinsic = decodeExtrinsic(hex);
     if (extrinsic === null) throw new Refusal(1002, "Verification Error: Unable to decode extrinsic");
     const { hash } = extrinsic;
+    if (this.state.poolFails)
+      throw new Refusal(
+        1002,
+        "Verification Error: Runtime error: Api called for an unknown Block: State already discarded",
+      );
     if (this.pool.has(hash)) throw new Refusal(1013, "Transaction already imported");
     if ((this.banned.get(hash) ?? 0) > time.nowMs) throw new Refusal(1012, "Transaction is temporarily banned");
     if (this.state.bans) {

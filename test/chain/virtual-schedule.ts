@@ -4,8 +4,6 @@
  * of it; the keys that sign are the only thing that differs from run to run. The verdict compares what the driver
  * answered with what the finalized chain holds.
  */
-import { Keyring } from "@polkadot/api";
-import { cryptoWaitReady } from "@polkadot/util-crypto";
 import { isFault } from "../../src/core/fault.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
@@ -16,7 +14,7 @@ import { openMemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type SubmissionState } from "../../src/storage/contract.ts";
 import type { Table } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
-import { blockTimeMs, VirtualChain } from "./virtual-chain.ts";
+import { blockTimeMs, operatorOf, VirtualChain } from "./virtual-chain.ts";
 import { type Lie, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
 
@@ -47,6 +45,8 @@ export type ScheduleOptions = {
   /** Only these faults happen. */
   readonly faults?: readonly FaultKind[];
   readonly lies?: readonly Lie[];
+  /** Of the operator's key: 0 is Ed25519, 1 is sr25519; even seeds have 0. */
+  readonly scheme?: 0 | 1;
   /** When a call that has not ended is stuck; eight hours by default. */
   readonly endMs?: number;
 };
@@ -57,31 +57,19 @@ const faultsUntilMs = 30 * minuteMs;
 const callsUntilMs = 15 * minuteMs;
 const endMsDefault = 8 * 60 * minuteMs;
 
-await cryptoWaitReady();
-const pair = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
-const key: OperatorKey & { readonly address: string } = {
-  publicKey: Uint8Array.from(pair.publicKey),
-  scheme: 1,
-  sign: (message) => pair.sign(message),
-  address: pair.address,
-};
-
 const file = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
-const kept = (await Bun.file(file).text()).trim();
-const hex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
+const hex = `0x${(await Bun.file(file).text()).trim().replace(/^0x/, "")}` as const;
 const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
 const runtimes = new Map<string, RuntimeMetadata>();
+const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
+const read = readMetadata(hex, { version, genesis: new Uint8Array(32), names });
+if (Array.isArray(read)) throw new Error(read.join());
+const metadata: RuntimeMetadata = read;
 
-/** Every schedule has the same genesis, so the metadata of each version is read once. */
-function runtimeAt(genesis: string, specVersion: number): RuntimeMetadata {
-  const name = `${genesis}/${specVersion}/1`;
-  const known = runtimes.get(name);
-  if (known !== undefined) return known;
-  const version = { specName: "waypost", specVersion, transactionVersion: 1 };
-  const read = readMetadata(hex, { version, genesis: Uint8Array.fromHex(genesis.slice(2)), names });
-  if (Array.isArray(read)) throw new Error(read.join());
-  runtimes.set(name, read);
-  return read;
+/** Of every genesis and version: they have the same metadata, which is read once. */
+function addRuntime(genesis: string, specVersion: number): void {
+  const frame = { ...metadata.frame, specVersion, genesis: Uint8Array.fromHex(genesis.slice(2)) };
+  runtimes.set(`${genesis}/${specVersion}/1`, { ...metadata, frame });
 }
 
 type Call = {
@@ -101,6 +89,7 @@ type World = {
   readonly notes: string[];
   readonly table: Table;
   readonly options: ChainOptions;
+  readonly key: OperatorKey;
   driver: OpenLedger | null;
   kill: () => void;
   kills: number;
@@ -111,9 +100,9 @@ type World = {
 export async function runSchedule(seed: number, given: ScheduleOptions): Promise<Verdict> {
   const chance = seededChance(seed);
   const time = new VirtualTime();
-  const chain = new VirtualChain(time, chance, key.publicKey);
-  const metadata = runtimeAt(chain.genesis.hash, 1);
-  for (const version of [2, 999]) runtimeAt(chain.genesis.hash, version);
+  const { key, operator } = operatorOf(given.scheme ?? ((seed & 1) as 0 | 1));
+  const chain = new VirtualChain(time, chance, operator);
+  for (const specVersion of [1, 2, 999]) addRuntime(chain.genesis.hash, specVersion);
   const hidden = new Set<typeof chain.best>();
   const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, metadata, hidden }));
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
@@ -126,6 +115,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     notes: [],
     table: openMemoryTable({ bytesMax: 2 ** 30 }),
     options: optionsOf(endpoints),
+    key,
     driver: null,
     kill: () => {},
     kills: 0,
@@ -197,7 +187,14 @@ function startDriver(world: World): void {
     },
     fatal: (reason: string) => notes.push(`fatal ${reason}`),
   };
-  const driver = openLedger(options, { environment, key, table, lastRoom: table, host, runtimes });
+  const driver = openLedger(options, {
+    environment,
+    key: { ...world.key, address: "virtual" },
+    table,
+    lastRoom: table,
+    host,
+    runtimes,
+  });
   world.driver = driver;
   world.kill = () => {
     isAlive = false;
@@ -266,7 +263,7 @@ export const firstFaultKinds = [
   "long kill",
   "upgrade",
 ] as const;
-export const faultKinds = [...firstFaultKinds, "partition", "slow upgrade"] as const;
+export const faultKinds = [...firstFaultKinds, "partition", "slow upgrade", "ill pool"] as const;
 export type FaultKind = (typeof faultKinds)[number];
 const lies: readonly Lie[] = ["head", "version", "keys", "block", "genesis", "garbage", "hash"];
 /** Lies about a state that nothing but a second endpoint can find out. */
@@ -331,6 +328,10 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
     case "kill":
     case "long kill":
       killDriver(world, kind === "kill" ? lengthMs : 10 * lengthMs);
+      return;
+    case "ill pool":
+      // For good, as long as the driver knows another node.
+      if (world.options.endpoints.length > 1 && nodes.every((one) => !one.state.poolFails)) state.poolFails = true;
       return;
     case "slow upgrade":
     case "upgrade":
