@@ -249,7 +249,7 @@ describe("send --explain", () => {
     const { code, stdout } = await waypost(...explained, "--to", "bob");
     expect([code, stdout.split("\n")[0]]).toEqual([0, expect.stringContaining("would be accepted; nothing was sent.")]);
     expect(stdout).toMatch(/^ok {5}signature: by did:svc:\w+#root, and it verifies$/m);
-    expect(stdout).toContain(`ok     your Relay ${url}: takes it, for at most 24h`);
+    expect(stdout).toContain(`ok     your Relay ${url}: accepts it, for at most 24h`);
     expect(stdout).toContain(`ok     service SvcCacheService ${url}: would hold it, for at most 24h`);
     expect(await waiting()).toBe(before);
   });

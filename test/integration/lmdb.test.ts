@@ -117,7 +117,10 @@ describe("the directory of a store", () => {
     mkdirSync(path);
     await putForeign(path, database, pair);
     const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
-    expect([codeOf(error), (error as Error).message.includes("no store of waypost")]).toEqual(["unavailable", true]);
+    expect([codeOf(error), (error as Error).message.includes("LMDB file of another program")]).toEqual([
+      "unavailable",
+      true,
+    ]);
     await expectFree(path);
   });
 
