@@ -37,7 +37,7 @@ const offsetFile = join(scratch.path, "offset");
 
 // -------------------------------------------------------------------------------------------------- clock
 
-/** This process and the node tell the time by the real clock and this. */
+/** This process and the node read the time from the real clock and this. */
 let offsetMs = 0;
 const realNow = Date.now;
 Date.now = () => realNow() + offsetMs;

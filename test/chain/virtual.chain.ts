@@ -1,14 +1,14 @@
 /**
  * The driver in the virtual world: whatever nodes, connections and the process do, every call that was answered ends
- * once and truthfully. Here 190 schedules of 400 calls and ten of 1,000, five minutes of one processor;
+ * once and truthfully. Here 190 schedules of 400 calls and ten of 1,000, six minutes of one processor;
  * `bun run chain:virtual 100000 1000` runs as many as wanted, a second of a processor for 300 calls. A seed that
  * finds something is kept in `kept`.
  */
 import { describe, expect, test } from "bun:test";
 import { firstFaultKinds, isClean, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 
-const groups = 20;
-const groupSize = 10;
+const groups = 40;
+const groupSize = 5;
 
 async function findings(seeds: readonly number[], options: ScheduleOptions): Promise<string[]> {
   const { calls } = options;
@@ -23,7 +23,7 @@ async function findings(seeds: readonly number[], options: ScheduleOptions): Pro
 
 describe("no call is lost, doubled, falsely ended or stuck", () => {
   test.each(Array.from({ length: groups }, (_, n) => n * groupSize + 1))(
-    "in ten schedules from %d on",
+    "in five schedules from %d on",
     async (first) => {
       const seeds = Array.from({ length: groupSize - 1 }, (_, n) => first + n);
       expect(await findings(seeds, { calls: 400 })).toEqual([]);

@@ -128,7 +128,7 @@ export function createEgress(options: EgressOptions): Egress {
       return preempted ? { ...timedOut, giveUp: true } : outcome;
     } finally {
       inFlight.delete(abort);
-      // A refused address, or a request that gave way, tells nothing about the host.
+      // A refused address, or a request that gave way, shows nothing about the host.
       slot.release(preempted || outcome.error === null || outcome.error === "destination_refused");
     }
   };

@@ -60,7 +60,7 @@ export function dividedHosts(settings: { readonly destination_requests_max: numb
 export type Slot = {
   /** Counts the request under the network of its destination; `false` when that network has used up its share. */
   readonly enterNetwork: (network: string) => boolean;
-  /** Called once, with whether the destination answered at all. A preempted request tells nothing about its host. */
+  /** Called once, with whether the destination answered at all. A preempted request shows nothing about its host. */
   readonly release: (answered: boolean) => void;
 };
 /** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came in time. */

@@ -106,7 +106,7 @@ async function makeWayElsewhere(bus: Bus, { did, deviceId, from, joinCount }: Jo
   try {
     await replies.ready;
     const message = utf8(JSON.stringify({ from, did, deviceId, joinCount, reply }));
-    // Within one process this ends at once; the first answer tells nothing about further processes.
+    // Within one process this ends at once; the first answer shows nothing about further processes.
     if ((await bus.request(subjects.join, message, noticeMs)) !== "nobody") await Bun.sleep(noticeMs);
     noticed = true;
     // The caller bounds the wait.
