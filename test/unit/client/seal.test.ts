@@ -8,7 +8,6 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { ClientError } from "../../../src/client/http.ts";
 import { type Binding, openPayload, type SealInput, sealPayload, sealProfile } from "../../../src/client/seal.ts";
 import {
   concatBytes,
@@ -19,6 +18,7 @@ import {
   renderAgreementKey,
   utf8,
 } from "../../../src/core/codec/bytes.ts";
+import { clientCode } from "../../support/client-code.ts";
 
 const secret = new Uint8Array(32).fill(3);
 const keyId = "did:svc:1111111111111111111111#x25519-1";
@@ -40,15 +40,6 @@ const input: SealInput = {
   entropy: { ephemeralSecret: new Uint8Array(32).fill(5), nonce: new Uint8Array(12).fill(6) },
 };
 const secretsOf = (id: string) => (id === keyId ? [secret] : []);
-
-async function codeOf(work: () => Promise<unknown>): Promise<string> {
-  try {
-    await work();
-    return "nothing was refused";
-  } catch (error) {
-    return error instanceof ClientError ? error.code : String(error);
-  }
-}
 
 describe("sealing", () => {
   test("opens to what was sealed, whole or as a chunk", async () => {
@@ -124,7 +115,7 @@ describe("what is refused", () => {
   ];
   for (const [name, payload, place, code] of rows) {
     test(`${name}: ${code}`, async () =>
-      expect(await codeOf(async () => openPayload(payload, place, secretsOf))).toBe(code));
+      expect(await clientCode(async () => openPayload(payload, place, secretsOf))).toBe(code));
   }
 
   test("every single flipped bit of the ciphertext", async () => {
@@ -133,7 +124,7 @@ describe("what is refused", () => {
       const changed = bytes.slice();
       changed[bit >> 3] = (changed[bit >> 3] as number) ^ (1 << (bit & 7));
       const payload = { ...sealed, ciphertext_b64: encodeBase64(changed) };
-      expect(await codeOf(async () => openPayload(payload, binding, secretsOf))).toBe("not_authentic");
+      expect(await clientCode(async () => openPayload(payload, binding, secretsOf))).toBe("not_authentic");
     }
   });
 });
@@ -192,7 +183,7 @@ describe("a record that a stranger sealed", () => {
   });
   for (const [name, plaintext] of rows) {
     test(`is unreadable, not tampered with, when it ${name}`, async () => {
-      expect(await codeOf(async () => openPayload(await sealBytes(plaintext), binding, secretsOf))).toBe(
+      expect(await clientCode(async () => openPayload(await sealBytes(plaintext), binding, secretsOf))).toBe(
         "record_unreadable",
       );
     });

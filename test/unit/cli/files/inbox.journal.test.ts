@@ -4,19 +4,10 @@ import { linkSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { writeDurably } from "../../../../src/cli/files/files.ts";
 import { openJournal } from "../../../../src/cli/files/inbox.ts";
-import { ClientError } from "../../../../src/client/http.ts";
+import { clientCode } from "../../../support/client-code.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
 const freshFolder = scratchPaths("client");
-
-async function codeOf(work: Promise<unknown>): Promise<string> {
-  try {
-    await work;
-    return "nothing was refused";
-  } catch (error) {
-    return error instanceof ClientError ? error.code : String(error);
-  }
-}
 
 describe("the journal of what was received", () => {
   const untilMs = Date.now() + 60_000;
@@ -65,7 +56,7 @@ describe("the journal of what was received", () => {
   test("is held by one run at a time", async () => {
     const state = freshFolder();
     const first = await openJournal(state, Date.now());
-    expect(await codeOf(openJournal(state, Date.now()))).toBe("busy");
+    expect(await clientCode(() => openJournal(state, Date.now()))).toBe("busy");
     await first.close();
     await (await openJournal(state, Date.now())).close();
   });
@@ -73,6 +64,6 @@ describe("the journal of what was received", () => {
   test("in a folder that can't be used says so", async () => {
     const state = freshFolder();
     mkdirSync(join(state, "receiver.lock"), { recursive: true });
-    expect(await codeOf(openJournal(state, Date.now()))).toBe("unusable");
+    expect(await clientCode(() => openJournal(state, Date.now()))).toBe("unusable");
   });
 });

@@ -13,18 +13,10 @@ import {
 import { ClientError } from "../../../../src/client/http.ts";
 import { createIdentity, heldSeed, signingSeed } from "../../../../src/client/keys.ts";
 import { isDid } from "../../../../src/core/codec/did.ts";
+import { clientCode } from "../../../support/client-code.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
 const freshFolder = scratchPaths("client");
-
-async function codeOf(work: Promise<unknown>): Promise<string> {
-  try {
-    await work;
-    return "nothing was refused";
-  } catch (error) {
-    return error instanceof ClientError ? error.code : String(error);
-  }
-}
 
 describe("identities", () => {
   test("are written with mode 0600 and read back the same", async () => {
@@ -40,7 +32,7 @@ describe("identities", () => {
     const folder = freshFolder();
     const first = createIdentity("alice");
     await saveNewIdentity(folder, first);
-    expect(await codeOf(saveNewIdentity(folder, createIdentity("alice")))).toBe("name_taken");
+    expect(await clientCode(() => saveNewIdentity(folder, createIdentity("alice")))).toBe("name_taken");
     expect(await loadIdentity(folder, "alice")).toEqual(first);
   });
   test("keep a root key that is not in force yet", async () => {
@@ -53,17 +45,17 @@ describe("identities", () => {
     const folder = freshFolder();
     await saveNewIdentity(folder, createIdentity("a"));
     chmodSync(identityPath(folder, "a"), 0o644);
-    expect(await codeOf(loadIdentity(folder, "a"))).toBe("keys_exposed");
+    expect(await clientCode(() => loadIdentity(folder, "a"))).toBe("keys_exposed");
   });
   test("that are missing, broken or oddly named are distinguished", async () => {
     const folder = freshFolder();
     await writeDurably(join(folder, "bad.json"), "{");
     await writeDurably(join(folder, "half.json"), JSON.stringify({ version: 1, did: "did:svc:x", root_seed: "00" }));
-    expect(await codeOf(loadIdentity(folder, "nobody"))).toBe("no_identity");
-    expect(await codeOf(loadIdentity(folder, "bad"))).toBe("keys_unreadable");
-    expect(await codeOf(loadIdentity(folder, "half"))).toBe("keys_unreadable");
-    expect(await codeOf(Promise.resolve().then(() => identityPath(folder, "../x")))).toBe("invalid_name");
-    expect(await codeOf(Promise.resolve().then(() => createIdentity(".x")))).toBe("invalid_name");
+    expect(await clientCode(() => loadIdentity(folder, "nobody"))).toBe("no_identity");
+    expect(await clientCode(() => loadIdentity(folder, "bad"))).toBe("keys_unreadable");
+    expect(await clientCode(() => loadIdentity(folder, "half"))).toBe("keys_unreadable");
+    expect(await clientCode(() => Promise.resolve().then(() => identityPath(folder, "../x")))).toBe("invalid_name");
+    expect(await clientCode(() => Promise.resolve().then(() => createIdentity(".x")))).toBe("invalid_name");
   });
   test("find the seed of a key by the key itself, and only their own", async () => {
     const [mine, other] = [createIdentity("a"), createIdentity("b")];
