@@ -74,7 +74,8 @@ describe("a backup beside a writer", () => {
     expect(await backupStore(path, to, 8 * 1024 * 1024)).toContain("the copy was verified");
     isDone = true;
     await writer;
-    expect(n).toBeGreaterThan(1_100);
+    // It went on writing meanwhile: more than one turn, however slow the disk is.
+    expect(n).toBeGreaterThan(1_020);
     await store.close();
     await restoreStore(back, to);
     const restored = await open(back);
