@@ -1,7 +1,7 @@
 /**
- * An app: a list of routes, and the router that finds the route of a request. Nodes never see the framework: they give `Route`s
- * and answer `Answer | Fault`. Elysia finds most routes; hot ones go from the server's own route table straight to
- * the pipeline.
+ * An app: a list of routes, and the router that finds the route of a request. Nodes never see the framework: they give
+ * `Route`s and answer `Answer | Fault`. Elysia finds most routes; hot ones go from the server's own route table straight
+ * to the pipeline.
  * Source: rules sections 3, 9 and D140.
  */
 import { Elysia } from "elysia";
