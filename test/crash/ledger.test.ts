@@ -38,7 +38,8 @@ test(`of what was answered before ${rounds} kills everything is finalized, once`
   for (let round = 0; round < rounds; round++) answered.push(...(await killedWriter(20 + Math.random() * 250)));
   expect(answered.length).toBeGreaterThan(rounds * 16);
   const environment = { now: Date.now, log: () => {}, fatal: (reason: string) => expect(reason).toBe("") };
-  const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 10 }), environment);
+  // Calls live for 64 blocks from the start of a store: 4 s, which a busy machine keeps.
+  const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 60 }), environment);
   try {
     const ledger = store.capabilities.ledger!;
     const calls = new Map<Did, number>();
