@@ -60,7 +60,7 @@ export type Serving = {
   readonly readBlocks: () => Promise<void>;
   /** Takes nothing new and finishes what is in flight. */
   readonly drain: () => Promise<void>;
-  /** From now on each answer ends its connection, or not any more. */
+  /** Whether each answer ends its connection from now on. */
   readonly setLeaving: (isLeaving: boolean) => void;
 };
 

@@ -93,7 +93,7 @@ async function askToLeave(socket: string, now: boolean): Promise<number | null> 
     signal: AbortSignal.timeout(askTimeoutMs),
   }).catch((error: unknown) => errorText(error));
   if (typeof response === "string") {
-    if (now) throw failed(`--take-over: the running node does not answer any more: ${response}`);
+    if (now) throw failed(`--take-over: the running node no longer answers: ${response}`);
     return null;
   }
   const answer = (await response.json().catch(() => ({}))) as Readonly<Record<string, unknown>>;
