@@ -18,7 +18,7 @@ import { parseProofTimestamp } from "../ledger/document-codec.ts";
 // ----------------------------------------------------------------------------------------------------------- examples
 
 /**
- * The identity of every example is that of the worked vectors (docs/ledger.md 5). Its key is public (a seed of 32 bytes
+ * The identity of every example is that of the worked vectors (docs/ledger.md 4). Its key is public (a seed of 32 bytes
  * 07), so the examples really verify, at 12:00 on 16 July 2026 with all counters at 0.
  */
 export const exampleDid = "did:svc:1111111111111111111111" as Did;

@@ -1,7 +1,7 @@
 /**
  * What clients sign: each form once, with the text of a worked example and its signature, which verify. OpenAPI shows
  * the example at every signed operation; the page "Signing" shows the forms.
- * Source: interface "Authentication", docs/ledger.md 1 and 5, rules sections 2, 4 and 10.
+ * Source: interface "Authentication", docs/ledger.md 1 and 4, rules sections 2, 4 and 10.
  */
 import { decodeUtf8, encodeBase64, encodeHex0x, utf8 } from "../codec/bytes.ts";
 import { createSigner } from "../codec/crypto.ts";
