@@ -11,7 +11,7 @@ import "./documents.ts";
 
 const root = join(import.meta.dir, "..");
 const files = new Map<string, string>();
-for (const pattern of ["src/**/*.ts", "test/**/*.ts", "bench/**/*.ts", "*.ts"]) {
+for (const pattern of ["{src,test,bench,packaging,examples}/**/*.ts", "*.ts"]) {
   for (const path of new Glob(pattern).scanSync({ cwd: root })) {
     if (path.includes("node_modules/")) continue;
     files.set(path, await Bun.file(join(root, path)).text());
@@ -21,19 +21,19 @@ const sources = [...files].filter(([path]) => path.startsWith("src/"));
 
 type Import = { readonly from: string; readonly to: string; readonly typeOnly: boolean; readonly isLazy: boolean };
 
+function resolve(from: string, name: string): string {
+  if (name.startsWith(".")) return normalize(join(dirname(from), name));
+  // `#crypto`, `#sha256` and `#blake2` stand for two files each: `native.ts` in nodes, and this one in clients outside Bun.
+  return name.startsWith("#") ? `src/core/codec/${name.slice(1)}-portable.ts` : name;
+}
+
 /** Static and dynamic imports with literal names; ours as paths from the root. */
 function importsOf(path: string, text: string): Import[] {
   const found: Import[] = [];
   const pattern =
     /^\s*(?:import|export)\s+(type\s)?(?:[^;"']*?\sfrom\s+)?["']([^"']+)["']|\bimport\(\s*["']([^"']+)["']\s*\)/gm;
   for (const [, typeOnly, name, dynamic] of text.matchAll(pattern)) {
-    const target = (name ?? dynamic) as string;
-    // `#crypto`, `#sha256` and `#blake2` stand for two files each: `native.ts` in nodes, and this one in clients outside Bun.
-    const to = target.startsWith(".")
-      ? normalize(join(dirname(path), target))
-      : target.startsWith("#")
-        ? `src/core/codec/${target.slice(1)}-portable.ts`
-        : target;
+    const to = resolve(path, (name ?? dynamic) as string);
     found.push({ from: path, to, typeOnly: typeOnly !== undefined, isLazy: dynamic !== undefined });
   }
   return found;
@@ -158,6 +158,92 @@ describe("import walls", () => {
   test("imports of our own files carry the ending", () => {
     const wrong = imports.filter(({ to }) => /^(src|test|bench)\//.test(to) && !/\.(ts|json|html)$/.test(to));
     expect(wrong.map(show)).toEqual([]);
+  });
+});
+
+describe("exports", () => {
+  /** What a runtime or a stranger imports by the name of the file. */
+  const faces = new Set([
+    "src/client/package.ts",
+    "src/client/parts.ts",
+    "src/cli/files/package.ts",
+    "src/storage/contract.ts",
+    "src/plugins/load.ts",
+    // The two sides of `#crypto`, `#sha256` and `#blake2`.
+    "src/core/codec/native.ts",
+    "src/core/codec/blake2-portable.ts",
+    "src/core/codec/crypto-portable.ts",
+    "src/core/codec/sha256-portable.ts",
+  ]);
+
+  /** Parts that tests reach alone, because the function around them can't be given such inputs. May only shrink. */
+  const testedAlone: Readonly<Record<string, readonly string[]>> = {
+    // Pure decisions and texts.
+    "app/workers.ts": ["parseQuota"],
+    "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
+    "cli/operations.ts": ["renderTop", "sparkline"],
+    "client/receiver.ts": ["Queue", "backoffMs"],
+    "client/rotation.ts": ["publishedAgreement", "reconcileAgreements"],
+    "nodes/admission.ts": ["checkParties", "gatherPolicyFacts"],
+    "nodes/counting.ts": ["SharedTable", "createSharedMemory"],
+    "nodes/http/connections.ts": ["decideSurplus"],
+    "plugins/chain/extrinsic.ts": ["callFingerprint", "encodeCall", "generalExtrinsic", "signedExtrinsic"],
+    "plugins/port/channel.ts": ["Ring", "ringBytes"],
+    // Parsers, which fuzzing and tables of bad inputs call.
+    "client/seal.ts": ["decodeCborMap", "encodeCborMap"],
+    "config/schema.ts": ["parseSizeSetting"],
+    "core/codec/bytes.ts": ["decodeBase58"],
+    "nodes/dashboard/dashboard.ts": ["parseMetrics"],
+    "nodes/http/tracing.ts": ["parseTraceparent"],
+    "plugins/chain/light.ts": ["readSpecification"],
+    "plugins/chain/rpc.ts": ["parseCount", "parseFrame", "withoutSecrets"],
+    // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
+    "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
+    "client/cache.ts": ["proofHeaders"],
+    "client/change.ts": ["signOwnerUpdate"],
+    "client/send.ts": ["postEnvelope"],
+    "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
+    // Tables that tests go through row by row.
+    "cli/program.ts": ["createProgram"],
+    "config/config.ts": ["settingsWithoutEffect"],
+    "core/schema/directory.ts": ["exampleIntent"],
+    "nodes/http/openapi.ts": ["codesOf", "exampleOf"],
+  };
+
+  /** Who imports `file name`: by name, or as `.name` of a file that is imported whole or when it is needed. */
+  const importers = new Map<string, string[]>();
+  const exported = sources
+    .filter(([path]) => !faces.has(path))
+    .flatMap(([path, text]) =>
+      [...text.matchAll(/^export (?:async )?(function\*?|const|let|class|type|interface) (\w+)/gm)].map(
+        ([, kind, name]) => ({ path, kind, name, key: `${path} ${name}` }),
+      ),
+    );
+  for (const [path, text] of files) {
+    const pattern = /\{([^{}]*)\}\s*(?:from\s*|=\s*await (?:loadNative\(\(\) => )?import\(\s*)"([.#][^"]+)"/g;
+    const named = new Set(
+      [...text.matchAll(pattern)].flatMap(([, names = "", from = ""]) =>
+        names.split(",").map((name) => `${resolve(path, from)} ${/^\s*(?:type\s)?\s*(\w+)/.exec(name)?.[1]}`),
+      ),
+    );
+    const targets = new Set(importsOf(path, text).map(({ to }) => to));
+    for (const { path: target, name, key } of exported) {
+      if (target === path || !targets.has(target)) continue;
+      if (named.has(key) || new RegExp(`\\.${name}\\b`).test(text))
+        importers.set(key, [...(importers.get(key) ?? []), path]);
+    }
+  }
+
+  test("every export has an importer", () => {
+    expect(exported.map(({ key }) => key).filter((key) => !importers.has(key))).toEqual([]);
+  });
+
+  test("tests import what the program imports; types, and the parts in the list, excepted", () => {
+    const alone = exported.filter(
+      ({ kind, key }) => kind !== "type" && importers.get(key)?.every((path) => path.startsWith("test/")),
+    );
+    const listed = Object.entries(testedAlone).flatMap(([path, names]) => names.map((name) => `src/${path} ${name}`));
+    expect(alone.map(({ key }) => key).sort()).toEqual(listed.sort());
   });
 });
 

@@ -97,7 +97,7 @@ export function logLibraryOutput(sink: LogSink): () => void {
 }
 
 /** One line, bounded, without stacks. */
-export function printedText(parts: readonly unknown[]): string {
+function printedText(parts: readonly unknown[]): string {
   const text = parts.map((part) => errorText(part)).join(" ");
   // A URL that is cut in the middle could keep its token.
   const whole = text.length <= readCharsMax ? text : text.slice(0, readCharsMax).replace(/\S*:\/\/\S*$/, "");

@@ -11,7 +11,7 @@ import { isRecord } from "./answers.ts";
 import { hkdf, x25519PublicKey, x25519SharedSecret } from "./crypto.ts";
 import { localError } from "./http.ts";
 
-export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
+const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
 const recordFormat = "svc:binary-chunk:v1";
 const keyBytes = 32;
 const nonceBytes = 12;

@@ -286,7 +286,7 @@ const fixed: { readonly [Name in SectionName]?: readonly (keyof Config[Name] & s
 };
 
 /** `test/http/settings.test.ts` sees that a running node reads every one of them again. */
-export function isReloadable(section: SectionName, name: string): boolean {
+function isReloadable(section: SectionName, name: string): boolean {
   const names: readonly string[] = fixed[section] ?? [];
   return section !== "bus" && !names.includes(name);
 }

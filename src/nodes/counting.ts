@@ -31,7 +31,7 @@ export const rateKeysMax = 65_536;
 
 type Bucket = { tokens: number; atMs: number };
 
-export function createRateLimiter(limit: RateLimit): RateLimiter {
+function createRateLimiter(limit: RateLimit): RateLimiter {
   const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
   return {
     claim(key, nowMs) {

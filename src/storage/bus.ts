@@ -69,7 +69,7 @@ export type BusEnvironment = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
 };
 
-export const subjectLengthMax = 512;
+const subjectLengthMax = 512;
 
 /** A subject is 1 to 512 characters of visible ASCII. A breach is a mistake of the caller. */
 export function checkSubject(subject: string): void {

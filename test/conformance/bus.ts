@@ -3,7 +3,7 @@
  * opens two ends of one bus; a bus within one process gives the same one twice.
  */
 import { describe, expect, test } from "bun:test";
-import { type Bus, type BusEnvironment, subjectLengthMax } from "../../src/storage/bus.ts";
+import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
 
 export type BusTarget = {
   readonly name: string;
@@ -64,18 +64,7 @@ export const busCases: readonly BusCase[] = [
   {
     name: "subjects are plain texts: dots, stars, spaces in no form and upper case mean nothing",
     async run(ends) {
-      const subjects = [
-        "a.b",
-        "a.*",
-        "a.>",
-        ">",
-        "*",
-        "A.B",
-        "a%2eb",
-        "did:svc:x.y~2",
-        "$SYS",
-        "x".repeat(subjectLengthMax),
-      ];
+      const subjects = ["a.b", "a.*", "a.>", ">", "*", "A.B", "a%2eb", "did:svc:x.y~2", "$SYS", "x".repeat(512)];
       const seen = await Promise.all(subjects.map((subject) => collect(ends.there, subject)));
       for (const subject of subjects) ends.here.publish(subject, bytes(subject));
       await settle(ends);
@@ -85,7 +74,7 @@ export const busCases: readonly BusCase[] = [
   {
     name: "a subject that is no short visible text is refused",
     async run({ here }) {
-      for (const subject of ["", "a b", "a\n", "ä", "\u0000", "x".repeat(subjectLengthMax + 1)]) {
+      for (const subject of ["", "a b", "a\n", "ä", "\u0000", "x".repeat(513)]) {
         expect(() => here.publish(subject, bytes(""))).toThrow(RangeError);
         expect(() => here.subscribe(subject, () => undefined)).toThrow(RangeError);
         expect(() => here.request(subject, bytes(""), 1)).toThrow(RangeError);

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import type { Service, VerificationMethod } from "../../src/core/ledger/account.ts";
-import { quotaOf } from "../../src/nodes/cache/store.ts";
+import { createQuotas } from "../../src/nodes/cache/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";
 import {
@@ -102,7 +102,10 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     headerPreview: null,
     labels: [],
   } as const;
-  await node.mailbox.store(entry, quotaOf(cacheDefault, "unsigned", { client: "198.51.100.1", network: "c6336401" }));
+  await node.mailbox.store(
+    entry,
+    createQuotas(cacheDefault)("unsigned", { client: "198.51.100.1", network: "c6336401" }),
+  );
 }
 
 /** The recipient's document with one thing changed in its Cache service. */

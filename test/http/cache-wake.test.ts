@@ -6,7 +6,7 @@ import { createIdentity } from "../../src/client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
-import { createWakeHook, type WakeBounds, type WakeHook, wakeBounds } from "../../src/nodes/cache/stream.ts";
+import { createWakeHook, type WakeHook } from "../../src/nodes/cache/stream.ts";
 import { createPerson } from "../support/cache-node.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes } from "../support/nodes.ts";
@@ -44,13 +44,14 @@ function listener(answer: () => Response | Promise<Response>) {
 
 function hook(
   url: string,
-  change: Partial<WakeBounds & { wake_interval: number }> = {},
+  change: Parameters<typeof createWakeHook>[2] & { readonly wake_interval?: number } = {},
 ): { hook: WakeHook; lines: string[] } {
   const lines: string[] = [];
-  const made = createWakeHook({ url, settings: { ...cacheDefault, ...change } }, (_, message) => lines.push(message), {
-    ...wakeBounds,
-    ...change,
-  });
+  const made = createWakeHook(
+    { url, settings: { ...cacheDefault, ...change } },
+    (_, message) => lines.push(message),
+    change,
+  );
   open.push({ stop: () => made.close() });
   return { hook: made, lines };
 }

@@ -10,7 +10,7 @@ import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
 import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
 import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { type SessionBounds, sessionBounds } from "../../src/nodes/relay/live/registry.ts";
+import type { SessionParts } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
 import { createStoredSignal } from "../../src/nodes/signals.ts";
@@ -46,7 +46,7 @@ export type SendMore = { readonly path?: string; readonly headers?: Record<strin
 export type TestRelayOptions = {
   readonly settings?: Partial<Config["relay"]>;
   readonly limits?: Partial<Config["limits"]>;
-  readonly sessions?: Partial<SessionBounds>;
+  readonly sessions?: SessionParts["bounds"];
   readonly hosts?: HostLimits;
   readonly bus?: Bus;
   /** Shares clock, recipients and Cache with another Relay. */
@@ -91,7 +91,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     recipients,
     replay,
     settings,
-    bounds: { ...sessionBounds, ...given.sessions },
+    bounds: given.sessions ?? {},
     ...(given.bus === undefined ? {} : { bus: given.bus, stored: createStoredSignal(given.bus) }),
     now,
     log: () => {},

@@ -17,7 +17,7 @@ export function defaultKeysFolder(): string {
   return join(homedir(), ".waypost", "keys");
 }
 
-export function identityPath(folder: string, name: string): string {
+function identityPath(folder: string, name: string): string {
   if (!nameForm.test(name)) throw localError("invalid_name", `no identity can be called ${JSON.stringify(name)}`);
   return join(folder, `${name}.json`);
 }

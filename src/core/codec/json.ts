@@ -13,11 +13,11 @@ export type JsonValue = null | boolean | number | string | JsonValue[] | JsonObj
 export type JsonObject = { [name: string]: JsonValue };
 
 /** The outermost value is depth 1. */
-export const jsonDepthMax = 32;
+const jsonDepthMax = 32;
 /** Values inside the outermost one, containers included; an empty container counts twice. */
-export const jsonValuesMax = 4_096;
+const jsonValuesMax = 4_096;
 /** Members of one object. */
-export const jsonMembersMax = 256;
+const jsonMembersMax = 256;
 /**
  * JSON of an opaque member outside of strings. Values and members are not counted there, and this bounds
  * what parsing and walking them costs: about 50 ms at worst.

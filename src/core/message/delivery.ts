@@ -1,7 +1,7 @@
 /**
  * The delivery plan as a pure reducer: facts about a recipient in, then outcomes of attempts in, and out
  * comes the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both
- * come with the events. It always ends, within `attemptsMax` of its plan and the bounds of its limits.
+ * come with the events. It always ends, within the attempts of its limits for each destination and the bounds of its limits.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
 import type { Did, Uuid } from "../codec/did.ts";
@@ -177,11 +177,6 @@ function destinations(services: readonly Service[], type: string, channel: Chann
   return [...endpoints.values()]
     .slice(0, destinationsMax)
     .map((endpoint) => ({ channel, endpoint: channel === "inbox" ? endpoint : withoutTrailingSlashes(endpoint) }));
-}
-
-/** The most attempts a plan can ask for. */
-export function attemptsMax(plan: DeliveryPlan): number {
-  return (plan.direct.length + plan.caches.length) * plan.limits.attempts;
 }
 
 // --------------------------------------------------------------------------------------------- reducer

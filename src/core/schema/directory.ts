@@ -445,7 +445,7 @@ export const resolutionAnswer = open(
 );
 
 /** What a Directory adds to `GET /limits`. */
-export const directoryLimitsShape = Type.Object({
+const directoryLimitsShape = Type.Object({
   block_time_ms: Type.Number({ description: "effective_ttl counts these blocks" }),
   max_directory_body_bytes: Type.Integer(),
   max_authorization_ahead_seconds: Type.Number(),

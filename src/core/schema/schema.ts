@@ -64,7 +64,7 @@ export const exampleDocument: DidDocument = {
 // -------------------------------------------------------------------------------------------- checks
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
-export const inputErrorsMax = 32;
+const inputErrorsMax = 32;
 
 // -------------------------------------------------------------------------------------------- formats
 

@@ -206,7 +206,7 @@ export function createQuotas(settings: Config["cache"]): QuotaSource {
   };
 }
 
-export function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): MailboxQuota {
+function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): MailboxQuota {
   return {
     recipientEntriesMax: settings.recipient_entries_max,
     recipientBytesMax: settings.recipient_bytes_max,

@@ -231,14 +231,14 @@ type WakeTarget = {
 };
 
 /** Bounds that no operator has a reason to change: a push service is slow at worst, and a hint may be lost. */
-export type WakeBounds = {
+type WakeBounds = {
   readonly timeoutMs: number;
   readonly inFlightMax: number;
   /** Recipients called for within the last interval; further ones are left out until there is room. */
   readonly recipientsMax: number;
 };
 
-export const wakeBounds: WakeBounds = { timeoutMs: 5 * secondMs, inFlightMax: 8, recipientsMax: 10_000 };
+const wakeBounds: WakeBounds = { timeoutMs: 5 * secondMs, inFlightMax: 8, recipientsMax: 10_000 };
 
 /**
  * Calls one configured URL when something arrived for a recipient without a stream, so that a push service may wake the
@@ -254,7 +254,8 @@ export type WakeHook = {
 
 type Waiting = { count: number; timer: ReturnType<typeof setTimeout> };
 
-export function createWakeHook({ url, settings }: WakeTarget, log: Log, bounds = wakeBounds): WakeHook {
+export function createWakeHook({ url, settings }: WakeTarget, log: Log, tighter: Partial<WakeBounds> = {}): WakeHook {
+  const bounds = { ...wakeBounds, ...tighter };
   const intervals = new Map<Did, Waiting>();
   const closing = new AbortController();
   let inFlight = 0;

@@ -48,7 +48,7 @@ export type History = {
 };
 
 const sampleEveryMs = 10_000;
-export const samplesMax = 360;
+const samplesMax = 360;
 const warningsMax = 50;
 
 type Parts = {

@@ -1,6 +1,17 @@
 /** What libraries print becomes one bounded line of the log, without stacks and without tokens of addresses. */
 import { expect, test } from "bun:test";
-import { logLibraryOutput, printedText } from "../../../src/app/failure.ts";
+import { logLibraryOutput } from "../../../src/app/failure.ts";
+
+/** What the log shows of a line that a library printed. */
+function printedText(parts: readonly unknown[]): string {
+  const lines: unknown[] = [];
+  const log = (_level: string, _message: string, fields?: Readonly<Record<string, unknown>>) =>
+    lines.push(fields?.["text"]);
+  const giveBack = logLibraryOutput({ log, flush: async () => undefined, setLevel: () => undefined });
+  console.error(...parts);
+  giveBack();
+  return String(lines[0]);
+}
 
 const texts: [name: string, parts: unknown[], text: string][] = [
   ["an error is its message", [new Error("Input/output error")], "Input/output error"],

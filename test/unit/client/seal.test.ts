@@ -8,7 +8,7 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { type Binding, openPayload, type SealInput, sealPayload, sealProfile } from "../../../src/client/seal.ts";
+import { type Binding, openPayload, type SealInput, sealPayload } from "../../../src/client/seal.ts";
 import {
   concatBytes,
   decodeBase64,
@@ -19,6 +19,8 @@ import {
   utf8,
 } from "../../../src/core/codec/bytes.ts";
 import { clientCode } from "../../support/client-code.ts";
+
+const profile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
 
 const secret = new Uint8Array(32).fill(3);
 const keyId = "did:svc:1111111111111111111111#x25519-1";
@@ -52,9 +54,9 @@ describe("sealing", () => {
   test("is exactly the construction that other clients of the family know", async () => {
     const sealed = await sealPayload({ ...input, binding: chunked });
     const { messageId, to, chunk } = chunked;
-    const additional = utf8([sealProfile, messageId, to, chunk?.groupId, chunk?.sequence, chunk?.total].join("|"));
+    const additional = utf8([profile, messageId, to, chunk?.groupId, chunk?.sequence, chunk?.total].join("|"));
     const shared = x25519.getSharedSecret(secret, decodeBase64(sealed.ephemeral_x25519_b64) ?? new Uint8Array(32));
-    const key = hkdf(sha256, shared, sha256(additional), utf8(sealProfile), 32);
+    const key = hkdf(sha256, shared, sha256(additional), utf8(profile), 32);
     const cipher = chacha20poly1305(key, decodeBase64(sealed.nonce_b64) ?? new Uint8Array(12), additional);
     const plaintext = cipher.decrypt(decodeBase64(sealed.ciphertext_b64) ?? new Uint8Array(0));
     const record = decode(plaintext, { strict: true }) as Record<string, unknown>;
@@ -144,9 +146,9 @@ describe("a record that a stranger sealed", () => {
   /** Seals any bytes at all with the right keys. */
   async function sealBytes(plaintext: Uint8Array) {
     const { ephemeralSecret, nonce } = input.entropy;
-    const additional = utf8([sealProfile, binding.messageId, binding.to, "", "0", "1"].join("|"));
+    const additional = utf8([profile, binding.messageId, binding.to, "", "0", "1"].join("|"));
     const shared = x25519.getSharedSecret(ephemeralSecret, input.recipient.publicKey);
-    const key = hkdf(sha256, shared, sha256(additional), utf8(sealProfile), 32);
+    const key = hkdf(sha256, shared, sha256(additional), utf8(profile), 32);
     const ciphertext = chacha20poly1305(key, nonce, additional).encrypt(plaintext);
     return { ...(await sealPayload(input)), ciphertext_b64: encodeBase64(ciphertext) };
   }

@@ -4,7 +4,6 @@ import fc from "fast-check";
 import { clientNetwork } from "../../../src/core/message/address.ts";
 import {
   createCountingMemory,
-  createRateLimiter,
   createSharedMemory,
   ownCounting,
   SharedTable,
@@ -12,7 +11,7 @@ import {
 } from "../../../src/nodes/counting.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
-  const limiter = createRateLimiter({ perSecond: 50, burst: 200, keysMax: 10 });
+  const limiter = ownCounting.limiter("relay clients", { perSecond: 50, burst: 200, keysMax: 10 });
   for (let i = 0; i < 200; i++) expect(limiter.claim("a", 1_000)).toBe(0);
   const waitMs = limiter.claim("a", 1_000);
   expect(waitMs).toBe(20);
@@ -22,7 +21,7 @@ test("a burst passes, then the rate holds, and the wait that is named is enough"
 });
 
 test("a clock that steps back takes nothing away", () => {
-  const limiter = createRateLimiter({ perSecond: 10, burst: 10, keysMax: 10 });
+  const limiter = ownCounting.limiter("relay clients", { perSecond: 10, burst: 10, keysMax: 10 });
   expect(limiter.claim("a", 100_000)).toBe(0);
   for (let i = 0; i < 9; i++) expect(limiter.claim("a", 1_000)).toBe(0);
   expect(limiter.claim("a", 1_000)).toBe(100);
@@ -36,7 +35,7 @@ test("over any stretch of time no more passes than burst plus rate", () => {
       fc.integer({ min: 1, max: 100 }),
       fc.integer({ min: 1, max: 50 }),
       (deltas, perSecond, burst) => {
-        const limiter = createRateLimiter({ perSecond, burst, keysMax: 4 });
+        const limiter = ownCounting.limiter("relay clients", { perSecond, burst, keysMax: 4 });
         let nowMs = 1_000_000;
         let forwardMs = 0;
         let passed = 0;
@@ -53,7 +52,7 @@ test("over any stretch of time no more passes than burst plus rate", () => {
 });
 
 test("the table stays bounded and forgets the key used longest ago", () => {
-  const limiter = createRateLimiter({ perSecond: 1, burst: 1, keysMax: 100 });
+  const limiter = ownCounting.limiter("relay clients", { perSecond: 1, burst: 1, keysMax: 100 });
   expect(limiter.claim("kept", 0)).toBe(0);
   for (let i = 0; i < 1_000; i++) {
     limiter.claim(`other${i}`, 0);

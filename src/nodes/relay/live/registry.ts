@@ -24,7 +24,7 @@ import type { StoredSignal } from "../../signals.ts";
 import type { SessionTarget, SessionWishes } from "./frames.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
-export type SessionBounds = {
+type SessionBounds = {
   /** Sockets without a proof yet: strangers, so a tenth of the default for all sessions. */
   readonly unprovenMax: number;
   readonly authMs: number;
@@ -40,7 +40,7 @@ export type SessionBounds = {
   readonly connects: RateLimit;
 };
 
-export const sessionBounds: SessionBounds = {
+const sessionBounds: SessionBounds = {
   unprovenMax: 1_000,
   authMs: 5_000,
   joinMs: 3_000,
@@ -61,7 +61,7 @@ export type SessionParts = {
   readonly replay: Replay;
   readonly settings: Config["relay"];
   readonly limits: Pick<Config["limits"], "clock_skew">;
-  readonly bounds?: SessionBounds;
+  readonly bounds?: Partial<SessionBounds>;
   /** Reaches the sessions of other processes. */
   readonly bus?: Bus;
   readonly counting?: Counting;
@@ -150,7 +150,7 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
 };
 
 export function createRegistry(parts: SessionParts): SessionRegistry {
-  const bounds = parts.bounds ?? sessionBounds;
+  const bounds = { ...sessionBounds, ...parts.bounds };
   return {
     ...parts,
     bounds,

@@ -9,7 +9,7 @@ import {
   sweepLeftovers,
   writeDurably,
 } from "../../../../src/cli/files/files.ts";
-import { forgetIdentity, identityPath, saveNewIdentity } from "../../../../src/cli/files/key-files.ts";
+import { forgetIdentity, saveNewIdentity } from "../../../../src/cli/files/key-files.ts";
 import { createIdentity } from "../../../../src/client/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
@@ -104,7 +104,7 @@ describe("what a killed process left while it was writing", () => {
     const folder = freshFolder();
     await saveNewIdentity(folder, createIdentity("alice"));
     const copy = join(folder, leftover("alice.json"));
-    writeFileSync(copy, readFileSync(identityPath(folder, "alice")));
+    writeFileSync(copy, readFileSync(join(folder, "alice.json")));
     const longAgo = new Date(Date.now() - 120_000);
     utimesSync(copy, longAgo, longAgo);
     await forgetIdentity(folder, "alice");

@@ -3,13 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { chmodSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { writeDurably } from "../../../../src/cli/files/files.ts";
-import {
-  identityPath,
-  listIdentities,
-  loadIdentity,
-  saveIdentity,
-  saveNewIdentity,
-} from "../../../../src/cli/files/key-files.ts";
+import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "../../../../src/cli/files/key-files.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { createIdentity, heldSeed, signingSeed } from "../../../../src/client/keys.ts";
 import { isDid } from "../../../../src/core/codec/did.ts";
@@ -24,7 +18,7 @@ describe("identities", () => {
     const identity = createIdentity("alice");
     expect(isDid(identity.did)).toBe(true);
     await saveNewIdentity(folder, identity);
-    expect(statSync(identityPath(folder, "alice")).mode & 0o777).toBe(0o600);
+    expect(statSync(join(folder, "alice.json")).mode & 0o777).toBe(0o600);
     expect(await loadIdentity(folder, "alice")).toEqual(identity);
     expect(await listIdentities(folder)).toEqual(["alice"]);
   });
@@ -44,7 +38,7 @@ describe("identities", () => {
   test("that others can read are refused", async () => {
     const folder = freshFolder();
     await saveNewIdentity(folder, createIdentity("a"));
-    chmodSync(identityPath(folder, "a"), 0o644);
+    chmodSync(join(folder, "a.json"), 0o644);
     expect(await clientCode(() => loadIdentity(folder, "a"))).toBe("keys_exposed");
   });
   test("that are missing, broken or oddly named are distinguished", async () => {
@@ -54,7 +48,7 @@ describe("identities", () => {
     expect(await clientCode(() => loadIdentity(folder, "nobody"))).toBe("no_identity");
     expect(await clientCode(() => loadIdentity(folder, "bad"))).toBe("keys_unreadable");
     expect(await clientCode(() => loadIdentity(folder, "half"))).toBe("keys_unreadable");
-    expect(await clientCode(() => Promise.resolve().then(() => identityPath(folder, "../x")))).toBe("invalid_name");
+    expect(await clientCode(() => loadIdentity(folder, "../x"))).toBe("invalid_name");
     expect(await clientCode(() => Promise.resolve().then(() => createIdentity(".x")))).toBe("invalid_name");
   });
   test("find the seed of a key by the key itself, and only their own", async () => {

@@ -13,7 +13,7 @@ import {
   sharesOf,
   storeShareOf,
 } from "../../../../src/nodes/cache/shares.ts";
-import { createQuotas, quotaOf } from "../../../../src/nodes/cache/store.ts";
+import { createQuotas } from "../../../../src/nodes/cache/store.ts";
 import type { Receipts, Rest } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
@@ -80,7 +80,7 @@ test("a cached quota is the one that is worked out, for every client, sender and
   const agree = () => {
     for (const origin of [far, near, { ...near, client: "198.51.100.8" }, { ...far, network: "c6336408" }])
       for (const sending of [...senders, ...senders])
-        expect(quotas(sending, origin)).toEqual(quotaOf(live, sending, origin));
+        expect(quotas(sending, origin)).toEqual(createQuotas(live)(sending, origin));
   };
   agree();
   expect(quotas("unsigned", far)).toBe(quotas("unsigned", { ...far }));
