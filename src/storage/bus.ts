@@ -1,62 +1,61 @@
 /**
- * The bus contract: small messages between the processes and threads of one installation. It knows who is
- * listening; the stores keep what counts. Laws of every driver:
- * - a message reaches every subscription of its subject at most once, wherever that subscription is, the
- *   publisher's own process included; one publisher's messages of one subject arrive in the order of
- *   their calls;
- * - nothing is kept: a message for a subject without a subscription is gone;
- * - a bus that is away is "nobody" and silence, never an error: callers fall back on their store;
- * - what may have been lost is announced: after a reconnect and after an overflow `missed` is called;
- * - queues are bounded: a subscription that falls behind loses its oldest messages;
- * - bytes that go in or come out belong to the receiver afterwards: nothing is shared;
- * - a handler that throws or rejects is logged, gives no answer, and disturbs nobody.
- * The kit in `test/conformance/bus.ts` checks these laws over every driver.
+ * The bus contract: small messages between the processes and threads of one installation. The bus delivers them to
+ * current subscribers only; lasting data is in the stores. Laws of every driver:
+ * - A message reaches every subscription of its subject at most once, also in the publisher's own process.
+ *   One publisher's messages of one subject arrive in the order of their calls.
+ * - Nothing is kept: a message for a subject without a subscription is dropped.
+ * - An unreachable bus is no error: requests are "nobody", messages are dropped, and callers use their store.
+ * - `missed` announces possible losses: it is called after a reconnect and after an overflow.
+ * - Queues are bounded: a subscription that falls behind loses its oldest messages.
+ * - The receiver owns the bytes that it gets: nothing is shared.
+ * - When a handler throws or rejects, the error is logged, there is no answer, and no other handler is affected.
+ * The kit in `test/conformance/bus.ts` checks these laws for every driver.
  */
 import { errorStack } from "../core/fault.ts";
 
 /** Answers a request with bytes. Its answer to a published message is ignored. */
 export type BusReceiver = (message: Uint8Array) => BusAnswer | Promise<BusAnswer>;
 
-/** `undefined` gives no answer: the request waits for another subscription, or for its time to end. */
+/** `undefined` gives no answer: the request waits for another subscription or its timeout. */
 type BusAnswer = Uint8Array | undefined;
 
 export type SubscribeOptions = {
-  /** Messages of this subject may have been lost: what is remembered because of them must be read again. */
+  /** Called when messages of this subject may have been lost: read again whatever was cached on their account. */
   readonly missed?: () => void;
 };
 
 export type Subscription = {
   /**
    * Resolves once every message published from then on, anywhere, reaches the handler; after
-   * `busReadyMsMax` even when the bus is away.
+   * `busReadyMsMax` even when the bus is unreachable.
    */
   readonly ready: Promise<void>;
-  /** Messages that were not handed over yet are dropped. Idempotent. */
+  /** Ends the subscription and drops the messages still in its queue. Idempotent. */
   readonly unsubscribe: () => void;
 };
 
-/** How long `ready` waits for a bus that is away. */
+/** How long `ready` waits for an unreachable bus. */
 export const busReadyMsMax = 1_000;
 
 export type BusStats = {
   /** Whether messages reach other processes now. A bus within one process always is. */
   readonly connected: boolean;
   readonly subscriptions: number;
-  /** Messages that were lost here since the start: overflow, too large, or the bus was away. */
+  /** Messages that this process lost since its start: overflow, too large, or the bus was unreachable. */
   readonly dropped: number;
 };
 
 export interface Bus {
   readonly plugin: string;
-  /** The largest message of this moment. A larger one is dropped, and a larger request is "nobody". */
+  /** The largest message at present. A larger one is dropped, and a larger request is "nobody". */
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription;
-  /** `false` when surely nobody has subscribed, so that no message need be made. Left out where only a request can show it. */
+  /** `false` when certainly nobody has subscribed, so that no message need be made. Absent where only a request can show it. */
   mayReach?(subject: string): boolean;
   /**
-   * The first answer. "nobody" at once when the subject has no subscription, else after `timeoutMs`: then
-   * a subscription may have handled the message nevertheless.
+   * Returns the first answer; "nobody" at once when the subject has no subscription, or after `timeoutMs`. After a
+   * timeout, a subscription may still have handled the message.
    */
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody">;
   stats(): BusStats;
@@ -71,7 +70,7 @@ export type BusEnvironment = {
 
 const subjectLengthMax = 512;
 
-/** A subject is 1 to 512 characters of visible ASCII. A breach is a mistake of the caller. */
+/** A subject is 1 to 512 characters of visible ASCII. Anything else is a bug of the caller. */
 export function checkSubject(subject: string): void {
   if (subject.length > subjectLengthMax || !/^[!-~]+$/.test(subject)) {
     throw new RangeError(`a subject has 1 to ${subjectLengthMax} characters of visible ASCII`);

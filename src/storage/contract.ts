@@ -67,15 +67,15 @@ export type MailboxEntry = {
 };
 
 /**
- * The most that active entries with `label` may use of one mailbox. With `rest`, the share shrinks as others
- * fill what it is a share of, so that many labels together never use the whole and a new one always finds room.
+ * The most that active entries with `label` may use of one mailbox. With `rest`, the share shrinks as the others
+ * grow, so that many labels together never fill the mailbox and a new label always finds room.
  */
 export type MailboxShare = {
   readonly label: string;
   readonly entriesMax: number;
   readonly bytesMax: number;
   readonly rest?: Rest & {
-    /** The others: active entries with this label, or all of the mailbox (`null`), without those of `label`. */
+    /** Who the others are: the active entries with this label, or of the whole mailbox (`null`), except those with `label`. */
     readonly among: string | null;
   };
 };
@@ -87,10 +87,9 @@ export type MailboxShare = {
 export type Rest = { readonly part: number; readonly entriesMin: number; readonly bytesMin: number };
 
 /**
- * Such a share of the whole store. The label begins with `via:`; only such labels are counted over the store, and
- * not within a mailbox. At most 65,536 different ones should exist. A store whose room for ids or bytes is limited
- * bytes only, and less than the quota of the store, holds the label to the same `part` of this room, in which ids
- * that it remembers, or keeps something of, count like active ones.
+ * Such a share of the whole store. Its label begins with `via:`; these labels are counted over the store, not within
+ * a mailbox, and at most 65,536 different ones should exist. A store with less room for ids or bytes than the quota of
+ * the store limits the label to the same `part` of its room. There, remembered and kept ids count like active ones.
  */
 export type StoreShare = Omit<MailboxShare, "rest"> & { readonly rest: Rest };
 
@@ -98,11 +97,11 @@ export type StoreShare = Omit<MailboxShare, "rest"> & { readonly rest: Rest };
 export type MailboxQuota = {
   readonly recipientEntriesMax: number;
   readonly recipientBytesMax: number;
-  /** A share applies when the new entry carries its label. The first exhausted one is answered. */
+  /** A share applies when the new entry has its label. The outcome names the first exhausted one. */
   readonly shares: readonly MailboxShare[];
   readonly storeEntriesMax: number;
   readonly storeBytesMax: number;
-  /** Applies when the new entry carries its label. */
+  /** Applies when the new entry has its label. */
   readonly storeShare?: StoreShare;
 };
 
@@ -116,13 +115,13 @@ export type StoreOutcome =
   | { readonly kind: "full"; readonly scope: "share" | "store_share"; readonly label: string };
 
 /**
- * A place in the order of one mailbox, opaque to everybody but the driver. It stays valid after a restart.
+ * A position in the order of one mailbox, opaque to everybody but the driver. It stays valid after a restart.
  * Printable: at most 64 characters of `A-Za-z0-9_-`.
  */
 export type Cursor = string;
 
 export type PageRequest = {
-  /** Return what arrived after this cursor; `null` starts with the oldest. An unreadable cursor is a `Fault` (`invalid_request`). */
+  /** Return entries that arrived after this cursor; `null` starts with the oldest. Any other text is a `Fault` (`invalid_request`). */
   readonly after: Cursor | null;
   readonly entriesMax: number;
   /** Limit for the sum of envelope bytes. The first entry is returned however large it is. */
@@ -165,8 +164,8 @@ export interface Mailbox {
    * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided
    * inside the write, so that of concurrent stores of one id exactly one is `stored`. Checks run in this
    * order: duplicate, chunk conflict, quota of the recipient, its shares, quota of the store, its share. An expired
-   * entry counts for nothing and collides with nothing, and its id may be stored again. An entry with
-   * `expiresAtMs <= storedAtMs` is a mistake of the caller and throws.
+   * entry counts towards no quota and conflicts with nothing, and its id may be stored again. An entry with
+   * `expiresAtMs <= storedAtMs` is a bug of the caller: it throws a `RangeError`.
    * Quotas of a recipient and its shares are exact. The quota of the store and its share are exact in a store
    * that one process owns; in a shared store the quota may lag by the writes in flight, and the share by minutes.
    */
@@ -185,13 +184,13 @@ export interface Mailbox {
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
    * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.
-   * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. Then
+   * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. After its expiry
    * it is absent, whatever `onExpiry` is. An acknowledged chunk no longer belongs to its group.
    */
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]>;
   /**
-   * Claims a tag of the store's `replay` and removes, in one write: after a crash both stand or neither does.
-   * `null`, and nothing removed, while an earlier claim of the tag lasts.
+   * Claims a tag of the store's `replay` and removes, in one write: after a crash either both are done or neither.
+   * Returns `null` and removes nothing while an earlier claim of the tag lasts.
    */
   claimAndRemove(
     claim: TagClaim,
@@ -202,8 +201,8 @@ export interface Mailbox {
   /**
    * Frees records that are due at `nowMs`, at most `limit` in one write, and returns how many. An entry
    * that leaves something behind is due twice: for its envelope at expiry, and for the rest at `keptUntilMs`.
-   * A result below `limit` means nothing else is due; the caller repeats until then. A store may free whole
-   * spans of time instead, each counted as one record, after everything in it is over.
+   * A result below `limit` means nothing else is due; the caller repeats until then. A store may instead free all
+   * records of a time span together, when all have ended; the span counts as one record.
    */
   expire(nowMs: number, limit: number): Promise<number>;
   /**
@@ -220,7 +219,7 @@ export type TagClaim = { readonly tag: string; readonly untilMs: number };
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
-   * lasts (`untilMs > nowMs`); a refused claim does not move that end. A tag is a text of 1 to 512 arbitrary
+   * lasts (`untilMs > nowMs`); a refused claim does not change that time. A tag is a text of 1 to 512 arbitrary
    * characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
@@ -263,7 +262,7 @@ export type Submission = {
   /** Name of the JSON-level operation behind it, as the caller of `submit` gave it. */
   readonly label: string;
   readonly state: SubmissionState;
-  /** Why it failed or was dropped. */
+  /** Why it failed or was dropped; otherwise `null`. */
   readonly reason: Fault | null;
   readonly block: Block | null;
   readonly submittedAtMs: number;
@@ -281,8 +280,8 @@ export interface LedgerReader {
   policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
   policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
   /**
-   * Names the state that reads answer from, at once: while it stays, so do their answers, and it changes no sooner than
-   * they do. `null`, or no such method, where only a request can show it.
+   * Names the state that reads answer from, without waiting. While the name is the same, so are the answers; it changes
+   * no earlier than they do. `null`, or no such method, where only a request can find the state.
    */
   version?(): string | null;
 }
@@ -334,12 +333,12 @@ export interface Store {
   readonly capabilities: Capabilities;
   /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;
-  /** Writes pairs of an exported embedded ledger, whose own was begun with the store. */
+  /** Replaces the new store's empty embedded ledger by the pairs of an exported one. */
   importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
   /**
-   * Calls back with `changing` before what reads of the ledger answer begins to change, and with `changed` once
-   * every later read answers from the new state. Only for a ledger that this process alone changes and that is never
-   * away: between `changed` and `changing` its reads may be remembered.
+   * Calls `follow` with `changing` before the answers of ledger reads begin to change, and with `changed` once every
+   * later read answers from the new state: between `changed` and `changing`, callers may cache reads. Only for a ledger
+   * that no other process changes and that is always reachable. Returns a function that ends the calls.
    */
   followHead?(follow: (phase: HeadPhase) => void): () => void;
   /** What the scrub of a running store has found, for metrics. */
@@ -354,15 +353,15 @@ export type StoreEnvironment = {
   readonly now: () => number;
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   /**
-   * Reports, once, that the store broke a promise or can't keep one: the program stops at once. A database
-   * that is away is `unavailable`, not fatal.
+   * Reports, once, that the store broke a promise or can't keep one: the program stops at once. An unreachable
+   * database is `unavailable`, not fatal.
    */
   readonly fatal: (reason: string) => void;
 };
 
 /** One record of a store, for moving between drivers and formats. `ledger` pairs belong to the embedded ledger. */
 export type StoreRecord =
-  /** The entry of an acknowledged or a kept id has no envelope any more. */
+  /** The entry of an acknowledged or kept id has an empty envelope. */
   | { readonly kind: "message"; readonly state: "active" | "acked" | "kept"; readonly entry: MailboxEntry }
   | { readonly kind: "claim"; readonly tag: string; readonly untilMs: number }
   | { readonly kind: "receipt"; readonly key: string; readonly value: Uint8Array; readonly untilMs: number }
@@ -376,19 +375,19 @@ export type VerifyReport = {
 };
 
 /**
- * Work that an operator asks for, in a process of its own. `backup`, `verify` and `records` run beside a node
- * that has the store open, and see its state as of their beginning; the others need the store alone. Each
- * returns in words what was done, or throws a `StoreError`.
+ * Work that an operator starts in a separate process. `backup`, `verify` and `records` run while a node has the store
+ * open, and see its state as of their beginning; the others need the store closed. Those that return a text describe
+ * in it what they did. A failure throws a `StoreError`.
  */
 export type StoreMaintenance<Options> = {
-  /** Copies the store into the folder `to`, at most this many bytes a second. An interrupted copy does not open as a store. */
+  /** Copies the store into the folder `to`, at most this many bytes per second. An interrupted copy does not open as a store. */
   readonly backup: (options: Options, to: string, bytesPerSecondMax: number) => Promise<string>;
-  /** Makes the store from a backup. An interrupted restore starts again; an existing store is set aside. */
+  /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
   readonly restore: (options: Options, from: string) => Promise<string>;
   readonly verify: (options: Options) => Promise<VerifyReport>;
   /** Gives free space inside the files back to the disk. */
   readonly compact: (options: Options) => Promise<string>;
-  /** Everything the store holds. Damaged records are left out and reported to `skipped`. */
+  /** All records of the store. Damaged ones are left out and reported to `skipped`. */
   readonly records: (options: Options, skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
 };
 
@@ -405,8 +404,8 @@ export interface StoragePlugin<Options = unknown> {
    */
   absence?(options: Options): string | null;
   /**
-   * Brings the base of the store (a database's schema) to the version of this program and answers in
-   * words what was done. A plugin without it has nothing to prepare.
+   * Brings the base of the store (a database's schema) to the version of this program and returns a text
+   * about what was done. A plugin without it has nothing to prepare.
    */
   migrate?(options: Options): Promise<string>;
   readonly maintenance?: StoreMaintenance<Options>;
