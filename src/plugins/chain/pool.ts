@@ -308,6 +308,8 @@ export class SubmissionPool {
     entry.sentAtMs = atMs;
     this.adapt(verdict, atMs);
     const isRefused = verdict === "invalid" || verdict === "banned";
+    // Whatever node had it has lost it: its chance ended there, and the next one begins when a node has it again.
+    if (isRefused || verdict === "full") entry.turn = null;
     entry.invalid = isRefused ? entry.invalid + (verdict === "banned" ? 2 : 1) : 0;
     return [...(isRefused ? this.onRefused(entry) : []), ...this.sendQueue()];
   }

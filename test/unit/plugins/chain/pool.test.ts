@@ -167,6 +167,16 @@ describe("a call is signed anew", () => {
     expect(pool.head(life, 0)).toEqual(["end a dropped", "sign b 1"]);
   });
 
+  test("when its life is over and the node that had it lost it, and has no place for it", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    pool.head(2, 0);
+    pool.tick(1_000);
+    pool.answer("a", "full");
+    expect(pool.head(16, 0)).toEqual(["sign a 0"]);
+  });
+
   test("at most 32 times, and then given up", () => {
     const pool = play();
     pool.add("a", 0);
