@@ -11,8 +11,7 @@ import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.t
 import { createIdentity } from "../client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../client/registration.ts";
 import type { Did } from "../core/codec/did.ts";
-import { parseBetween } from "./arguments.ts";
-import { addConnectionFlags, type ConnectionFlags, runSession, type Session } from "./connection.ts";
+import { addConnectionFlags, type ConnectionFlags, parseBetween, runSession, type Session } from "./command.ts";
 
 type BenchFlags = ConnectionFlags & {
   readonly count: number;

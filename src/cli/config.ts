@@ -15,8 +15,8 @@ import { configWarnings, isReported } from "../config/relations.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import type { InputProblem } from "../storage/contract.ts";
+import { countOf } from "./command.ts";
 import { readText } from "./files/files.ts";
-import { countOf } from "./report.ts";
 
 export const defaultConfigFile = "waypost.toml";
 

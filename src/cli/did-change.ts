@@ -30,18 +30,20 @@ import {
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
 import type { Intent } from "../core/ledger/intents.ts";
-import { collectUrls, parseCount, parseWait } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   addWaitFlags,
   type ConnectionFlags,
   chooseIdentity,
+  collectUrls,
+  parseCount,
+  parseWait,
   runSession,
   type Session,
   type WaitFlags,
   waitingOf,
-} from "./connection.ts";
+} from "./command.ts";
 import { forgetIdentity, saveIdentity } from "./files/key-files.ts";
 
 export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };

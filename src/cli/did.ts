@@ -21,20 +21,22 @@ import { firstDocument, register, settleRegistration } from "../client/registrat
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/policy.ts";
-import { parseAmount, parseCount } from "./arguments.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   addWaitFlags,
   type ConnectionFlags,
   chooseIdentity,
+  parseAmount,
+  parseCount,
+  printable,
   runSession,
   type Session,
   targetDid,
   useIdentity,
   type WaitFlags,
   waitingOf,
-} from "./connection.ts";
+} from "./command.ts";
 import {
   addChangeFlags,
   type ChangeFlags,
@@ -45,7 +47,6 @@ import {
 } from "./did-change.ts";
 import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/key-files.ts";
 import { checkEndpoint } from "./operations.ts";
-import { printable } from "./report.ts";
 
 export function registerDidCommand(program: Command): void {
   const did = program.command("did").description("make, look at and change identities");

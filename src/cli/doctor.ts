@@ -19,9 +19,9 @@ import { parseListenAddress } from "../core/message/address.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { type InputProblem, type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
+import { createReport, renderBytes } from "./command.ts";
 import { defaultConfigFile, readConfigFile, warningsOf } from "./config.ts";
 import { askJson, checkEndpoint, type JsonReply } from "./operations.ts";
-import { createReport, renderBytes } from "./report.ts";
 import { environmentProblems } from "./serve.ts";
 
 /** A warning is a finding that may be meant so, or that can't be checked while no node runs. */

@@ -12,8 +12,8 @@ import { failed } from "../app/failure.ts";
 import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint } from "../config/schema.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { createReport } from "./command.ts";
 import { createDurably } from "./files/files.ts";
-import { createReport } from "./report.ts";
 
 const nodeNames = ["directory", "relay", "cache"] as const;
 type NodeName = (typeof nodeNames)[number];

@@ -11,8 +11,8 @@ import { previousKeysFile, readPreviousKeys, renderPreviousKeys } from "../app/s
 import { parseDurationSetting } from "../config/schema.ts";
 import { decodeHex, encodeBase64, renderPublicKey } from "../core/codec/bytes.ts";
 import { dayMs } from "../core/codec/time.ts";
+import { createReport } from "./command.ts";
 import { createDurably, readText, removeIfThere, syncFolder } from "./files/files.ts";
-import { createReport } from "./report.ts";
 
 type KeyFlags = { readonly json?: boolean; readonly payload?: string };
 

@@ -10,9 +10,8 @@ import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { errorText } from "../core/fault.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
-import { parseBetween, parseSeconds, parseUrl } from "./arguments.ts";
+import { createReport, parseBetween, parseSeconds, parseUrl, printable, renderBytes } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { createReport, printable, renderBytes } from "./report.ts";
 
 const askTimeoutMs = 60_000;
 

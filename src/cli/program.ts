@@ -5,10 +5,10 @@
 import { Command, Help, type Option } from "commander";
 import { version } from "../version.ts";
 import { registerBenchCommand } from "./bench.ts";
+import { asksForJson, endingOf } from "./command.ts";
 import { registerConfigCommand } from "./config.ts";
 import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
-import { registerExplainCommand } from "./explain.ts";
 import { registerInitCommand } from "./init.ts";
 import { registerKeyCommand } from "./key.ts";
 import {
@@ -23,8 +23,7 @@ import {
   registerQueryCommand,
   registerReceiveCommand,
 } from "./receive.ts";
-import { asksForJson, endingOf } from "./report.ts";
-import { registerSendCommand } from "./send.ts";
+import { registerExplainCommand, registerSendCommand } from "./send.ts";
 import { registerDevCommand, registerServeCommand } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 
@@ -113,7 +112,7 @@ export function createProgram(json: boolean): Command {
     .exitOverride()
     .configureHelp({ optionDescription: describeOption })
     .showHelpAfterError("Add --help to see how the command is used.");
-  // With --json the failure line of `report.ts` reports usage errors; the parser must print nothing.
+  // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
   if (json) program.configureOutput({ writeErr: () => undefined });
   registerDidCommand(program);
   registerSendCommand(program);

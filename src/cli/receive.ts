@@ -14,21 +14,25 @@ import type { Identity } from "../client/keys.ts";
 import { type LiveEvents, listenLive } from "../client/live.ts";
 import { pause } from "../client/receiver.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
-import { parseWait } from "./arguments.ts";
-import { defaultConfigFile } from "./config.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   type ConnectionFlags,
   chooseIdentity,
+  countOf,
+  createReport,
+  parseWait,
+  printable,
+  renderBar,
+  renderBytes,
   runSession,
   type Session,
-} from "./connection.ts";
+} from "./command.ts";
+import { defaultConfigFile } from "./config.ts";
 import { confirmed, rotateIfDue } from "./did-change.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
 import { stateFolder } from "./files/key-files.ts";
 import { askNode } from "./operations.ts";
-import { countOf, createReport, printable, renderBar, renderBytes } from "./report.ts";
 
 type ReceiveFlags = ConnectionFlags & {
   readonly as?: string;

@@ -1,13 +1,18 @@
 /**
- * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in chunks when it is
- * large. An interrupted chunk set is gone on with when the same command is given again. With `--explain` the message is
- * built and looked at, and not sent.
+ * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in chunks when it is large. An interrupted
+ * chunk set is gone on with when the same command is given again. And `waypost explain <target>` and `waypost send
+ * --explain`: why an envelope would or would not reach a recipient now. Both ask the Directory for record and policies, and
+ * every published service for its node. `send --explain` builds the message besides, and looks at it as each node does: with
+ * the limits and the clock that the node shows. Nothing is sent.
  * Source: docs/ledger.md 3.2, rules sections 2 and 5.
  */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
-import { failed } from "../app/failure.ts";
-import { planSend, senderOf } from "../client/client.ts";
+import { failed, failedInResult } from "../app/failure.ts";
+import type { NodeLimits, Resolved } from "../client/answers.ts";
+import { activeDocument, type Client, documentOf, planSend, senderOf } from "../client/client.ts";
+import { directoryClient } from "../client/directory.ts";
+import { ClientError, endpoint, orNull } from "../client/http.ts";
 import {
   buildEnvelope,
   type ChunkProgress,
@@ -18,21 +23,38 @@ import {
   type Source,
   sendPlan,
 } from "../client/send.ts";
+import { renderDurationSetting } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
-import { parseBetween, parseCount, parseTtl } from "./arguments.ts";
+import { hourMs, parseDuration, secondMs } from "../core/codec/time.ts";
+import { type Fault, isFault } from "../core/fault.ts";
+import {
+  appliedTtlMs,
+  checkEnvelopeTime,
+  type DeliveryHint,
+  decodeEnvelope,
+  type Envelope,
+  type EnvelopeLimits,
+  verifySender,
+} from "../core/message/envelope.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,
   type ConnectionFlags,
   chooseIdentity,
+  countOf,
+  parseBetween,
+  parseCount,
+  parseTtl,
+  printable,
+  renderBar,
+  renderBytes,
   runSession,
   type Session,
   targetDid,
-} from "./connection.ts";
-import { explainSending } from "./explain.ts";
+} from "./command.ts";
 import { removeIfThere } from "./files/files.ts";
 import { fileSource, findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
-import { printable, renderBar, renderBytes } from "./report.ts";
+import { askJson, checkEndpoint } from "./operations.ts";
 
 type SendFlags = ConnectionFlags & {
   readonly to: string;
@@ -154,4 +176,293 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   });
   if (state !== null) await removeIfThere(state);
   return sent;
+}
+
+// ---------------------------------------------------------------------------------------------------------- explain
+
+/** `stops`: no envelope reaches the recipient while this holds. */
+type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
+
+/**
+ * A Cache that answers holds an envelope. `unknown`: nothing stops it, but only an inbox or a Relay is left, and whether
+ * the recipient is there only a delivery shows.
+ */
+type Verdict = "accepted" | "stopped" | "unknown";
+
+export function registerExplainCommand(program: Command): void {
+  const command = program
+    .command("explain <target>")
+    .description("say why an envelope would or would not reach a DID, an alias, or an identity of this machine");
+  addConnectionFlags(command).action((target: string, flags: ConnectionFlags) =>
+    runSession(flags, async (session) => {
+      const did = await targetDid(session, target);
+      const { steps } = await explainRecipient(session.client, did, anyMessage);
+      const verdict = verdictOf(steps);
+      const sentence = {
+        accepted: `An envelope to ${did} is accepted.`,
+        stopped: `No envelope reaches ${did} now.`,
+        unknown: `Only a delivery shows whether an envelope reaches ${did}.`,
+      }[verdict];
+      session.report.result({ ok: true, did, reachable: verdict === "accepted", steps }, render(sentence, steps));
+    }),
+  );
+}
+
+function verdictOf(steps: readonly Step[]): Verdict {
+  if (steps.some(({ state }) => state === "stops")) return "stopped";
+  const offers = (type: string, state: Step["state"]): boolean =>
+    steps.some((step) => step.what.startsWith(`service ${type} `) && step.state === state);
+  if (offers("SvcCacheService", "ok")) return "accepted";
+  return offers("SvcRelayService", "ok") || offers("SvcInboxService", "note") ? "unknown" : "stopped";
+}
+
+const stateLabels = { ok: "ok   ", note: "note ", stops: "STOPS" } as const;
+
+function render(sentence: string, steps: readonly Step[]): string {
+  const lines = steps.map(({ what, state, detail }) => printable(`${stateLabels[state]}  ${what}: ${detail}`));
+  return [sentence, ...lines].join("\n");
+}
+
+// ------------------------------------------------------------------------------------------------- recipient
+
+/** What of a message decides where it may go. */
+type Wish = { readonly hint: DeliveryHint; readonly tag: string | null };
+const anyMessage: Wish = { hint: "standard", tag: null };
+
+type Explained = { readonly steps: readonly Step[]; readonly personas: readonly string[] };
+
+function stopped(what: string, detail: string): Explained {
+  return { steps: [{ what, state: "stops", detail }], personas: [] };
+}
+
+async function explainRecipient(client: Client, did: Did, wish: Wish): Promise<Explained> {
+  const record = await orNull(client.directory.resolve(did), "did_not_found");
+  if (record === null) return stopped("record", "the ledger has no such DID");
+  if (record.deactivated) return stopped("record", "the DID is deactivated");
+  const { keyAgreement, service } = documentOf(record, did);
+  const links = record.delivery_policy_links;
+  const policy = await policyOf(client, links?.recipient_policy ?? did);
+  const wanted = destinationsOf(service, wish, policy.isCacheEligible);
+  const ways = await Promise.all(wanted.map(wayIn));
+  const none =
+    service.length === 0 ? "the document publishes none" : "the document publishes none for such an envelope";
+  const steps: Step[] = [
+    { what: "record", state: "ok", detail: `version ${record.version}, changed ${record.updated_at}` },
+    keyStep(keyAgreement.length),
+    policy.step,
+    ...linkSteps(links, wish.tag),
+    ...ways,
+    ...(ways.length === 0 ? [{ what: "services", state: "stops", detail: none } as const] : []),
+  ];
+  return { steps, personas: links?.persona_policies ?? [] };
+}
+
+function keyStep(count: number): Step {
+  if (count > 0) return { what: "key agreement", state: "ok", detail: `${countOf(count, "key")} to seal to` };
+  return { what: "key agreement", state: "stops", detail: "the document lists no key to seal to" };
+}
+
+async function policyOf(client: Client, did: string): Promise<{ step: Step; isCacheEligible: boolean }> {
+  const found = await orNull(client.directory.recipientPolicy(did), "policy_not_found");
+  const what = "policy";
+  if (found === null)
+    return { step: { what, state: "ok", detail: "none; the limits of each node hold" }, isCacheEligible: true };
+  const { effective_ttl, max_message_bytes, cache_eligible } = found.policy;
+  const cache = cache_eligible ? "Caches may hold envelopes" : "no Cache may hold envelopes: only live delivery counts";
+  const detail = `at most ${max_message_bytes} bytes, ${countOf(effective_ttl, "block")}; ${cache}`;
+  return { step: { what, state: cache_eligible ? "ok" : "note", detail }, isCacheEligible: cache_eligible };
+}
+
+function linkSteps(links: Resolved["delivery_policy_links"], tag: string | null): Step[] {
+  const steps: Step[] = [];
+  const tags = links?.tag_policies ?? [];
+  const isAdmitted = tag === null || tags.includes(tag);
+  if (tags.length > 0)
+    steps.push({ what: "tags", state: isAdmitted ? "note" : "stops", detail: `only ${tags.join(", ")}, or none` });
+  const personas = links?.persona_policies ?? [];
+  if (personas.length > 0) {
+    const detail = `${personas.join(", ")} may restrict which Relays are allowed`;
+    steps.push({ what: "personas", state: "note", detail });
+  }
+  return steps;
+}
+
+type Service = { readonly type: string; readonly serviceEndpoint: readonly string[]; readonly priority: number | null };
+type Destination = { readonly type: string; readonly endpoint: string };
+
+/** The order of delivery: inbox, Relay, Cache; within a type by priority. A hint and a policy leave some out. */
+function destinationsOf(services: readonly Service[], { hint }: Wish, isCacheEligible: boolean): Destination[] {
+  const direct = hint === "cache" ? [] : ["SvcInboxService", "SvcRelayService"];
+  const cache = hint === "direct" || !isCacheEligible ? [] : ["SvcCacheService"];
+  const priorityOf = ({ priority }: Service): number => priority ?? Number.MAX_SAFE_INTEGER;
+  return [...direct, ...cache].flatMap((type) =>
+    services
+      .filter((service) => service.type === type)
+      .sort((a, b) => priorityOf(a) - priorityOf(b))
+      .flatMap((service) => service.serviceEndpoint.map((endpoint) => ({ type, endpoint }))),
+  );
+}
+
+async function wayIn({ type, endpoint }: Destination): Promise<Step> {
+  const what = `service ${type} ${endpoint}`;
+  // An inbox belongs to the recipient and need not be a node; asking it anything would be a delivery.
+  if (type === "SvcInboxService") return { what, state: "note", detail: "not tried: only a delivery shows" };
+  const check = await checkEndpoint(endpoint, type === "SvcRelayService" ? "relay" : "cache");
+  if (check.state === "ok") return { what, state: "ok", detail: "answers and names itself so" };
+  if (check.state === "unknown") return { what, state: "ok", detail: "answers; it does not say who it is" };
+  const effect = type === "SvcCacheService" ? "it refuses what is stored for this address" : "nobody is met there";
+  return { what, state: "note", detail: check.state === "wrong" ? `${check.reason}: ${effect}` : check.reason };
+}
+
+// --------------------------------------------------------------------------------------------------- message
+
+/** A message as it would go out. */
+type BuiltMessage = {
+  readonly chunks: number;
+  readonly sizeBytes: number;
+  /** Of the first and largest envelope. */
+  readonly body: Uint8Array;
+};
+
+type Sending = Wish & {
+  /** Seals the message; throws what a sender would be refused with. */
+  readonly build: () => Promise<BuiltMessage>;
+};
+
+/** Reports whether the message would be accepted. Ends with exit code 1 unless it would. */
+async function explainSending(session: Session, to: Did, sending: Sending): Promise<void> {
+  const recipient = await explainRecipient(session.client, to, sending);
+  const isStopped = recipient.steps.some(({ state }) => state === "stops");
+  const steps = isStopped ? recipient.steps : await withMessage(session, recipient, sending);
+  const verdict = verdictOf(steps);
+  const sentence = {
+    accepted: `The message to ${to} would be accepted; nothing was sent.`,
+    stopped: `The message to ${to} would not be delivered; nothing was sent.`,
+    unknown: `Only a delivery shows whether the message reaches ${to}; nothing was sent.`,
+  }[verdict];
+  session.report.result({ ok: verdict === "accepted", to, verdict, steps }, render(sentence, steps));
+  if (verdict !== "accepted") throw failedInResult("the message is not sure to be delivered");
+}
+
+/** The steps of the recipient, with what each Cache says of this message, and those of the message. */
+async function withMessage(session: Session, recipient: Explained, sending: Sending): Promise<Step[]> {
+  const message = await sending.build().catch((error: unknown) => {
+    if (error instanceof ClientError) return error;
+    throw error;
+  });
+  if (message instanceof ClientError)
+    return [...recipient.steps, { what: "message", state: "stops", detail: `${message.message} (${message.code})` }];
+  const { body, chunks, sizeBytes } = message;
+  const detail = `${renderBytes(sizeBytes)} in ${countOf(chunks, "envelope")} of at most ${body.length} bytes`;
+  return [
+    ...(await Promise.all(recipient.steps.map((step) => (isCache(step) ? cacheStep(step, message) : step)))),
+    { what: "message", state: "ok", detail },
+    await signatureStep(session.client, body),
+    ...(await relaySteps(session, { message, personas: recipient.personas })),
+    { what: "not shown", state: "note", detail: unseen },
+  ];
+}
+
+const cacheService = "service SvcCacheService ";
+const isCache = ({ what, state }: Step): boolean => what.startsWith(cacheService) && state === "ok";
+
+const unseen =
+  "whom a node serves (403 policy_denied), whether it asks for a signature (403 sender_signature_invalid), how full " +
+  "the mailbox is (507 mailbox_full), and whether the recipient listens live";
+
+async function signatureStep(client: Client, body: Uint8Array): Promise<Step> {
+  const what = "signature";
+  const envelope = decodeEnvelope(body, loosest);
+  if (isFault(envelope)) return { what, state: "stops", detail: envelope.detail };
+  const { sender } = envelope;
+  if (sender === null)
+    return { what, state: "note", detail: "none: the recipient sees no sender, and a node may refuse that" };
+  if (verifySender(sender, await activeDocument(client, sender.from)))
+    return { what, state: "ok", detail: `by ${sender.keyId}, and it verifies` };
+  return { what, state: "stops", detail: `${sender.keyId} does not verify by the document of ${sender.from}` };
+}
+
+/** What a node that names no limits is assumed to allow. */
+const loosest: EnvelopeLimits = {
+  body_bytes_max: Number.MAX_SAFE_INTEGER,
+  unchunked_bytes_max: Number.MAX_SAFE_INTEGER,
+  chunk_bytes_max: Number.MAX_SAFE_INTEGER,
+  header_bytes_max: Number.MAX_SAFE_INTEGER,
+  ttl_max: Number.MAX_SAFE_INTEGER,
+  ttl_default: 24 * hourMs,
+  clock_skew: Number.MAX_SAFE_INTEGER,
+};
+
+function limitsOf(shown: NodeLimits): EnvelopeLimits {
+  const durationOf = (text: string | undefined): number | undefined =>
+    (text === undefined ? null : parseDuration(text)) ?? undefined;
+  const skew = shown.max_clock_skew_seconds;
+  return {
+    body_bytes_max: shown.max_http_body_bytes ?? loosest.body_bytes_max,
+    unchunked_bytes_max: shown.max_unchunked_bytes ?? loosest.unchunked_bytes_max,
+    chunk_bytes_max: shown.max_chunk_bytes ?? loosest.chunk_bytes_max,
+    header_bytes_max: shown.max_header_bytes ?? loosest.header_bytes_max,
+    ttl_max: durationOf(shown.max_ttl) ?? loosest.ttl_max,
+    ttl_default: durationOf(shown.default_ttl) ?? loosest.ttl_default,
+    clock_skew: skew === undefined ? loosest.clock_skew : skew * secondMs,
+  };
+}
+
+type NodeView = { readonly limits: NodeLimits; readonly ttlMs: number };
+
+/** The message as the node at `url` would look at it, by its own clock; a text says why it can't be asked. */
+async function lookAs(url: string, body: Uint8Array): Promise<NodeView | Fault | string> {
+  const ready = await askJson(url, "/readyz");
+  if (typeof ready === "string") return ready;
+  if (ready.status !== 200) return `answers ${ready.status}: it is not ready`;
+  const limits = await orNull(directoryClient(endpoint(url)).limits(), "not_found");
+  const allowed = limits === null ? loosest : limitsOf(limits);
+  const envelope: Envelope | Fault = decodeEnvelope(body, allowed);
+  if (isFault(envelope)) return envelope;
+  const untimely = checkEnvelopeTime(envelope, ready.dateMs ?? Date.now(), allowed);
+  return untimely ?? { limits: limits ?? {}, ttlMs: appliedTtlMs(envelope, allowed, null) };
+}
+
+type Relayed = { readonly message: BuiltMessage; readonly personas: readonly string[] };
+
+/** The Relay that the sender hands the message to. */
+async function relaySteps({ client, relayUrl }: Session, { message, personas }: Relayed): Promise<Step[]> {
+  const what = `your Relay ${relayUrl}`;
+  const about = await askJson(relayUrl, "/node");
+  if (typeof about === "string") return [{ what, state: "stops", detail: about }];
+  const roles = about.status === 200 && Array.isArray(about.json["roles"]) ? about.json["roles"] : null;
+  if (roles !== null && !roles.includes("relay")) return [{ what, state: "stops", detail: "no relay answers there" }];
+  const view = await lookAs(relayUrl, message.body);
+  if (typeof view === "string") return [{ what, state: "stops", detail: view }];
+  if (isFault(view)) return [{ what, state: "stops", detail: refusalText(view) }];
+  const publicId = roles === null ? null : String(about.json["relay_public_id"]);
+  const taken: Step = { what, state: "ok", detail: `accepts it, for at most ${renderDurationSetting(view.ttlMs)}` };
+  return [taken, ...(await Promise.all(personas.map((persona) => personaStep(client, persona, publicId))))];
+}
+
+async function personaStep(client: Client, persona: string, publicId: string | null): Promise<Step> {
+  const what = `persona ${persona}`;
+  const found = await orNull(client.directory.personaPolicy(persona), "policy_not_found");
+  const allowed = found?.policy["allowed_relays"];
+  if (!Array.isArray(allowed) || allowed.length === 0) return { what, state: "ok", detail: "allows every Relay" };
+  if (publicId === null) return { what, state: "note", detail: "your Relay does not say which one it is" };
+  if (allowed.includes(publicId)) return { what, state: "ok", detail: `allows ${publicId}` };
+  return { what, state: "stops", detail: `does not allow your Relay ${publicId}: only ${allowed.join(", ")}` };
+}
+
+/** What a Cache says of its bounds against this message. A refusal is a note: a live session may still accept it. */
+async function cacheStep({ what }: Step, { body, chunks }: BuiltMessage): Promise<Step> {
+  const view = await lookAs(what.slice(cacheService.length), body);
+  if (typeof view === "string") return { what, state: "note", detail: view };
+  if (isFault(view)) return { what, state: "note", detail: refusalText(view) };
+  const { max_mailbox_bytes: bytesMax, max_mailbox_entries: entriesMax } = view.limits;
+  if (bytesMax !== undefined && body.length * chunks > bytesMax)
+    return { what, state: "note", detail: `holds at most ${renderBytes(bytesMax)} for a recipient: less than this` };
+  if (entriesMax !== undefined && chunks > entriesMax)
+    return { what, state: "note", detail: `holds at most ${entriesMax} envelopes for a recipient: less than this` };
+  return { what, state: "ok", detail: `would hold it, for at most ${renderDurationSetting(view.ttlMs)}` };
+}
+
+function refusalText({ code, detail }: Fault): string {
+  return `would refuse it: ${detail} (${code})`;
 }

@@ -16,7 +16,7 @@ import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { parseBetween } from "./arguments.ts";
+import { parseBetween } from "./command.ts";
 import { defaultConfigFile, readConfig, readConfigFile, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 

@@ -27,8 +27,8 @@ import { storesOf, toFailure } from "../app/stores.ts";
 import type { BoundMaintenance, OpenStep } from "../storage/bind.ts";
 import type { Store, StoreEnvironment, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
+import { createReport } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { createReport } from "./report.ts";
 
 type StoreReport = {
   readonly name: string;

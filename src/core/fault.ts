@@ -1,7 +1,7 @@
 /**
  * The catalogue of refusals: every code a node can answer, with its HTTP status and title.
  * A refusal is a value (`T | Fault`), never an exception; it is rendered in one of two ways, as
- * problem+json or as a DeliveryResult, both in `nodes/http/render.ts`. Codes are stable and public.
+ * problem+json or as a DeliveryResult, both in `nodes/http/route.ts`. Codes are stable and public.
  * Source: interface "Errors", rules section 3.
  */
 import { decodeUtf8, encodeHex0x } from "./codec/bytes.ts";

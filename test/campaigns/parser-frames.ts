@@ -23,7 +23,7 @@ import {
   decodeConnectHeaders,
   parseAck,
   parseSessionTarget,
-} from "../../src/nodes/relay/live/frames.ts";
+} from "../../src/nodes/relay/live/registry.ts";
 import { createRemoteSessions } from "../../src/nodes/relay/live/remote.ts";
 import {
   parseBlock,

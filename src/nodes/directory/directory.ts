@@ -18,8 +18,13 @@ import {
 import { counters } from "../../core/ledger/actions.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
 import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
-import type { DirectoryLimits } from "../../core/schema/directory.ts";
-import { aliasAnswer, noncesAnswer, resolvedAnswer, submissionAnswer } from "../../core/schema/directory.ts";
+import {
+  aliasAnswer,
+  type DirectoryLimits,
+  noncesAnswer,
+  resolvedAnswer,
+  submissionAnswer,
+} from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
 import { checkClientRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
 import type { Route } from "../http/route.ts";

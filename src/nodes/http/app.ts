@@ -20,8 +20,7 @@ import {
   requestIdOf,
   serve,
 } from "./pipeline.ts";
-import { internalError, preflightHeaders } from "./render.ts";
-import type { Route } from "./route.ts";
+import { internalError, preflightHeaders, type Route } from "./route.ts";
 
 type Respond = (request: Request, connection: Connection) => Response | Promise<Response>;
 

@@ -10,7 +10,7 @@ import { joinBytes, late, withDeadline } from "../../core/std/bounded.ts";
 import type { FairShare, Turns } from "./capacity.ts";
 import type { JsonPart } from "./route.ts";
 
-export type BodyRules = {
+type BodyRules = {
   /** `null`: the route takes no body. */
   readonly bytesMax: number | null;
   readonly deadlineMs: number;

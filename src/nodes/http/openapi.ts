@@ -11,8 +11,7 @@ import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
 import { type SchemeName, type Signed, type SignedExample, schemes, sealedMembers } from "../../core/schema/signing.ts";
-import { renderDeliveryFault, renderProblem } from "./render.ts";
-import type { Route } from "./route.ts";
+import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = {
   readonly openapi: "3.1.0";

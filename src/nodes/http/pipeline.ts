@@ -11,7 +11,6 @@ import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Counting, ownCounting } from "../counting.ts";
 import {
   type BodyHead,
-  type BodyRules,
   bodyHeadOf,
   changeStreams,
   checkBodyHead,
@@ -47,15 +46,22 @@ import {
   observe,
 } from "./metrics.ts";
 import {
+  type Answer,
+  type Call,
   type Cors,
   type CorsOrigins,
   createCors,
   createFailures,
   type Failures,
   internalError,
+  noValues,
+  type PathValue,
+  pathOf,
+  pathValues,
+  type Route,
   renderResponse,
-} from "./render.ts";
-import { type Answer, type Call, noValues, type PathValue, pathOf, pathValues, type Route, valuesOf } from "./route.ts";
+  valuesOf,
+} from "./route.ts";
 import type { RequestTrace, Tracer } from "./tracing.ts";
 
 export type AppOptions = {
@@ -288,8 +294,11 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
     const bodiless = isBodiless(request, head);
     let refused = refuseHead(http, plan, exchange, bodiless ? null : head);
     if (refused === null && !bodiless) {
-      const body = await readBody(request, head, bodyRules(http, plan, exchange));
-      plan.room.reading.give(exchange.network, 1);
+      const { room, route } = plan;
+      const deadlineMs = http.capacity.limits.bodyDeadlineMs;
+      const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: exchange.network };
+      const body = await readBody(request, head, rules);
+      room.reading.give(exchange.network, 1);
       if ("fault" in body) refused = refuseBody(http, exchange, body.fault);
       else exchange.received = body;
     }
@@ -304,7 +313,8 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
         // An operating failure becomes a refusal, and a bug a silent 500.
         result = http.failures.faultOf(error, plan.route, exchange);
       } finally {
-        leavePlace(plan, exchange);
+        exchange.places?.give(exchange.network, 1);
+        giveBody(plan, exchange);
       }
     }
     if (!isFault(result)) {
@@ -360,11 +370,6 @@ function refuseHead(
   return head === null || room.reading.take(network, 1) ? null : refuseLate(http, exchange, true);
 }
 
-function bodyRules(http: Http, { room, route }: Plan, { network }: Exchange): BodyRules {
-  const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
-  return { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
-}
-
 /** Refusals that do not depend on the body: while draining, a broken path, a client above its rate. */
 function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | null {
   if (http.draining) return fault("shutting_down", "the node is shutting down");
@@ -408,11 +413,6 @@ function takePlace(http: Http, plan: Plan, exchange: Exchange): Promise<Result> 
   }
   giveBody(plan, exchange);
   return refuseLate(http, exchange, false);
-}
-
-function leavePlace(plan: Plan, exchange: Exchange): void {
-  exchange.places?.give(exchange.network, 1);
-  giveBody(plan, exchange);
 }
 
 function giveBody({ room }: Plan, { network, received }: Exchange): void {

@@ -1,11 +1,19 @@
 /**
- * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of
- * requests and answers that handlers see. It does not depend on the HTTP framework.
- * Source: interface "Endpoints", rules section 9.
+ * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of requests and
+ * answers that handlers see. And how an answer, or what a handler throws, becomes a Response: JSON, problem+json (RFC 9457),
+ * or the DeliveryResult of the Relay, with the headers that every answer carries: request id, no caching, and those that
+ * let pages of other origins read it. Only the words of a Fault reach the client. A thrown error goes to the log: one line
+ * with its stack for each bug, and one line for an outage during which every request fails for the same reason.
+ * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS protocol.
  */
 import type { TSchema } from "@sinclair/typebox";
-import { type Fault, type FaultCode, fault } from "../../core/fault.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import { errorStack, errorText, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { Signed } from "../../core/schema/signing.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { StoreError } from "../../storage/contract.ts";
+import type { Log } from "./log.ts";
 import type { Trace } from "./tracing.ts";
 
 /** One request as a handler sees it. */
@@ -139,4 +147,232 @@ function decodeSegment(segment: string): string | null {
   } catch {
     return null;
   }
+}
+
+// ---------------------------------------------------------------------------------------------------------- answers
+
+type RenderOptions = {
+  readonly requestId: string;
+  readonly faults: "problem" | "delivery";
+  /** Ends the connection: the body of the request was not read. */
+  readonly close: boolean;
+  readonly cors: Readonly<Record<string, string>>;
+  /** Headers of every answer of the route. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** Whether refusals of signatures show what was verified: for development. */
+  readonly showSignedText?: boolean;
+  /** A HEAD request: the answer has no body. */
+  readonly headOnly?: boolean;
+};
+
+export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
+  return isFault(outcome) ? renderFault(outcome, options) : renderAnswer(outcome, options);
+}
+
+function renderAnswer(answer: Answer, options: RenderOptions): Response {
+  const base = baseHeaders(options.cors, answer.body?.contentType ?? "application/json");
+  const content = answerContent(answer);
+  const body = options.headOnly === true ? content : inTwoWrites(content);
+  const response = new Response(body, { status: answer.status, headers: base });
+  const { headers } = response;
+  headers.set("x-request-id", options.requestId);
+  if (options.close) headers.set("connection", "close");
+  if (options.headers !== undefined) setAll(headers, options.headers);
+  if (answer.headers !== undefined) setAll(headers, answer.headers);
+  return response;
+}
+
+/** Headers that all answers have, made once: setting one more is cheaper than naming five each time. */
+const bases = new WeakMap<Readonly<Record<string, string>>, Map<string, Headers>>();
+
+function baseHeaders(cors: Readonly<Record<string, string>>, contentType: string): Headers {
+  let byType = bases.get(cors);
+  if (byType === undefined) {
+    byType = new Map();
+    bases.set(cors, byType);
+  }
+  let headers = byType.get(contentType);
+  if (headers === undefined) {
+    headers = new Headers({ "content-type": contentType, "cache-control": "no-store", ...cors });
+    byType.set(contentType, headers);
+  }
+  return headers;
+}
+
+function setAll(headers: Headers, values: Readonly<Record<string, string>>): void {
+  for (const name in values) headers.set(name, values[name] as string);
+}
+
+function answerContent(answer: Answer): BodyInit {
+  if (answer.jsonText !== undefined) return answer.jsonText;
+  if (answer.jsonBytes !== undefined) return answer.jsonBytes as Uint8Array<ArrayBuffer>;
+  if (answer.body !== undefined) return answer.body.content;
+  return JSON.stringify(answer.json ?? null);
+}
+
+/** Above it Bun 1.4 writes every header with a system call and a packet of its own, once it is out of the handler. */
+const bunOneWriteBytesMax = 15 * 1024;
+
+/**
+ * As a stream the head of a long answer is one write and its body the other, in place of 25: 20 KiB cost 30 µs and not
+ * 190, and the client as much less. Such an answer has no `Content-Length`; it goes out in chunks.
+ */
+function inTwoWrites(content: BodyInit): BodyInit {
+  const isWhole = typeof content === "string" || content instanceof Uint8Array;
+  if (!isWhole || content.length < bunOneWriteBytesMax) return content;
+  return new ReadableStream<Uint8Array>({
+    start(controller) {
+      controller.enqueue(typeof content === "string" ? utf8(content) : content);
+      controller.close();
+    },
+  });
+}
+
+function renderFault(fault: Fault, options: RenderOptions): Response {
+  const delivery = options.faults === "delivery";
+  const headers: Record<string, string> = {
+    "content-type": delivery ? "application/json" : "application/problem+json",
+    "x-request-id": options.requestId,
+    "cache-control": "no-store",
+    ...options.cors,
+  };
+  if (options.close) headers["connection"] = "close";
+  if (options.headers !== undefined) Object.assign(headers, options.headers);
+  const retryAfter = fault.extra.retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
+  if (retryAfter !== undefined) headers["retry-after"] = String(retryAfter);
+  Object.assign(headers, fault.extra.headers);
+  const problem = delivery ? renderDeliveryFault(fault, options.requestId) : renderProblem(fault, options.requestId);
+  const { signedText } = fault.extra;
+  const shown = options.showSignedText === true && signedText !== undefined;
+  const body = shown ? { ...problem, signed_text: signedText } : problem;
+  return new Response(JSON.stringify(body), { status: fault.status, headers });
+}
+
+/** The problem+json body of a refusal, with the members `error` and `message` for clients of the family. */
+export function renderProblem(fault: Fault, requestId: string): Record<string, unknown> {
+  return {
+    type: `/problems/${fault.code}`,
+    title: fault.title,
+    status: fault.status,
+    detail: fault.detail,
+    code: fault.code,
+    request_id: requestId,
+    ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }),
+    ...(fault.extra.expected === undefined ? {} : { expected: fault.extra.expected }),
+    error: fault.code,
+    message: fault.detail,
+  };
+}
+
+/** The DeliveryResult of a request that was refused before any delivery was tried. */
+export function renderDeliveryFault(fault: Fault, requestId: string): Record<string, unknown> {
+  return {
+    success: false,
+    delivery_mode: "failed",
+    http_status: fault.status,
+    code: fault.code,
+    message: fault.detail,
+    retry_count: 0,
+    cache_attempted: false,
+    cache_result: null,
+    ndr: null,
+    details: {
+      request_id: requestId,
+      ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }),
+    },
+  };
+}
+
+// -------------------------------------------------------------------------------------------------- CORS
+
+/** Which origins may read answers: all, some, or (`loopback`) pages that this machine itself serves. */
+export type CorsOrigins = readonly string[] | "loopback";
+
+/** The headers of an answer to a page of `origin` (`null`: no page asks). */
+export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
+
+const exposed = { "access-control-expose-headers": "Retry-After, X-Request-Id, Svc-Block, Svc-Work" } as const;
+/** Two hours: the longest that browsers remember a preflight. */
+const preflightSeconds = 7_200;
+
+export function createCors(origins: CorsOrigins): Cors {
+  if (origins !== "loopback" && origins.includes("*")) {
+    const everyone = { "access-control-allow-origin": "*", ...exposed };
+    return () => everyone;
+  }
+  const others = { vary: "Origin" };
+  const allowing = (origin: string) => ({ "access-control-allow-origin": origin, ...exposed, vary: "Origin" });
+  if (origins === "loopback")
+    return (origin) => (origin !== null && isLoopbackOrigin(origin) ? allowing(origin) : others);
+  const known = new Map(origins.map((origin) => [origin, allowing(origin)]));
+  return (origin) => (origin === null ? others : (known.get(origin) ?? others));
+}
+
+function isLoopbackOrigin(origin: string): boolean {
+  return /^https?:\/\/(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d{1,5})?$/.test(origin);
+}
+
+/** The answer to a preflight for a path: its methods, and the headers that its routes read. */
+export function preflightHeaders(methods: readonly string[], headers: readonly string[]): Record<string, string> {
+  return {
+    "access-control-allow-methods": methods.join(", "),
+    "access-control-allow-headers": headers.join(", "),
+    "access-control-max-age": String(preflightSeconds),
+  };
+}
+
+// --------------------------------------------------------------------------------------------------- failures
+
+export type Failures = {
+  readonly faultOf: (
+    error: unknown,
+    route: Pick<Route, "path" | "unavailable">,
+    at: { readonly requestId: string; readonly nowMs: number },
+  ) => Fault;
+};
+
+/** Silence after which the same reason is a new outage. */
+const outageEndMs = minuteMs;
+const reasonsMax = 100;
+
+export function createFailures(log: Log): Failures {
+  const lastMs = new BoundedMap<string, number>(reasonsMax);
+  const begins = (reason: string, nowMs: number): boolean => {
+    const isNew = nowMs - (lastMs.get(reason) ?? Number.NEGATIVE_INFINITY) >= outageEndMs;
+    lastMs.set(reason, nowMs);
+    return isNew;
+  };
+  return {
+    faultOf: (error, route, { requestId, nowMs }) => {
+      const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
+      const where = { request_id: requestId, route: route.path };
+      const reason = errorText(error);
+      if (refusal.code === "internal_error") {
+        log("error", "a request failed", { ...where, error: errorStack(error) });
+      } else if (begins(reason, nowMs)) {
+        log("warn", "requests fail; this reason is logged once per outage", { ...where, error: reason });
+      }
+      return refusal;
+    },
+  };
+}
+
+function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault {
+  switch (error.code) {
+    case "unavailable":
+    case "busy":
+      return route.unavailable === "chain_unavailable"
+        ? fault("chain_unavailable", "the ledger can't be read at the moment")
+        : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");
+    case "full":
+      return fault("storage_full", "the store has no room for this");
+    case "closed":
+      return fault("shutting_down", "the node is shutting down");
+    case "corrupt":
+      return internalError();
+  }
+}
+
+export function internalError(): Fault {
+  return fault("internal_error", "something went wrong in the node; the request id names the entry in its log");
 }

@@ -40,8 +40,15 @@ import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { createDedup, type Dedup, type Delivered, deliverOnce } from "./dedup.ts";
-import { type DeliveryParts, type LocalCache, runDelivery } from "./delivery.ts";
+import {
+  createDedup,
+  type Dedup,
+  type Delivered,
+  type DeliveryParts,
+  deliverOnce,
+  type LocalCache,
+  runDelivery,
+} from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";

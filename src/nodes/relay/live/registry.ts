@@ -1,27 +1,41 @@
 /**
- * The registry of live sessions: who is connected, who joins, and which deliveries are in flight. It also
- * sends envelopes to sockets. The laws: an envelope counts as delivered only when a client acknowledged
- * it; all devices of the recipient get it at once, and the first acknowledgement wins; a session that
- * joins and a delivery that begins wait for each other, so that nothing falls between the two. What
- * waits is bounded in sessions, envelopes, bytes and time.
+ * The registry of live sessions: who is connected, who joins, and which deliveries are in flight. It also sends envelopes
+ * to sockets, and decodes what a session sends: its proof, in headers or in the first frame, and acknowledgements. The
+ * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the recipient get it at once,
+ * and the first acknowledgement wins; a session that joins and a delivery that begins wait for each other, so that nothing
+ * falls between the two. What waits is bounded in sessions, envelopes, bytes and time.
  * Source: rules section 5 "Live sessions" and "Devices", and section 10.
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
-import { decodeUtf8 } from "../../../core/codec/bytes.ts";
-import type { Did, MailboxKey, Uuid } from "../../../core/codec/did.ts";
+import { decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
+import { type Did, type MailboxKey, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
+import { type JsonObject, parseJsonObject } from "../../../core/codec/json.ts";
+import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
-import { sameEndpoint } from "../../../core/message/proof.ts";
+import {
+  decodeRetrievalProof,
+  deviceIdCharsMax,
+  isLineValue,
+  memberReader,
+  type PresentedRetrieval,
+  type ProofNames,
+  presentedProof,
+  type RetrievalProof,
+  type RetrievalRule,
+  retrievalHeaders,
+  sameEndpoint,
+} from "../../../core/message/proof.ts";
 import { withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import { type Counting, ownCounting, type RateLimit, type RateLimiter, rateKeysMax } from "../../counting.ts";
 import type { Log } from "../../http/log.ts";
+import { pathOf } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { StoredSignal } from "../../signals.ts";
-import type { SessionTarget, SessionWishes } from "./frames.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {
@@ -349,4 +363,114 @@ function isAuthorized({ permit }: SessionSocket, authorized: readonly Authorized
       endpoints.some((endpoint) => sameEndpoint(endpoint, permit.endpoint)) &&
       keys.includes(permit.key),
   );
+}
+
+// ----------------------------------------------------------------------------------------------------------- frames
+
+/** Longest frame that a client may send. */
+export const frameBytesMax = 16 * 1024;
+
+export type SessionTarget = { readonly did: Did; readonly deviceId: string };
+
+/** What a client may ask for in the query besides its envelopes: frames that announce that a Cache stored something. */
+type SessionWishes = { readonly storedNotices: boolean };
+
+export function isSessionPath(pathname: string): boolean {
+  const segments = pathname.split("/");
+  return segments.length === 4 && segments[0] === "" && segments[1] === "ws";
+}
+
+/** Which device of which DID a path names: 400 `invalid_did` or `invalid_request`. */
+export function parseSessionTarget(url: string): SessionTarget | Fault {
+  const [, , didText, deviceText] = pathOf(url).split("/");
+  const [didValue, deviceId] = [decodeSegment(didText), decodeSegment(deviceText)];
+  const did = parseDid(didValue ?? "");
+  if (isFault(did)) return did;
+  if (deviceId === null || deviceId === "" || deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
+    return fault(
+      "invalid_request",
+      `a device id must have 1 to ${deviceIdCharsMax} characters and no control characters`,
+    );
+  }
+  return { did, deviceId };
+}
+
+export function parseSessionWishes(url: string): SessionWishes {
+  return { storedNotices: new URL(url).searchParams.get("notices") === "stored" };
+}
+
+/** For a client that asked: something waits in a Cache. It names nothing; the client pulls. */
+export const storedNotice = JSON.stringify({ type: "stored" });
+
+function decodeSegment(segment: string | undefined): string | null {
+  try {
+    return decodeURIComponent(segment ?? "");
+  } catch {
+    return null;
+  }
+}
+
+/** What all proofs to one Relay have in common. */
+export type ConnectTerms = { readonly endpoints: readonly string[]; readonly skewMs: number };
+
+/** Members of the first frame. */
+const frameMembers: ProofNames<PresentedRetrieval> = {
+  serviceId: "service_id",
+  endpoint: "endpoint",
+  keyId: "key_id",
+  timestamp: "timestamp",
+  nonce: "nonce",
+  signature: "signature_b64",
+};
+
+function connectRule(target: SessionTarget, terms: ConnectTerms, names: RetrievalRule["names"]): RetrievalRule {
+  return { operation: "connect", ...target, subject: target.deviceId, serviceType: "SvcRelayService", ...terms, names };
+}
+
+/** Whether the request itself carries a proof; one header is enough, so that a missing other one is named. */
+export function bearsProof(headers: Headers): boolean {
+  return Object.values(retrievalHeaders).some((name) => headers.has(name));
+}
+
+export function decodeConnectHeaders(
+  headers: Headers,
+  of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
+  nowMs: number,
+): RetrievalProof | Fault {
+  const presented = presentedProof(retrievalHeaders, (name) => headers.get(name));
+  return decodeRetrievalProof(presented, connectRule(of.target, of.terms, retrievalHeaders), nowMs);
+}
+
+/** The first frame: 401 `proof_missing` when it is anything but an `auth` frame, else as the proof decodes. */
+export function decodeConnectFrame(
+  frame: string | Uint8Array,
+  of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
+  nowMs: number,
+): RetrievalProof | Fault {
+  const members = parseFrame(frame);
+  if (members === null || members["type"] !== "auth")
+    return fault("proof_missing", "the first frame must be the proof");
+  const presented = presentedProof(frameMembers, memberReader(members));
+  return decodeRetrievalProof(presented, connectRule(of.target, of.terms, frameMembers), nowMs);
+}
+
+/** The id that a frame acknowledges; `null` when the frame is anything else. */
+export function parseAck(frame: string | Uint8Array): Uuid | null {
+  const members = parseFrame(frame);
+  if (members === null || members["type"] !== "ack" || typeof members["message_id"] !== "string") return null;
+  return parseUuid(members["message_id"]);
+}
+
+function parseFrame(frame: string | Uint8Array): JsonObject | null {
+  const members = parseJsonObject(typeof frame === "string" ? utf8(frame) : frame);
+  return isFault(members) ? null : members;
+}
+
+/** In development a client that was refused reads more than a close code can hold. */
+export function renderRefusal({ code, detail, extra }: Fault): string {
+  return JSON.stringify({ type: "refused", code, detail, signed_text: extra.signedText });
+}
+
+export function renderWelcome(target: SessionTarget): string {
+  return JSON.stringify({ type: "welcome", status: "ok", connectionKey: `${target.did}::${target.deviceId}` });
 }

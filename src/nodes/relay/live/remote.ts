@@ -11,8 +11,7 @@ import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../../core/codec/json.ts";
 import { isFault } from "../../../core/fault.ts";
 import type { Bus, Subscription } from "../../../storage/bus.ts";
-import type { SessionTarget } from "./frames.ts";
-import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome, RemoteSessions } from "./registry.ts";
+import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome, RemoteSessions, SessionTarget } from "./registry.ts";
 
 /** What this process does for others. */
 type LocalSessions = {

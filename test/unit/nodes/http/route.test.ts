@@ -1,6 +1,6 @@
 /** What a client gets for what a handler threw, and how often the log says so. */
 import { expect, test } from "bun:test";
-import { createFailures } from "../../../../src/nodes/http/render.ts";
+import { createFailures } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const route = { path: "/dids/:did/nonces", unavailable: "chain_unavailable" } as const;
@@ -28,7 +28,5 @@ test("each bug is a line with its stack", () => {
     expect(code).toBe("internal_error");
   }
   expect(lines.length).toBe(3);
-  expect(lines.every((line) => line.startsWith("error a request failed") && line.includes("render.test.ts"))).toBe(
-    true,
-  );
+  expect(lines.every((line) => line.startsWith("error a request failed") && line.includes("route.test.ts"))).toBe(true);
 });

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { DeliveryResult } from "../../../../src/core/message/delivery.ts";
 import { decodeEnvelope, type Envelope } from "../../../../src/core/message/envelope.ts";
-import { createDedup, deliverOnce } from "../../../../src/nodes/relay/dedup.ts";
+import { createDedup, deliverOnce } from "../../../../src/nodes/relay/delivery.ts";
 import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
 
 const limits = {

@@ -1,7 +1,7 @@
 /** How a command ends: exit codes and texts by the kind of the failure. */
 import { expect, test } from "bun:test";
 import { CommandFailure } from "../../../src/app/failure.ts";
-import { asksForJson, endingOf } from "../../../src/cli/report.ts";
+import { asksForJson, endingOf } from "../../../src/cli/command.ts";
 import { ClientError } from "../../../src/client/http.ts";
 
 const timedOut = new ClientError("timed_out", "timed_out", "nothing came in time");

@@ -1,7 +1,7 @@
 /** Values of options: what is read, and to what; and the help of every command. */
 import { describe, expect, test } from "bun:test";
 import type { Command } from "commander";
-import { parseAmount, parseBetween, parseSeconds, parseUrl } from "../../../src/cli/arguments.ts";
+import { parseAmount, parseBetween, parseSeconds, parseUrl } from "../../../src/cli/command.ts";
 import { createProgram } from "../../../src/cli/program.ts";
 
 const refused = (parse: (text: string) => unknown, texts: readonly string[]): string[] =>

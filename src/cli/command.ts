@@ -1,0 +1,323 @@
+/**
+ * What every command shares. Parsers of option values run while the command line is parsed, so a mistake is reported before
+ * the command starts; their bounds are those of the program, and a ledger or a node may allow less and reports that itself.
+ * A command reports its result on standard output, as text or as one line of JSON, and progress on standard error, as one
+ * line that is written over on a terminal and not at all elsewhere. It ends by returning (exit code 0) or by throwing: a
+ * usage error, a refusal by a node or by the operating system, or a bug, printed as text, or with `--json` as one line
+ * `{ok: false, code, message, status}`. For commands of a client: where the nodes are, where keys lie, and how long to wait.
+ * Flags win over the environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`, `WAYPOST_RELAY_URL`, `WAYPOST_CACHE_URL`,
+ * `WAYPOST_KEYS`, `WAYPOST_AS`), which wins over the defaults of the development mode.
+ */
+
+import { resolve } from "node:path";
+import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
+import { type Client, connect, lookUp } from "../client/client.ts";
+import { type Waiting, waitingDefault } from "../client/confirm.ts";
+import { ClientError, timeoutMsDefault } from "../client/http.ts";
+import type { Identity } from "../client/keys.ts";
+import type { Did } from "../core/codec/did.ts";
+import { parseDuration, secondMs } from "../core/codec/time.ts";
+import { errorStack } from "../core/fault.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/key-files.ts";
+
+/** Where `waypost dev` and the examples listen. */
+const urlDefault = "http://127.0.0.1:7400";
+
+/** Milliseconds of a duration such as `30s` or `5m`. */
+export function parseWait(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null) throw new InvalidArgumentError("It must be a duration such as 30s or 5m.");
+  return ms;
+}
+
+/** The same, or a bare number of seconds, 0 among them. */
+export function parseSeconds(text: string): number {
+  return /^[0-9]{1,6}$/.test(text) ? Number(text) * secondMs : parseWait(text);
+}
+
+/** A `ttl` as it goes into an envelope. */
+export function parseTtl(text: string): string {
+  if (parseDuration(text) === null)
+    throw new InvalidArgumentError("It must be from 1 second to 30 days, such as 24h or 1d12h.");
+  return text;
+}
+
+export function parseBetween(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`It must be a number from ${min} to ${max}.`);
+    return value;
+  };
+}
+
+/** As large as any number of the wire: a u32. */
+export const parseCount = parseBetween(0, 2 ** 32 - 1);
+
+/** An unsigned integer that may be larger than a number holds exactly: kept as text. */
+export function parseAmount(text: string): string {
+  if (!/^(0|[1-9][0-9]{0,38})$/.test(text))
+    throw new InvalidArgumentError("It must be a whole number without leading zeros.");
+  return text;
+}
+
+/** The address of a node. */
+export function parseUrl(text: string): string {
+  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
+    throw new InvalidArgumentError("It must begin with https:// or http://.");
+  }
+  return text;
+}
+
+/** The addresses of an option that may be repeated. */
+export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
+  return [...(before ?? []), parseUrl(text)];
+}
+
+// --------------------------------------------------------------------------------------------- results and failures
+
+type Report = {
+  /** The line of the moment. Nothing when the output is JSON or not a terminal. */
+  readonly progress: (text: string) => void;
+  /** Something worth knowing besides the result, on standard error. */
+  readonly note: (text: string) => void;
+  /** A result, with `--json` as one line. A command that goes on has several. */
+  readonly result: (json: unknown, text: string) => void;
+  /** Clears the progress line. Idempotent. */
+  readonly end: () => void;
+};
+
+export function createReport(json: boolean): Report {
+  const live = !json && process.stderr.isTTY === true;
+  let shown = false;
+  const end = () => {
+    if (shown) process.stderr.write("\r\u001b[K");
+    shown = false;
+  };
+  return {
+    progress: (text) => {
+      if (!live) return;
+      process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns || 80) - 1)}`);
+      shown = true;
+    },
+    note: (text) => {
+      end();
+      if (!json) process.stderr.write(`${text}\n`);
+    },
+    result: (value, text) => {
+      end();
+      process.stdout.write(`${json ? JSON.stringify(value) : text}\n`);
+    },
+    end,
+  };
+}
+
+/** `1 message`, `2 messages` */
+export function countOf(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** `12.3 MiB`; whole bytes below 1 KiB. */
+export function renderBytes(bytes: number): string {
+  if (bytes < 1_024) return countOf(bytes, "byte");
+  const units = ["KiB", "MiB", "GiB", "TiB"];
+  let value = bytes / 1_024;
+  let unit = 0;
+  while (value >= 1_024 && unit < units.length - 1) {
+    value /= 1_024;
+    unit++;
+  }
+  return `${value.toFixed(1)} ${units[unit]}`;
+}
+
+/** `[#####.....]  50 %` */
+export function renderBar(done: number, total: number): string {
+  const width = 24;
+  const share = total === 0 ? 1 : done / total;
+  const filled = Math.round(width * share);
+  return `[${"#".repeat(filled)}${".".repeat(width - filled)}] ${String(Math.floor(share * 100)).padStart(3)} %`;
+}
+
+/** Text from the network may hold anything: control characters must not reach a terminal. */
+export function printable(text: string): string {
+  return text.toWellFormed().replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\ufffd");
+}
+
+// ----------------------------------------------------------------------------------------------- failures
+
+/** Whether the arguments ask for JSON, found without parsing them: they may be wrong. */
+export function asksForJson(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  return (end < 0 ? args : args.slice(0, end)).includes("--json");
+}
+
+/** What is printed on standard error, `null` for nothing more, and the exit code. */
+type Ending = { readonly text: string | null; readonly exitCode: 0 | 1 | 2 };
+
+export function endingOf(error: unknown, json: boolean): Ending {
+  if (error instanceof CommanderError) return usageEnding(error, json);
+  if (error instanceof ClientError) return clientEnding(error, json);
+  if (error instanceof CommandFailure) {
+    if (!json) return { text: error.message, exitCode: error.exitCode };
+    const code = error.exitCode === 2 ? "timed_out" : "failed";
+    return { text: error.isInResult ? null : failureLine(code, error.message), exitCode: error.exitCode };
+  }
+  if (isSystemRefusal(error)) {
+    const text = refusalText(error);
+    return { text: json ? failureLine("failed", text) : text, exitCode: 1 };
+  }
+  // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
+  const stack = errorStack(error);
+  return { text: json ? failureLine("internal_error", stack) : stack, exitCode: 1 };
+}
+
+/** What the operating system says, in words, about the file that it means. */
+function refusalText(error: Error): string {
+  const [code, path] = ["code", "path"].map((name) => Reflect.get(error, name) as unknown);
+  const reason = systemReasons[String(code)];
+  return reason === undefined || typeof path !== "string" ? error.message : `${path}: ${reason}`;
+}
+
+const systemReasons: Readonly<Record<string, string>> = {
+  ENOENT: "there is no such file or folder",
+  EACCES: "this user may not open it",
+  EISDIR: "it is a folder",
+  ENOTDIR: "something on the way to it is no folder",
+  ENOSPC: "the disk is full",
+  EROFS: "the file system is read-only",
+};
+
+/** The parser has printed its text, or help, before it threw. */
+function usageEnding(error: CommanderError, json: boolean): Ending {
+  if (error.exitCode === 0) return { text: null, exitCode: 0 };
+  if (!json) return { text: null, exitCode: 1 };
+  const isHelp = error.code === "commander.help";
+  const message = isHelp ? "a command is missing; add --help to see which there are" : error.message;
+  return { text: failureLine("usage", message.replace(/^error: /, "")), exitCode: 1 };
+}
+
+function clientEnding(error: ClientError, json: boolean): Ending {
+  const exitCode = error.kind === "timed_out" ? 2 : 1;
+  if (!json) return { text: printable(`${error.message} (${error.code})${hintOf(error)}`), exitCode };
+  const { expected } = error.extra;
+  const extra = { status: error.status, ...(expected === undefined ? {} : { expected }) };
+  return { text: failureLine(error.code, error.message, extra), exitCode };
+}
+
+/** A proof is made and sent within a moment: that it is too old or too new is a matter of clocks. */
+function hintOf({ code, message }: ClientError): string {
+  if (code === "unreachable" && message.startsWith(urlDefault)) return "; name another node with --url or WAYPOST_URL";
+  const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
+  if (!isOfTime && !(code === "envelope_invalid" && message.includes("/timestamp"))) return "";
+  return "; the clocks of this machine and of the node differ, or one of them is wrong";
+}
+
+function failureLine(code: string, message: string, extra: Readonly<Record<string, unknown>> = {}): string {
+  return JSON.stringify({ ok: false, code, message, status: null, ...extra });
+}
+
+// --------------------------------------------------------------------------------------------------- nodes and keys
+
+export type ConnectionFlags = {
+  readonly url?: string;
+  readonly directory?: string;
+  readonly relay?: string;
+  readonly cache?: string;
+  readonly keys?: string;
+  readonly json?: boolean;
+};
+
+export function addConnectionFlags(command: Command): Command {
+  return command
+    .option("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`, parseUrl)
+    .option("--directory <url>", "address of the Directory, where it is another (WAYPOST_DIRECTORY_URL)", parseUrl)
+    .option("--relay <url>", "address of the Relay, where it is another (WAYPOST_RELAY_URL)", parseUrl)
+    .option("--cache <url>", "address of the Cache, where it is another (WAYPOST_CACHE_URL)", parseUrl)
+    .option("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default: ~/.waypost/keys)")
+    .option("--json", "print the result as JSON");
+}
+
+export type WaitFlags = { readonly wait?: boolean; readonly timeout?: number };
+
+export function addWaitFlags(command: Command): Command {
+  return command
+    .option("--no-wait", "do not wait for settlement")
+    .addOption(
+      new Option("--timeout <duration>", "how long to wait: 30s, 5m")
+        .argParser(parseWait)
+        .default(waitingDefault.timeoutMs, `${waitingDefault.timeoutMs / 1_000}s`),
+    );
+}
+
+export function addIdentityFlag(command: Command): Command {
+  return command.option("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)");
+}
+
+export type Session = {
+  readonly client: Client;
+  readonly relayUrl: string;
+  readonly cacheUrl: string;
+  readonly keysFolder: string;
+  readonly report: Report;
+};
+
+/** Runs a command's work with what it needs; `endingOf` renders failures. */
+export async function runSession(flags: ConnectionFlags, work: (session: Session) => Promise<void>): Promise<void> {
+  const report = createReport(flags.json === true);
+  try {
+    await work(openSession(flags, report));
+  } finally {
+    report.end();
+  }
+}
+
+function openSession(flags: ConnectionFlags, report: Report): Session {
+  const env = process.env;
+  const all = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
+  const directoryUrl = flags.directory ?? (flags.url || env["WAYPOST_DIRECTORY_URL"]) ?? all;
+  const relayUrl = flags.relay ?? (flags.url || env["WAYPOST_RELAY_URL"]) ?? all;
+  const cacheUrl = flags.cache ?? (flags.url || env["WAYPOST_CACHE_URL"]) ?? all;
+  return {
+    client: connect({ directoryUrl, relayUrl, timeoutMs: timeoutMsDefault }),
+    relayUrl: withoutTrailingSlashes(relayUrl),
+    cacheUrl: withoutTrailingSlashes(cacheUrl),
+    keysFolder: resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder()),
+    report,
+  };
+}
+
+/** The identity that `--as` or the environment names, else the only one there is. */
+export async function chooseIdentity(session: Session, name: string | undefined): Promise<Identity> {
+  const chosen = name ?? process.env["WAYPOST_AS"];
+  if (chosen !== undefined) return useIdentity(session, chosen);
+  const names = await listIdentities(session.keysFolder);
+  if (names.length === 1) return useIdentity(session, names[0] as string);
+  if (names.length === 0)
+    throw failed(`no identity in ${session.keysFolder}; make one: waypost did create --name alice`);
+  throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
+}
+
+/** Signs for the ledger that the identity belongs to, and no other. */
+export async function useIdentity({ keysFolder, client }: Session, name: string): Promise<Identity> {
+  const identity = await loadIdentity(keysFolder, name);
+  client.learnt.ledger = identity.ledger;
+  return identity;
+}
+
+/** A DID from what a person types: a DID, the name of an identity here, or an alias. */
+export async function targetDid(session: Session, target: string): Promise<Did> {
+  const names = await listIdentities(session.keysFolder);
+  if (names.includes(target)) return (await loadIdentity(session.keysFolder, target)).did;
+  return lookUp(session.client, target);
+}
+
+/** How to wait, or `null` with `--no-wait`; the progress line shows `what`. */
+export function waitingOf(session: Session, flags: WaitFlags, what: string): Waiting | null {
+  if (flags.wait === false) return null;
+  return {
+    ...waitingDefault,
+    timeoutMs: flags.timeout ?? waitingDefault.timeoutMs,
+    onProgress: (elapsedMs, state) => session.report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`),
+  };
+}
