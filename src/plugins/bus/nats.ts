@@ -45,10 +45,10 @@ export const natsOptions = z
     servers: z.array(server).min(1).max(1_000).describe("Servers of one installation, or of its cluster"),
     user: secret.describe("User name"),
     password: secret.describe("Password; `password_file` names a file with it"),
-    token: secret.describe("Token in place of user and password; `token_file` names a file with it"),
+    token: secret.describe("Token instead of user and password; `token_file` names a file with it"),
     credentials_file: file.describe("File with NATS credentials (`.creds`)"),
-    tls_ca_file: file.describe("Certificates that the server's must come from"),
-    tls_cert_file: file.describe("Own certificate, when the server asks for one"),
+    tls_ca_file: file.describe("File with the certificates that must have issued the server's"),
+    tls_cert_file: file.describe("The node's own certificate, if the server requires one"),
     tls_key_file: file.describe("Key of that certificate"),
     subject_prefix: z
       .string()

@@ -23,7 +23,10 @@ const pallet = z.string().regex(/^[A-Z][A-Za-z0-9]{0,63}$/, "must be the name of
 const milliseconds = (min: number, max: number) => z.int().min(min).max(max);
 
 const amount = z
-  .union([z.int().min(0), z.string().regex(/^(0|[1-9][0-9]{0,37})$/, "must be a whole number of the smallest unit")])
+  .union([
+    z.int().min(0),
+    z.string().regex(/^(0|[1-9][0-9]{0,37})$/, "must be a whole number of the smallest denomination"),
+  ])
   .transform((units) => BigInt(units));
 
 const chainOptions = z.strictObject({
@@ -32,50 +35,58 @@ const chainOptions = z.strictObject({
     .min(1)
     .max(16)
     .describe(
-      "Nodes of the chain, ws:// or wss://, or light:<specification>, in turn; two nodes must agree before a call ends",
+      "Nodes of the chain, ws:// or wss://, or light:<specification>, used in turn; of several, two must agree before a call ends",
     ),
   finality: z
     .enum(["finalized", "best"])
     .default("finalized")
-    .describe("Which blocks count; best only on chains of one node"),
+    .describe("Which blocks are treated as final; best only on chains of one node"),
   operator_key_file: z.string().min(1).describe("File with the seed or secret phrase of the operator account"),
   operator_key_type: z.enum(["sr25519", "ed25519"]).default("sr25519").describe("Kind of the operator's key"),
-  outbox: z.string().min(1).describe("Directory of what was handed in, on a local disk; created with mode 0700"),
+  outbox: z
+    .string()
+    .min(1)
+    .describe("Folder of the submitted calls and their outcomes, on a local disk; created with mode 0700"),
   did_registry_pallet: pallet.default("DidRegistry").describe("Name of the pallet of DIDs"),
   delivery_policy_pallet: pallet.default("DeliveryPolicy").describe("Name of the pallet of policies"),
   tip: amount
     .default(0n)
-    .describe("What the operator adds to the fee of each of its calls, in the smallest unit; a number or its digits"),
+    .describe("Tip for each of the operator's calls, in the smallest denomination; a number or its digits"),
   funds_warning: amount
     .default(1n)
-    .describe("The log warns when the operator's free balance is below it, in the smallest unit"),
+    .describe("The log warns once when the operator's free balance falls below this, in the smallest denomination"),
   block_time_ms: milliseconds(10, 3_600_000)
     .optional()
-    .describe("Milliseconds between two blocks, instead of the chain's own"),
-  request_timeout_ms: milliseconds(100, 600_000).default(10_000).describe("How long a node may take for one answer"),
+    .describe("Milliseconds between two blocks, if the chain states a wrong time or none"),
+  request_timeout_ms: milliseconds(100, 600_000).default(10_000).describe("Longest wait for one answer of a node"),
   reconnect_max_ms: milliseconds(100, 600_000)
     .default(10_000)
     .describe("Longest pause between two rounds through the endpoints"),
-  start_wait_ms: milliseconds(0, 600_000).default(10_000).describe("How long the start waits for the chain"),
+  start_wait_ms: milliseconds(0, 600_000).default(10_000).describe("Longest wait for the chain at start"),
   resend_ms: milliseconds(50, 3_600_000)
     .optional()
-    .describe("After how long a call that no block holds is sent again; default two blocks"),
+    .describe("Time after which a call that is in no block is sent again; default two blocks"),
   lifetime_blocks: z
     .int()
     .min(4)
     .max(4_096)
     .refine((blocks) => Number.isInteger(Math.log2(blocks)), "must be a power of two")
     .default(64)
-    .describe("Blocks within which a call is in a block or dropped; a power of two"),
+    .describe("Life of an extrinsic in blocks; a power of two"),
   in_flight_max: z
     .int()
     .min(1)
     .max(4_096)
     .default(4_096)
-    .describe("Calls with the node at a time that are in no block; fewer when a node falls silent"),
-  pending_max: z.int().min(1).max(1_000_000).default(10_000).describe("Calls that wait for their end; over it, 503"),
-  retention_days: z.int().min(1).max(3_650).default(7).describe("How long ended submissions can be asked for"),
-  retention_entries: z.int().min(1).max(100_000_000).default(200_000).describe("How many ended submissions are kept"),
+    .describe("Most calls sent to a node and in no block yet; fewer when a node stops answering"),
+  pending_max: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .default(10_000)
+    .describe("Most calls without an outcome; further ones get 503"),
+  retention_days: z.int().min(1).max(3_650).default(7).describe("Days for which ended submissions can be read"),
+  retention_entries: z.int().min(1).max(100_000_000).default(200_000).describe("Most ended submissions that are kept"),
   free_space_floor_bytes: z
     .int()
     .min(0)

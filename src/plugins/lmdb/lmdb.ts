@@ -11,14 +11,14 @@ import { loadNative, storeAbsence } from "./folder.ts";
 const mebibyte = 1024 * 1024;
 
 const lmdbOptions = z.strictObject({
-  path: z.string().min(1).describe("Directory of the store, on a local disk; created with mode 0700"),
+  path: z.string().min(1).describe("Folder of the store, on a local disk; created with mode 0700"),
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
   message_ids_max: z
     .int()
     .min(1)
     .max(100_000_000)
     .default(10_000_000)
-    .describe("Message ids that are held, remembered or kept at a time; about 130 bytes of memory each"),
+    .describe("Most message ids that are held, remembered or kept at a time; 110 to 220 bytes of memory each"),
   free_space_floor_bytes: z
     .int()
     .min(0)
@@ -28,13 +28,15 @@ const lmdbOptions = z.strictObject({
     .int()
     .min(mebibyte)
     .default(32 * mebibyte)
-    .describe("Disk space set aside, so that pulls and acknowledgements go on when stores are refused"),
+    .describe("Disk space set aside, so that retrieval and acknowledgement still work when stores are refused"),
   scrub_bytes_per_second: z
     .int()
     .min(0)
     .max(1024 * mebibyte)
     .default(mebibyte)
-    .describe("Pace at which a running store reads all its records again and checks them; 0 does not"),
+    .describe(
+      "Bytes per second at which a running store reads and checks all its records, again and again; 0 turns this off",
+    ),
 });
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;

@@ -24,13 +24,13 @@ const optionsSchema = z.strictObject({
     .min(1)
     .max(100_000_000)
     .default(1_000_000)
-    .describe("Message ids that are held, remembered or kept at a time; about 1 KiB each, envelopes not counted"),
+    .describe("Most message ids that are held, remembered or kept at a time; about 1 KiB each, without the envelope"),
   mailbox_bytes_max: z
     .int()
     .min(1)
     .default(1024 ** 3)
     .describe("Bytes of all envelopes together"),
-  records_max: z.int().min(1).default(1_000_000).describe("Replay claims, and as many receipts, at a time"),
+  records_max: z.int().min(1).default(1_000_000).describe("Most replay claims, and most receipts, at a time"),
   ledger_bytes_max: z
     .int()
     .min(1)

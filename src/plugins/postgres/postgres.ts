@@ -24,7 +24,7 @@ export const postgresOptions = z.strictObject({
     .array(databaseUrl)
     .min(1)
     .max(8)
-    .describe("Servers of one database; the first that accepts writes is used, and the others after a fail-over"),
+    .describe("Servers of one database; the first that accepts writes is used, also after a failover"),
   password: z
     .string()
     .min(1)
@@ -37,7 +37,9 @@ export const postgresOptions = z.strictObject({
     .min(1)
     .nullable()
     .default(null)
-    .describe("Certificates in PEM that the server's must come from; connections are encrypted when it is set"),
+    .describe(
+      "File with the certificates (PEM) that must have issued the server's; connections are encrypted when it is set",
+    ),
   schema: z
     .string()
     .regex(/^[a-z][a-z0-9_]{0,40}$/, "must be a name of a-z, 0-9 and _")
@@ -55,7 +57,9 @@ export const postgresOptions = z.strictObject({
     .min(1)
     .max(240 * hourMs)
     .default(6 * hourMs)
-    .describe("Span of time whose messages expire together, in milliseconds; written into a new database once"),
+    .describe(
+      "Time span of one partition in milliseconds; its messages are dropped together; takes effect only when the schema is created",
+    ),
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
 });
 
