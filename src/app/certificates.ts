@@ -42,13 +42,8 @@ const expiresSoonMs = 14 * dayMs;
 
 /** `null` when no certificate is configured. */
 export function loadCertificate(config: Config, nowMs: number): Loaded | NotLoaded | null {
-  const files = filesOf(config);
-  return files === null ? null : load(files, publicHosts(config), nowMs);
-}
-
-function filesOf({ server }: Config): Files | null {
-  const { tls_cert_file: cert, tls_key_file: key } = server;
-  return cert === null || key === null ? null : { cert, key };
+  const { tls_cert_file: cert, tls_key_file: key } = config.server;
+  return cert === null || key === null ? null : load({ cert, key }, publicHosts(config), nowMs);
 }
 
 function load(files: Files, hosts: readonly string[], nowMs: number): Loaded | NotLoaded {

@@ -91,7 +91,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     registerProcessMetrics(metrics, { startedAtMs: now(), loopLagSeconds: history.loopLagSeconds });
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
-    await removeStaleSockets(config);
+    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
     let serving: Serving | null = null;
     const reload = async (next: Config): Promise<ReloadPlan> => {
       const plan = decideReload(config, next);
@@ -131,10 +131,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     throw error;
   }
-}
-
-async function removeStaleSockets({ server }: Config): Promise<void> {
-  await Promise.all([...server.listen, ...server.admin_listen].map(removeStaleSocket));
 }
 
 type Opening = {

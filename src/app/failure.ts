@@ -101,9 +101,6 @@ function printedText(parts: readonly unknown[]): string {
   const text = parts.map((part) => errorText(part)).join(" ");
   // A URL that is cut in the middle could keep its token.
   const whole = text.length <= readCharsMax ? text : text.slice(0, readCharsMax).replace(/\S*:\/\/\S*$/, "");
-  return withoutPaths(whole).replace(/\s+/g, " ").trim().slice(0, printedCharsMax);
-}
-
-function withoutPaths(text: string): string {
-  return text.replace(/\b([a-z][a-z0-9+.-]*):\/\/(?:[^\s/?#]*@)?([^\s/?#]*)\S*/gi, "$1://$2");
+  const withoutPaths = whole.replace(/\b([a-z][a-z0-9+.-]*):\/\/(?:[^\s/?#]*@)?([^\s/?#]*)\S*/gi, "$1://$2");
+  return withoutPaths.replace(/\s+/g, " ").trim().slice(0, printedCharsMax);
 }

@@ -20,7 +20,7 @@ import { dividedHosts } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
-import { type Announcer, announceChanges, createStoredSignal } from "../nodes/signals.ts";
+import { announceChanges, createStoredSignal } from "../nodes/signals.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";
@@ -77,7 +77,11 @@ export type ComposedNodes = {
 export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
   const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks };
-  const announcer = config.directory.enabled ? composeAnnouncer(parts) : null;
+  const { stores, bus, log } = overrides;
+  const takesEnvelopes = config.relay.enabled || config.cache.enabled;
+  const announcer = config.directory.enabled
+    ? announceChanges(stores.capability("directory.ledger", "ledger"), bus, log)
+    : null;
   const directory = announcer === null ? null : composeDirectory(config, { ...parts, ledger: announcer.ledger });
   const cache = config.cache.enabled ? composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
@@ -90,7 +94,8 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...resolutionRoutes(config, parts),
     ],
     limits: async () => ({
-      ...bodyLimit(config),
+      // Directories accept no envelopes; this is the largest body that any route of the node accepts.
+      max_http_body_bytes: takesEnvelopes ? config.limits.body_bytes_max : directoryBodyBytesMax,
       ...(await directory?.limits()),
       ...relay?.limits(),
       ...cache?.limits(),
@@ -99,7 +104,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     operated: {
       blocks,
       cache: config.cache.enabled
-        ? { mailbox: mailboxOf(overrides.stores), recipients: parts.recipients("cache") }
+        ? { mailbox: stores.capability("cache.store", "mailbox"), recipients: parts.recipients("cache") }
         : null,
     },
     probes: recipientProbes(config, parts.recipients),
@@ -121,10 +126,6 @@ function receiptsOf({ cache, relay }: Config, stores: OpenStores): Receipts {
   return stores.capability(`${node}.store`, "receipts");
 }
 
-function mailboxOf(stores: OpenStores): Mailbox {
-  return stores.capability("cache.store", "mailbox");
-}
-
 /** The node asks where it learns about recipients; a Directory, its own ledger. */
 function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Route[] {
   const { directory, relay, cache, limits } = config;
@@ -135,15 +136,6 @@ function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Ro
   const node = relay.enabled ? "relay" : cache.enabled ? "cache" : null;
   if (node === null) return [];
   return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable" })];
-}
-
-/** Directories accept no envelopes; `/limits` names the largest body that any route of the node accepts. */
-function bodyLimit({ relay, cache, limits }: Config): Record<string, unknown> {
-  return { max_http_body_bytes: relay.enabled || cache.enabled ? limits.body_bytes_max : directoryBodyBytesMax };
-}
-
-function composeAnnouncer({ stores, bus, log }: ComposeParts): Announcer {
-  return announceChanges(stores.capability("directory.ledger", "ledger"), bus, log);
 }
 
 function composeDirectory(
@@ -243,12 +235,11 @@ function sharedRecipients(config: Config, parts: Pick<ComposeParts, "stores" | "
 /** Directories elsewhere. The ledgers of this process are probed with their stores. */
 function recipientProbes(config: Config, sourceOf: NodeParts["recipients"]): ComposedNodes["probes"] {
   const consumers: readonly Consumer[] = ["relay", "cache"];
-  const asking = consumers.filter((node) => config[node].enabled && isDirectoryUrl(config[node].recipients));
+  const asking = consumers.filter(
+    (node) =>
+      config[node].enabled && config[node].recipients !== "local" && !ledgerOfRecipients(config[node].recipients),
+  );
   return Object.fromEntries(asking.map((node) => [`${node} recipients`, () => sourceOf(node).blockTimeMs()]));
-}
-
-function isDirectoryUrl(recipients: string): boolean {
-  return recipients !== "local" && ledgerOfRecipients(recipients) === null;
 }
 
 /** The Directory of this process, a ledger by name, or a Directory elsewhere. */

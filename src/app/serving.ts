@@ -17,7 +17,6 @@ import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";
 import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracing.ts";
 import type { Blocks } from "../nodes/operations/blocks.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
-import type { OpenStores } from "../storage/bind.ts";
 import { version } from "../version.ts";
 import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./certificates.ts";
 import { failed } from "./failure.ts";
@@ -163,11 +162,12 @@ function createApps(config: Config, parts: AppParts): Apps {
   const hasAdmin = server.admin_listen.length > 0;
   const apart = hasAdmin && !server.shows_status;
   let main: App | null = null;
+  const ofStores = [...parts.stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()] as const);
   const common = {
     version,
     limits: parts.nodes.limits,
     renderMetrics: parts.view.renderMetrics,
-    probes: { ...probesOf(parts.stores), ...parts.nodes.probes },
+    probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
   const build = (listener: "public" | "admin", routes: readonly Route[], origins: () => CorsOrigins): App =>
@@ -244,10 +244,6 @@ const liveSessionsNote =
   "Live sessions are WebSockets at `/ws/{did}/{deviceId}`: the first frame, or the proof headers, prove the " +
   "recipient with the operation `connect`; then one envelope a frame, each answered by " +
   '`{"type":"ack","message_id":"…"}`.';
-
-function probesOf(stores: OpenStores): Record<string, () => Promise<unknown>> {
-  return Object.fromEntries([...stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()]));
-}
 
 type ListenParts = Pick<ServingParts, "sharePort" | "ahead"> & {
   readonly nodes: ComposedNodes;

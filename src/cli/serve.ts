@@ -29,7 +29,11 @@ export function registerServeCommand(program: Command): void {
     .action(async (options: { config: string; takeOver?: boolean }) => {
       const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
-      const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStdout });
+      const sink = createLog({
+        level: config.server.log_level,
+        now: Date.now,
+        write: (text) => writeTo(process.stdout, text),
+      });
       for (const warning of await warningsOf(config, retired))
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       const reloading = reloadOnHangup();
@@ -174,12 +178,6 @@ function catchSignals(): Signals {
   return signals;
 }
 
-function writeToStdout(text: string): Promise<void> {
-  return new Promise((resolve) => {
-    process.stdout.write(text, () => resolve());
-  });
-}
-
 // ------------------------------------------------------------------------------ waypost dev: data stay under .waypost/
 
 const hostname = "127.0.0.1";
@@ -234,7 +232,11 @@ export function registerDevCommand(program: Command): void {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
       const folder = resolve(options.data);
       const config = devConfig({ port: options.port, folder });
-      const sink = createLog({ level: config.server.log_level, now: Date.now, write: writeToStderr });
+      const sink = createLog({
+        level: config.server.log_level,
+        now: Date.now,
+        write: (text) => writeTo(process.stderr, text),
+      });
       await runUntilSignal(config, sink, {}, ({ url }) => console.log(welcome(url, folder)));
       console.log("Stopped. Everything is kept; starting again finds it.");
       process.exit(0);
@@ -275,8 +277,8 @@ function hasBun(): boolean {
   return Bun.which("bun", { PATH: folders.join(delimiter) }) !== null;
 }
 
-function writeToStderr(text: string): Promise<void> {
-  return new Promise((done) => {
-    process.stderr.write(text, () => done());
+function writeTo(stream: NodeJS.WriteStream, text: string): Promise<void> {
+  return new Promise((resolve) => {
+    stream.write(text, () => resolve());
   });
 }

@@ -89,10 +89,7 @@ async function reportStores(steps: readonly OpenStep[]): Promise<StoreReport[]> 
 }
 
 async function reportOpened({ name, open }: OpenStep): Promise<StoreReport> {
-  const fatal = (reason: string) => {
-    throw new Error(reason);
-  };
-  const store = await open({ now: Date.now, log: () => undefined, fatal }).catch(toFailure);
+  const store = await open(quiet()).catch(toFailure);
   try {
     return await reportStore(name, store);
   } finally {
@@ -170,15 +167,18 @@ function command(storage: Command, name: string, description: string): Command {
     .option("--json", "print JSON");
 }
 
-type Maintained = { readonly step: OpenStep; readonly name: string; readonly work: BoundMaintenance };
+type Maintained = { readonly name: string; readonly work: BoundMaintenance };
+
+async function chosenSteps({ config, store }: Options): Promise<OpenStep[]> {
+  const steps = await storesOf(await readConfig(config));
+  return store === undefined ? steps : steps.filter(({ name }) => name === store);
+}
 
 /** The stores that the options name and that can be maintained by us. */
-async function maintained({ config, store }: Options): Promise<Maintained[]> {
-  const steps = (await storesOf(await readConfig(config))).filter(({ name }) => store === undefined || name === store);
-  if (steps.length === 0) throw failed(`no node uses a store named "${store ?? ""}"`);
-  const found = steps.flatMap((step) => {
-    return step.maintenance === null ? [] : [{ step, name: step.name, work: step.maintenance }];
-  });
+async function maintained(options: Options): Promise<Maintained[]> {
+  const steps = await chosenSteps(options);
+  if (steps.length === 0) throw failed(`no node uses a store named "${options.store ?? ""}"`);
+  const found = steps.flatMap(({ name, maintenance }) => (maintenance === null ? [] : [{ name, work: maintenance }]));
   if (found.length === 0) throw failed("the stores have no files of ours: use the tools of their database");
   return found;
 }
@@ -318,9 +318,7 @@ async function* linesOf(path: string): AsyncGenerator<StoreRecord> {
 }
 
 async function importStore(options: Options): Promise<void> {
-  const steps = (await storesOf(await readConfig(options.config))).filter(
-    ({ name }) => options.store === undefined || name === options.store,
-  );
+  const steps = await chosenSteps(options);
   const [step] = steps;
   if (step === undefined || steps.length > 1) throw failed("name one store with --store");
   const store = await step.open(quiet()).catch(toFailure);

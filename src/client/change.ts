@@ -7,7 +7,7 @@
 import { encodeBase64, encodeHex0x, equalBytes, parsePublicKey } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import { actionRows, actions, counters, type NonceDomain } from "../core/ledger/actions.ts";
+import { actionRows, actions, counters } from "../core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../core/ledger/authorization.ts";
 import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
@@ -25,11 +25,6 @@ type ChangeTerms = {
   /** Of the ledger that the change is for, where it accepts version 3; without it the payload is signed plainly. */
   readonly genesisHash?: Uint8Array | null;
 };
-
-/** The member of `GET /dids/{did}/nonces` to read for an action. */
-function nonceDomainOf(action: Intent["action"]): NonceDomain {
-  return counters[actions[action].counter].nonceDomain;
-}
 
 export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): Promise<Submission> {
   const { nonce, nowMs, genesisHash = null } = terms;
@@ -142,7 +137,8 @@ export async function change(
   options: { readonly signer: Signer; readonly waiting: Waiting | null },
 ): Promise<Changed> {
   const { directory } = client;
-  const domain = nonceDomainOf(intent.action);
+  // The member of `GET /dids/{did}/nonces` to read for the action.
+  const domain = counters[actions[intent.action].counter].nonceDomain;
   const [nonces, { genesisHash }] = await Promise.all([directory.nonces(intent.did), provingAt(client)]);
   const value = BigInt(nonces[domain] ?? "0");
   const submission = await signIntent(intent, options.signer, { nonce: value, nowMs: Date.now(), genesisHash });
@@ -180,7 +176,9 @@ function recordShows(intent: Intent, record: Resolved): boolean {
     const list = change.list === "aliases" ? record.aliases : (record.document?.[change.list] ?? null);
     // What an action puts is its last item: a new alias comes behind the old one.
     const item = Object.values(renderItems(intent)).at(-1);
-    return change.effect === "put" ? holds(list ?? [], item) : list !== null && !names(list, String(item));
+    return change.effect === "put"
+      ? holds(list ?? [], item)
+      : list !== null && !list.some((entry) => (typeof entry === "string" ? entry : entry.id) === String(item));
   }
   if (intent.action === "UpdateRootPubkey") {
     const key = parsePublicKey(record.root_pubkey ?? "");
@@ -190,10 +188,6 @@ function recordShows(intent: Intent, record: Resolved): boolean {
 }
 
 type Entry = string | { readonly id: string };
-
-function names(list: readonly Entry[], id: string): boolean {
-  return list.some((entry) => (typeof entry === "string" ? entry : entry.id) === id);
-}
 
 /** The list has an entry with the same members, in whatever order. */
 function holds(list: readonly Entry[], wanted: unknown): boolean {

@@ -206,16 +206,12 @@ async function readLimits(client: Client): Promise<NodeLimits | null> {
 
 /** Every Cache that the identity's document names and that one of its keys may read. */
 export async function cachesOf(client: Client, identity: Identity, deviceId: string): Promise<CacheClient[]> {
-  const readers = await readersFor(client, identity, { serviceType: "SvcCacheService", deviceId });
-  if (readers.length > 0) return readers.map(cacheClient);
-  throw localError("no_cache", "the document names no Cache that authorizes a key held here");
+  return (await readersFor(client, identity, { serviceType: "SvcCacheService", deviceId })).map(cacheClient);
 }
 
 /** Every Relay that the identity's document names and where one of its keys may listen. */
 export async function liveEndpoints(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
-  const readers = await readersFor(client, identity, { serviceType: "SvcRelayService", deviceId });
-  if (readers.length > 0) return readers;
-  throw localError("no_relay", "the document names no Relay that authorizes a key held here");
+  return readersFor(client, identity, { serviceType: "SvcRelayService", deviceId });
 }
 
 async function readersFor(
@@ -225,7 +221,10 @@ async function readersFor(
 ): Promise<Reader[]> {
   const document = await activeDocument(client, identity.did);
   const seedOf = (keyId: string) => seedInForce(identity, document, keyId);
-  return readersOf(identity.did, document, { ...options, seedOf, timeoutMs: client.timeoutMs });
+  const readers = await readersOf(identity.did, document, { ...options, seedOf, timeoutMs: client.timeoutMs });
+  if (readers.length > 0) return readers;
+  const [code, node] = options.serviceType === "SvcCacheService" ? ["no_cache", "Cache"] : ["no_relay", "Relay"];
+  throw localError(code, `the document names no ${node} that authorizes a key held here`);
 }
 
 async function seedInForce(identity: Identity, document: DidDocument, keyId: string): Promise<Uint8Array | null> {

@@ -56,7 +56,7 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
   });
   socket.addEventListener("message", ({ data }) => {
     heardMs = performance.now();
-    const frame = parseFrame(data);
+    const frame = typeof data === "string" ? parseRecord(data) : null;
     if (ready) void take(socket, frame, { reader, events }).catch(fail);
     else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
       ready = true;
@@ -109,10 +109,6 @@ async function authFrame(reader: Reader): Promise<string> {
     nonce,
     signature_b64: signature,
   });
-}
-
-function parseFrame(frame: unknown): Record<string, unknown> | null {
-  return typeof frame === "string" ? parseRecord(frame) : null;
 }
 
 /** Whatever is not an envelope to this recipient is left unacknowledged: the Relay takes care of it. */

@@ -166,7 +166,8 @@ function unreadableRecord(why: string) {
 
 /** What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. */
 function parseRecord(plaintext: Uint8Array, binding: Binding): Opened {
-  const record = decodeRecord(plaintext);
+  const record = decodeCborMap(plaintext);
+  if (record === null) throw unreadableRecord("it is not a deterministic CBOR map of text, bytes and integers");
   checkMembers(record);
   checkPlace(record, binding);
   const { name, media_type: mediaType, data } = record;
@@ -176,7 +177,8 @@ function parseRecord(plaintext: Uint8Array, binding: Binding): Opened {
   if (hash === null) throw unreadableRecord("sha256 must be a byte string of 32 bytes");
   if (!(data instanceof Uint8Array)) throw unreadableRecord("data must be a byte string");
   const sizeBytes = record["size_bytes"];
-  if (!isCount(sizeBytes)) throw unreadableRecord("size_bytes must be an unsigned integer");
+  if (typeof sizeBytes !== "number" || !Number.isSafeInteger(sizeBytes) || sizeBytes < 0)
+    throw unreadableRecord("size_bytes must be an unsigned integer");
   if (sizeBytes < data.length) throw unreadableRecord("size_bytes is smaller than the data");
   return { file: { name, mediaType, sizeBytes, sha256: hash }, data };
 }
@@ -202,16 +204,6 @@ function checkPlace(record: Record<string, unknown>, { chunk }: Binding): void {
 function parseDigest(value: unknown): Uint8Array | null {
   if (value instanceof Uint8Array) return value.length === digestBytes ? value : null;
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
-}
-
-function isCount(value: unknown): value is number {
-  return typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
-}
-
-function decodeRecord(plaintext: Uint8Array): Record<string, unknown> {
-  const record = decodeCborMap(plaintext);
-  if (record === null) throw unreadableRecord("it is not a deterministic CBOR map of text, bytes and integers");
-  return record;
 }
 
 // --------------------------------------------------------------------------------------------------------------- CBOR

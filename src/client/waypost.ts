@@ -3,6 +3,7 @@
  * finds it again afterwards; everything below (`client.ts` and the routes) stays usable by itself.
  * Source: docs/client.md.
  */
+import { equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
@@ -150,7 +151,8 @@ export class Waypost {
     if (known === null) throw localError("plan_unreadable", "not a message that was saved");
     const { plan, senderKeyId, delivered } = known;
     const source = await sourceOf(content, plan.file, { replyTo: null, group: null, wantsReceipt: false });
-    if (!sameFacts(source.file, plan.file)) throw localError("content_changed", "not the content that was saved");
+    if (source.file.sizeBytes !== plan.file.sizeBytes || !equalBytes(source.file.sha256, plan.file.sha256))
+      throw localError("content_changed", "not the content that was saved");
     const sender = senderKeyId === null ? null : await this.#asSender();
     if (sender !== null && sender.keyId !== senderKeyId)
       throw localError("unknown_key", `the message was signed by ${senderKeyId}, which is no longer in force here`);
@@ -376,8 +378,4 @@ async function makeIdentity({ keys, nowMs = Date.now }: WaypostOptions, name: st
   const identity = createIdentity(name, nowMs());
   await keys.save(name, renderIdentity(identity));
   return identity;
-}
-
-function sameFacts(a: SendPlan["file"], b: SendPlan["file"]): boolean {
-  return a.sizeBytes === b.sizeBytes && a.sha256.every((byte, i) => byte === b.sha256[i]);
 }

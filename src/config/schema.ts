@@ -386,18 +386,11 @@ export function parseSizeSetting(value: unknown): number | null {
   return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);
 }
 
-export function renderDurationSetting(ms: number): string {
-  for (const unit of ["h", "m", "s"]) {
-    const unitMs = durationUnitsMs[unit] ?? 1;
-    if (ms > 0 && ms % unitMs === 0) return `${ms / unitMs}${unit}`;
-  }
-  return `${ms}ms`;
-}
+export const renderDurationSetting = (ms: number): string => renderIn(durationUnitsMs, ["h", "m", "s", "ms"], ms);
+export const renderSizeSetting = (bytes: number): string => renderIn(sizeUnits, ["GiB", "MiB", "KiB", "B"], bytes);
 
-export function renderSizeSetting(bytes: number): string {
-  for (const unit of ["GiB", "MiB", "KiB"]) {
-    const unitBytes = sizeUnits[unit] ?? 1;
-    if (bytes > 0 && bytes % unitBytes === 0) return `${bytes / unitBytes}${unit}`;
-  }
-  return `${bytes}B`;
+/** In the largest unit that leaves no fraction; the smallest comes last and is 1. */
+function renderIn(sizes: Readonly<Record<string, number>>, units: readonly string[], value: number): string {
+  const unit = units.find((name) => value > 0 && value % (sizes[name] ?? 1) === 0) ?? units.at(-1) ?? "";
+  return `${value / (sizes[unit] ?? 1)}${unit}`;
 }

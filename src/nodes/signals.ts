@@ -54,7 +54,7 @@ const pollMs = 250;
 const watchedMax = 1_000;
 const watchMsMax = 10 * minuteMs;
 
-export type Announcer = {
+type Announcer = {
   /** The same ledger, whose submissions are watched. */
   readonly ledger: Ledger;
   readonly close: () => void;

@@ -70,7 +70,7 @@ function parseFields(fields: Fields): StoreRecord {
 }
 
 function parseEntry(fields: Fields): MailboxEntry {
-  const { labels, on_expiry: onExpiry } = fields;
+  const { labels, on_expiry: onExpiry, chunk } = fields;
   if (!Array.isArray(labels) || !labels.every((label) => typeof label === "string")) throw new RangeError("labels");
   if (onExpiry !== "DeleteOnExpiry" && onExpiry !== "KeepHeaderPreview" && onExpiry !== "TombstoneReference") {
     throw new RangeError("its on_expiry is unknown");
@@ -78,7 +78,9 @@ function parseEntry(fields: Fields): MailboxEntry {
   return {
     recipient: text(fields, "recipient") as MailboxKey,
     messageId: uuid(fields, "message_id"),
-    chunk: isFields(fields["chunk"]) ? parseChunk(fields["chunk"]) : null,
+    chunk: isFields(chunk)
+      ? { groupId: uuid(chunk, "group_id"), sequence: whole(chunk, "sequence"), total: whole(chunk, "total") }
+      : null,
     storedAtMs: whole(fields, "stored_at_ms"),
     expiresAtMs: whole(fields, "expires_at_ms"),
     onExpiry,
@@ -87,10 +89,6 @@ function parseEntry(fields: Fields): MailboxEntry {
     labels,
     envelope: bytes(fields, "envelope"),
   };
-}
-
-function parseChunk(fields: Fields) {
-  return { groupId: uuid(fields, "group_id"), sequence: whole(fields, "sequence"), total: whole(fields, "total") };
 }
 
 function isFields(value: unknown): value is Fields {

@@ -65,7 +65,8 @@ const documentRules: { readonly [A in DocumentAction]: DocumentRule<A> } = {
 
 /** What an authorized intent changes. */
 export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): Outcome {
-  if (isDocumentIntent(intent)) return changeDocument(input, intent, record);
+  const isOfDocument = (one: Intent): one is DocumentIntent => actions[one.action].counter === "document";
+  if (isOfDocument(intent)) return changeDocument(input, intent, record);
   const rule = rules[intent.action] as (input: LedgerInput, intent: Intent, record: DidRecord) => Outcome;
   return rule(input, intent, record);
 }
@@ -73,10 +74,6 @@ export function decideChange(input: LedgerInput, intent: Intent, record: DidReco
 // --------------------------------------------------------------------------------------------- components
 
 type DocumentIntent = Extract<Intent, { readonly action: DocumentAction }>;
-
-function isDocumentIntent(intent: Intent): intent is DocumentIntent {
-  return actions[intent.action].counter === "document";
-}
 
 /** Adding a method, key agreement or service makes a document where there is none; nothing else does. */
 const makingDocument: ReadonlySet<ActionName> = new Set(["AddVerificationMethod", "AddKeyAgreement", "AddService"]);

@@ -63,12 +63,9 @@ export function parseNetwork(text: string): Network | null {
   const digits = text.slice(slash + 1);
   if (!/^(0|[1-9]\d{0,2})$/.test(digits) || Number(digits) > bitsMax) return null;
   const prefixBits = Number(digits);
-  for (let bit = prefixBits; bit < bitsMax; bit++) if (bitAt(address, bit) !== 0) return null;
+  for (let bit = prefixBits; bit < bitsMax; bit++)
+    if ((((address[bit >> 3] as number) >> (7 - (bit & 7))) & 1) !== 0) return null;
   return { address, prefixBits };
-}
-
-function bitAt(address: Address, bit: number): number {
-  return ((address[bit >> 3] as number) >> (7 - (bit & 7))) & 1;
 }
 
 export function networkHolds(network: Network, address: Address): boolean {

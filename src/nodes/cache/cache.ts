@@ -130,7 +130,7 @@ export function createCache(parts: CacheParts): Cache {
     },
   };
   return {
-    routes: cacheRoutes(node),
+    routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
     store: (envelope, arrival) => storeEnvelope(node, envelope, arrival, (receipt) => receipt),
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
@@ -269,10 +269,6 @@ const reads: readonly ReadPlan[] = [
     handle: openStream,
   },
 ];
-
-function cacheRoutes(node: CacheNode): Route[] {
-  return [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))];
-}
 
 function readRoute(node: CacheNode, plan: ReadPlan): Route {
   const [description, schema] = plan.answer;

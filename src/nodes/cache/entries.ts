@@ -184,16 +184,13 @@ export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource
   for (;;) {
     const page = await mailbox.summary(recipient, { after, entriesMax: scanPageEntries, bytesMax: 0, nowMs });
     if (isFault(page)) return page;
-    for (const entry of page.entries) entries.push(planEntry(entry));
+    for (const { messageId, chunk, envelopeBytes: bytes, cursor } of page.entries)
+      entries.push({ messageId, chunk, bytes, cursor });
     after = page.next;
     const more = after !== null;
     const plan = planWhole(entries, { ...bounds, more });
     if (!more || entries.length >= scanEntriesMax || isFull(plan, bounds)) return plan;
   }
-}
-
-function planEntry({ messageId, chunk, envelopeBytes, cursor }: MessageSummary): PlanEntry {
-  return { messageId, chunk, bytes: envelopeBytes, cursor };
 }
 
 /** Half full is enough: reading further costs more than a second request. */

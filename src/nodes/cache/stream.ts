@@ -14,7 +14,7 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did, MailboxKey } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer } from "../http/route.ts";
@@ -280,7 +280,7 @@ export function createWakeHook({ url, settings }: WakeTarget, log: Log, tighter:
     const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(bounds.timeoutMs)]);
     post(url, { recipient_digest: sha256(utf8(recipient)).toHex(), count }, signal)
       .catch((error: unknown) => {
-        if (!closing.signal.aborted) log("warn", "the wake hook failed", { error: describe(error) });
+        if (!closing.signal.aborted) log("warn", "the wake hook failed", { error: errorText(error).slice(0, 200) });
       })
       .finally(() => {
         inFlight--;
@@ -316,8 +316,4 @@ async function post(url: string, call: WakeCall, signal: AbortSignal): Promise<v
   } as BunFetchRequestInit);
   await response.body?.cancel();
   if (!response.ok) throw new Error(`status ${response.status}`);
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message.slice(0, 200) : "unknown";
 }

@@ -53,7 +53,7 @@ export function createDirectory(parts: DirectoryParts): Directory {
   const changes = [...updateRoutes(parts), documentRoute(parts), ...ownerRoutes(parts)];
   const others = [
     ...registrationRoutes(parts),
-    ...readRoutes(parts),
+    ...[noncesRoute, resolveRoute, aliasRoute, submissionRoute].map((route) => route(parts)),
     ...policyReadRoutes(parts),
     ...prepareRoutes(parts),
   ];
@@ -107,10 +107,6 @@ async function directoryLimits({
 }
 
 // --------------------------------------------------------------------------------------------------------------- reads
-
-function readRoutes(parts: DirectoryParts): Route[] {
-  return [noncesRoute(parts), resolveRoute(parts), aliasRoute(parts), submissionRoute(parts)];
-}
 
 const unknownDid = () => fault("did_not_found", "the DID is not registered");
 

@@ -97,16 +97,18 @@ function defineUpdate<S extends TSchema & { static: OwnerMembers }>(
   };
 }
 
+function callOf<T>(parsed: T | Fault, build: (value: T) => OwnerCall): OwnerCall | Fault {
+  return isFault(parsed) ? parsed : build(parsed);
+}
+
 export const ownerUpdates: readonly OwnerUpdate[] = [
   defineUpdate(primaryAliasBody, {
     extrinsic: "set_alias",
     path: "/dids/:did/alias",
     subject: "did",
     summary: "Make an alias the only one of a DID",
-    parse: (body, did) => {
-      const alias = parseAlias(body.alias, "/alias");
-      return isFault(alias) ? alias : { name: "set_alias", did, alias };
-    },
+    parse: ({ alias }, did) =>
+      callOf(parseAlias(alias, "/alias"), (parsed) => ({ name: "set_alias", did, alias: parsed })),
     codes: ["alias_taken"],
   }),
   defineUpdate(linksBody, {
@@ -114,10 +116,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     path: "/dids/:did/delivery-policy-links",
     subject: "did",
     summary: "Set which policies apply to a DID",
-    parse: (body, did) => {
-      const links = parseLinks(body);
-      return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
-    },
+    parse: (body, did) => callOf(parseLinks(body), (links) => ({ name: "set_delivery_policy_links", did, ...links })),
     checkBounds: checkLinkBounds,
     codes: [],
   }),
@@ -126,10 +125,8 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     path: "/delivery-policies/personas/:personaDid",
     subject: "personaDid",
     summary: "Set the policy of a persona",
-    parse: (body, did) => {
-      const policy = parsePersonaPolicy(body.policy);
-      return isFault(policy) ? policy : { name: "set_persona_policy", did, policy };
-    },
+    parse: ({ policy }, did) =>
+      callOf(parsePersonaPolicy(policy), (parsed) => ({ name: "set_persona_policy", did, policy: parsed })),
     codes: [],
   }),
   defineUpdate(deliveryPolicyBody, {
@@ -137,10 +134,8 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     path: "/delivery-policies/recipients/:did",
     subject: "did",
     summary: "Set the policy of a recipient",
-    parse: (body, did) => {
-      const policy = parseDeliveryPolicy(body.policy);
-      return isFault(policy) ? policy : { name: "set_delivery_policy", did, policy };
-    },
+    parse: ({ policy }, did) =>
+      callOf(parseDeliveryPolicy(policy), (parsed) => ({ name: "set_delivery_policy", did, policy: parsed })),
     codes: [],
   }),
   defineUpdate(deliveryPolicyBody, {
@@ -148,10 +143,8 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     path: "/delivery-policies/tags/:tag",
     subject: "tag",
     summary: "Set the policy of a tag that is a registered DID",
-    parse: (body, did) => {
-      const policy = parseDeliveryPolicy(body.policy);
-      return isFault(policy) ? policy : { name: "set_tag_policy", did, policy };
-    },
+    parse: ({ policy }, did) =>
+      callOf(parseDeliveryPolicy(policy), (parsed) => ({ name: "set_tag_policy", did, policy: parsed })),
     codes: [],
   }),
 ];

@@ -34,7 +34,7 @@ import {
   signedRegistration,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Ledger, Submission } from "../../storage/contract.ts";
+import type { Ledger } from "../../storage/contract.ts";
 import { type Counting, ownCounting, rateKeysMax } from "../counting.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import {
@@ -337,12 +337,8 @@ async function stillPending(
   if (receipt === null) return null;
   const submission = receipt.txId === null ? null : await ledger.submission(receipt.txId);
   // A submission ends by blocks of the chain, which may have stopped, so the clock can't end it.
-  if (submission !== null) return isUnderWay(submission) ? receipt : null;
+  if (submission !== null) return submission.state === "pending" || submission.state === "in_block" ? receipt : null;
   return receipt.pendingUntilMs > nowMs ? receipt : null;
-}
-
-function isUnderWay(submission: Submission): boolean {
-  return submission.state === "pending" || submission.state === "in_block";
 }
 
 // ------------------------------------------------------------------------------------------------ status

@@ -120,7 +120,7 @@ function createRouter(http: Http, plans: readonly Plan[]): App["respond"] {
     const refusal = fault("method_not_allowed", `this path accepts ${allow}`);
     const preflight = preflightHeaders(methods, headersReadBy(routes));
     const answer = ({ request }: { request: Request }) =>
-      isPreflight(request)
+      request.method === "OPTIONS" && request.headers.has("access-control-request-method")
         ? answerPreflight(http, request, preflight)
         : withHeader(refuse(http, request, refusal), "allow", allow);
     app.all(path, answer, { parse: "none" });
@@ -165,10 +165,6 @@ function routesByPath(plans: readonly Plan[]): Map<string, Route[]> {
 function headersReadBy(routes: readonly Route[]): string[] {
   const read = routes.flatMap(({ operation }) => [...(operation.requiredHeaders ?? []), ...(operation.headers ?? [])]);
   return [...new Set(["Content-Type", "X-Request-Id", ...read])];
-}
-
-function isPreflight(request: Request): boolean {
-  return request.method === "OPTIONS" && request.headers.has("access-control-request-method");
 }
 
 function answerPreflight(http: Http, request: Request, headers: Readonly<Record<string, string>>): Response {

@@ -206,21 +206,21 @@ function describeRefusals(route: Route): Record<string, DescribedResponse> {
   for (const [status, codes] of [...byStatus].sort(([a], [b]) => a - b)) {
     refusals[String(status)] = {
       description: codes.map((code) => `\`${code}\`: ${describeFault(code).title}.`).join(" "),
-      content: route.faults === "delivery" ? deliveryContent(codes) : problemContent(codes),
+      content: faultContent(route.faults, codes),
       "x-codes": codes,
     };
   }
   return refusals;
 }
 
-function problemContent(codes: readonly FaultCode[]): DescribedContent {
-  const schema = { $ref: "#/components/schemas/Problem" };
-  return { "application/problem+json": { schema, example: renderProblem(exampleFault(codes), exampleId) } };
-}
-
-function deliveryContent(codes: readonly FaultCode[]): DescribedContent {
-  const schema = { $ref: "#/components/schemas/DeliveryResult" };
-  return { "application/json": { schema, example: renderDeliveryFault(exampleFault(codes), exampleId) } };
+function faultContent(faults: Route["faults"], codes: readonly FaultCode[]): DescribedContent {
+  const [type, name, render] =
+    faults === "delivery"
+      ? (["application/json", "DeliveryResult", renderDeliveryFault] as const)
+      : (["application/problem+json", "Problem", renderProblem] as const);
+  return {
+    [type]: { schema: { $ref: `#/components/schemas/${name}` }, example: render(exampleFault(codes), exampleId) },
+  };
 }
 
 function exampleFault([code]: readonly FaultCode[]): Fault {

@@ -363,7 +363,8 @@ async function deliverFirst(
   };
   let remembering: Promise<void> | null = null;
   try {
-    const known = parseRemembered(await dedup.receipts.get(key, message.nowMs));
+    const kept = await dedup.receipts.get(key, message.nowMs);
+    const known = kept === null ? null : (JSON.parse(new TextDecoder().decode(kept)) as Remembered);
     if (known !== null && known.digest !== digest) return conflict();
     if (known?.result) return repeated({ result: known.result, text: "" });
     const result = await deliver();
@@ -389,10 +390,6 @@ async function waitForOthers({ deliveries }: Dedup, key: string): Promise<boolea
     await Bun.sleep(othersPollMs);
   }
   return true;
-}
-
-function parseRemembered(value: Uint8Array | null): Remembered | null {
-  return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as Remembered);
 }
 
 /** What was delivered stays delivered, even when it can't be remembered. Never rejects but for a bug. */

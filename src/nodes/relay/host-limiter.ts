@@ -166,14 +166,17 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
 }
 
 function hostOf({ hosts }: State, destination: string): Host {
-  const host = hosts.get(destination) ?? newHost();
+  const host: Host = hosts.get(destination) ?? {
+    uses: new Set(),
+    waiting: 0,
+    failures: 0,
+    wasSlow: false,
+    openUntilMs: 0,
+    trial: false,
+  };
   hosts.delete(destination);
   hosts.set(destination, host);
   return host;
-}
-
-function newHost(): Host {
-  return { uses: new Set(), waiting: 0, failures: 0, wasSlow: false, openUntilMs: 0, trial: false };
 }
 
 /** Forgets idle hosts: at once when they neither failed nor were slow, else from the oldest when there are too many. */
