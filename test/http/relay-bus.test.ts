@@ -49,6 +49,23 @@ describe("an envelope at one process", () => {
     await laptop.until(2);
   });
 
+  test("and at the other at the same time is delivered to a session once, and other content under its id is not", async () => {
+    const { a, b, bus } = await pair();
+    const third = await createTestRelay({ bus, beside: a });
+    cleanups.push(third.close);
+    const client = await live(a);
+    const envelope = envelopeTo(bob, 1);
+    const sent = [b.send(envelope), a.send(envelope)];
+    await client.until(2);
+    const other = { ...envelope, payload: { ciphertext_b64: "BBBB" } };
+    expect((await third.send(other)).code).toBe("cached");
+    // The other process has asked, too, before the client acknowledges.
+    await Bun.sleep(50);
+    client.ack(envelope);
+    expect((await Promise.all(sent)).map(({ code }) => code)).toEqual(["delivered", "delivered"]);
+    expect(client.frames.slice(1)).toEqual([envelope]);
+  });
+
   test("goes on at once when nobody listens anywhere", async () => {
     const { b } = await pair();
     const startMs = performance.now();

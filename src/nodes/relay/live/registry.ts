@@ -8,7 +8,7 @@
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
-import { decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
+import { decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
 import { type JsonObject, parseJsonObject } from "../../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
@@ -108,6 +108,13 @@ export type AuthorizedEndpoint = {
   readonly keys: readonly KeyText[];
 };
 
+/** An envelope that a session has and did not acknowledge yet. */
+type Unacked = {
+  readonly bytes: Uint8Array;
+  readonly outcome: Promise<LiveOutcome>;
+  readonly settle: (outcome: LiveOutcome) => void;
+};
+
 /** What the server keeps for each socket. */
 export type SessionSocket = {
   readonly target: SessionTarget;
@@ -121,7 +128,7 @@ export type SessionSocket = {
   joinCount: number;
   /** Ends the wait for a proof. */
   timer: ReturnType<typeof setTimeout> | null;
-  readonly unacked: Map<Uuid, (outcome: LiveOutcome) => void>;
+  readonly unacked: Map<Uuid, Unacked>;
   unackedBytes: number;
   /** Frames that acknowledged nothing. */
   unexpectedFrames: number;
@@ -232,7 +239,7 @@ export function forget(registry: SessionRegistry, socket: SessionWebSocket): voi
   session.state = "closed";
   registry.sockets.delete(socket);
   session.leave();
-  for (const settle of [...session.unacked.values()]) settle("gone");
+  for (const { settle } of [...session.unacked.values()]) settle("gone");
 }
 
 // --------------------------------------------------------------------------------------------- deliveries
@@ -316,30 +323,33 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
     shut(socket, closeCodes.unauthorized, "the document no longer authorizes this session");
     return Promise.resolve("gone");
   }
+  // Another process may be delivering it too: each finds out of the other only here.
+  const known = session.unacked.get(envelope.messageId);
+  if (known !== undefined) return equalBytes(known.bytes, envelope.bytes) ? known.outcome : Promise.resolve("gone");
   if (!hasRoom(registry, session, envelope)) return Promise.resolve("gone");
-  return new Promise((resolve) => {
-    const settle = (outcome: LiveOutcome) => {
-      if (!session.unacked.delete(envelope.messageId)) return;
-      clearTimeout(timer);
-      session.unackedBytes -= envelope.bytes.length;
-      registry.unackedBytes -= envelope.bytes.length;
-      resolve(outcome);
-      terminateUnread(socket);
-    };
-    const timer = setTimeout(() => settle("silent"), delivery.timeoutMs);
-    session.unacked.set(envelope.messageId, settle);
-    session.unackedBytes += envelope.bytes.length;
-    registry.unackedBytes += envelope.bytes.length;
-    // 0 is a frame that was dropped; -1 is one that waits until the client reads.
-    if (socket.sendText(delivery.text) === 0) settle("gone");
-  });
+  const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
+  const settle = (outcome: LiveOutcome) => {
+    if (!session.unacked.delete(envelope.messageId)) return;
+    clearTimeout(timer);
+    session.unackedBytes -= envelope.bytes.length;
+    registry.unackedBytes -= envelope.bytes.length;
+    resolve(outcome);
+    terminateUnread(socket);
+  };
+  const timer = setTimeout(() => settle("silent"), delivery.timeoutMs);
+  session.unacked.set(envelope.messageId, { bytes: envelope.bytes, outcome: promise, settle });
+  session.unackedBytes += envelope.bytes.length;
+  registry.unackedBytes += envelope.bytes.length;
+  // 0 is a frame that was dropped; -1 is one that waits until the client reads.
+  if (socket.sendText(delivery.text) === 0) settle("gone");
+  return promise;
 }
 
 function hasRoom(registry: SessionRegistry, session: SessionSocket, envelope: LiveDelivery["envelope"]): boolean {
   const { bounds } = registry;
   const { unacked, unackedBytes } = session;
   const { length } = envelope.bytes;
-  if (session.state !== "live" || unacked.has(envelope.messageId)) return false;
+  if (session.state !== "live") return false;
   if (registry.unackedBytes > 0 && registry.unackedBytes + length > bounds.unackedBytesTotalMax) return false;
   if (unacked.size === 0) return true;
   return unacked.size < bounds.unackedMax && unackedBytes + length <= bounds.unackedBytesMax;

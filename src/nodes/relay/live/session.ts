@@ -394,8 +394,8 @@ function goLive(socket: SessionWebSocket): void {
 function acknowledge(socket: SessionWebSocket, frame: string | Uint8Array): void {
   const session = socket.data;
   const messageId = parseAck(frame);
-  const settle = messageId === null ? undefined : session.unacked.get(messageId);
-  if (settle !== undefined) settle("acknowledged");
+  const unacked = messageId === null ? undefined : session.unacked.get(messageId);
+  if (unacked !== undefined) unacked.settle("acknowledged");
   else if (++session.unexpectedFrames > unexpectedFramesMax)
     shut(socket, closeCodes.unexpected, "too many frames that acknowledge nothing");
 }
