@@ -46,7 +46,8 @@ function isDescription(value: unknown): value is StoreDescription {
   return typeof value === "object" && value !== null && "plugin" in value;
 }
 
-function inTurn(stores: readonly Store[], closed: () => Promise<void>): Store {
+/** Ends of one store as one of them: each operation goes through the next. `closed` runs once all are closed. */
+export function inTurn(stores: readonly Store[], closed: () => Promise<void> = async () => {}): Store {
   let turn = 0;
   const next = (): Store => stores[turn++ % stores.length] as Store;
   const [first] = stores;

@@ -69,22 +69,27 @@ export class PostgresMailbox implements Mailbox {
     return this.stores.add({ given: { entry, quota }, bytes: entry.envelope.length + 1_024, key: entry.recipient });
   }
 
-  private async storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
-    for (let tried = 0; ; tried++) {
+  private storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
+    const write = async (): Promise<StoreOutcome[]> => {
       await this.partitions.ensure(given.map(({ entry }) => entry));
       const base = await this.totals.current(given[0]!.entry.storedAtMs);
       const beyond = await Promise.all(given.map((one) => this.exceedsStoreShare(one, base)));
       const bounded = given.map((one, n) => (beyond[n] === true ? withoutRoom(one) : one));
-      try {
-        const answer = await this.pool.write("store", [...encodeStores(bounded), base.entries, base.bytes]);
-        const { outcomes, stored } = outcomesOf(answer, bounded);
-        this.totals.add(stored);
-        return outcomes;
-      } catch (error) {
-        if (tried > 0 || !isMissingPartition(error)) throw error;
-        this.partitions.forget();
-      }
-    }
+      const answer = await this.pool.write("store", [...encodeStores(bounded), base.entries, base.bytes]);
+      const { outcomes, stored } = outcomesOf(answer, bounded);
+      this.totals.add(stored);
+      return outcomes;
+    };
+    return this.withPartitions(write);
+  }
+
+  /** Another node, whose clock is ahead, may have dropped a partition: then it is made again. */
+  private withPartitions<T>(write: () => Promise<T>): Promise<T> {
+    return write().catch(async (error: unknown) => {
+      if (!isMissingPartition(error)) throw error;
+      await this.partitions.restore();
+      return write();
+    });
   }
 
   /** The answer when the store itself is full. */
@@ -122,7 +127,8 @@ export class PostgresMailbox implements Mailbox {
       const claimed = claim === null ? {} : { tag: digestOf(claim.tag), until: claim.untilMs };
       return { n, box: recipient, at: nowMs, ids: ids.join(","), ...claimed };
     });
-    const answer = (await this.pool.write("claim_and_remove", [JSON.stringify(rows)])) as {
+    const write = () => this.pool.write("claim_and_remove", [JSON.stringify(rows)]);
+    const answer = (await this.withPartitions(write)) as {
       readonly replayed: readonly number[];
       readonly gone: readonly [number, Uuid, string[] | null, number][];
     };

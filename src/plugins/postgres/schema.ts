@@ -72,9 +72,10 @@ export class Partitions {
     }
   }
 
-  /** Another node dropped a partition that this one knows. */
-  forget(): void {
+  /** Another node dropped a partition that this one knows, maybe of acknowledged ids and not yet of their messages. */
+  async restore(): Promise<void> {
     this.known.clear();
+    await this.pool.query("select {s}.add_part('acked', upper_ms) from {s}.part where kind = 'held'");
   }
 
   async expire(nowMs: number, limit: number): Promise<number> {
