@@ -78,14 +78,23 @@ describe("the values of a turn", () => {
     for (const wrong of [{ large, run: () => {} }, [new Map([[1, Symbol("s")]])], into]) {
       const small = new Uint8Array([1, 2]);
       writer.record(() => writer.value(small, false));
-      expect(() => writer.record(() => writer.value([small, wrong], false))).toThrow();
-      writer.record(() => writer.value("after", false));
+      expect(() => writer.record(() => writer.value([small, "after", wrong], false))).toThrow();
+      writer.record(() => writer.value(["other", "after", "other"], false));
       const { moved, cloned } = pass(writer, reader);
       expect([moved, cloned]).toEqual([[], []]);
       expect([reader.record(), reader.value()]).toEqual([true, small]);
-      expect([reader.record(), reader.value()]).toEqual([true, "after"]);
+      expect([reader.record(), reader.value()]).toEqual([true, ["other", "after", "other"]]);
       expect(reader.record()).toBe(false);
     }
+  });
+
+  test("that are more texts than a turn gives numbers to still arrive", () => {
+    const texts = Array.from({ length: 70_000 }, (_, n) => `text ${n}`);
+    const twice = [...texts, ...texts];
+    writer.record(() => writer.value(twice, false));
+    pass(writer, reader);
+    expect(reader.record()).toBe(true);
+    expect(reader.value()).toEqual(twice);
   });
 
   test("with names without end still arrive, and names stop being remembered", () => {

@@ -18,7 +18,6 @@ type MessageEnd = {
 /** Serves the calls of one target. What it returns is given away: large bytes are moved and not copied. */
 type ServeCall = (method: string, args: readonly unknown[]) => unknown;
 
-type Call = readonly [target: string, method: string, args: readonly unknown[]];
 type Pending = { readonly resolve: (value: unknown) => void; readonly reject: (error: unknown) => void };
 
 /** How many bytes of a turn are in the shared memory; a text of one character for each where they don't. */
@@ -108,7 +107,7 @@ export class Channel {
     if (this.closed || this.isSilent) return Promise.reject(this.closed ? closedError() : silentError());
     return new Promise((resolve, reject) => {
       const id = ++this.lastId;
-      this.writeCall(id, [target, method, args]);
+      this.writeCall(id, target, method, args);
       this.pending.set(id, { resolve, reject });
       this.calls.push(id);
       this.schedule();
@@ -118,7 +117,7 @@ export class Channel {
   /** A call without an answer. */
   send(target: string, method: string, args: readonly unknown[]): void {
     if (this.closed) return;
-    this.writeCall(noId, [target, method, args]);
+    this.writeCall(noId, target, method, args);
     this.schedule();
   }
 
@@ -129,12 +128,14 @@ export class Channel {
     this.failPending(closedError);
   }
 
-  private writeCall(id: number, call: Call): void {
+  private writeCall(id: number, target: string, method: string, args: readonly unknown[]): void {
     const { writer } = this;
     writer.record(() => {
       writer.byte(callKind);
       writer.double(id);
-      writer.value(call, false);
+      writer.value(target, false);
+      writer.value(method, false);
+      writer.value(args, false);
     });
   }
 
@@ -182,10 +183,7 @@ export class Channel {
       const kind = reader.byte();
       const id = reader.double();
       if (kind === answerKind) this.settleWith(id, reader.value() as Outcome);
-      else {
-        const [target, method, args] = reader.value() as Call;
-        this.handle(id, target, method, args);
-      }
+      else this.handle(id, reader.value() as string, reader.value() as string, reader.value() as readonly unknown[]);
     }
     this.receiving = false;
     this.flushWhenDone();

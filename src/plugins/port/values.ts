@@ -1,7 +1,7 @@
 /**
  * Values on their way between threads: those of a turn are written one behind the other into one row of bytes. Three
  * kinds of value travel beside it: large bytes are moved, what only structured cloning knows is cloned, and names that
- * come again and again are sent once.
+ * come again and again are sent once. A short text that comes again in the same turn is the number of the first.
  */
 
 /** What travels beside the bytes of a turn. */
@@ -42,6 +42,12 @@ const tagRecord = 15;
 const tagLooseRecord = 16;
 const tagMap = 17;
 const tagCloned = 18;
+const tagKnownText = 19;
+
+/** Longer texts are ids of messages and the like, which do not come again in a turn. */
+const knownCharsMax = 32;
+/** As many as two bytes count. */
+const knownTextsMax = 65_536;
 
 const u64End = 1n << 64n;
 
@@ -59,7 +65,7 @@ class Lists {
   private count = 0;
 
   /** `null` when there is no room for another list. */
-  step(node: Node, name: string): Node | null {
+  private step(node: Node, name: string): Node | null {
     const known = node.next.get(name);
     if (known !== undefined) return known;
     if (this.nodes >= nodesMax) return null;
@@ -69,23 +75,18 @@ class Lists {
     return next;
   }
 
-  /** -1 when the list has no number and gets none. */
-  numberOf(node: Node): number {
-    if (node.number < 0 && this.count < listsMax) {
-      node.number = this.count++;
-      this.fresh.push(node.names);
-    }
-    return node.number;
-  }
-
-  /** Of the keys of a record. */
+  /** Of the keys of a record; -1 when their list has no number and gets none. */
   ofKeys(record: object): number {
     let node: Node | null = this.root;
     for (const name in record) {
       node = this.step(node, name);
       if (node === null) return -1;
     }
-    return this.numberOf(node);
+    if (node.number < 0 && this.count < listsMax) {
+      node.number = this.count++;
+      this.fresh.push(node.names);
+    }
+    return node.number;
   }
 }
 
@@ -130,6 +131,8 @@ export class TurnWriter {
   /** The byte arrays of all records, one behind the other. */
   private readonly arrays = new Scratch();
   private readonly lists = new Lists();
+  /** Short texts of this turn, by their number. */
+  private readonly texts = new Map<string, number>();
   private moved: ArrayBuffer[] = [];
   private cloned: unknown[] = [];
 
@@ -139,8 +142,9 @@ export class TurnWriter {
 
   /** What `write` writes, all of it or, when something can't cross, nothing: then it throws. */
   record(write: () => void): void {
-    const { out, arrays } = this;
+    const { out, arrays, texts } = this;
     const start = out.at;
+    const known = texts.size;
     const arraysStart = arrays.at;
     const moved = this.moved.length;
     const cloned = this.cloned.length;
@@ -154,6 +158,7 @@ export class TurnWriter {
       arrays.at = arraysStart;
       this.moved.length = moved;
       this.cloned.length = cloned;
+      for (const [text, number] of texts) if (number >= known) texts.delete(text);
       throw error;
     }
   }
@@ -195,6 +200,7 @@ export class TurnWriter {
     this.cloned = [];
     out.clear();
     arrays.clear();
+    this.texts.clear();
     out.at = lengthBytes;
     return turn;
   }
@@ -285,6 +291,7 @@ export class TurnWriter {
   private text(value: string): void {
     const { out } = this;
     const { length } = value;
+    if (length <= knownCharsMax && this.isKnown(value)) return;
     if (!isLatin1(value)) {
       this.tagged(tagWideText, length * 2);
       out.reserve(length * 2);
@@ -302,6 +309,20 @@ export class TurnWriter {
     if (length > 48) out.bytes.write(value, out.at, "latin1");
     else for (let n = 0; n < length; n++) out.bytes[out.at + n] = value.charCodeAt(n);
     out.at += length;
+  }
+
+  private isKnown(text: string): boolean {
+    const { texts, out } = this;
+    const number = texts.get(text);
+    if (number === undefined) {
+      if (texts.size < knownTextsMax) texts.set(text, texts.size);
+      return false;
+    }
+    out.reserve(3);
+    out.bytes[out.at] = tagKnownText;
+    out.view.setUint16(out.at + 1, number);
+    out.at += 3;
+    return true;
   }
 
   private tagged(tag: number, value: number): void {
@@ -334,6 +355,7 @@ export class TurnReader {
   private arrays: ArrayBuffer = noBytes;
   private arrayAt = 0;
   private readonly lists: (readonly string[])[] = [];
+  private texts: string[] = [];
   private moved: readonly ArrayBuffer[] = [];
   private cloned: readonly unknown[] = [];
 
@@ -348,6 +370,7 @@ export class TurnReader {
     this.end = this.int();
     this.arraysAt = this.end;
     this.lists.push(...lists);
+    this.texts = [];
     this.moved = moved;
     this.cloned = cloned;
   }
@@ -373,11 +396,11 @@ export class TurnReader {
   }
 
   value(): unknown {
-    return this.ofTag(this.byte());
-  }
-
-  private ofTag(tag: number): unknown {
+    const tag = this.byte();
     switch (tag) {
+      case tagKnownText:
+        this.at += 2;
+        return this.texts[this.view.getUint16(this.at - 2)];
       case tagShortText:
         return this.text(this.byte());
       case tagByte:
@@ -385,7 +408,7 @@ export class TurnReader {
       case tagDouble:
         return this.double();
       case tagRecord:
-        return this.plain(this.list(this.int()));
+        return this.plain(this.lists[this.int()] ?? missing("a list of names"));
       case tagArray:
         return this.array(this.int());
       case tagBytes:
@@ -402,20 +425,13 @@ export class TurnReader {
         return this.int();
       case tagText:
         return this.text(this.int());
-      default:
-        return this.ofRareTag(tag);
-    }
-  }
-
-  private ofRareTag(tag: number): unknown {
-    switch (tag) {
       case tagU64:
         this.at += 8;
         return this.view.getBigUint64(this.at - 8);
       case tagBigInt:
         return BigInt(String(this.value()));
       case tagWideText:
-        return this.wideText(this.int());
+        return this.text(this.int(), "utf16le");
       case tagMoved:
         return new Uint8Array(this.moved[this.int()] ?? missing("moved bytes"));
       case tagCloned:
@@ -434,26 +450,17 @@ export class TurnReader {
     return this.view.getInt32(this.at - 4);
   }
 
-  private text(length: number): string {
-    const { at } = this;
-    this.at += length;
-    return this.bytes.toString("latin1", at, this.at);
-  }
-
-  private wideText(length: number): string {
-    const { at } = this;
-    this.at += length;
-    return this.bytes.toString("utf16le", at, this.at);
+  private text(bytes: number, encoding: "latin1" | "utf16le" = "latin1"): string {
+    this.at += bytes;
+    const text = this.bytes.toString(encoding, this.at - bytes, this.at);
+    if (text.length <= knownCharsMax) this.texts.push(text);
+    return text;
   }
 
   private byteArray(length: number): Uint8Array {
     const { arrayAt } = this;
     this.arrayAt += length;
     return new Uint8Array(this.arrays, arrayAt, length);
-  }
-
-  private list(number: number): readonly string[] {
-    return this.lists[number] ?? missing("a list of names");
   }
 
   private plain(names: readonly string[]): Record<string, unknown> {
