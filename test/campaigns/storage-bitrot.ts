@@ -1,5 +1,5 @@
 /**
- * Flipped bits in the file of the LMDB driver. For each, a process of its own opens the store and answers
+ * Flipped bits in the file of the LMDB driver, and in its saved index. For each, a process of its own opens the store and answers
  * about everything in it. The flip must be refused at the opening, found by `storage verify`, or change no
  * answer; a wrong answer that nothing reports, or a process that a signal ends, is a finding.
  *
@@ -69,13 +69,16 @@ async function campaign(flips: number, seed: number): Promise<number> {
     const data = join(path, "data.mdb");
     const sound = readFileSync(data);
     const expected = await answersApart(path);
-    const [random, before] = [seeded(seed), readFileSync(data)];
+    const random = seeded(seed);
+    const files = [data, join(path, "index.saved")].map((file) => ({ file, bytes: readFileSync(file) }));
     if (!/^\d+$/.test(expected)) throw new Error(`the sound store answers ${expected}`);
     for (let flip = 0; flip < flips; flip++) {
+      for (const { file, bytes } of files) writeFileSync(file, bytes);
+      const { file, bytes: before } = files[flip % 2]!;
       const bytes = Buffer.from(before);
       const at = Math.floor(random() * bytes.length);
       bytes[at]! ^= 1 << Math.floor(random() * 8);
-      writeFileSync(data, bytes);
+      writeFileSync(file, bytes);
       const isReported = verified(data);
       const answer = await answersApart(path);
       if (answer.startsWith("signal")) counts.signal++;
@@ -84,7 +87,7 @@ async function campaign(flips: number, seed: number): Promise<number> {
       else if (isReported) counts.reported++;
       else counts.wrong++;
       if (answer.startsWith("signal") || (answer !== expected && !isReported && !answer.startsWith("refused"))) {
-        console.log(`flip ${flip} at byte ${at}: ${answer}`);
+        console.log(`flip ${flip} at byte ${at} of ${file}: ${answer}`);
       }
       rmSync(join(path, "lock.mdb"), { force: true });
     }

@@ -3,7 +3,7 @@
  * store of format 2 is migrated with its identities and its mail.
  */
 import { describe, expect, test } from "bun:test";
-import { cpSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -80,7 +80,7 @@ describe("a file that is sound", () => {
 });
 
 describe("a file that is cut short", () => {
-  test.each([0.02, 0.3, 0.7, 0.98])("to %d of its length is refused as such, and never mapped", async (share) => {
+  test.each([0.02, 0.3, 0.7, 0.95])("to %d of its length is refused as such, and never mapped", async (share) => {
     const path = await copied();
     const length = readFileSync(file(path)).length;
     truncateSync(file(path), Math.floor((length * share) / 512) * 512);
@@ -133,6 +133,59 @@ describe("a flipped bit", () => {
       bytes[at + needle.length - 2]! ^= 8;
     writeFileSync(file(path), bytes);
     expect(await failureOf(() => open(path))).toMatchObject({ code: "corrupt" });
+  });
+});
+
+describe("the saved index", () => {
+  const saved = (path: string) => join(path, "index.saved");
+
+  /** Opens, and says whether the index was built from the data file instead. */
+  async function answersAt(path: string): Promise<{ answers: string; isBuilt: boolean }> {
+    const logged: string[] = [];
+    const host = { ...testEnvironment(), log: (_: string, message: string) => void logged.push(message) };
+    const store = await openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: 3_600_000 }), host);
+    expect(existsSync(saved(path))).toBe(false);
+    const answers = await answersOf(store);
+    await store.close();
+    return { answers, isBuilt: logged.some((message) => message.includes("built anew")) };
+  }
+
+  test("is used once, and holds what pages and journal hold", async () => {
+    const [path, crashed] = [await copied(), await copied()];
+    rmSync(saved(crashed));
+    const [used, built] = [await answersAt(path), await answersAt(crashed)];
+    expect(used.answers).toBe(built.answers);
+    expect([used.isBuilt, built.isBuilt]).toEqual([false, true]);
+  });
+
+  test("is not used when a bit has flipped, or when it is torn", async () => {
+    const random = seeded(78);
+    const expected = await answersAt(await copied());
+    for (let round = 0; round < 40; round++) {
+      const path = await copied();
+      const bytes = readFileSync(saved(path));
+      const at = Math.floor(random() * bytes.length);
+      bytes[at]! ^= 1 << Math.floor(random() * 8);
+      writeFileSync(saved(path), round % 4 === 0 ? bytes.subarray(0, at) : bytes);
+      expect(await answersAt(path)).toEqual({ ...expected, isBuilt: true });
+    }
+  }, 60_000);
+
+  test("of an earlier state is not used, nor for a file that was restored", async () => {
+    const path = await copied();
+    const [early, data] = [readFileSync(saved(path)), readFileSync(file(path))];
+    const store = await open(path);
+    await store.capabilities.mailbox!.store(entry(999, { recipient: did(1) }), quota());
+    await store.close();
+    const late = readFileSync(saved(path));
+    writeFileSync(saved(path), early);
+    const after = await answersAt(path);
+    expect(after.isBuilt).toBe(true);
+    writeFileSync(file(path), data);
+    writeFileSync(saved(path), late);
+    const before = await answersAt(path);
+    expect(before.isBuilt).toBe(true);
+    expect(before.answers).not.toBe(after.answers);
   });
 });
 

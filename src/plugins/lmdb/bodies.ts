@@ -10,7 +10,7 @@
  */
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
-import { DamagedFile, type DataFile } from "./data-file.ts";
+import { DamagedFile } from "./data-file.ts";
 import type { Environment } from "./environment.ts";
 import type { JournalWriter } from "./journal.ts";
 import {
@@ -25,6 +25,7 @@ import {
   Writer,
 } from "./records.ts";
 import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 type Place = { readonly block: number; readonly offset: number };
 
@@ -121,7 +122,12 @@ function writeBlockKey(key: Buffer, number: number, size: number): void {
 
 /** Blocks that are known together. */
 const partBlocks = 1_024;
-type Part = { readonly first: number; readonly sizes: Uint32Array; readonly live: Int32Array; blocks: number };
+type Part = {
+  readonly first: number;
+  readonly sizes: Uint32Array<ArrayBuffer>;
+  readonly live: Int32Array<ArrayBuffer>;
+  blocks: number;
+};
 
 /** What is known of each block: its size, and how much of it is still needed. */
 class BlockTable {
@@ -189,6 +195,16 @@ class BlockTable {
     return { blocks, last };
   }
 
+  exchange(snapshot: Snapshot): void {
+    for (const first of snapshot.numbers([...this.parts.values()].map((part) => part.first))) {
+      const part = this.part(first);
+      part.blocks = snapshot.number(part.blocks);
+      snapshot.array(part.sizes);
+      snapshot.array(part.live);
+    }
+    for (const blocks of [this.empty, this.sparse]) for (const block of snapshot.numbers(blocks)) blocks.add(block);
+  }
+
   private part(block: number): Part {
     const { latest } = this;
     if (latest !== null && block >= latest.first && block < latest.first + partBlocks) return latest;
@@ -243,6 +259,11 @@ export class Bodies {
     return new BlockPacker(this.writer, this.next);
   }
 
+  exchange(snapshot: Snapshot): void {
+    this.next = snapshot.number(this.next);
+    this.blocks.exchange(snapshot);
+  }
+
   /** Finds the blocks on disk, once the rows are loaded. Reads no body, and checks the table of blocks on the way. */
   load(): void {
     const { slots, block } = this.rows;
@@ -250,29 +271,38 @@ export class Bodies {
       const bytes = this.liveBytes(slot);
       if (bytes > 0) this.blocks.count(block[slot]!, bytes);
     }
+    this.eachBlock((number, size) => {
+      this.blocks.add(number, size, 0);
+      this.next = number + 1;
+    });
+    const { blocks, last } = this.blocks.missing();
+    this.next = Math.max(this.next, last + 1);
+    if (blocks > 0) this.log("error", "blocks of messages are missing", { blocks });
+  }
+
+  /** Checks the table of blocks, where the rows were not loaded from the file. */
+  check(): void {
+    this.eachBlock((number, size) => {
+      if (this.blocks.size(number) !== size) throw new DamagedFile(`block ${number} has another size`);
+    });
+  }
+
+  private eachBlock(each: (number: number, size: number) => void): void {
     const file = this.environment.openFile();
     try {
-      this.loadKeys(file);
+      const tree = file.trees().find(({ name }) => name === "blocks");
+      if (tree === undefined) return;
+      file.eachKey(tree, blockKeyBytes, (page, at) => {
+        const number = page.readUInt32BE(at) * 2 ** 32 + page.readUInt32BE(at + 4);
+        each(number, page.readUInt32BE(at + 8));
+        return number;
+      });
     } catch (error) {
       if (!(error instanceof DamagedFile)) throw error;
       throw new StoreError("corrupt", `the table of blocks is damaged: ${error.message}${howToGoOn}`);
     } finally {
       file.close();
     }
-    const { blocks, last } = this.blocks.missing();
-    this.next = Math.max(this.next, last + 1);
-    if (blocks > 0) this.log("error", "blocks of messages are missing", { blocks });
-  }
-
-  private loadKeys(file: DataFile): void {
-    const tree = file.trees().find(({ name }) => name === "blocks");
-    if (tree === undefined) return;
-    file.eachKey(tree, blockKeyBytes, (page, at) => {
-      const number = page.readUInt32BE(at) * 2 ** 32 + page.readUInt32BE(at + 4);
-      this.blocks.add(number, page.readUInt32BE(at + 8), 0);
-      this.next = number + 1;
-      return number;
-    });
   }
 
   /** Puts the body of a new row into the blocks of a commit. */

@@ -47,11 +47,13 @@ const noBounds: Bounds = { low: null, high: null };
 
 export class DataFile {
   private readonly meta: Meta;
+  private readonly fileBytes: number;
   /** Bytes read so far. */
   bytesRead = 0;
 
   private constructor(private readonly descriptor: number) {
     this.meta = newestMeta(descriptor);
+    this.fileBytes = fstatSync(descriptor).size;
   }
 
   /** Throws `DamagedFile`, or the system's error when the file can't be read. */
@@ -143,6 +145,11 @@ export class DataFile {
         const at = headerBytes + page.readUInt16LE(i);
         const isInside = at >= headerBytes + lower && at + nodeBytes + keyBytes <= page.length;
         if (!isInside || page.readUInt16LE(at + 6) !== keyBytes) throw new DamagedFile(`page ${number} is damaged`);
+        const dataAt = at + nodeBytes + keyBytes;
+        if ((page.readUInt16LE(at + 4) & flags.bigValue) !== 0 && dataAt + 8 <= page.length) {
+          const first = page.readUInt32LE(dataAt) + page.readUInt32LE(dataAt + 4) * 2 ** 32;
+          this.checkPresence(first, page.readUInt16LE(at) + page.readUInt16LE(at + 2) * 65_536);
+        }
         const order = each(page, at + nodeBytes);
         if (order <= last) throw new DamagedFile(`page ${number} of table "${tree.name}" has keys out of order`);
         last = order;
@@ -150,6 +157,12 @@ export class DataFile {
       }
     }
     checkCount(tree, entries);
+  }
+
+  /** A large value must not lie behind the end of the file: LMDB would end the process by a signal when it is read. */
+  private checkPresence(first: number, size: number): void {
+    if (first * this.meta.pageBytes + headerBytes + size <= this.fileBytes) return;
+    throw new DamagedFile(`page ${first} lies behind the end of the file: the file is cut short`, true);
   }
 
   private *nodes(tree: Tree, from: Buffer | null): Generator<Node> {
@@ -192,6 +205,7 @@ export class DataFile {
     const { key, flags: bits, dataAt, size } = node;
     if ((bits & flags.bigValue) !== 0) {
       const first = Number(page.readBigUInt64LE(dataAt));
+      this.checkPresence(first, size);
       return { key, tree: null, value: () => this.bigValue(first, size) };
     }
     const bytes = page.subarray(dataAt, dataAt + size);

@@ -20,10 +20,12 @@ import {
   databaseNames,
   formatKey,
   hasFormat,
+  nonceKey,
   openRoot,
   tableBytes,
 } from "./format.ts";
-import { checkDataFile } from "./integrity.ts";
+import { checkDataFile, transactionOf } from "./integrity.ts";
+import { type Snapshot, type StoreState, saveSnapshot, takeSnapshot } from "./snapshot.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
 const commitMsMax = 60_000;
@@ -51,8 +53,10 @@ export type Environment = View & {
   checkWork(): void;
   /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
   fail(reason: string, cause: unknown): StoreError;
-  /** Waits for what was begun, and lets go of the files. */
-  close(): Promise<void>;
+  /** Gives `take` what was saved of this very state, and answers whether it got all. Must precede every commit. */
+  restore(take: (snapshot: Snapshot) => void): boolean;
+  /** Waits for what was begun, saves what `give` gives for the next start, and lets go of the files. */
+  close(give?: (snapshot: Snapshot) => void): Promise<void>;
 };
 
 type EnvironmentOptions = {
@@ -285,19 +289,44 @@ class Running implements Environment {
     return Math.max(this.disk.fileBytes() - used, 0);
   }
 
-  close(): Promise<void> {
-    this.closed ??= this.letGo();
+  close(give?: (snapshot: Snapshot) => void): Promise<void> {
+    this.closed ??= this.letGo(give);
     return this.closed;
+  }
+
+  restore(take: (snapshot: Snapshot) => void): boolean {
+    const nonce = this.get("meta", nonceKey);
+    return nonce !== null && takeSnapshot(this.stateWith(nonce), take);
+  }
+
+  private stateWith(nonce: Uint8Array): StoreState {
+    const { path: folder } = this.options;
+    const transaction = transactionOf(join(folder, dataFile));
+    return { folder, fileBytes: this.disk.fileBytes(), transaction, nonce: nonce.toHex() };
+  }
+
+  /** A text that this transaction alone wrote names the state that is saved, whatever is restored or copied later. */
+  private async save(give: (snapshot: Snapshot) => void): Promise<void> {
+    try {
+      this.space.check("removal", 0);
+    } catch {
+      return;
+    }
+    const nonce = crypto.getRandomValues(new Uint8Array(16));
+    await this.watched(() => this.writeAll([{ database: "meta", key: nonceKey, value: nonce }]));
+    const bytesMax = this.disk.freeBytes() - this.options.space.floorBytes;
+    saveSnapshot(this.stateWith(nonce), bytesMax, give);
   }
 
   /**
    * A failed environment is not closed, because the library might never return from it, and its lock is
    * kept: whatever the library still does, it does alone until the process ends.
    */
-  private async letGo(): Promise<void> {
+  private async letGo(give?: (snapshot: Snapshot) => void): Promise<void> {
     clearInterval(this.watch);
     clearInterval(this.readers);
     while ((this.pending.size > 0 || !this.group.isIdle) && this.failure === null) await Bun.sleep(1);
+    if (give !== undefined && this.failure === null) await this.save(give);
     this.disk.close();
     if (this.failure !== null) return;
     await this.root.close();

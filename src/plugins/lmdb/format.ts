@@ -25,6 +25,8 @@ export type DatabaseName = (typeof databaseNames)[number];
 const formatText = "waypost lmdb store, format ";
 const formatNumber = 4;
 export const formatKey = Buffer.from("format");
+/** What names the state that the saved index belongs to (snapshot.ts). */
+export const nonceKey = Buffer.from("index");
 export const currentFormat = `${formatText}${formatNumber}`;
 /** What `storage migrate` reads. */
 export const format2 = `${formatText}2`;

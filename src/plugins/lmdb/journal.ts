@@ -29,7 +29,8 @@ import {
   unsealed,
   type Writer,
 } from "./records.ts";
-import { acked, type Elements, free, held, kept, lapsed, type RowTable, type StoredArray } from "./rows.ts";
+import { acked, free, held, kept, lapsed, pageSlots, type RowTable, type StoredArray } from "./rows.ts";
+import type { Elements, Snapshot } from "./snapshot.ts";
 
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
@@ -154,7 +155,6 @@ function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
 
 // ------------------------------------------------------------------------------------------------ pages
 
-const pageSlots = 512;
 /** Pages of texts lie behind those of slots; between them a page without rows holds the latest. */
 const latestPage = 2 ** 40;
 const firstTextPage = 2 ** 41;
@@ -214,18 +214,18 @@ function loadSlotPage({ rows }: IndexTables, page: number, buffer: ArrayBuffer):
   const [count, equal] = [head.getUint32(40, true), head.getUint32(44, true)];
   const isRun = equal >= isRunBit;
   const listed = new Uint32Array(buffer, pageHeaderBytes, isRun ? 2 : count + (count % 2));
-  const slots = isRun ? Uint32Array.from({ length: count }, (_, i) => listed[0]! + i) : listed.subarray(0, count);
+  const [first, last] = [listed[0]!, isRun ? listed[0]! + count - 1 : listed[count - 1]!];
   if (count > 0) {
-    if (pageOf(slots[0]!) !== page || pageOf(slots[count - 1]!) !== page) throw misplaced(page);
-    rows.reserve(slots[count - 1]! + 1);
+    if (pageOf(first) !== page || pageOf(last) !== page) throw misplaced(page);
+    rows.reserve(last + 1);
   }
   let at = pageHeaderBytes + listed.byteLength;
   for (const [i, array] of rows.stored().entries()) {
     const isOne = count > 0 && (equal & (2 ** i)) !== 0;
     const from = viewLike(array.elements, buffer, at, isOne ? 1 : count * array.perRow);
-    if (isOne && isRun) array.elements.fill(from[0]!, slots[0], slots[0]! + count);
-    else if (isRun) array.elements.set(from, slots[0]! * array.perRow);
-    else scatter(array, slots, from);
+    if (isOne && isRun) array.elements.fill(from[0]!, first, first + count);
+    else if (isRun) array.elements.set(from, first * array.perRow);
+    else scatter(array, listed.subarray(0, count), from);
     at += from.byteLength;
   }
   return { nowMs: head.getFloat64(24, true), arrival: head.getFloat64(32, true) };
@@ -318,6 +318,15 @@ export class IndexPages {
     private readonly index: MailboxIndex,
     private readonly limits: FoldLimits = foldLimits,
   ) {}
+
+  /** Saves which pages are behind, or takes it from a snapshot. A fold that was under way begins again. */
+  exchange(snapshot: Snapshot): void {
+    const behind = snapshot.numbers([...this.dirty, ...(this.fold?.pages ?? [])]);
+    for (const page of behind) this.dirty.add(page);
+    this.first = snapshot.number(this.first);
+    this.next = snapshot.number(this.next);
+    this.operations = snapshot.number(this.operations);
+  }
 
   /** Reads the pages and then the journal into the tables of the index. */
   load(environment: Environment): Latest {

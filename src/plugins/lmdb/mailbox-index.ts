@@ -32,7 +32,9 @@ import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
   acked,
   behaviors,
+  EndHeap,
   free,
+  gone,
   held,
   type IdWords,
   idText,
@@ -42,8 +44,8 @@ import {
   none,
   over,
   RowTable,
-  SlotHeap,
 } from "./rows.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 /** What no row may fall behind, though the rows themselves are gone: the latest time that a call has named. */
 export type Latest = { readonly nowMs: number; readonly arrival: number };
@@ -71,10 +73,7 @@ export class MailboxIndex {
   readonly rows = new RowTable();
   readonly texts: TextTable;
   private readonly recipients: RecipientIndex;
-  /** By expiry, and for `kept` rows by the end of what is kept. */
-  private readonly expiries = new SlotHeap((slot) =>
-    this.rows.status[slot] === kept ? this.rows.keptUntilMs[slot]! : this.rows.expiresAtMs[slot]!,
-  );
+  private readonly ends = new EndHeap(this.rows);
   /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
   private readonly sweepQueue = { first: none, last: none };
   private lastArrival = 0;
@@ -179,8 +178,19 @@ export class MailboxIndex {
     rows.total[slot] = chunk?.total ?? 0;
     this.recipients.join(slot);
     this.recipients.count(slot);
-    this.expiries.push(slot);
+    this.ends.push(slot);
     return slot;
+  }
+
+  /** Saves the index, or takes it from a snapshot. */
+  exchange(snapshot: Snapshot): void {
+    this.rows.exchange(snapshot);
+    this.recipients.exchange(snapshot);
+    this.ends.exchange(snapshot);
+    this.lastArrival = snapshot.number(this.lastArrival);
+    this.latestMs = snapshot.number(this.latestMs);
+    this.sweepQueue.first = snapshot.number(this.sweepQueue.first);
+    this.sweepQueue.last = snapshot.number(this.sweepQueue.last);
   }
 
   /**
@@ -191,16 +201,16 @@ export class MailboxIndex {
     const { rows } = this;
     rows.finishLoading();
     this.recipients.finishLoading();
-    this.lastArrival = latest.arrival;
     const { slots, arrival, status } = rows;
     const used = new Uint32Array(rows.rows);
-    let count = 0;
+    let [count, lastArrival] = [0, latest.arrival];
     for (let slot = 0; slot < slots; slot++) {
       if (status[slot] === free) continue;
       used[count++] = slot;
-      if (arrival[slot]! > this.lastArrival) this.lastArrival = arrival[slot]!;
+      if (arrival[slot]! > lastArrival) lastArrival = arrival[slot]!;
     }
-    this.expiries.fill(used);
+    this.lastArrival = lastArrival;
+    this.ends.fill(used);
     this.settle(latest.nowMs);
   }
 
@@ -208,13 +218,13 @@ export class MailboxIndex {
   private settle(nowMs: number): void {
     // Rows whose time came are remembered by this time alone, so it may go back with the clock once all are swept.
     if (nowMs > this.latestMs || this.sweepQueue.first === none) this.latestMs = nowMs;
-    const { status, expiresAtMs, keptUntilMs, next, previous } = this.rows;
-    for (;;) {
-      const slot = this.expiries.first();
-      if (slot === -1) return;
+    const { status, next, previous } = this.rows;
+    for (let slot = this.ends.take(nowMs); slot !== -1; slot = this.ends.take(nowMs)) {
       const before = status[slot]!;
-      if ((before === kept ? keptUntilMs : expiresAtMs)[slot]! > nowMs) return;
-      this.expiries.remove(slot);
+      if (before === gone) {
+        this.rows.release(slot);
+        continue;
+      }
       if (before === held) this.recipients.uncount(slot);
       status[slot] = before === held ? lapsed : over;
       const queue = this.sweepQueue;
@@ -241,21 +251,19 @@ export class MailboxIndex {
       }
       this.recipients.unlink(slot, this.sweepQueue);
       rows.status[slot] = kept;
-      this.expiries.push(slot);
+      this.ends.push(slot);
     }
     return swept;
   }
 
+  /** A row that lies in the sweep queue, or is `kept` and lies in the heap. */
   private drop(slot: number): void {
     this.events.onDrop(slot);
-    const status = this.rows.status[slot]!;
-    if (status === lapsed || status === over) this.recipients.unlink(slot, this.sweepQueue);
-    else {
-      if (status === held) this.recipients.uncount(slot);
-      this.expiries.remove(slot);
-    }
+    const isSwept = this.rows.status[slot] !== kept;
+    if (isSwept) this.recipients.unlink(slot, this.sweepQueue);
     this.recipients.leave(slot);
-    this.rows.release(slot);
+    this.rows.forget(slot);
+    if (isSwept) this.rows.release(slot);
   }
 
   /** Acknowledges what is active of the ids and answers the slots. */

@@ -22,6 +22,7 @@ import type { Environment } from "./environment.ts";
 import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
 import { Writer } from "./records.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
@@ -32,6 +33,8 @@ const choreDelayMs = 1_000;
 type CommitAtHand = Moving & { readonly batch: Batch };
 
 type LmdbMailbox = Mailbox & {
+  /** Saves the index, or takes it from a snapshot. */
+  exchange(snapshot: Snapshot): void;
   /** Begins no more work of its own. */
   close(): void;
 };
@@ -58,9 +61,9 @@ export function openLmdbMailbox(
 }
 
 class DiskMailbox implements LmdbMailbox {
-  private readonly index: MailboxIndex;
-  private readonly bodies: Bodies;
-  private readonly pages: IndexPages;
+  private index: MailboxIndex;
+  private bodies: Bodies;
+  private pages: IndexPages;
   /** One commit is decided and written at a time, so all share its memory. */
   private readonly journalWriter = new Writer(16 * 1024);
   private atHand: CommitAtHand | null = null;
@@ -77,12 +80,29 @@ class DiskMailbox implements LmdbMailbox {
       onDrop: (slot: number) => this.dropped(slot),
       onText: (number: number, text: string | null) => this.textChanged(number, text),
     };
-    this.index = new MailboxIndex(events, settings.rowsMax);
-    this.pages = new IndexPages(this.index, settings.fold);
-    this.index.finishLoading(this.pages.load(environment));
-    this.bodies = new Bodies(environment, this.index.rows, log);
-    this.bodies.load();
+    const begin = () => {
+      const index = new MailboxIndex(events, settings.rowsMax);
+      const pages = new IndexPages(index, settings.fold);
+      return [index, pages, new Bodies(environment, index.rows, log)] as const;
+    };
+    [this.index, this.pages, this.bodies] = begin();
+    if (environment.restore((snapshot) => this.exchange(snapshot))) this.bodies.check();
+    else {
+      // What a damaged snapshot left behind goes.
+      [this.index, this.pages, this.bodies] = begin();
+      const begunMs = performance.now();
+      this.index.finishLoading(this.pages.load(environment));
+      this.bodies.load();
+      const facts = { messageIds: this.index.rows.rows, ms: Math.round(performance.now() - begunMs) };
+      if (facts.messageIds > 0) log("info", "the index of the mailboxes was built anew, as after a crash", facts);
+    }
     this.planChores();
+  }
+
+  exchange(snapshot: Snapshot): void {
+    this.index.exchange(snapshot);
+    this.pages.exchange(snapshot);
+    this.bodies.exchange(snapshot);
   }
 
   // ---------------------------------------------------------------------------------------------- writing

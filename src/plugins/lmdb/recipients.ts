@@ -9,7 +9,8 @@ import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Chunk, type MailboxStats, StoreError } from "../../storage/contract.ts";
 import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { howToGoOn } from "./records.ts";
-import { held, none, type RowTable, resized } from "./rows.ts";
+import { free, held, none, type RowTable, resized } from "./rows.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 /** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
 export class TextTable {
@@ -87,6 +88,14 @@ export class TextTable {
     this.users[number]!++;
   }
 
+  exchange(snapshot: Snapshot): void {
+    this.texts = snapshot.json(this.texts.map((text) => text ?? null)).map((text) => text ?? undefined);
+    const { length } = this.texts;
+    if (length > this.users.length) this.users = resized(this.users, new Uint32Array(2 * length));
+    snapshot.array(this.users.subarray(0, length));
+    if (this.numbers.size === 0) this.finishLoading();
+  }
+
   finishLoading(): void {
     for (let number = 0; number < this.texts.length; number++) {
       const text = this.texts[number];
@@ -103,7 +112,7 @@ type Group = Map<number, number>;
 
 type Usage = { entries: number; bytes: number };
 /** `ids` are those of all its rows, held or not. */
-type StoreUsage = Usage & { readonly label: string; ids: number; sets: number };
+type StoreUsage = Usage & { readonly label: string; ids: number };
 /** What is counted only for recipients that were stored to since the start: one pass over their entries. */
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
 
@@ -287,8 +296,7 @@ export class RecipientIndex {
 
   private storeUsageFor(label: string | undefined): StoreUsage | null {
     if (label === undefined) return null;
-    const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0, sets: 0 };
-    usage.sets++;
+    const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0 };
     this.storeUsages.set(label, usage);
     return usage;
   }
@@ -305,33 +313,65 @@ export class RecipientIndex {
   /** A row names its texts no more. */
   leave(slot: number): void {
     const { recipient, labels, group } = this.rows;
-    const known = this.storeUsageAt(slot);
-    if (known !== null) known.ids--;
+    const usage = this.storeUsageAt(slot);
+    if (usage !== null && --usage.ids === 0) this.storeUsages.delete(usage.label);
     for (const number of [recipient[slot]!, labels[slot]!, group[slot]!]) {
-      if (number === none || !this.texts.release(number)) continue;
-      const usage = this.storeUsageOf[number];
-      this.storeUsageOf[number] = undefined;
-      if (usage && --usage.sets === 0) this.storeUsages.delete(usage.label);
+      if (number !== none && this.texts.release(number)) this.storeUsageOf[number] = undefined;
     }
   }
 
-  /** Counts the loaded rows, and puts those that are held in order of arrival: mostly they are in it already. */
+  /** Saves what is counted, or takes it from a snapshot. Details are counted again when somebody asks. */
+  exchange(snapshot: Snapshot): void {
+    this.texts.exchange(snapshot);
+    this.entries = snapshot.number(this.entries);
+    this.bytes = snapshot.number(this.bytes);
+    const { length } = this.texts;
+    this.reserve(length);
+    for (const array of [this.entriesOf, this.bytesOf, this.firstOf, this.lastOf])
+      snapshot.array(array.subarray(0, length));
+    for (const usage of snapshot.json([...this.storeUsages.values()])) this.storeUsages.set(usage.label, usage);
+  }
+
+  /**
+   * Counts the loaded rows, and puts those that are held in order of arrival: mostly they are in it already. Once up
+   * and once down, so that only the arrays of recipients are touched at random. Makes no object for a row.
+   */
   finishLoading(): void {
-    const { status, arrival, recipient, labels, group, slots } = this.rows;
+    const { texts } = this;
+    const { status, arrival, recipient, labels, group, slots, envelopeBytes, next, previous } = this.rows;
+    this.reserve(Math.max(texts.length - 1, 0));
+    const { entriesOf, bytesOf, firstOf, lastOf } = this;
+    const arrivalOf = new Float64Array(firstOf.length);
     const unordered = new Set<number>();
     for (let slot = 0; slot < slots; slot++) {
-      if (!this.rows.isUsed(slot)) continue;
+      if (status[slot] === free) continue;
       const owner = recipient[slot]!;
-      this.texts.loadUser(owner);
-      if (labels[slot] !== none) this.texts.loadUser(labels[slot]!);
-      if (group[slot] !== none) this.texts.loadUser(group[slot]!);
-      this.join(slot);
+      const bytes = envelopeBytes[slot]!;
+      texts.loadUser(owner);
+      if (labels[slot] !== none) texts.loadUser(labels[slot]!);
+      if (group[slot] !== none) texts.loadUser(group[slot]!);
+      const usage = this.storeUsageAt(slot);
+      if (usage !== null) usage.ids++;
       if (status[slot] !== held) continue;
-      const last = owner < this.lastOf.length ? this.lastOf[owner]! : none;
-      if (last !== none && arrival[last]! > arrival[slot]!) unordered.add(owner);
-      this.count(slot);
+      if (arrivalOf[owner]! > arrival[slot]!) unordered.add(owner);
+      arrivalOf[owner] = arrival[slot]!;
+      previous[slot] = lastOf[owner]!;
+      lastOf[owner] = slot;
+      entriesOf[owner]!++;
+      bytesOf[owner]! += bytes;
+      if (usage === null) continue;
+      usage.entries++;
+      usage.bytes += bytes;
     }
-    this.texts.finishLoading();
+    for (let slot = slots - 1; slot >= 0; slot--) {
+      if (status[slot] !== held) continue;
+      const owner = recipient[slot]!;
+      next[slot] = firstOf[owner]!;
+      firstOf[owner] = slot;
+    }
+    for (const entries of entriesOf) this.entries += entries;
+    for (const bytes of bytesOf) this.bytes += bytes;
+    texts.finishLoading();
     for (const owner of unordered) this.putInOrder(owner);
   }
 

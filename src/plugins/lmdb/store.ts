@@ -46,7 +46,7 @@ export async function openLmdb(
       scrub.stop();
       await ledger.close();
       mailbox.close();
-      await environment.close();
+      await environment.close((snapshot) => mailbox.exchange(snapshot));
     };
     return {
       plugin: "lmdb",
