@@ -376,6 +376,10 @@ describe("what is said about settings", () => {
     expect(parseConfig(text)).toMatchObject({ ok: true, config: first.config });
   });
 
+  test("there are at most 70: what nobody has a reason to change is a figure", () => {
+    expect(listSettings().length).toBeLessThanOrEqual(70);
+  });
+
   test("docs/operating.md lists exactly the settings of the schema", async () => {
     const page = await Bun.file(`${import.meta.dir}/../../../docs/operating.md`).text();
     expect(page).toContain(renderReference());
