@@ -170,7 +170,7 @@ export function watchCertificate({ config, first, apply, now, log }: WatchParts)
     const outcome = renew();
     const message = typeof outcome === "string" ? "" : outcome.message;
     if (message !== "" && message === seen && message !== reported) {
-      log("error", "the certificate was not taken over", { reason: message });
+      log("error", "the new certificate was not applied", { reason: message });
       reported = message;
     }
     seen = message;

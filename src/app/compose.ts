@@ -221,12 +221,12 @@ async function reloadFile(
     const hasNewKey = await readKey();
     const taken = await reload(next);
     const plan = hasNewKey ? { ...taken, changed: [...taken.changed, "cache.signing_key_file"] } : taken;
-    log("warn", "the configuration was read again", { changed: plan.changed, needs_restart: plan.needsRestart });
+    log("warn", "the configuration was reloaded", { changed: plan.changed, needs_restart: plan.needsRestart });
     onReload?.(next);
     return plan;
   } catch (error) {
     const reason = errorText(error);
-    log("error", "the configuration was not taken over", { reason });
+    log("error", "the configuration was not reloaded", { reason });
     return reason;
   }
 }

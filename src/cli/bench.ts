@@ -66,7 +66,7 @@ async function bench(session: Session, flags: BenchFlags): Promise<void> {
     }),
   ];
   const removed = await removeAll(cache);
-  if (removed !== flags.count) throw failed(`${flags.count} envelopes were stored, and ${removed} were there`);
+  if (removed !== flags.count) throw failed(`${flags.count} envelopes were stored, but only ${removed} were found`);
   report.result({ ok: true, ...flags, laps }, renderLaps(laps, flags));
 }
 

@@ -231,9 +231,9 @@ export type ConnectionFlags = {
 export function addConnectionFlags(command: Command): Command {
   return command
     .option("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`, parseUrl)
-    .option("--directory <url>", "address of the Directory, where it is another (WAYPOST_DIRECTORY_URL)", parseUrl)
-    .option("--relay <url>", "address of the Relay, where it is another (WAYPOST_RELAY_URL)", parseUrl)
-    .option("--cache <url>", "address of the Cache, where it is another (WAYPOST_CACHE_URL)", parseUrl)
+    .option("--directory <url>", "address of the Directory, if it differs (WAYPOST_DIRECTORY_URL)", parseUrl)
+    .option("--relay <url>", "address of the Relay, if it differs (WAYPOST_RELAY_URL)", parseUrl)
+    .option("--cache <url>", "address of the Cache, if it differs (WAYPOST_CACHE_URL)", parseUrl)
     .option("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default: ~/.waypost/keys)")
     .option("--json", "print the result as JSON");
 }

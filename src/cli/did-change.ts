@@ -51,7 +51,7 @@ export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; 
 export function addChangeFlags(command: Command): Command {
   return addWaitFlags(addIdentityFlag(addConnectionFlags(command))).option(
     "--signer <id>",
-    "the key that signs: root, or the id of a method held here",
+    "the key that signs: root, or the id of a method whose key is on this machine",
     rootSignerId,
   );
 }
@@ -130,7 +130,7 @@ function registerKeyCommands(did: Command): void {
       .command("add-key <id>")
       .description("add a key: a verification method (ed25519) or a key agreement (x25519)")
       .addOption(new Option("--type <type>", "kind of key").choices(["ed25519", "x25519"]).default("ed25519"))
-      .option("--public <key>", "a public key whose secret is held elsewhere; else a new key is made here")
+      .option("--public <key>", "a public key whose secret is on another machine (default: make a key here)")
       .option("--auth", "list the method in authentication too"),
     addKey,
   );
@@ -142,7 +142,8 @@ function registerKeyCommands(did: Command): void {
  * finds out by the record whether it came into force, and goes on with it.
  */
 async function rotate(session: Session, identity: Identity, flags: RotateFlags): Promise<void> {
-  if (flags.wait === false) throw failed("a rotation must be waited for: the old key is needed until it is in force");
+  if (flags.wait === false)
+    throw failed("--no-wait is not possible: the old key is needed until the rotation is in force");
   const nextRootSeed = identity.nextRootSeed ?? ed25519.utils.randomSecretKey();
   await saveIdentity(session.keysFolder, { ...identity, nextRootSeed });
   const newRootPubkey = ed25519.getPublicKey(nextRootSeed);
@@ -192,8 +193,7 @@ async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, 
     type === "ed25519"
       ? { ...identity, methods: [...identity.methods, ...held] }
       : { ...identity, agreements: [...identity.agreements, ...held.map((one) => ({ ...one, destroyAtMs: null }))] };
-  if (flags.auth === true && flags.wait === false)
-    throw failed("--auth comes after the key is settled: leave --no-wait out");
+  if (flags.auth === true && flags.wait === false) throw failed("--auth needs the settled key: remove --no-wait");
   await refuseTaken(session, identity, id);
   await saveIdentity(session.keysFolder, kept);
   const component = { id, controller: identity.did, publicKeyMultibase };
@@ -244,7 +244,7 @@ async function removeKey(session: Session, identity: Identity, flags: ChangeFlag
     return;
   }
   if (document.authentication.includes(id)) {
-    if (flags.wait === false) throw failed(`${id} is in authentication, which goes first: leave --no-wait out`);
+    if (flags.wait === false) throw failed(`${id} must be removed from authentication first: remove --no-wait`);
     await apply(session, identity, { action: "RemoveAuthentication", did, id }, flags);
   }
   reportChange(
@@ -366,7 +366,7 @@ function registerEndCommands(did: Command): void {
     did
       .command("deactivate")
       .description("deactivate an identity for good: afterwards it can't be changed, reached or deleted")
-      .option("--yes", "do it without asking"),
+      .option("--yes", "do not ask for confirmation"),
     async (session, identity, flags: EndFlags) => {
       confirmed(`Deactivate ${identity.name} (${identity.did}) for good?`, flags);
       const changed = await apply(session, identity, control(identity, "deactivate_did"), flags);
@@ -377,7 +377,7 @@ function registerEndCommands(did: Command): void {
     did
       .command("delete")
       .description("remove a DID and its aliases from the ledger, and its keys from this machine")
-      .option("--yes", "do it without asking")
+      .option("--yes", "do not ask for confirmation")
       .option("--keep-keys", "leave the key file"),
     async (session, identity, flags: EndFlags) => {
       confirmed(`Delete ${identity.name} (${identity.did})?`, flags);
@@ -397,7 +397,7 @@ function control(identity: Identity, kind: "deactivate_did" | "delete_did"): Int
 /** Asks on the terminal; without one, `--yes` must have been given. */
 export function confirmed(question: string, flags: { readonly yes?: boolean }): void {
   if (flags.yes === true) return;
-  if (process.stdin.isTTY !== true) throw failed("this can't be undone; say --yes");
+  if (process.stdin.isTTY !== true) throw failed("this can't be undone; confirm with --yes");
   if (prompt(`${question} Type yes:`) !== "yes") throw failed("nothing was done");
 }
 
@@ -414,7 +414,7 @@ export function registerAgreementCommand(did: Command): void {
     .option("--if-older <duration>", "replace it only when it is older than this: 7d (default: always)", parseWait);
   addChangeFlags(command).action((flags: RotateAgreementFlags) =>
     runSession(flags, async (session) => {
-      if (flags.wait === false) throw failed("a rotation must be waited for: it is finished when it is in force");
+      if (flags.wait === false) throw failed("--no-wait is not possible: the command must see the rotation in force");
       const identity = await chooseIdentity(session, flags.as);
       const rotated = await rotateIfOlder(session, identity, { flags, everyMs: flags.ifOlder ?? 0 });
       if (!rotated.holdsPublished) throw failed(missingText);

@@ -64,8 +64,8 @@ function registerCreate(did: Command): void {
   const command = did
     .command("create")
     .description("make keys on this machine and register a DID for them")
-    .requiredOption("--name <name>", "what to call the identity here")
-    .option("--alias <alias>", "a public alias to register along with it");
+    .requiredOption("--name <name>", "name of the identity on this machine")
+    .option("--alias <alias>", "a public alias to register with it");
   addWaitFlags(addConnectionFlags(command)).action((flags: CreateFlags) =>
     runSession(flags, (session) => createDid(session, flags)),
   );
@@ -214,7 +214,7 @@ function registerExternalCommands(did: Command): void {
     .command("prepare")
     .argument("<target>", "a DID, an alias, or an identity of this machine")
     .argument("<action>", actionsText)
-    .description("ask the Directory for the bytes that a key held elsewhere must sign")
+    .description("ask the Directory for the bytes that a key on another machine must sign")
     .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
     .option("--signer <id>", "root, or the id of a method, such as #k1")
     .option("--out <file>", "keep the preparation in a file for submit");
@@ -299,7 +299,7 @@ function submissionOf(prepared: Record<string, unknown>, signature: string): Sub
 
 function requestOf(prepared: Record<string, unknown>): Record<string, unknown> {
   const request = prepared["request"];
-  if (!isRecord(request)) throw failed("the preparation holds no request");
+  if (!isRecord(request)) throw failed("the preparation has no request");
   return request;
 }
 
@@ -372,16 +372,18 @@ type PolicyFlags = ChangeFlags & {
 function registerRecipientPolicy(policy: Command): void {
   const command = policy
     .command("set")
-    .description("set the policy for what is sent to this identity; what is left out gets the Directory's default")
+    .description(
+      "set the policy for messages to this identity; options that are not given get the Directory's defaults",
+    )
     .requiredOption("--ttl-blocks <number>", "how long messages may wait, in blocks of the ledger", parseCount)
     .requiredOption("--max-bytes <number>", "largest message, in bytes", parseCount)
     .option("--no-cache-eligible", "never fall back to a Cache")
-    .option("--replication <number>", "how many Caches keep a copy", parseCount)
+    .option("--replication <number>", "how many Caches store a copy", parseCount)
     .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
     .option("--base-fee <amount>", "fee for each message, in the smallest unit of the ledger (default: 0)", parseAmount)
     .option("--per-kib-fee <amount>", "fee for each KiB of it, in the same unit (default: 0)", parseAmount)
-    .addOption(new Option("--expiration <behavior>", "what is left after expiry").choices(expirationBehaviors))
-    .option("--as-tag", "for envelopes that carry this DID as their tag, instead of those to it");
+    .addOption(new Option("--expiration <behavior>", "what remains after expiry").choices(expirationBehaviors))
+    .option("--as-tag", "for envelopes that have this DID as their tag, not for envelopes to it");
   ownerCommand(command, "the policy is set", ({ did }, flags: PolicyFlags) => ({
     extrinsic: flags.asTag === true ? "set_tag_policy" : "set_delivery_policy",
     did,
@@ -410,9 +412,9 @@ function registerLinks(policy: Command): void {
   const command = policy
     .command("links")
     .description("set which policies apply; those not named are cleared")
-    .option("--recipient <did>", "the DID whose recipient policy counts")
-    .option("--tag <tag...>", "tags that are admitted")
-    .option("--persona <did...>", "persona DIDs whose constraints are added");
+    .option("--recipient <did>", "the DID whose recipient policy applies")
+    .option("--tag <tag...>", "tags that envelopes may have")
+    .option("--persona <did...>", "persona DIDs whose policies also apply");
   ownerCommand(command, "the links are set", ({ did }, flags: LinkFlags) => ({
     extrinsic: "set_delivery_policy_links",
     did,
@@ -437,12 +439,12 @@ function registerPersonaPolicy(policy: Command): void {
     .command("persona")
     .description("set the policy of this identity as a persona")
     .option("--allow-relay <id...>", "Relays that may deliver")
-    .option("--asset <name>", "what a release costs")
-    .option("--amount <amount>", "how much of it", parseAmount)
-    .addOption(new Option("--mode <behavior>", "what is left after expiry").choices(expirationBehaviors))
+    .option("--asset <name>", "asset in which a release is paid")
+    .option("--amount <amount>", "amount of the asset", parseAmount)
+    .addOption(new Option("--mode <behavior>", "what remains after expiry").choices(expirationBehaviors))
     .option(
       "--retain-until <ms>",
-      "keep what is left until then, in milliseconds since 1970 (belongs to --mode)",
+      "with --mode: when the remainder is deleted, in milliseconds since 1970",
       parseAmount,
     );
   ownerCommand(command, "the persona policy is set", ({ did }, flags: PersonaFlags) => {

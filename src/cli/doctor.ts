@@ -65,7 +65,7 @@ export function registerDoctorCommand(program: Command): void {
       ];
       const lines = findings.map((one) => `${gradeOf(one)}  ${one.name}: ${one.detail}`);
       createReport(options.json === true).result(findings, lines.join("\n"));
-      if (findings.some((finding) => !finding.ok)) throw failedInResult("not everything is in order");
+      if (findings.some((finding) => !finding.ok)) throw failedInResult("some checks failed");
     });
 }
 

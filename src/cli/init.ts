@@ -47,14 +47,14 @@ export function registerInitCommand(program: Command): void {
   program
     .command("init")
     .description("write a configuration, a signing key, a systemd unit and a proxy file")
-    .option("-o, --out <folder>", "where the files are written", ".")
+    .option("-o, --out <folder>", "folder for the files", ".")
     .option("--url <url>", "URL by which others reach the nodes, such as https://waypost.example.org")
     .option("--nodes <list>", `which nodes to run (default: ${defaults.nodes})`)
     .option("--directory <url>", "the Directory to ask, unless this process is one")
     .option("--data <folder>", `folder of the data (default: ${defaults.data})`)
     .option("--listen <address>", `address to listen on (default: ${defaults.listen})`)
     .option("--no-proxy", "no proxy is in front of the nodes")
-    .option("-y, --yes", "ask nothing: take the flags, and defaults for the rest")
+    .option("-y, --yes", "ask no questions; use defaults for flags that are not given")
     .option("--json", "print the result as JSON")
     .action(async (flags: InitFlags) => {
       const answers = checkAnswers(flags.yes === true ? answersOf(flags) : await askAnswers(flags));

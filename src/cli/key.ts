@@ -20,7 +20,7 @@ export function registerKeyCommand(program: Command): void {
   const key = program.command("key").description("manage signing keys in files");
   key
     .command("new <file>")
-    .description("make a key; an existing file is never replaced")
+    .description("make a key; never replaces an existing file")
     .option("--json", "print the result as JSON")
     .action(async (file: string, flags: KeyFlags) => {
       const seed = ed25519.utils.randomSecretKey();
@@ -34,9 +34,9 @@ export function registerKeyCommand(program: Command): void {
     .action(async (file: string, flags: KeyFlags) => showPublic(file, await readSeed(file), flags));
   key
     .command("rotate <file>")
-    .description("replace the key of event proofs; the former public key stays published for a while")
+    .description("replace the key of event proofs; the old public key stays published for a while")
     .addOption(
-      new Option("--overlap <duration>", "how long clients should still accept the former key: 7d, 30d")
+      new Option("--overlap <duration>", "how long clients should still accept the old key: 7d, 30d")
         .argParser(parseOverlap)
         .default(30 * dayMs, "30d"),
     )
@@ -84,7 +84,7 @@ async function rotate(file: string, flags: KeyFlags & { readonly overlap: number
 async function replaceOwned(path: string, text: string, owner: { uid: number; gid: number }): Promise<void> {
   const made = `${path}.new`;
   await removeIfThere(made);
-  if (!(await createDurably(made, text))) throw failed(`${made} is in the way`);
+  if (!(await createDurably(made, text))) throw failed(`${made} already exists`);
   if (process.getuid?.() === 0) await chown(made, owner.uid, owner.gid);
   await rename(made, path);
   await syncFolder(dirname(path));

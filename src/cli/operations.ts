@@ -23,7 +23,7 @@ type NodeFlags = { readonly config?: string; readonly socket?: string; readonly 
 function addNodeFlags(command: Command): Command {
   return command
     .option("-c, --config <file>", `configuration file of the running node (default: "${defaultConfigFile}")`)
-    .option("--socket <path>", "Unix socket of the node's admin_listen, in place of --config")
+    .option("--socket <path>", "Unix socket of the node's admin_listen, instead of --config")
     .option("--json", "print the result as JSON");
 }
 
@@ -66,7 +66,7 @@ export async function askNode(flags: NodeFlags, path: string, body?: unknown): P
 export function registerReloadCommand(program: Command): void {
   const command = program
     .command("reload")
-    .description("let the running node take over what changed in its configuration file")
+    .description("apply a changed configuration file to the running node")
     .option("--pid <n>", "send SIGHUP to this process instead; its log has the answer", parseBetween(2, 2 ** 31 - 1));
   addNodeFlags(command).action(async (flags: NodeFlags & { readonly pid?: number }) => {
     // A file with a problem is reported here, with its place, and never reaches the node.
@@ -99,7 +99,7 @@ export function registerBlockCommand(program: Command): void {
     block
       .command("add <subject...>")
       .description("block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
-      .option("--sender", "block the DIDs as senders alone: they still receive")
+      .option("--sender", "block the DIDs only as senders: they still receive")
       .option("--reason <text>", "why, for the list"),
   ).action(async (subjects: string[], flags: NodeFlags & { readonly sender?: true; readonly reason?: string }) => {
     const add = subjects.map((subject) => ({
@@ -110,7 +110,7 @@ export function registerBlockCommand(program: Command): void {
     await change(flags, { add, remove: [] });
   });
   addNodeFlags(
-    block.command("remove <subject...>").description("unblock DIDs and networks, from the next request on"),
+    block.command("remove <subject...>").description("unblock DIDs and networks from the next request on"),
   ).action(async (subjects: string[], flags: NodeFlags) => {
     await change(flags, { add: [], remove: subjects });
   });
@@ -143,9 +143,9 @@ const refreshMs = 2_000;
 export function registerTopCommand(program: Command): void {
   const command = program
     .command("top")
-    .description("show in this terminal what the running node does")
-    .option("--url <url>", "ask this admin listener in place of a Unix socket", parseUrl)
-    .option("--once", "print one picture and end");
+    .description("show the status of the running node in this terminal")
+    .option("--url <url>", "ask this admin listener instead of a Unix socket", parseUrl)
+    .option("--once", "print the status once and exit");
   addNodeFlags(command).action(async (flags: Flags) => {
     if (flags.json === true || flags.once === true || process.stdout.isTTY !== true) {
       const status = await readStatus(flags);

@@ -50,12 +50,12 @@ const reconnectMs = 2_000;
 export function registerReceiveCommand(program: Command): void {
   const command = program
     .command("receive")
-    .description("fetch, decrypt and store what has arrived, then acknowledge it")
-    .requiredOption("--out <folder>", "where files go")
-    .addOption(new Option("--device <id>", "the device to read as").default("", "none in particular"))
+    .description("fetch, decrypt and store waiting messages, then acknowledge them")
+    .requiredOption("--out <folder>", "folder for the files")
+    .addOption(new Option("--device <id>", "the device to read as").default("", "none"))
     .option(
       "--wait-for <duration>",
-      "wait for something to arrive, for at most this long: 30s, 5m (default: do not wait)",
+      "wait for messages, for at most this long: 30s, 5m (default: do not wait)",
       parseWait,
     )
     .option("--follow", "keep receiving until interrupted");
@@ -134,7 +134,7 @@ export function registerListenCommand(program: Command): void {
   const command = program
     .command("listen")
     .description("receive live, until interrupted")
-    .requiredOption("--out <folder>", "where files go")
+    .requiredOption("--out <folder>", "folder for the files")
     .option("--device <id>", "the name of this device", "cli");
   addIdentityFlag(addConnectionFlags(command)).action((flags: ListenFlags) =>
     runSession(flags, async (session) => {
@@ -309,7 +309,7 @@ export function registerQueryCommand(program: Command): void {
   const command = program
     .command("query")
     .description("list waiting messages without removing them")
-    .addOption(new Option("--device <id>", "the device to read as").default("", "none in particular"));
+    .addOption(new Option("--device <id>", "the device to read as").default("", "none"));
   addIdentityFlag(addConnectionFlags(command)).action((flags: QueryFlags) =>
     runSession(flags, (session) => query(session, flags)),
   );
@@ -361,12 +361,12 @@ export function registerPurgeCommand(program: Command): void {
     .command("purge")
     .description("remove waiting messages without reading them; they can't be recovered")
     .option("--id <id...>", "message ids or group ids")
-    .option("--all", "everything that waits")
-    .addOption(new Option("--device <id>", "the device to read as").default("", "none in particular"))
-    .option("--yes", "do it without asking")
-    .option("--recipient <did>", "for operators: everything that waits for this DID on the running node of --config")
+    .option("--all", "all waiting messages")
+    .addOption(new Option("--device <id>", "the device to read as").default("", "none"))
+    .option("--yes", "do not ask for confirmation")
+    .option("--recipient <did>", "for operators: all envelopes that wait for this DID on the running node of --config")
     .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)
-    .option("--socket <path>", "Unix socket of that node's admin_listen, in place of --config");
+    .option("--socket <path>", "Unix socket of that node's admin_listen, instead of --config");
   addIdentityFlag(addConnectionFlags(command)).action((flags: PurgeFlags) =>
     flags.recipient === undefined
       ? runSession(flags, (session) => purge(session, flags))
@@ -387,7 +387,7 @@ async function purgeRecipient(recipient: string, flags: PurgeFlags): Promise<voi
 
 /** Acknowledges what was never stored, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
-  if ((flags.all === true) === (flags.id !== undefined)) throw failed("say which: --id <id...> or --all");
+  if ((flags.all === true) === (flags.id !== undefined)) throw failed("choose the messages: --id <id...> or --all");
   const identity = await chooseIdentity(session, flags.as);
   const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
   for (const { endpoint, error } of unreachable) session.report.note(printable(`${endpoint}: ${error.message}`));

@@ -76,14 +76,14 @@ export function registerSendCommand(program: Command): void {
     .requiredOption("--to <target>", "a DID, an alias, or an identity of this machine")
     .requiredOption("--file <path>", "the file")
     .option("--anonymous", "do not sign as any identity")
-    .option("--ttl <duration>", "how long it may wait for the recipient: 24h, 1d12h", parseTtl, "24h")
+    .option("--ttl <duration>", "how long the message may wait for the recipient: 24h, 1d12h", parseTtl, "24h")
     .option("--tag <text>", "a public tag, for the recipient's policies")
     .addOption(
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
-    .option("--retries <number>", "further attempts for each chunk", parseCount, retryingDefault.retries)
+    .option("--retries <number>", "retries for each chunk", parseCount, retryingDefault.retries)
     .option("--chunk-bytes <number>", "bytes of the file in one envelope (default: 1 MiB)", parseBetween(1, 16_777_216))
-    .option("--explain", "send nothing: say whether the message would be accepted, and why (exit code 1 when not)");
+    .option("--explain", "send nothing; report whether the message would be accepted, and why (exit code 1 if not)");
   addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
     runSession(flags, (session) => (flags.explain === true ? explainFile : sendFile)(session, flags)),
   );
@@ -158,7 +158,7 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   const unfinished = chunked ? await findUnfinished(folder, fresh, Date.now()) : null;
   const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
   const from = unfinished?.delivered ?? 0;
-  if (from > 0) report.note(`going on after ${from} of ${chunkCount(plan)} chunks`);
+  if (from > 0) report.note(`continuing after ${from} of ${chunkCount(plan)} chunks`);
   const name = printable(plan.file.name);
   let state = chunked ? await saveProgress(folder, plan, from) : null;
   const onDelivered = async ({ chunk, chunks }: ChunkProgress) => {
@@ -192,7 +192,7 @@ type Verdict = "accepted" | "stopped" | "unknown";
 export function registerExplainCommand(program: Command): void {
   const command = program
     .command("explain <target>")
-    .description("say why an envelope would or would not reach a DID, an alias, or an identity of this machine");
+    .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine");
   addConnectionFlags(command).action((target: string, flags: ConnectionFlags) =>
     runSession(flags, async (session) => {
       const did = await targetDid(session, target);
@@ -341,7 +341,7 @@ async function explainSending(session: Session, to: Did, sending: Sending): Prom
     unknown: `Only a delivery shows whether the message reaches ${to}; nothing was sent.`,
   }[verdict];
   session.report.result({ ok: verdict === "accepted", to, verdict, steps }, render(sentence, steps));
-  if (verdict !== "accepted") throw failedInResult("the message is not sure to be delivered");
+  if (verdict !== "accepted") throw failedInResult("the message may not be delivered");
 }
 
 /** The steps of the recipient, with what each Cache says of this message, and those of the message. */

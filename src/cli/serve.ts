@@ -25,7 +25,7 @@ export function registerServeCommand(program: Command): void {
     .command("serve")
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .option("--take-over", "follow the node that runs with this configuration: no request is refused (Linux)")
+    .option("--take-over", "replace the node that runs with this configuration, without refusing a request (Linux)")
     .action(async (options: { config: string; takeOver?: boolean }) => {
       const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
@@ -109,7 +109,8 @@ async function runOnce(config: Config, { sink, signals, onReady, ...options }: R
   });
   const isLast = follower === null || (await isFollowed(config, follower)) || !signals.forget();
   if (isLast) sink.log("info", "stopped");
-  else sink.log("error", "the process that took over has ended before it served: this one goes on", { pid: follower });
+  else
+    sink.log("error", "the process that took over ended before it served; this process continues", { pid: follower });
   return isLast;
 }
 
@@ -238,7 +239,7 @@ export function registerDevCommand(program: Command): void {
         write: (text) => writeTo(process.stderr, text),
       });
       await runUntilSignal(config, sink, {}, ({ url }) => console.log(welcome(url, folder)));
-      console.log("Stopped. Everything is kept; starting again finds it.");
+      console.log("Stopped. All data is kept for the next start.");
       process.exit(0);
     });
 }

@@ -56,7 +56,7 @@ export function registerStorageCommand(program: Command): void {
   registerMaintenance(storage);
   storage
     .command("stats")
-    .description("print what every store holds; for a stopped node (waypost top shows a running one)")
+    .description("print counts and sizes of every store of a stopped node (waypost top shows a running one)")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print JSON")
     .action(async (options: { config: string; json?: boolean }) => {
@@ -142,11 +142,11 @@ function registerMaintenance(storage: Command): void {
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
     .option("--rate <MiB/s>", "read and write at most this many MiB per second", "64")
     .action(backup);
-  command(storage, "restore", "make the stores out of a backup; existing ones are set aside")
+  command(storage, "restore", "make the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
     .action(restore);
   command(storage, "verify", "check every record of the stores, beside running nodes").action(verify);
-  command(storage, "compact", "give free space inside the files back to the disk").action(compact);
+  command(storage, "compact", "return free space inside the files to the disk").action(compact);
   command(storage, "export", "write everything a store holds as JSON lines, beside running nodes")
     .option("--to <file>", "file to write; standard output without it")
     .action(exportStore);
@@ -179,7 +179,7 @@ async function maintained(options: Options): Promise<Maintained[]> {
   const steps = await chosenSteps(options);
   if (steps.length === 0) throw failed(`no node uses a store named "${options.store ?? ""}"`);
   const found = steps.flatMap(({ name, maintenance }) => (maintenance === null ? [] : [{ name, work: maintenance }]));
-  if (found.length === 0) throw failed("the stores have no files of ours: use the tools of their database");
+  if (found.length === 0) throw failed("the stores keep their data in a database: use its own tools");
   return found;
 }
 

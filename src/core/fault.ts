@@ -10,12 +10,12 @@ const catalogue = {
   invalid_json: [400, "The body is not acceptable JSON"],
   invalid_request: [400, "The request does not have the required shape"],
   invalid_did: [400, "Not a DID of this service"],
-  path_body_mismatch: [400, "Path and body name different things"],
+  path_body_mismatch: [400, "Path and body don't match"],
   action_mismatch: [400, "The action does not belong to this route"],
   payload_mismatch: [400, "The signed payload does not match the request"],
   invalid_canonical_payload: [400, "The canonical payload can't be decoded"],
   authorization_expired: [400, "The authorization has expired"],
-  authorization_too_far_ahead: [400, "The authorization lies too far in the future"],
+  authorization_too_far_ahead: [400, "The authorization expires too far in the future"],
   envelope_invalid: [400, "The envelope breaks a rule"],
   recipient_mismatch: [400, "Path and envelope name different recipients"],
   proof_missing: [401, "A value of the proof is missing"],
@@ -66,7 +66,7 @@ const catalogue = {
 
 export type FaultCode = keyof typeof catalogue;
 
-/** One thing wrong with an input: where (RFC 6901 JSON pointer into the body) and what. */
+/** One error of an input: its place (RFC 6901 JSON pointer into the body) and its description. */
 export type InputError = { readonly pointer: string; readonly message: string };
 
 /** A longer name is not repeated: its pointer stops at the parent, so that an answer stays small. */
@@ -79,7 +79,7 @@ export type FaultExtra = {
   readonly expected?: string;
   /** Whole seconds for the `Retry-After` header. */
   readonly retryAfterSeconds?: number;
-  /** What was verified, with refusals of signatures: only what the client sent. A node shows it in development only. */
+  /** With refused signatures: the verified text, made only from what the client sent. Shown only in development. */
   readonly signedText?: string;
   /** Headers of the answer. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -171,7 +171,7 @@ const readDocument = "Read GET /resolve/{did} for the current document.";
 export const problems: Readonly<Record<FaultCode, Problem>> = {
   invalid_json: {
     cause: "The body is not UTF-8 JSON, names a member twice, or is nested too deeply.",
-    remedy: "Send plain JSON; see errors and the bounds in /limits.",
+    remedy: "Send plain JSON; detail names the problem.",
   },
   invalid_request: {
     cause: "A member, header or path value is missing, unknown or of the wrong form; or the body did not arrive.",
@@ -191,7 +191,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   payload_mismatch: {
     cause: "The signed payload decodes, but differs from the other members.",
-    remedy: "Build the payload from the very values of the request; detail names the first that differs.",
+    remedy: "Build the payload from the values of the request; detail names the first member that differs.",
   },
   invalid_canonical_payload: {
     cause: "canonical_payload is not hex or Base64, or not the SCALE structure of the action.",
@@ -199,8 +199,8 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   authorization_expired: { cause: "valid_until or the expiry of the proof has passed.", remedy: newNonce },
   authorization_too_far_ahead: {
-    cause: "valid_until, or the time of the proof, lies further ahead than the node allows.",
-    remedy: "Use an end within the hour, and check the clock of this machine.",
+    cause: "valid_until, or the time of the proof, is further ahead than the node allows.",
+    remedy: "Use an expiry within the next hour, and check the clock of this machine.",
   },
   envelope_invalid: {
     cause: "A member of the envelope breaks a rule.",
@@ -232,10 +232,11 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   policy_denied: {
     cause: "The recipient's policy, or a list of the operator, refuses the envelope.",
-    remedy: "Read GET /delivery-policies/recipients/{did}; sending the same again does not help.",
+    remedy: "Read GET /delivery-policies/recipients/{did}; the same envelope is refused again.",
   },
   sender_signature_invalid: {
-    cause: "The sender signature does not verify, its key is not in authentication, or the node wants one.",
+    cause:
+      "The sender signature does not verify, its key is not in authentication, or the node requires one and it is missing.",
     remedy: "Sign the text of /docs/signing with a key of the sender's document.",
   },
   unsigned_update_denied: {
@@ -244,13 +245,13 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   did_not_found: {
     cause: "No DID of this name is registered, or its registration is not settled yet.",
-    remedy: "Register it, or wait until GET /registration-status/{did} says confirmed.",
+    remedy: "Register it, or wait until GET /registration-status/{did} answers confirmed.",
   },
   policy_not_found: {
     cause: "Nobody has set this policy.",
     remedy: "Nothing to do: without a policy the limits of the node hold.",
   },
-  component_not_found: { cause: "The document holds no component of this id.", remedy: readDocument },
+  component_not_found: { cause: "The document has no component with this id.", remedy: readDocument },
   service_not_found: {
     cause: "The recipient publishes no service of the kind this delivery needs, or not at this node.",
     remedy: "Send through a node that the recipient's document names.",
@@ -259,21 +260,24 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
     cause: "The recipient is not registered where this node looks DIDs up.",
     remedy: "Check the DID; after a registration wait until it is confirmed.",
   },
-  alias_not_found: { cause: "Nobody holds this alias.", remedy: "Check its spelling." },
+  alias_not_found: { cause: "No DID has this alias.", remedy: "Check its spelling." },
   not_found: { cause: "No route has this path.", remedy: "Compare with /openapi.json; a trailing slash counts." },
-  method_not_allowed: { cause: "The path exists for other methods.", remedy: "Use one of the header Allow." },
+  method_not_allowed: { cause: "The path exists for other methods.", remedy: "Use a method of the header Allow." },
   nonce_mismatch: { cause: "Another update was accepted first, or the nonce was guessed.", remedy: newNonce },
   did_already_registered: { cause: "The DID has a record.", remedy: "Update it, or register another DID." },
   registration_pending: {
     cause: "Another registration of the DID waits for a block.",
     remedy: "Wait until GET /registration-status/{did} is no longer pending.",
   },
-  alias_taken: { cause: "Another DID holds the alias.", remedy: "Choose another." },
-  alias_exists: { cause: "The DID holds the alias already.", remedy: "Nothing to do." },
-  component_exists: { cause: "The document holds a component of this id.", remedy: "Update it, or use another id." },
+  alias_taken: { cause: "Another DID has the alias.", remedy: "Choose another." },
+  alias_exists: { cause: "The DID already has the alias.", remedy: "Nothing to do." },
+  component_exists: {
+    cause: "The document already has a component with this id.",
+    remedy: "Update it, or use another id.",
+  },
   component_in_use: {
-    cause: "Another part of the document names the component.",
-    remedy: "Take it out of authentication and authorizations first.",
+    cause: "authentication still lists the method.",
+    remedy: "Remove it from authentication first.",
   },
   document_stale: {
     cause: "A document with a later time has been accepted.",
@@ -281,12 +285,12 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   proof_replayed: { cause: "The nonce was used before with this operation, DID and key.", remedy: proofAnew },
   chunk_conflict: {
-    cause: "Another envelope holds this place of the group, or the group has another total.",
+    cause: "Another envelope has this sequence number in the group, or the group has another total.",
     remedy: "Use a new message_group_id for other content.",
   },
   duplicate_conflict: {
     cause: "The message id was used for other content.",
-    remedy: "Use a new message_id; repeat a message with identical bytes only.",
+    remedy: "Use a new message_id; repeat a message only with identical bytes.",
   },
   too_large: {
     cause: "Body, payload, chunk or header exceeds a limit of the node or of the recipient.",
@@ -301,10 +305,10 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
     remedy: "Send a new message; check the clock of this machine.",
   },
   not_deliverable: {
-    cause: "No destination of the recipient fits what the envelope asks for.",
+    cause: "No destination of the recipient accepts the envelope, or its delivery_hint excludes them.",
     remedy: "Use another delivery_hint, or ask the recipient to publish a service.",
   },
-  did_deactivated: { cause: "The DID is deactivated.", remedy: "None: it receives nothing any more." },
+  did_deactivated: { cause: "The DID is deactivated.", remedy: "None: a deactivation is final." },
   document_invalid: { cause: "The document breaks a rule of the ledger.", remedy: "errors points at each place." },
   chain_submission_rejected: {
     cause: "The ledger refused the call.",
@@ -313,12 +317,15 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   rate_limited: { cause: "Too many requests from this network or to this recipient.", remedy: again },
   internal_error: {
     cause: "A bug of the node.",
-    remedy: "Tell the operator the request_id: it names the entry in the log.",
+    remedy: "Report the request_id to the operator; it names the entry in the log.",
   },
   chain_unavailable: { cause: "The ledger can't be read at the moment.", remedy: again },
   destination_unavailable: { cause: "The recipient's destination can't be reached or refuses.", remedy: again },
   cache_unavailable: { cause: "The recipient's Cache can't be reached or refuses.", remedy: again },
-  service_unavailable: { cause: "The node is at its capacity, or a store or source is away.", remedy: again },
+  service_unavailable: {
+    cause: "The node is at capacity, or a store or a source of recipients can't be reached.",
+    remedy: again,
+  },
   shutting_down: { cause: "The node is being stopped or restarted.", remedy: again },
   upstream_timeout: {
     cause: "The destination did not answer in time; it may have accepted the message.",
@@ -328,5 +335,8 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
     cause: "The recipient's mailbox, or the share of this sender or network in it, is full.",
     remedy: "Try again after the recipient has retrieved; detail names what is full.",
   },
-  storage_full: { cause: "The store of the node is full.", remedy: again },
+  storage_full: {
+    cause: "The store of the node, this network's share of it, or the pool of pending changes is full.",
+    remedy: again,
+  },
 };

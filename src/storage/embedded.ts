@@ -387,7 +387,7 @@ class Chain implements EmbeddedLedger {
     } catch (error) {
       const code = error instanceof StoreError ? error.code : "bug";
       if (this.failures++ === 0 || code === "bug") {
-        this.options.log("error", "no block could be made; it is tried again", { code, error: errorStack(error) });
+        this.options.log("error", "no block could be made; the ledger tries again", { code, error: errorStack(error) });
       }
     } finally {
       this.making = null;
@@ -497,4 +497,4 @@ class Chain implements EmbeddedLedger {
   }
 }
 
-const lifeOver = fault("chain_submission_rejected", "no block held the call within its lifetime");
+const lifeOver = fault("chain_submission_rejected", "no block included the call within its lifetime");

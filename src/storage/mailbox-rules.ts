@@ -110,7 +110,7 @@ export function parseCursor(cursor: Cursor | null): number | Fault {
   if (cursor === null) return 0;
   const position = /^c(?:0|[1-9a-z][0-9a-z]{0,10})$/.test(cursor) ? Number.parseInt(cursor.slice(1), 36) : Number.NaN;
   if (Number.isSafeInteger(position)) return position;
-  return fault("invalid_request", "the cursor is not one that this node gave out");
+  return fault("invalid_request", "this node did not issue the cursor");
 }
 
 const arrivalsPerMs = 1024;

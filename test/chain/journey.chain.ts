@@ -144,6 +144,6 @@ test("it ends by itself on request", async () => {
 
 test("nothing that it wrote shows what stands behind the endpoint's host", async () => {
   const outputs = await Promise.all(started.map(({ output }) => output()));
-  expect(outputs.join("\n")).toContain("the connection to the chain is over");
+  expect(outputs.join("\n")).toContain("the connection to the chain has ended");
   for (const secret of secrets) expect(outputs.join("\n")).not.toContain(secret);
 });

@@ -148,7 +148,7 @@ test("SIGHUP reads the file again: a mistake is logged and changes nothing, a ch
   const node = await startNode(["serve"], { cwd: folder, url });
   writeFileSync(path, `${text}\ncolour = 1\n`);
   node.hangUp();
-  await untilPrinted(node, "the configuration was not taken over");
+  await untilPrinted(node, "the configuration was not reloaded");
   writeFileSync(
     path,
     text.replace(

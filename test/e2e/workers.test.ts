@@ -118,7 +118,7 @@ describe.each([2, 4])("the executable with %d workers", (workers) => {
     const file = join(at.folder, "waypost.toml");
     writeFileSync(file, `${readFileSync(file, "utf8")}deny_recipients = ["${bob.did}"]\n`);
     node.hangUp();
-    await untilPrinted(node, "the configuration was read again");
+    await untilPrinted(node, "the configuration was reloaded");
     // The workers hear of it within the same turn of the main thread.
     await Bun.sleep(100);
     const refused = await Promise.all(Array.from({ length: 24 }, () => store(at.url, bob.did, crypto.randomUUID())));

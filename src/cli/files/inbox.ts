@@ -419,7 +419,7 @@ async function lock(path: string): Promise<() => void> {
     return () => taken.close();
   } catch (error) {
     held?.close();
-    if (isBusy(error)) throw localError("busy", `another process receives for this identity: it holds ${path}`);
+    if (isBusy(error)) throw localError("busy", `another process receives for this identity: it has ${path} open`);
     throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
   }
 }

@@ -220,7 +220,7 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
 /** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
 function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient: Did, origin: Origin): Fault | null {
   if (outcome.kind === "chunk_conflict")
-    return fault("chunk_conflict", "the group has another total, or another message holds the sequence number");
+    return fault("chunk_conflict", "the group has another total, or another message has this sequence number");
   if (outcome.kind !== "full") return null;
   switch (outcome.scope) {
     case "recipient":

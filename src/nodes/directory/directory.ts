@@ -204,7 +204,7 @@ function aliasRoute(parts: DirectoryParts): Route {
       const alias = normalizeAlias(pathValue(call, "alias"));
       if (alias === null) return fault("invalid_request", "the path must name an alias");
       const did = await parts.ledger.aliasHolder(alias);
-      return did === null ? fault("alias_not_found", "no DID holds this alias") : { status: 200, json: { alias, did } };
+      return did === null ? fault("alias_not_found", "no DID has this alias") : { status: 200, json: { alias, did } };
     },
   });
 }

@@ -150,7 +150,7 @@ function decideRegistration(
   const refusal = checkSubject(registration, facts);
   if (refusal !== null || pending === null || pending.txId === null) return refusal;
   if (pending.fingerprint !== fingerprintOf(registration.call)) {
-    return fault("registration_pending", "another registration of this DID is under way");
+    return fault("registration_pending", "another registration of this DID is in progress");
   }
   return isSigned(registration.call, binding) ? null : refusedSignature(registration.call, binding);
 }
@@ -288,7 +288,7 @@ export function parseRegistrationSubject(body: Static<typeof prepareRegistration
 }
 
 export function firstMethodUnfit(): Fault {
-  return fault("document_invalid", "the first verification method holds no admissible Ed25519 key");
+  return fault("document_invalid", "the first verification method has no admissible Ed25519 key");
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */

@@ -365,7 +365,7 @@ function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault
         ? fault("chain_unavailable", "the ledger can't be read at the moment")
         : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");
     case "full":
-      return fault("storage_full", "the store has no room for this");
+      return fault("storage_full", "the store is full");
     case "closed":
       return fault("shutting_down", "the node is shutting down");
     case "corrupt":

@@ -99,7 +99,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
     if (isFault(list)) return list;
     const planned = decideBlocks(list.blocks, wanted, now());
     if (planned.blocks.length > blocksMax)
-      return fault("invalid_request", `the block list holds at most ${blocksMax} entries`);
+      return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
     const written = { ...planned, revision: list.revision + 1, before: list };
     const next = await writeList(receipts, written, now()).catch(unchanged);
     if (isFault(next)) return next;

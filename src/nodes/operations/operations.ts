@@ -204,7 +204,7 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
       const life = (await cache.recipients.subject(did))?.life ?? pastLivesMax;
       const purged = await purgeRecipient(cache.mailbox, { did, life }, now);
       if (isFault(purged)) return purged;
-      log("warn", "the operator removed what waited for a recipient", { recipient: did, ...purged });
+      log("warn", "the operator removed the waiting messages of a recipient", { recipient: did, ...purged });
       return { status: 200, json: purged };
     },
   });

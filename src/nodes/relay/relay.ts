@@ -211,7 +211,7 @@ const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
 /** How an envelope came here. One that has passed this Relay before would wait for itself. */
 function decodeWay(node: RelayNode, headers: Headers): { readonly hops: number; readonly via: string | null } | Fault {
   const hops = headers.get("svc-hops") ?? "0";
-  if (!/^\d{1,3}$/.test(hops)) return fault("invalid_request", "Svc-Hops must be a small number");
+  if (!/^\d{1,3}$/.test(hops)) return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
   const given = headers.get("svc-via");
   const via = given !== null && viaForm.test(given) ? given : null;
   if (via?.split(",").includes(node.id)) return fault("not_deliverable", "the envelope has come back to this Relay");

@@ -216,7 +216,7 @@ function fundsWatch(
   let isLow = false;
   return ({ free }) => {
     if (free < least && !isLow)
-      environment.log("warn", "the operator account has too little funds", { account: address, free: String(free) });
+      environment.log("warn", "the operator account lacks funds", { account: address, free: String(free) });
     isLow = free < least;
   };
 }

@@ -124,7 +124,7 @@ export class Endpoints {
       if (this.closed) return;
       failed = [...failed, new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`)];
       if (stoodMs !== null) {
-        log("warn", "the connection to the chain is over", { endpoint: nameOf(endpoint), reason: reason.message });
+        log("warn", "the connection to the chain has ended", { endpoint: nameOf(endpoint), reason: reason.message });
         failed = failed.slice(-1);
         // A node that lets everybody in and throws them out again is asked as rarely as one that is gone.
         if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
@@ -206,7 +206,7 @@ export class Endpoints {
     this.disputes.set(endpoint, sinceMs);
     const patienceMs = this.blockTimeMs() * (disputeBlocks[kind] + distanceBlocks * Number(distance));
     if (this.disputes.size * 2 <= endpoints.length || nowMs - sinceMs < patienceMs) return;
-    log("error", "most endpoints do not have a block that was final before; they are believed from now on", {
+    log("error", "most endpoints lack a block that was final before; the driver follows them from now on", {
       block: String(this.anchorBlock?.number),
       hash: this.anchorBlock?.hash,
     });

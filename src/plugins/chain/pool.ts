@@ -121,11 +121,11 @@ const drop = (detail: string): End => ({
   reason: fault("chain_submission_rejected", detail),
   block: null,
 });
-const lifeOver = drop("no block held the call within its lifetime");
+const lifeOver = drop("no block included the call within its lifetime");
 const renewedTooOften = drop("the call was signed too often: the account lacks funds, or somebody else uses it");
 export const lostSight: Fault = fault(
   "chain_submission_rejected",
-  "the chain may have held the call while this Directory was away; the record shows it",
+  "a block may have included the call while this Directory was offline; the record shows it",
 );
 
 export class SubmissionPool {

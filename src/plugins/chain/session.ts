@@ -172,7 +172,7 @@ export class Session {
    * the connection ends. Both are `unavailable`.
    */
   private async ask<T>(method: string, params: readonly unknown[], parse: (answer: unknown) => T): Promise<T> {
-    if (this.ended) throw new StoreError("unavailable", "the connection to the chain is over");
+    if (this.ended) throw new StoreError("unavailable", "the connection to the chain has ended");
     let answer: unknown;
     try {
       answer = await this.rpc.ask(method, params, this.options.requestMs);

@@ -72,7 +72,7 @@ const endsMax = 10_000;
 /** Finality further behind than this is a stall: an era that began there would be over before it is used. */
 const finalityLagMax = 5n;
 
-const noWord = fault("chain_submission_rejected", "the block has no word about the call");
+const noWord = fault("chain_submission_rejected", "the block does not show the outcome of the call");
 
 export class Submissions {
   private readonly pool: SubmissionPool;
@@ -288,7 +288,7 @@ export class Submissions {
     if (reason === this.loggedRefusal) return;
     this.loggedRefusal = reason;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
-    this.options.environment.log("warn", "the node does not accept calls of the operator", { reason, ...hint });
+    this.options.environment.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
   }
 
   private async signAnew(entry: Entry, nonce: number | null): Promise<void> {

@@ -344,7 +344,7 @@ function withLoggedRefusals(guard: SpaceGuard, log: StoreEnvironment["log"]): Sp
       } catch (error) {
         if (performance.now() - loggedAtMs >= minuteMs) {
           loggedAtMs = performance.now();
-          log("error", "the disk has no room left: writes are refused", { kind, bytes });
+          log("error", "the disk is full: writes are refused", { kind, bytes });
         }
         throw error;
       }

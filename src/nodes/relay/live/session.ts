@@ -181,7 +181,7 @@ async function admit(
   const proven = bearsProof(request.headers);
   const full = registry.sockets.size + registry.opening >= registry.settings.sessions_max;
   if (full || (!proven && registry.unproven.size >= registry.bounds.unprovenMax)) {
-    return fault("service_unavailable", "the node has no room for another session");
+    return fault("service_unavailable", "the node has no capacity for another session");
   }
   const permit = proven ? await proveHeaders(registry, target, { request, nowMs: context.nowMs }) : null;
   if (isFault(permit)) return permit;
