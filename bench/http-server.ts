@@ -2,12 +2,13 @@
  * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
  * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
  * URL on the first line of its output and ends when its input does.
- * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|bare> <folder> <workers>`; `bare` is no node: it parses bodies and answers 202.
+ * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|postgres|bare> <folder or database> <workers> [bus] [endpoint]`.
+ * `bare` is no node: it parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
  */
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 
-const [checkout = ".", driver = "memory", folder = ".bench", workers = "1"] = process.argv.slice(2);
+const [checkout = ".", driver = "memory", place = ".bench", workers = "1", bus, endpoint] = process.argv.slice(2);
 const running = driver === "bare" ? startBare() : await startNode();
 console.log(running.url);
 for await (const _ of Bun.stdin.stream()) {
@@ -55,9 +56,10 @@ async function logOf(source: string): Promise<import("../src/nodes/http/log.ts")
 }
 
 function settings(address: string): import("../src/config/schema.ts").ConfigInput {
-  const url = `http://${address}`;
+  const url = endpoint ?? `http://${address}`;
   const wide = 1_000_000;
-  const store = driver === "memory" ? { plugin: driver } : { plugin: driver, path: folder };
+  const places = { lmdb: { path: place }, postgres: { urls: [place] } };
+  const where = driver === "lmdb" || driver === "postgres" ? places[driver] : {};
   return {
     server: {
       listen: [address],
@@ -65,7 +67,8 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
       workers: Number(workers),
       log_level: process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn",
     },
-    stores: { main: { ...store, block_time_ms: 50 } },
+    stores: { main: { plugin: driver, ...where, block_time_ms: driver === "postgres" ? 500 : 50 } },
+    ...(bus === undefined ? {} : { bus: { plugin: "nats", servers: [bus] } }),
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
       enabled: true,

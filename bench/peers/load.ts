@@ -15,7 +15,8 @@ export type Protocol = {
 };
 
 export type Load = {
-  readonly port: number;
+  /** Of the processes that answer as one: connections go round them. */
+  readonly ports: readonly number[];
   readonly connections: number;
   readonly durationMs: number;
   readonly protocol: Protocol;
@@ -32,7 +33,7 @@ type Conversation = {
 /** Answers in the time, and the 99th percentile of their milliseconds. */
 export type Measured = { readonly answers: number; readonly durationMs: number; readonly p99Ms: number };
 
-export async function measure({ port, connections, durationMs, protocol }: Load): Promise<Measured> {
+export async function measure({ ports, connections, durationMs, protocol }: Load): Promise<Measured> {
   const times: number[] = [];
   let open = true;
   const { promise: failed, reject } = Promise.withResolvers<never>();
@@ -59,7 +60,7 @@ export async function measure({ port, connections, durationMs, protocol }: Load)
     Array.from({ length: connections }, (_, connection) =>
       Bun.connect<Conversation>({
         hostname: "127.0.0.1",
-        port,
+        port: ports[connection % ports.length] as number,
         data: { connection, hello: protocol.hello(connection), received: nothing, said: 0, askedAtMs: 0 },
         socket: {
           open: next,

@@ -1,8 +1,9 @@
 /**
  * One store, by Waypost and by servers that others trust with messages: 1.3 KiB each, durable before the answer, over
- * the same number of connections, in turn in the same run, the servers on the first processor and the load on the last.
- * `bun bench/peers/run.ts [--connections 64] [--rounds 5] [--seconds 2] [--only redis,waypost] [--out file]`. Prints a
- * table, and writes JSON. Not run by CI: it starts what the machine happens to have.
+ * the same number of connections, in turn in the same run, the servers on the first processor and the load on the last;
+ * with `--spread` all of them on all processors, for nodes with workers and for several nodes.
+ * `bun bench/peers/run.ts [--connections 64] [--rounds 5] [--seconds 2] [--only redis,waypost] [--spread] [--out file]`.
+ * Prints a table, and writes JSON. Not run by CI: it starts what the machine happens to have.
  */
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
@@ -16,6 +17,7 @@ const { values: flags } = parseArgs({
     rounds: { type: "string", default: "5" },
     seconds: { type: "string", default: "2" },
     only: { type: "string" },
+    spread: { type: "boolean", default: false },
     out: { type: "string" },
   },
 });
@@ -27,7 +29,7 @@ const warmAnswers = 20_000;
 
 /** Children inherit the processors of this process. */
 function pin(processor: number): void {
-  if (availableParallelism() > 1 && Bun.which("taskset") !== null)
+  if (!flags.spread && availableParallelism() > 1 && Bun.which("taskset") !== null)
     Bun.spawnSync(["taskset", "-a", "-cp", String(processor), String(process.pid)]);
 }
 

@@ -5,7 +5,8 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startNats } from "../../test/support/nats.ts";
+import { postgresOptions, postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
+import { natsAbsence, startNats } from "../../test/support/nats.ts";
 import { postgresAbsence, startPostgres } from "../../test/support/postgres.ts";
 import { registered } from "../registered.ts";
 import type { Protocol } from "./load.ts";
@@ -15,7 +16,7 @@ export type Peer = {
   readonly name: string;
   /** What happens before it answers. */
   readonly promise: string;
-  readonly port: number;
+  readonly ports: readonly number[];
   readonly protocol: Protocol;
   /** Processor time of all its processes so far, in seconds. */
   readonly cpuSeconds: () => number;
@@ -28,38 +29,94 @@ export type Starter = { readonly name: string; readonly start: () => Promise<Pee
 export const starters: readonly Starter[] = [
   { name: "floor", start: () => startOwn("bare") },
   { name: "waypost", start: () => startOwn("lmdb") },
+  { name: "waypost-workers", start: () => startOwn("lmdb", 2) },
   { name: "waypost-memory", start: () => startOwn("memory") },
+  { name: "waypost-postgres", start: () => startCluster(1) },
+  { name: "waypost-cluster", start: () => startCluster(3) },
   { name: "redis", start: startRedis },
   { name: "postgres", start: startPostgresPeer },
   { name: "jetstream", start: startJetStream },
 ];
 
-const recipients = 16;
+const recipients = 256;
+const recipientsAtOnce = 16;
 
-/** The node as `serve` composes it, or a bare server that parses the same bodies and answers 202. */
-async function startOwn(driver: "bare" | "lmdb" | "memory"): Promise<Peer> {
-  const folder = mkdtempSync(join(tmpdir(), "waypost-peer-"));
-  const script = join(import.meta.dir, "../http-server.ts");
-  const command = [process.execPath, script, join(import.meta.dir, "../.."), driver, join(folder, "store")];
+type Process = { readonly url: string; readonly pid: number; readonly end: () => Promise<void> };
+
+/** `bench/http-server.ts` with these arguments, in a process of its own. */
+async function startProcess(...args: readonly string[]): Promise<Process> {
+  const command = [
+    process.execPath,
+    join(import.meta.dir, "../http-server.ts"),
+    join(import.meta.dir, "../.."),
+    ...args,
+  ];
   const child = Bun.spawn(command, { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
   let text = "";
   for await (const chunk of child.stdout) {
     text += new TextDecoder().decode(chunk);
     if (text.endsWith("\n")) break;
   }
-  const url = text.trim();
-  const names = [`did:svc:${"7".repeat(44)}`];
-  if (driver !== "bare") for (let i = 0; i < recipients; i++) names[i] = (await registered(url)).did;
+  const end = async (): Promise<void> => {
+    await child.stdin.end();
+    await child.exited;
+  };
+  return { url: text.trim(), pid: child.pid, end };
+}
+
+function portOf({ url }: Process): number {
+  return Number(new URL(url).port);
+}
+
+async function recipientsAt({ url }: Process): Promise<string[]> {
+  const names: string[] = [];
+  while (names.length < recipients) {
+    const some = Array.from({ length: recipientsAtOnce }, async () => (await registered(url)).did);
+    names.push(...(await Promise.all(some)));
+  }
+  return names;
+}
+
+/** The node as `serve` composes it, or a bare server that parses the same bodies and answers 202. */
+async function startOwn(driver: "bare" | "lmdb" | "memory", workers = 1): Promise<Peer> {
+  const folder = mkdtempSync(join(tmpdir(), "waypost-peer-"));
+  const node = await startProcess(driver, join(folder, "store"), String(workers));
+  const names = driver === "bare" ? [`did:svc:${"7".repeat(44)}`] : await recipientsAt(node);
   return {
-    name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}`,
+    name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}${workers === 1 ? "" : `, ${workers} workers`}`,
     promise: { bare: "parses the body, keeps nothing", memory: "keeps it in memory", lmdb: "syncs" }[driver],
-    port: Number(new URL(url).port),
+    ports: [portOf(node)],
     protocol: http("/cache/store", names),
-    cpuSeconds: () => cpuOfTree(child.pid),
+    cpuSeconds: () => cpuOfTree(node.pid),
     end: async () => {
-      await child.stdin.end();
-      await child.exited;
+      await node.end();
       rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** So many nodes on one database and one bus. */
+async function startCluster(count: number): Promise<Peer | string> {
+  const absence = postgresAbsence() ?? natsAbsence();
+  if (absence !== null) return absence;
+  const database = await startDatabase();
+  const bus = await startNats();
+  const options = postgresOptions.parse({ urls: [database.url] });
+  await postgresPlugin.migrate?.(options);
+  const args = ["postgres", database.url, "1", bus.url];
+  const first = await startProcess(...args);
+  const others = await Promise.all(Array.from({ length: count - 1 }, () => startProcess(...args, first.url)));
+  const nodes = [first, ...others];
+  return {
+    name: `waypost, ${count} ${count === 1 ? "node" : "nodes"} on PostgreSQL`,
+    promise: "syncs",
+    ports: nodes.map(portOf),
+    protocol: http("/cache/store", await recipientsAt(first)),
+    cpuSeconds: () => [...nodes.map(({ pid }) => pid), bus.pid(), database.pid].map(cpuOfTree).reduce((a, b) => a + b),
+    end: async () => {
+      for (const { end } of nodes) await end();
+      await bus.end();
+      await database.end();
     },
   };
 }
@@ -78,7 +135,7 @@ async function startRedis(): Promise<Peer | string> {
   return {
     name: "Redis, XADD",
     promise: "syncs (appendfsync always)",
-    port,
+    ports: [port],
     protocol: redis(),
     cpuSeconds: () => cpuOfTree(child.pid),
     end: async () => {
@@ -89,18 +146,23 @@ async function startRedis(): Promise<Peer | string> {
   };
 }
 
+async function startDatabase() {
+  const server = await startPostgres(["fsync=on", "max_connections=600", "shared_buffers=256MB", "max_wal_size=4GB"]);
+  const pid = Number(readFileSync(join(server.folder, "data/postmaster.pid"), "utf8").split("\n")[0]);
+  return { ...server, pid };
+}
+
 async function startPostgresPeer(): Promise<Peer | string> {
   const absence = postgresAbsence();
   if (absence !== null) return absence;
-  const server = await startPostgres(["fsync=on", "max_connections=600", "shared_buffers=256MB", "max_wal_size=4GB"]);
+  const server = await startDatabase();
   await server.sql("create table mail (box int, id uuid, arrived bigserial, body text, primary key (box, id))");
-  const pid = Number(readFileSync(join(server.folder, "data/postmaster.pid"), "utf8").split("\n")[0]);
   return {
     name: "PostgreSQL, insert",
     promise: "syncs",
-    port: server.port,
+    ports: [server.port],
     protocol: postgres("waypost", "postgres"),
-    cpuSeconds: () => cpuOfTree(pid),
+    cpuSeconds: () => cpuOfTree(server.pid),
     end: server.end,
   };
 }
@@ -118,7 +180,7 @@ async function startJetStream(): Promise<Peer | string> {
   return {
     name: "NATS JetStream, publish",
     promise: "syncs (sync_interval always)",
-    port: server.port,
+    ports: [server.port],
     protocol: jetStream(),
     cpuSeconds: () => cpuOfTree(server.pid()),
     end: async () => {
