@@ -34,7 +34,8 @@ export type Subject = {
 };
 
 export interface RecipientSource {
-  subject(did: Did): Promise<Subject | null>;
+  /** At once when it is remembered. */
+  subject(did: Did): Subject | null | Promise<Subject | null>;
   /** The policy of a recipient (key: its DID) or of a tag (key: the tag). */
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   persona(key: string): Promise<PersonaPolicy | null>;
@@ -62,9 +63,8 @@ export function subjectBytes(subject: Subject | null): number {
  * of the store for each proof; a driver with a remote source has its own cache for the rest.
  */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
-  const cached = new BoundedMap<Did, { readonly state: string; readonly subject: Promise<Subject | null> }>(
-    ledgerSubjectsMax,
-  );
+  type Answered = ReturnType<RecipientSource["subject"]>;
+  const cached = new BoundedMap<Did, { readonly state: string; readonly subject: Answered }>(ledgerSubjectsMax);
   const read = async (did: Did): Promise<Subject | null> => {
     const { record, life } = await ledger.account(did);
     if (record === null) return null;
@@ -78,11 +78,14 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
       if (state === null) return read(did);
       const known = cached.get(did);
       if (known?.state === state) return known.subject;
-      const subject = read(did);
-      cached.set(did, { state, subject });
+      const reading = read(did);
+      cached.set(did, { state, subject: reading });
       // A failure is the answer to this request only.
-      subject.catch(() => cached.delete(did));
-      return subject;
+      reading.then(
+        (subject) => cached.set(did, { state, subject }),
+        () => cached.delete(did),
+      );
+      return reading;
     },
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),

@@ -15,8 +15,8 @@ jsonBytes[0] = 0x31;
 
 function serve(limits: Partial<typeof testLimits>) {
   const routes = [
-    testRoute({ path: "/long", handle: () => ({ status: 200, jsonBytes }) }),
-    testRoute({ path: "/short", handle: () => ({ status: 200, jsonBytes: jsonBytes.subarray(0, 64 * 1024) }) }),
+    testRoute({ path: "/long", handle: () => ({ status: 200, jsonSpliced: [jsonBytes] }) }),
+    testRoute({ path: "/short", handle: () => ({ status: 200, jsonSpliced: [jsonBytes.subarray(0, 64 * 1024)] }) }),
   ];
   const { app } = testApp(routes, { trustedProxies: ["127.0.0.1"], limits: { ...testLimits, ...limits } });
   const { url, stop } = listenForTest(app);

@@ -9,13 +9,11 @@
  * `next_cursor` leads to everything that was left out.
  * Source: interface "Cached message entry", rules section 6, D141.
  */
-import { utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { joinBytes } from "../../core/std/bounded.ts";
 import type { Chunk, Cursor, GroupPage, HeldMessage, Mailbox, MessageSummary } from "../../storage/contract.ts";
-import type { JsonPart } from "../http/route.ts";
+import { type JsonPart, type Spliced, splice } from "../http/route.ts";
 import { type AnswerContext, signEvent } from "./store.ts";
 
 // -------------------------------------------------------------------------------------------- entries as JSON
@@ -27,7 +25,7 @@ const entryOverheadBytes = 1_024;
  * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes, and JSON
  * text after them; the text between two envelopes is one part.
  */
-export function entryParts(entries: readonly HeldMessage[], context: AnswerContext): (string | Uint8Array)[] {
+export function entryParts(entries: readonly HeldMessage[], context: AnswerContext): Spliced {
   const timestamp = renderTimestamp(context.nowMs);
   const parts: (string | Uint8Array)[] = [];
   let before = "";
@@ -50,15 +48,6 @@ function renderRetrievalProof(messageId: Uuid, timestamp: string, context: Answe
   const signed = signature === null ? "null" : `"${signature}"`;
   const event = `"event_type":"retrieval","message_id":"${messageId}","recipient_did":"${recipient}"`;
   return `{${event},"timestamp":"${timestamp}","reason":null,"signature":${signed}}`;
-}
-
-/** One buffer from the parts. Cost: one copy of every envelope in them. */
-export function splice(parts: readonly (string | Uint8Array)[]): Uint8Array {
-  const encoded = parts.map((part) => (typeof part === "string" ? utf8(part) : part));
-  return joinBytes(
-    encoded,
-    encoded.reduce((sum, part) => sum + part.length, 0),
-  );
 }
 
 /** The last members of a list that was cut: `next` continues with everything that was left out. */

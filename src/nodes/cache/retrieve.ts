@@ -36,7 +36,7 @@ import type {
   PageRequest,
   Replay,
 } from "../../storage/contract.ts";
-import type { Answer, Call } from "../http/route.ts";
+import type { Answer, Call, Spliced } from "../http/route.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
 import {
   entryParts,
@@ -45,7 +45,6 @@ import {
   renderMore,
   renderSummaryEntry,
   scanWhole,
-  splice,
   startCursor,
   wholeParts,
 } from "./entries.ts";
@@ -105,10 +104,12 @@ async function answerWhole(
 ): Promise<Answer | Fault> {
   const { mailbox, settings, now } = parts;
   const bounds = { entriesMax: settings.retrieve_entries_max, bytesMax: settings.retrieve_bytes_max };
-  const page = { after: null, entriesMax: bounds.entriesMax, bytesMax: settings.page_bytes_max, nowMs: context.nowMs };
+  const bytesMax = Math.min(settings.page_bytes_max, bounds.bytesMax);
+  const page = { after: null, entriesMax: bounds.entriesMax, bytesMax, nowMs: context.nowMs };
   const found = await mailbox.list(recipient, page);
   if (isFault(found)) return found;
-  if (found.next === null && found.entries.length === 0) return renderMessages([], null, context);
+  const isSimple = found.next === null && found.entries.every(({ chunk }) => chunk === null);
+  if (isSimple) return renderMessages(found.entries, null, context);
   if (found.next === null) {
     const entries = found.entries.map(({ messageId, chunk, envelope }) => {
       return { messageId, chunk, bytes: envelope.length, cursor: null };
@@ -242,7 +243,8 @@ async function readProven(
   read: (proven: ProvenRead) => Promise<Answer | Fault>,
 ): Promise<Answer | Fault> {
   const { did, proof } = proven;
-  const decided = decideProof(proven, await recipients.subject(did));
+  const found = recipients.subject(did);
+  const decided = decideProof(proven, found instanceof Promise ? await found : found);
   if (isFault(decided)) return decided;
   const { claim, mailbox } = decided;
   // The read follows in the turn in which the claim is answered, so that it waits for no commit of its own.
@@ -334,7 +336,10 @@ function parseMessageIds(texts: readonly string[]): Uuid[] | Fault {
 
 // ----------------------------------------------------------------------------------------------- render
 
+const nothingWaiting: Answer = { status: 200, jsonText: '{"count":0,"messages":[]}' };
+
 function renderMessages(entries: readonly HeldMessage[], next: Cursor | null, context: AnswerContext): Answer {
+  if (entries.length === 0 && next === null) return nothingWaiting;
   const head = `{"count":${entries.length},"messages":[`;
   return spliced([head, ...entryParts(entries, context), `]${renderMore(next)}}`]);
 }
@@ -364,8 +369,8 @@ function renderState(state: MessageState, messageId: Uuid, context: AnswerContex
   }
 }
 
-function spliced(parts: readonly (string | Uint8Array)[]): Answer {
-  return { status: 200, jsonBytes: splice(parts) };
+function spliced(jsonSpliced: Spliced): Answer {
+  return { status: 200, jsonSpliced };
 }
 
 function ok(json: unknown): Answer {

@@ -1,7 +1,6 @@
 /**
  * One request of a known route, in this order: client and id, drain, rate, capacity, body under its cap, the route's
- * own work, rendering, log and metrics.
- * Cost without the handler: 5 to 8 µs over a bare server that reads the same body.
+ * own work, rendering, log and metrics. Cost without the handler: 2 to 5 µs over a bare server that reads the body.
  * Source: interface "Errors", rules sections 3 and 9.
  */
 import type { Config } from "../../config/schema.ts";
@@ -60,6 +59,8 @@ import {
   pathValues,
   type Route,
   renderResponse,
+  splice,
+  splicedBytes,
   valuesOf,
 } from "./route.ts";
 import type { RequestTrace, Tracer } from "./tracing.ts";
@@ -427,10 +428,10 @@ function boundLength(http: Http, exchange: Exchange, answer: Answer): Result | P
     const content = isRead ? streamParts(http.streams, jsonParts, exchange.network) : "";
     return { ...rest, body: { contentType: "application/json", content } };
   }
-  if (answer.jsonBytes === undefined || answer.jsonBytes.length <= shortAnswerBytesMax) return answer;
-  if (exchange.method === "HEAD") return answer;
-  const { jsonBytes, ...rest } = answer;
-  const content = streamContent(http.streams, jsonBytes, exchange.network);
+  if (answer.jsonSpliced === undefined || exchange.method === "HEAD") return answer;
+  if (splicedBytes(answer.jsonSpliced) <= shortAnswerBytesMax) return answer;
+  const { jsonSpliced, ...rest } = answer;
+  const content = streamContent(http.streams, splice(jsonSpliced), exchange.network);
   if (content === null) return refuseLate(http, exchange, exchange.close);
   return { ...rest, body: { contentType: "application/json", content } };
 }

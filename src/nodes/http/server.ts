@@ -12,7 +12,7 @@ import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
-import { pathOf, type RoutedRequest } from "./route.ts";
+import { isRewritten, pathOf, type RoutedRequest, rewritten } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {
@@ -236,18 +236,15 @@ type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => P
  * else by the framework.
  */
 function routeTable<Session>(app: App): Record<string, Answering<Session> | Record<string, Answering<Session>>> {
-  const guarded =
-    (serve: App["respond"] | App["hot"][number]["serve"]): Answering<Session> =>
-    (request, server) =>
-      isRewritten(request.params) ? app.refuse(request, rewritten()) : serve(request, server);
-  const others = guarded(app.respond);
+  const others: Answering<Session> = (request, server) =>
+    isRewritten(request.params) ? app.refuse(request, rewritten()) : app.respond(request, server);
   const table: Record<string, Answering<Session> | Record<string, Answering<Session>>> = {};
   for (const { path } of app.routes) table[path] = others;
   for (const { route, serve } of app.hot) {
     const known = table[route.path];
     const methods = typeof known === "object" ? known : Object.fromEntries(httpMethods.map((name) => [name, others]));
-    // Without values in the path there is nothing to rewrite.
-    methods[route.method] = route.path.includes(":") ? guarded(serve) : serve;
+    // `pathValues` refuses what was rewritten, and looks at each value once.
+    methods[route.method] = serve;
     table[route.path] = methods;
   }
   return table;
@@ -258,22 +255,6 @@ const httpMethods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 /** Without sessions no request is ever upgraded. */
 function noWebSocket<Session>(): WebSocketHandler<Session> {
   return { message: (socket) => socket.terminate() };
-}
-
-/**
- * Values that URL rewriting changes: dot segments, backslashes, controls. No identifier of the service
- * holds any of them.
- */
-function isRewritten(params: Readonly<Record<string, string>> | undefined): boolean {
-  for (const name in params) {
-    const value = params[name] as string;
-    if (value === "." || value === ".." || /[\\\x00-\x1f\x7f]/.test(value)) return true;
-  }
-  return false;
-}
-
-function rewritten(): Fault {
-  return fault("invalid_request", "path values must not contain dot segments, backslashes or control characters");
 }
 
 function upgradeContext<Session>(

@@ -182,7 +182,7 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
       },
       () => {
         bytes ??= new TextEncoder().encode(JSON.stringify(described()));
-        return { status: 200, jsonBytes: bytes };
+        return { status: 200, jsonSpliced: [bytes] };
       },
     ),
     nodeRoute(

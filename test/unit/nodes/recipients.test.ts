@@ -58,8 +58,8 @@ function directory(replies: Record<string, Reply | "down">) {
 
 const resolvePath = `/resolve/${encodeURIComponent(did)}`;
 const absent = (code: string): Reply => ({ status: 404, body: { code, error: code } });
-const failure = async (promise: Promise<unknown>) => {
-  const error = await promise.then(
+const failure = async (outcome: unknown) => {
+  const error = await Promise.resolve(outcome).then(
     () => null,
     (reason: unknown) => reason,
   );
