@@ -203,7 +203,7 @@ describe.skipIf(process.platform !== "linux").each([1, 3])("serve --take-over wi
     await untilPrinted(node, "another process takes over");
     next.kill("SIGKILL");
     await next.exited;
-    await untilPrinted(node, "has ended before it served");
+    await untilPrinted(node, "ended before it served");
     await untilReady(place.url);
     expect((await store(place, false)).status).toBe(202);
     expect(await pendingOf(place)).toContain(messageId);

@@ -233,7 +233,9 @@ describe("a purge", () => {
     expect(body["entries"]).toBe(2);
     expect(body["bytes"]).toBeGreaterThan(100);
     await nodes.logged();
-    expect(nodes.lines.findLast(({ message }) => message.includes("removed what waited"))?.fields).toMatchObject({
+    expect(
+      nodes.lines.findLast(({ message }) => message.includes("removed the waiting messages"))?.fields,
+    ).toMatchObject({
       recipient: did,
       entries: 2,
     });
