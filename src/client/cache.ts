@@ -70,7 +70,7 @@ export function cacheClient(reader: Reader) {
         { path: path`/cache/stream/${did}`, headers: await proofHeaders(reader, "stream", "*") },
         { onNews, signal },
       ),
-    /** Removes for good. At most `ackIdsMax` ids; answers those that were held. */
+    /** Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. */
     ack: async (messageIds: readonly string[]) =>
       ask(at, { method: "POST", path: "/cache/ack", body: await ackBody(reader, messageIds) }, ackShape),
   };
@@ -86,7 +86,7 @@ function queryOf({ cursor, limit }: Read): string {
   return asked.length === 0 ? "" : `?${new URLSearchParams(asked)}`;
 }
 
-/** Chunks of one page: a set is read page by page, so that it need not be held whole. */
+/** Chunks of one page: a set is read page by page, so that it is never in memory as a whole. */
 const pageEntries = 100;
 
 function summaryPath(did: string, deviceId: string): string {
@@ -149,14 +149,14 @@ async function ackBody(reader: Reader, messageIds: readonly string[]): Promise<U
 
 export type ReaderOptions = {
   readonly serviceType: "SvcCacheService" | "SvcRelayService";
-  /** Answers the seed of a key id of the document, `null` when it is not held here. */
+  /** Returns the seed of a key id of the document, or `null` when this device lacks it. */
   readonly seedOf: (keyId: string) => Promise<Uint8Array | null>;
   readonly deviceId: string;
   readonly timeoutMs: number;
 };
 
 /**
- * Every endpoint of every service of a type in the document that authorizes a key held here, by priority.
+ * By priority, every endpoint of the document's services of a type that authorize a key of this device.
  * Each Cache may hold a copy, or part of a group.
  */
 export async function readersOf(did: Did, document: DidDocument, options: ReaderOptions): Promise<Reader[]> {
@@ -175,7 +175,7 @@ export async function readersOf(did: Did, document: DidDocument, options: Reader
   return readers;
 }
 
-/** The first of some keys whose seed is held here. */
+/** The first of some keys whose seed is on this device. */
 export async function signerOf(keyIds: readonly string[], seedOf: ReaderOptions["seedOf"]): Promise<Signer | null> {
   for (const keyId of keyIds) {
     const seed = await seedOf(keyId);

@@ -1,7 +1,7 @@
 /**
  * Changes of an identity: signing, submitting, and waiting for them. Signing covers every component, alias, root-key and
- * control operation, and the updates that carry their proof in headers; it talks to no node, and no secret is part of
- * what it answers. Programs load this file when they first need it, about once a week.
+ * control operation, and the updates with a proof in headers; it needs no node, and its result contains no secret.
+ * Programs load this file when they first need it, about once a week.
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1.
  */
 import { encodeBase64, encodeHex0x, equalBytes, parsePublicKey } from "../core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
- * The SDK: what a person does with identities and messages, over the typed routes of `directory.ts`,
- * `send.ts` and `cache.ts` (docs/client.md). Secrets are used here and sent nowhere. Every function throws `ClientError`.
+ * The functions of the SDK for identities and messages, over the typed routes of `directory.ts`, `send.ts` and
+ * `cache.ts` (docs/client.md). Secrets are used here and never sent. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
 import { decodeBase64, parseAgreementKey } from "../core/codec/bytes.ts";
@@ -37,7 +37,7 @@ export type Client = {
   readonly directory: DirectoryClient;
   readonly relay: Endpoint;
   readonly timeoutMs: number;
-  /** What was learnt about the nodes, so that it is not asked again for each message. */
+  /** Cached facts about the nodes, so that they are not requested again for each message. */
   readonly learnt: {
     hasResolution: boolean;
     limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
@@ -96,13 +96,13 @@ export function documentOf(record: Resolved, did: Did): DidDocument {
 
 // ---------------------------------------------------------------------------------------------------- sending
 
-/** What may be said about a message besides who it is for. */
+/** Options of a message. */
 type SendChoices = {
   /** A duration such as `24h` (default) or `1d12h`. */
   readonly ttl?: string;
-  /** Public: the recipient's policies are chosen by it. */
+  /** Public: selects a policy of the recipient. */
   readonly tag?: string | null;
-  /** Only directly, or straight to a Cache; for messages of one chunk. */
+  /** `direct`: never to a Cache. `cache`: the Cache at once. For messages of one chunk. */
   readonly hint?: "direct" | "cache" | null;
   /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
   readonly chunkBytes?: number;
@@ -111,8 +111,8 @@ type SendChoices = {
 };
 
 /**
- * Everything that the envelopes of a message are made of, the recipient's key of now and fresh randomness
- * included; `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
+ * Everything that determines the envelopes of a message, with the recipient's current key and new random values;
+ * `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
  * `too_small` when the recipient accepts too little for any message.
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
@@ -134,7 +134,7 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
 /** The key to seal to, and how many bytes the recipient accepts. */
 type RecipientFacts = { readonly recipient: RecipientKey; readonly taken: readonly (number | undefined)[] };
 
-/** One call where the Directory has the route; the record and the policy where it has not. */
+/** One request if the Directory has the route; otherwise the record and the policy. */
 async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
   const { directory, learnt } = client;
   if (learnt.hasResolution) {
@@ -165,15 +165,15 @@ function readResolution(resolution: Resolution, to: Did): RecipientFacts {
 }
 
 /**
- * Sends bytes or a file to a recipient in one go. Who wants to go on after a crash keeps the plan
- * (`outbox.ts`) and sends it with `sendPlan`.
+ * Sends bytes or a file to a recipient. To resume after a crash, store the plan (`outbox.ts`) and send it with
+ * `sendPlan`.
  */
 export async function send(client: Client, to: Did, source: Source, choices: SendChoices): Promise<Sent> {
   const plan = await planSend(client, to, source.file, choices);
   return sendPlan(plan, source, { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => {} });
 }
 
-/** As much as node and recipient allow, at most 1 MiB: above that a file goes out in chunks. */
+/** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
 function decideChunkBytes(taken: readonly (number | undefined)[], asked = chunkBytesDefault): number {
   const sealedMax = Math.min(...taken.filter((bytes) => bytes !== undefined));
   const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
@@ -233,7 +233,7 @@ async function seedInForce(identity: Identity, document: DidDocument, keyId: str
   return key === null ? null : heldSeed(identity, key);
 }
 
-/** A method in `authentication` whose secret is held here: it signs envelopes as coming from the identity. */
+/** A method in `authentication` whose secret is on this device: it signs envelopes of the identity. */
 export async function senderOf(client: Client, identity: Identity): Promise<Signer & { readonly did: Did }> {
   const document = await activeDocument(client, identity.did);
   const signer = await signerOf(document.authentication, (keyId) => seedInForce(identity, document, keyId));
@@ -241,7 +241,7 @@ export async function senderOf(client: Client, identity: Identity): Promise<Sign
   throw localError("unknown_key", `no key held here may sign as ${identity.did}`);
 }
 
-/** What opens messages for an identity and verifies who sent them. */
+/** Opens messages for an identity and verifies their senders. */
 export function recipientOf(client: Client, identity: Identity): Recipient {
   return {
     did: identity.did,
@@ -257,7 +257,7 @@ const documentKeptMs = minuteMs;
 
 /**
  * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
- * verified here again. A wrong signature is reported, not refused: a message that can't be read would wait for ever.
+ * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
  */
 function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sender | null> {
   const readDocument = documentReader(client);

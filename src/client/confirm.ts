@@ -1,6 +1,6 @@
 /**
- * Waiting for settlement: a `202` is not final. Every wait ends: with the state that was asked for, with
- * the ledger's refusal, or `timed_out`. Reads that fail for a passing reason are tried again.
+ * Waiting for settlement: a `202` is not final. Every wait ends with the expected state, with the ledger's refusal, or
+ * with `timed_out`. Reads that fail temporarily are tried again.
  * Source: interface "States and transitions", docs/ledger.md 3.1 ("Confirmation after 202").
  */
 import type { NonceDomain } from "../core/ledger/actions.ts";
@@ -66,7 +66,7 @@ type Expected = {
   readonly txHash: string;
   /** The counter that the change uses up, and the value it was signed with. */
   readonly counter: { readonly domain: NonceDomain; readonly value: bigint } | null;
-  /** Whether the record shows what was asked for. */
+  /** Whether the record shows the change. */
   readonly holds: (record: Resolved) => boolean;
 };
 

@@ -1,6 +1,6 @@
 /**
  * The Directory's routes as typed functions: reads, preparation, and the submission of bodies that were signed elsewhere
- * (`change.ts`). Also what a Directory asks for: proof of work, and which proofs it accepts. Answers are checked
+ * (`change.ts`). Also the proof of work that a Directory requires, and the proofs that it accepts. Answers are checked
  * (`answers.ts`).
  * Source: interface "Directory", rules sections 4 and 10, docs/ledger.md 1.8.
  */
@@ -52,7 +52,7 @@ export function directoryClient(to: Endpoint) {
     resolve: (did: string) => ask(to, get(path`/resolve/${did}`), resolvedShape),
     alias: (alias: string) => ask(to, get(path`/aliases/${alias}`), aliasShape),
     submission: (txHash: string) => ask(to, get(path`/submissions/${txHash}`), submissionShape),
-    /** Whom to seal to and what is accepted, in one answer; a node without the route answers `not_found`. */
+    /** The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. */
     deliveryResolution: (target: string, tag: string | null) =>
       ask(
         to,

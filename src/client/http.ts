@@ -1,7 +1,7 @@
 /**
- * One exchange with a node: a bounded request out, a bounded answer in, and one kind of error for all
- * that can go wrong. Redirects are not followed, because what is signed names its endpoint. Nothing is
- * retried here: who calls knows whether a repeat is safe.
+ * One exchange with a node: a bounded request, a bounded answer, and one kind of error for every failure. Redirects are
+ * not followed, because signed requests name their endpoint. Nothing is retried here: the caller knows whether a repeat
+ * is safe.
  * Source: interface "Errors", rules section 3, docs/ledger.md 3 ("General").
  */
 import { concatBytes } from "../core/codec/bytes.ts";
@@ -13,7 +13,7 @@ export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreada
 
 /**
  * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
- * or names what is wrong on this side (`local`).
+ * or names the problem on this side (`local`).
  */
 export class ClientError extends Error {
   override readonly name = "ClientError";
@@ -26,7 +26,7 @@ export class ClientError extends Error {
       /** With `nonce_mismatch`: the counter value that would be accepted. */
       readonly expected?: string;
       readonly retryAfterMs?: number;
-      /** The answer as it came, when it was JSON. */
+      /** The answer as received, if it was JSON. */
       readonly answer?: unknown;
       readonly cause?: unknown;
     } = {},
@@ -121,8 +121,7 @@ export async function exchange(to: Endpoint, request: Exchange): Promise<Receive
 }
 
 /**
- * A proxy of the environment has no business between two programs on one machine. An option of Bun; other
- * runtimes pass over it.
+ * Bypasses proxies of the environment between two programs on one machine. An option of Bun; other runtimes ignore it.
  */
 function directly(url: string): object {
   const { hostname } = new URL(url);
@@ -168,7 +167,7 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
   return readAnswer(to, await exchange(to, request), shape);
 }
 
-/** As `ask`, of what was received already. */
+/** As `ask`, for an answer that was already received. */
 export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
   if (received.status < 200 || received.status > 299) throw refusal(received);
   const problem = shape(received.json, "");
@@ -184,7 +183,7 @@ type Following = { readonly onNews: () => void; readonly signal: AbortSignal };
 /** Longest silence on a stream of events: nodes send a comment every 15 seconds. */
 const silenceMsMax = 40_000;
 
-/** Calls `onNews` for whatever comes on a stream of server-sent events, comments aside, until it ends. */
+/** Calls `onNews` for every server-sent event except comments, until the stream ends. */
 export async function followEvents(
   to: Endpoint,
   request: { readonly path: string; readonly headers: Readonly<Record<string, string>> },
@@ -230,7 +229,7 @@ function refusal({ status, json, retryAfterMs }: Received): ClientError {
   });
 }
 
-/** The value of a read, or `null` when the node says that there is none. */
+/** The value of a read, or `null` when the node answers that there is none. */
 export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T | null> {
   try {
     return await read;

@@ -1,7 +1,7 @@
 /**
  * Where an identity is kept between runs: in memory, or in the browser's IndexedDB (`@waypost/client/node` has files).
- * A store holds one secret text for each name. An identity can leave its store sealed with a passphrase, as text that
- * may be stored or sent anywhere: to move it to another device, or to keep a copy.
+ * A store has one secret text for each name. An identity can be exported as text sealed with a passphrase, which may be
+ * stored or sent anywhere: to move it to another device, or to keep a copy.
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { scryptAsync } from "@noble/hashes/scrypt.js";
@@ -12,11 +12,11 @@ import { parseIdentity } from "./keys.ts";
 
 export type KeyStore = {
   readonly load: (name: string) => Promise<string | null>;
-  /** Resolves when the text is safe: what it holds is about to be relied on. */
+  /** Resolves when the text is stored safely: the caller relies on it from then on. */
   readonly save: (name: string, text: string) => Promise<void>;
 };
 
-/** Gone with the process: for tests, and for identities that are created each time. */
+/** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();
   return {
@@ -77,7 +77,7 @@ const cost = { N: 2 ** 15, r: 8, p: 1 };
 const saltBytes = 16;
 const nonceBytes = 12;
 
-/** Seals an identity. Whoever has the text and the passphrase is the identity. Throws `no_identity` when the store holds none of this name. */
+/** Seals an identity. Whoever has the text and the passphrase is the identity. Throws `no_identity` when the store has none of this name. */
 export async function exportKeys(keys: KeyStore, name: string, passphrase: string): Promise<string> {
   const text = await keys.load(name);
   if (text === null) throw localError("no_identity", `there is no identity called ${name}`);
@@ -95,7 +95,7 @@ export async function exportKeys(keys: KeyStore, name: string, passphrase: strin
   });
 }
 
-/** Throws `wrong_passphrase`, `keys_unreadable`, or `name_taken` when the store holds that name already. */
+/** Throws `wrong_passphrase`, `keys_unreadable`, or `name_taken` when the store already has this name. */
 export async function importKeys(
   keys: KeyStore,
   name: string,

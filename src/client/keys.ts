@@ -1,5 +1,5 @@
 /**
- * An identity: its DID and the secrets that never leave this machine, and the text that keeps them.
+ * An identity: its DID, its secrets, which never leave this machine, and the text form in which they are stored.
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
 import { decodeHex, encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
@@ -12,20 +12,20 @@ import { localError } from "./http.ts";
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 type HeldKey = { readonly id: string; readonly secret: Uint8Array };
 
-/** The secret of a key agreement, and from when on nothing that was sealed to it can still be waiting. */
+/** The secret of a key agreement, and the time after which nothing sealed to it can still be waiting. */
 export type HeldAgreement = HeldKey & { readonly destroyAtMs: number | null };
 
 /**
  * Where the secrets of key agreements come from: each is derived from a chain key that is replaced with it,
- * so that no later state leads back to an earlier secret, and every device that began with the same state
- * arrives at the same next key (`rotation.ts`).
+ * so that no later state reveals an earlier secret, and every device that began with the same state derives the same
+ * next key (`rotation.ts`).
  */
 export type AgreementChain = {
-  /** How many secrets the chain has given. */
+  /** How many secrets were derived from the chain. */
   readonly epoch: number;
   /** The next secret is derived from it. */
   readonly key: Uint8Array;
-  /** When the secret of this epoch was put in force here. */
+  /** When this device began to use the secret of this epoch. */
   readonly sinceMs: number;
 };
 
@@ -36,7 +36,7 @@ export type Identity = {
   readonly rootSeed: Uint8Array;
   /** A root key that was submitted and not yet seen in force. */
   readonly nextRootSeed: Uint8Array | null;
-  /** Seeds of verification methods, old ones too: which of an id is in force, the document says. */
+  /** Seeds of verification methods, old ones too: the document shows which seed of an id is in force. */
   readonly methods: readonly HeldKey[];
   /** Secrets of key agreements, old ones too, since messages sealed to them may still arrive. */
   readonly agreements: readonly HeldAgreement[];
@@ -72,7 +72,7 @@ export function isRotationDue({ agreements, chain }: Identity, nowMs: number, ev
   return isOver || nowMs - (chain?.sinceMs ?? 0) >= everyMs;
 }
 
-/** Fresh keys under a fresh DID of 16 random bytes. Nothing is written. */
+/** New keys and a new DID of 16 random bytes. Nothing is written. */
 export function createIdentity(name: string, nowMs: number = Date.now()): Identity {
   if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
   const did = `did:svc:${freshAddress()}` as Did;
@@ -104,7 +104,7 @@ export function signingSeed(identity: Identity, signerKeyId: string): Uint8Array
   return held.secret;
 }
 
-/** The seed of a public key that the document shows, or `null` when it is not held here. */
+/** The seed of a public key of the document, or `null` when this device lacks it. */
 export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promise<Uint8Array | null> {
   for (const seed of [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)])
     if (equalBytes(await ed25519PublicKey(seed), publicKey)) return seed;

@@ -1,6 +1,6 @@
 /**
  * A live session at a Relay: a WebSocket, proven with a signed first frame, over which envelopes arrive
- * as they are sent. An envelope is acknowledged only after the receiver says that it is kept.
+ * as they are sent. An envelope is acknowledged only after the receiver has stored it.
  * Source: rules section 5 ("Live sessions"), section 10.
  */
 import { parseUuid } from "../core/codec/did.ts";
@@ -16,9 +16,9 @@ export type LiveEnvelope = {
 };
 
 export type LiveEvents = {
-  /** The Relay has let the session in: what is sent from now on arrives here, the rest is in the Caches. */
+  /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
   readonly onReady: () => void;
-  /** Resolves with whether the envelope is kept; only then it is acknowledged. */
+  /** Resolves with whether the envelope is stored; only then it is acknowledged. */
   readonly onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>;
 };
 
@@ -34,8 +34,8 @@ const refusedCodes: Readonly<Record<number, string>> = {
 };
 
 /**
- * Listens until the session ends or `signal` is aborted; answers whether it had been let in. Throws
- * `refused` when the proof was, and `unreachable` when the Relay can't be reached.
+ * Listens until the session ends or `signal` is aborted; returns whether the Relay had accepted it. Throws
+ * `refused` when the Relay refuses the proof, and `unreachable` when the Relay can't be reached.
  */
 export async function listenLive(reader: Reader, events: LiveEvents, signal: AbortSignal): Promise<void> {
   if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");
@@ -111,7 +111,7 @@ async function authFrame(reader: Reader): Promise<string> {
   });
 }
 
-/** Whatever is not an envelope to this recipient is left unacknowledged: the Relay takes care of it. */
+/** Frames that are not an envelope to this recipient are not acknowledged; the Relay handles them. */
 async function take(
   socket: WebSocket,
   frame: Record<string, unknown> | null,

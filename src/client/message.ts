@@ -1,7 +1,7 @@
 /**
- * Messages as a program sees them: what is received, what their content may be, and the events besides them. Content
- * follows docs/protocol.md ("Content"): the media type says what a message is, and its parameters say how it relates to
- * other messages. A client that knows none of them still shows the text or the file.
+ * Messages as a program sees them: received messages, their content, and the events beside them. Content follows
+ * docs/protocol.md ("Content"): the media type names the kind of a message, and its parameters its relation to other
+ * messages. A client that does not know them still shows the text or the file.
  */
 import { createSha256 } from "#sha256";
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
@@ -15,7 +15,7 @@ export type MessageOptions = ContentNames &
   TransferOptions & {
     /** How long the message may wait: `24h` by default. */
     readonly ttl?: string;
-    /** Public: the recipient's policies are chosen by it. */
+    /** Public: selects a policy of the recipient. */
     readonly tag?: string;
     /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
     readonly hint?: "direct" | "cache";
@@ -28,7 +28,7 @@ export type MessageOptions = ContentNames &
     readonly anonymous?: boolean;
   };
 
-/** What a message needs of the identity that received it. */
+/** What a message needs from the identity that received it. */
 export type MessageActions = {
   readonly ack: () => Promise<void>;
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
@@ -43,16 +43,15 @@ type MessageParts = {
 };
 
 /**
- * A received message: decrypted, assembled and checked. It is acknowledged only by `ack`; until then the Caches offer it
- * again to the next run.
+ * A received message: decrypted, assembled and verified. Only `ack` acknowledges it; until then every run gets it again.
  */
 export class Message {
   readonly id: string;
-  /** Ids of the envelopes that carried it. */
+  /** Ids of its envelopes. */
   readonly messageIds: readonly string[];
-  /** Who says to have sent it; `null` when nobody signed. Trust it only when `verified`. */
+  /** The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`. */
   readonly from: Did | null;
-  /** `true`: the signature holds. `false`: it does not. `null`: unsigned, or the sender's document could not be read. */
+  /** Whether the signature verifies. `null`: unsigned, or the sender's document could not be read. */
   readonly verified: boolean | null;
   /** By the sender's clock. */
   readonly sentAt: Date;
@@ -87,13 +86,13 @@ export class Message {
     this.reaction = this.#type.essence === reactionType ? parseReaction(this.#parsed()) : null;
   }
 
-  /** The words of a text message; `null` for files of other kinds. */
+  /** The text of a text or JSON message; `null` for other content. */
   get text(): string | null {
     const isText = this.#type.essence.startsWith("text/") || this.#type.essence === "application/json";
     return isText ? decodeUtf8(this.#data) : null;
   }
 
-  /** Throws `not_json` when the content is something else. */
+  /** Throws `not_json` for other content. */
   json(): unknown {
     const value = this.#parsed();
     if (value === undefined) throw localError("not_json", "the message holds no JSON");
@@ -112,13 +111,13 @@ export class Message {
     return this.#type.relations.wantsReceipt;
   }
 
-  /** Sends to the sender of this. Throws `no_sender` when nobody signed. */
+  /** Sends to the sender of this message. Throws `no_sender` when it is unsigned. */
   reply(content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.from === null) throw localError("no_sender", "nobody signed this message");
     return this.#actions.send(this.from, content, { replyTo: this.id, group: this.group, ...options });
   }
 
-  /** Removes the message from every Cache for good. Keep what you need of it first. */
+  /** Removes the message from every Cache, permanently. Save it first. */
   ack(): Promise<void> {
     return this.#actions.ack();
   }
@@ -134,7 +133,7 @@ export class Message {
 
 // ------------------------------------------------------------------------------------------------------------ content
 
-/** Text, bytes, a Blob or File, a stream of bytes; whatever else is sent as JSON. */
+/** Text, bytes, a Blob or File, or a stream of bytes; any other value is sent as JSON. */
 export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array> | JsonContent;
 export type JsonContent = null | boolean | number | readonly unknown[] | { readonly [name: string]: unknown };
 
@@ -215,7 +214,7 @@ type MediaType = {
   readonly relations: Relations;
 };
 
-/** Reads a stranger's text: what does not fit says nothing. */
+/** Reads untrusted text: values of another form are ignored. */
 function parseMediaType(text: string): MediaType {
   const [essence = "", ...rest] = text.split(";").map((part) => part.trim());
   const own = rest.indexOf("waypost=1");
@@ -254,7 +253,7 @@ export function parseReceipt(json: unknown): string[] | null {
 
 // ------------------------------------------------------------------------------------------------------------- events
 
-/** What happens besides messages. No event needs an answer. */
+/** Events other than messages. None needs a reaction. */
 export type WaypostEvent =
   /** A message that can't be opened. It waits until it expires, or until `discard` removes it. */
   | {
@@ -264,10 +263,10 @@ export type WaypostEvent =
       readonly reason: string;
       readonly discard: () => Promise<void>;
     }
-  /** A recipient has what was sent to it. */
+  /** A recipient has a message of this identity. */
   | { readonly type: "receipt"; readonly from: Did; readonly messageIds: readonly string[] }
   | { readonly type: "connected"; readonly what: "live"; readonly url: string }
-  /** Tried again by itself. `error` is `null` when the node closed in good order. */
+  /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */
   | {
       readonly type: "disconnected";
       readonly what: "directory" | "cache" | "stream" | "live";
@@ -278,7 +277,7 @@ export type WaypostEvent =
   | { readonly type: "rotated" }
   /** Another device published a key whose secret can't be derived here: import the identity again. */
   | { readonly type: "key_missing" }
-  /** Something in the background failed and is tried again later: a receipt, a rotation. */
+  /** A receipt or a rotation failed in the background; the SDK tries again later. */
   | { readonly type: "failed"; readonly what: "receipt" | "rotation"; readonly error: ClientError };
 
 export type Listener = (event: WaypostEvent) => void;

@@ -1,7 +1,7 @@
 /**
- * Receiving without end: live sessions at every Relay of the identity, streams of every Cache, and what
- * waits in the Caches, each message handed over once. Nothing is acknowledged before the program says so;
- * what can't be opened is an event, and stops nothing.
+ * Continuous receiving: live sessions at every Relay of the identity, streams of every Cache, and the messages that wait
+ * in the Caches, each message once. Only the program acknowledges. A message that can't be opened is an event; other
+ * messages still arrive.
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
@@ -35,22 +35,22 @@ type ReceiverHost = {
   /** A message that the SDK handles itself, such as a receipt: acknowledged and not handed over. */
   readonly absorb: (message: Message) => boolean;
   readonly onAcked: (message: Message) => void;
-  /** Replaces the published key when it is due; with `force` it also looks what other devices have done. */
+  /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
   readonly refreshKeys: (force: boolean) => Promise<void>;
 };
 
 /** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
-/** The Relay waits 5 s for an acknowledgement and then goes on to the Cache. */
+/** The Relay waits 5 s for an acknowledgement, and then sends the envelope to the Cache. */
 const liveAckMs = 4_500;
-/** Between two looks when no stream says that there is something. */
+/** Pause between two reads of the Caches when no stream announces anything. */
 const lookMs = 60_000;
 const refreshMs = hourMs;
-/** A live session is given up for so long when chunks come, which are put together from the Cache. */
+/** How long a live session is left when chunks arrive; they are assembled from the Cache. */
 const retreatMs = 3_000;
-/** Messages remembered as known; those that have expired leave first. */
+/** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
-/** From so many on they are fetched by pages instead of one by one. */
+/** From this number on, messages are fetched by pages instead of one by one. */
 const pagedFrom = 4;
 const pageEntries = 256;
 /** Longest wait for acknowledgements under way. */
@@ -227,7 +227,7 @@ export class Receiver {
 
   // ------------------------------------------------------------------------------------------------ Caches
 
-  /** One look at what waits. `false` when something could not be fetched and is worth another look soon. */
+  /** Reads the waiting messages once. `false` when something could not be fetched and should be tried again soon. */
   async #receiveWaiting(): Promise<boolean> {
     const { pending, unreachable } = await listPending(this.#caches);
     for (const { endpoint, error } of unreachable)
@@ -283,7 +283,7 @@ export class Receiver {
     }
   }
 
-  /** Another device may have replaced the key. Garbage must not make this ask for each of its messages. */
+  /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
   async #refreshSoon(): Promise<boolean> {
     if (performance.now() - this.#refreshedMs < lookMs) return false;
     this.#refreshedMs = performance.now();

@@ -1,7 +1,6 @@
 /**
- * Receiving: what all Caches of a recipient hold, each message once; fetched, checked, decrypted, written
- * and synced; and only then acknowledged on every Cache that holds a copy. A message that can't be opened
- * stays where it is and is reported.
+ * Receiving from all Caches of a recipient, each message once: fetched, checked, decrypted, written and synced, and only
+ * then acknowledged at every Cache with a copy. A message that can't be opened stays in its Cache and is reported.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
 import { createSha256 } from "#sha256";
@@ -14,7 +13,7 @@ import { ackIdsMax, type CacheClient } from "./cache.ts";
 import { ClientError, localError } from "./http.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
 
-/** One message as in a summary, with every Cache that holds it. */
+/** One message as in a summary, with every Cache that has it. */
 export type HeldEnvelope = {
   readonly messageId: string;
   readonly expiresAtMs: number;
@@ -24,7 +23,7 @@ export type HeldEnvelope = {
   readonly local: (() => Promise<Record<string, unknown> | null>) | null;
 };
 
-/** Messages that make one file: one message, or what is held of a chunk set, by sequence number. */
+/** Messages of one file: one message, or the available part of a chunk set, by sequence number. */
 export type PendingMessage = {
   readonly groupId: string | null;
   readonly total: number;
@@ -36,12 +35,12 @@ export type PendingMessage = {
 type Unreachable = { readonly endpoint: string; readonly error: ClientError };
 type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
 
-/** More messages than this are left for the next run: memory stays bounded whatever a Cache holds. */
+/** Further messages are left for the next run, so that memory stays bounded. */
 const listedMax = 100_000;
 
 /**
- * What waits in the Caches and, with `local`, what a live session left here; oldest first. Throws when
- * no Cache at all could be asked.
+ * Messages that wait in the Caches and, with `local`, those that a live session stored here; oldest first. Throws when
+ * no Cache could be reached.
  */
 export async function listPending(
   caches: readonly CacheClient[],
@@ -135,17 +134,17 @@ export function isComplete(message: PendingMessage): boolean {
 
 // ---------------------------------------------------------------------------------------------- receiving
 
-/** An envelope as JSON, from a Cache or a live session: still a stranger's. */
+/** An envelope as JSON, from a Cache or a live session: untrusted. */
 export type EnvelopeJson = Readonly<JsonObject>;
 
 export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
-  /** Who an envelope says it is from, and whether its signature holds; `null` when it names no sender. */
+  /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
   readonly senderOf: (envelope: EnvelopeJson) => Promise<Sender | null>;
 };
 
-/** `verified` is `false` when the signature does not hold, `null` when the document could not be read. */
+/** `verified` is `false` when the signature does not verify, `null` when the document could not be read. */
 export type Sender = { readonly did: string; readonly verified: boolean | null };
 
 export type Written = {
@@ -156,8 +155,8 @@ export type Written = {
 };
 
 /**
- * A complete message in memory, for who keeps messages otherwise than in files. Nothing is written and
- * nothing acknowledged: `acknowledge` comes when the data are safe.
+ * A complete message in memory, for programs that don't store messages in files. Nothing is written or acknowledged:
+ * call `acknowledge` when the data is stored safely.
  */
 export async function readMessage(
   message: PendingMessage,
@@ -200,7 +199,7 @@ export async function readChunks(
   return whole;
 }
 
-/** A file is as well attested as the least of its chunks. */
+/** A file is verified only if each of its chunks is. */
 function weaker(a: Sender | null, b: Sender | null): Sender | null {
   if (a === null || b === null || a.verified === false) return a;
   return b.verified === true ? a : b;
@@ -211,7 +210,7 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
   return same && equalBytes(a.sha256, b.sha256);
 }
 
-/** From the first copy that opens: a Cache that answers with anything else does not keep the others from being asked. */
+/** From the first copy that opens: a Cache that answers anything else does not stop the search. */
 async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<OpenedEnvelope> {
   let last: ClientError | null = null;
   for (const read of copiesOf(part)) {
@@ -226,7 +225,7 @@ async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<Ope
   throw last ?? localError("gone", `no Cache holds ${part.messageId} any more`);
 }
 
-/** On this machine first, then at each Cache; `null` where it is gone. */
+/** From this machine first, then from each Cache; `null` when it is gone. */
 function copiesOf({ messageId, at, local }: HeldEnvelope): (() => Promise<Record<string, unknown> | null>)[] {
   const elsewhere = at.map((cache) => async () => {
     const { state, message } = await cache.message(messageId);
@@ -277,7 +276,7 @@ export function isUnreadable(error: ClientError): boolean {
   return error.kind === "local" && unreadableCodes.includes(error.code);
 }
 
-/** Acknowledges every copy everywhere. Answers the Caches where that failed: they will offer it again. */
+/** Acknowledges every copy everywhere. Returns the Caches where that failed: they will offer the message again. */
 export async function acknowledge(pending: readonly PendingMessage[]): Promise<Unreachable[]> {
   const idsAt = new Map<CacheClient, string[]>();
   for (const { messageId, at } of pending.flatMap((message) => message.held)) {

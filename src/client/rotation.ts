@@ -3,9 +3,8 @@
  * destroyed when everything that was sealed to it has expired. One component call publishes the new key
  * under the same id, so that every sender uses it from then on.
  *
- * Devices of one identity need no word between them. The next secret is derived from a chain key that they
- * share and that is replaced with it; a device that finds an unknown key in the document derives forward
- * until it has the secret of that key. Two devices that rotate at the same time publish the same key.
+ * Devices of one identity need not communicate. The next secret is derived from a chain key that they share and that is
+ * replaced with it; a device that finds an unknown key in the document derives forward until it has that key's secret. Two devices that rotate at the same time publish the same key.
  * Source: docs/client.md "Forward secrecy".
  */
 import { equalBytes, parseAgreementKey, renderAgreementKey } from "../core/codec/bytes.ts";
@@ -23,7 +22,7 @@ import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, s
 const secretKeptMsMax = 30 * dayMs;
 /** Clock skew, and senders that read the document a moment before. */
 const keptMarginMs = hourMs;
-/** Ten years of weeks: a device that was away longer is set up again. */
+/** Ten years of weeks: a device that was offline longer must import the identity again. */
 const epochsAheadMax = 520;
 
 /** The key of the document that senders use, with its id: the first one of X25519. */
@@ -38,7 +37,7 @@ export function publishedAgreement(document: DidDocument): { id: string; publicK
 const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
   equalBytes(await x25519PublicKey(secret), publicKey);
 
-/** The place of the secret of a published key, under its own id or, with `null`, under any; -1 when it is not held. */
+/** The index of the secret of a published key, under its own id or, with `null`, under any; -1 when it is missing. */
 async function findOpening(
   agreements: readonly HeldAgreement[],
   { id, publicKey }: { readonly id: string | null; readonly publicKey: Uint8Array },
@@ -50,13 +49,13 @@ async function findOpening(
 
 type Reconciled = {
   readonly identity: Identity;
-  /** The secret of the published key is held here, possibly after deriving forward. */
+  /** Whether this device has the secret of the published key, possibly after deriving forward. */
   readonly holdsPublished: boolean;
 };
 
 /**
- * Brings the secrets held here in line with the document: derives the published one when another device put
- * it in force, gives every superseded one its end, and destroys what has reached it.
+ * Updates the secrets of this device from the document: derives the published one when another device replaced the key,
+ * sets an end for every superseded one, and destroys those whose end has come.
  */
 export async function reconcileAgreements(
   identity: Identity,
@@ -80,7 +79,7 @@ export async function reconcileAgreements(
   return { identity: destroyExpired({ ...held, agreements, chain }, nowMs), holdsPublished: true };
 }
 
-/** `null` when the published secret is held already, or does not lie ahead on the chain. */
+/** `null` when the published secret is already here, or is not ahead on the chain. */
 async function derivePublished(
   identity: Identity,
   { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
@@ -112,7 +111,7 @@ type RotationOptions = {
   readonly keptMs?: number;
   readonly signer: Signer;
   readonly waiting?: Waiting;
-  /** Awaited before the new key is submitted, and after it is in force: writes the identity down. */
+  /** Awaited before the new key is submitted, and after it is in force: saves the identity. */
   readonly save: (identity: Identity) => Promise<void>;
 };
 
@@ -150,8 +149,8 @@ export async function rotateAgreement(client: Client, identity: Identity, option
 }
 
 /**
- * The secret to publish next, held from now on. The time of the chain stays that of the key in force, so
- * that a rotation that is cut off here is still due.
+ * The secret to publish next, stored from now on. The time of the chain stays that of the key in force, so an interrupted
+ * rotation is still due.
  */
 function nextSecret(identity: Identity, id: string): { identity: Identity; secret: Uint8Array } {
   const before = identity.chain;
@@ -160,7 +159,7 @@ function nextSecret(identity: Identity, id: string): { identity: Identity; secre
   return { identity: { ...identity, agreements, chain }, secret };
 }
 
-/** What the Caches of the document let an envelope live at most; 30 days where one does not say. */
+/** The longest life that the Caches of the document allow; 30 days for one that states none. */
 async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
   const services = document.service.filter(({ type }) => type === "SvcCacheService");
   const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));

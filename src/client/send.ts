@@ -1,9 +1,8 @@
 /**
- * Sending: which chunks, sealed how, in what order. A plan fixes everything that an envelope is made of, randomness
- * included, so that each chunk can be built again to the same bytes: for a repeat after a lost answer, and to resume
- * after an interruption, also from the text that `renderPlan` makes of it. Chunks go out in order, one at a time; only
- * the current one is in memory. After a passing failure the same bytes are posted again, so that the message is delivered
- * once.
+ * Sending. A plan fixes everything that determines the envelopes of a message, random values included, so that each chunk
+ * can be built again with the same bytes: to repeat it after a lost answer, and to resume after an interruption, also
+ * from the plan's text form (`renderPlan`). Chunks are sent in order, one at a time; only the current one is in memory.
+ * After a temporary failure the same bytes are posted again, so the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2, rules section 2.
  */
 import { sha256 } from "#sha256";
@@ -24,7 +23,7 @@ export type Source = {
   readonly read: (from: number, to: number) => Promise<Uint8Array>;
 };
 
-/** Bytes that are at hand, under the name and media type that the recipient is to see. */
+/** Bytes in memory, with the name and media type for the recipient. */
 export function bytesSource(name: string, mediaType: string, bytes: Uint8Array): Source {
   const file = { name, mediaType, sizeBytes: bytes.length, sha256: sha256(bytes) };
   return { file, read: async (from, to) => bytes.subarray(from, to) };
@@ -129,12 +128,12 @@ type SendOptions = {
   readonly retrying: Retrying;
   /** Chunks that an earlier run has delivered. */
   readonly from: number;
-  /** Awaited after each chunk, so that what was delivered can be written down. */
+  /** Awaited after each chunk, so that progress can be stored. */
   readonly onDelivered: (progress: ChunkProgress) => Promise<void> | void;
 };
 
 export type Sent = {
-  /** The id by which the recipient knows the message: that of the group, when it went out in chunks. */
+  /** The id by which the recipient knows the message; for a message in chunks, the id of its group. */
   readonly id: string;
   readonly chunks: number;
   readonly groupId: string | null;
@@ -142,7 +141,7 @@ export type Sent = {
   readonly last: DeliveryReport | null;
 };
 
-/** Sends what is left of a plan. Throws the first failure; what was delivered until then stays so. */
+/** Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. */
 export async function sendPlan(plan: SendPlan, source: Source, options: SendOptions): Promise<Sent> {
   const chunks = chunkCount(plan);
   const messageIds: string[] = [];
@@ -161,7 +160,7 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
 
 // ------------------------------------------------------------------------------------------------------ plans as text
 
-/** What a plan is without its sender's seed, which stays with the keys. */
+/** A plan without its sender's seed, which stays with the keys. */
 export type UnsignedPlan = Omit<SendPlan, "sender">;
 
 export type SavedPlan = {
@@ -237,12 +236,12 @@ export type SendProgress = { readonly sentBytes: number; readonly totalBytes: nu
 export type TransferOptions = {
   /** Called after each chunk. */
   readonly onProgress?: (progress: SendProgress) => void;
-  /** Further attempts for each envelope after a passing failure; 3 unless given. */
+  /** Retries for each envelope after a temporary failure; 3 by default. */
   readonly retries?: number;
 };
 
 /**
- * A message on its way out. Everything about it is settled before the first byte is sent, so that a repeat, also after a
+ * An outgoing message. Everything about it is fixed before the first byte is sent, so that a repeat, also after a
  * restart, sends identical bytes and the recipient gets the message once.
  */
 export class Outgoing {
@@ -267,13 +266,13 @@ export class Outgoing {
   }
 
   /**
-   * Text from which `resume` goes on with the same content, in another run too. Secret until all is sent.
+   * Text from which `resume` continues with the same content, in another run too. Secret until all is sent.
    */
   save(): string {
     return renderPlan(this.#plan, this.#delivered);
   }
 
-  /** Sends what is left. After a failure it may be called again. */
+  /** Sends the remaining chunks. After a failure it may be called again. */
   async send({ onProgress, retries }: TransferOptions = {}): Promise<Sent> {
     const retrying: Retrying = retries === undefined ? retryingDefault : { ...retryingDefault, retries };
     const { chunkBytes, file } = this.#plan;
@@ -291,7 +290,7 @@ export class Outgoing {
 
 // -------------------------------------------------------------------------------------------------- posting to a Relay
 
-/** What the Relay reports; further members are kept as they came. */
+/** The Relay's report; further members are kept unchanged. */
 type DeliveryReport = {
   readonly success: boolean;
   readonly delivery_mode: string;
@@ -303,7 +302,7 @@ type DeliveryReport = {
 type Retrying = {
   /** Further attempts after the first. */
   readonly retries: number;
-  /** Pauses before them; the last one holds for all that follow. */
+  /** Pauses before them; the last one applies to all further attempts. */
   readonly delaysMs: readonly number[];
   readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
 };
@@ -314,8 +313,7 @@ const retriedStatuses = [429, 502, 503, 507];
 const retryAfterMsMax = 60_000;
 
 /**
- * Posts one envelope until the Relay reports success. Repeats go out byte by byte the same. Throws the
- * last failure: `refused` with the Relay's code, `unreachable` or `timed_out`.
+ * Posts one envelope until the Relay reports success. Repeats have identical bytes. Throws the last failure: `refused` with the Relay's code, `unreachable` or `timed_out`.
  */
 export async function postEnvelope(
   to: Endpoint,
@@ -326,7 +324,7 @@ export async function postEnvelope(
   return retryPassing(() => attemptOnce(to, request), retrying);
 }
 
-/** Does it again after a passing failure, as often and with such pauses as `retrying` has. */
+/** Repeats the work after a temporary failure, with the attempts and pauses of `retrying`. */
 export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {

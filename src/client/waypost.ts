@@ -1,6 +1,6 @@
 /**
- * `Waypost`: an identity that sends and receives. `open` makes, registers and settles it on first use and
- * finds it again afterwards; everything below (`client.ts` and the routes) stays usable by itself.
+ * `Waypost`: an identity that sends and receives. `open` creates and registers it on first use and waits until it is
+ * settled; later it loads the identity. The functions below (`client.ts` and the routes) can be used alone.
  * Source: docs/client.md.
  */
 import { equalBytes } from "../core/codec/bytes.ts";
@@ -45,7 +45,7 @@ export type WaypostOptions = {
   readonly keys: KeyStore;
   /** Name of the identity in the key store; `default` by default. */
   readonly name?: string;
-  /** A public name to register along with a new identity. */
+  /** A public name to register with a new identity. */
   readonly alias?: string;
   /** Names this device's live session; random by default. */
   readonly device?: string;
@@ -62,7 +62,7 @@ export type WaypostOptions = {
 export type Group = {
   readonly id: string;
   readonly members: readonly string[];
-  /** Sends one sealed copy to each member. Resolves when all were tried. */
+  /** Sends one sealed copy to each member. Resolves after an attempt for each. */
   readonly send: (content: Content, options?: MessageOptions) => Promise<GroupSent>;
 };
 
@@ -113,12 +113,12 @@ export class Waypost {
     return this.#client;
   }
 
-  /** The secrets of this identity, as they are now. */
+  /** The current secrets of this identity. */
   get identity(): Identity {
     return this.#identity;
   }
 
-  /** Calls back for every event until the answered function is called. */
+  /** Calls back for every event until the returned function is called. */
   on(listener: Listener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -192,8 +192,8 @@ export class Waypost {
   // -------------------------------------------------------------------------------------------- receiving
 
   /**
-   * Every message to this identity, first those that wait, then new ones, until the loop ends or `close` is called.
-   * Acknowledge each message once you have stored what you need.
+   * Yields every message to this identity, the waiting ones first, then new ones, until the loop ends or `close` is
+   * called. Acknowledge each message after you have stored it.
    */
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
@@ -261,7 +261,7 @@ export class Waypost {
       if (!rotated.holdsPublished) this.#emit({ type: "key_missing" });
       else if (rotated.rotated) this.#emit({ type: "rotated" });
     } catch (error) {
-      // The old key goes on working, and the next run tries again.
+      // The old key still works, and the next run tries again.
       if (!(error instanceof ClientError)) throw error;
       this.#emit({ type: "failed", what: "rotation", error });
     }
@@ -299,7 +299,7 @@ export class Waypost {
     await settleRegistration(this.#client, registered, waiting);
   }
 
-  /** Once in the life of an identity: keeps the ledger for which alone it signs from now on. */
+  /** Once in the life of an identity: stores the only ledger for which it signs from now on. */
   async #pinLedger(): Promise<void> {
     const { learnt } = this.#client;
     if (this.#identity.ledger !== null) return;
@@ -322,7 +322,7 @@ export class Waypost {
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 
-  /** Receipts are events. One whose signature does not hold says nothing. */
+  /** Receipts are events. One whose signature does not verify is ignored. */
   #absorb(message: Message): boolean {
     if (message.mediaType.toLowerCase() !== receiptType) return false;
     const messageIds = message.text === null ? parseReceipt(tryJson(message)) : null;
@@ -373,7 +373,7 @@ async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | nu
   return identity;
 }
 
-/** Kept before it is registered: keys of a DID that exists must not be lost. */
+/** Saved before it is registered: keys of an existing DID must not be lost. */
 async function makeIdentity({ keys, nowMs = Date.now }: WaypostOptions, name: string): Promise<Identity> {
   const identity = createIdentity(name, nowMs());
   await keys.save(name, renderIdentity(identity));
