@@ -1,8 +1,8 @@
 /**
  * The stores and the bus of a process, out of its configuration: the stores with their plugins and the needs of the
- * nodes that are enabled, each under the setting that names its store; the sweepers, which free what is due in small
+ * nodes that are enabled, each under the setting that names its store; the sweepers, which free expired records in small
  * batches, so that a sweep never stalls the writes of requests for long; the bus that `[bus]` names. Nothing depends on
- * a sweep for correctness: what is due is invisible before.
+ * a sweep for correctness: what has expired is invisible before.
  * Source: rules section 6 ("Expiry").
  */
 import type { Config } from "../config/schema.ts";

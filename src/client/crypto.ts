@@ -210,8 +210,8 @@ export function randomUuid(): string {
 
 /** The UUID of 16 random or derived bytes; six of their bits become version and variant. */
 export function uuidOf(bytes: Uint8Array): string {
-  const marked = bytes.slice();
-  marked[6] = ((bytes[6] as number) & 0x0f) | 0x40;
-  marked[8] = ((bytes[8] as number) & 0x3f) | 0x80;
-  return encodeHex(marked).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+  const versioned = bytes.slice();
+  versioned[6] = ((bytes[6] as number) & 0x0f) | 0x40;
+  versioned[8] = ((bytes[8] as number) & 0x3f) | 0x80;
+  return encodeHex(versioned).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }

@@ -131,8 +131,8 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   if (before.identity !== identity) await options.save(before.identity);
   const published = publishedAgreement(document);
   const since = before.identity.chain?.sinceMs ?? 0;
-  const due = before.holdsPublished && nowMs - since >= options.everyMs;
-  if (published === null || !due) return { ...before, rotated: false };
+  const isDue = before.holdsPublished && nowMs - since >= options.everyMs;
+  if (published === null || !isDue) return { ...before, rotated: false };
   const next = nextSecret(before.identity, published.id);
   await options.save(next.identity);
   const keyAgreement = document.keyAgreement.find(({ id }) => id === published.id);

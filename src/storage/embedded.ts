@@ -419,13 +419,13 @@ class Chain implements EmbeddedLedger {
   /** One block: the oldest pending calls, in the order of acceptance; no `hash` when there are none. */
   private makeBlock(view: TableChange) {
     const head = readHead(view);
-    const due = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
-    if (due.length === 0) return { settled: 0, more: false, hash: null };
+    const oldest = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
+    if (oldest.length === 0) return { settled: 0, more: false, hash: null };
     if (this.shared !== null) {
       const { nextSequence, pending } = decodeCounts(view.get(countsKey));
-      view.put(countsKey, encodeCounts({ nextSequence, pending: pending - due.length }));
+      view.put(countsKey, encodeCounts({ nextSequence, pending: pending - oldest.length }));
     }
-    const pending = due.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
+    const pending = oldest.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = this.currentNumber(head);
     const hash = blockHash(head.last, { number, timeMs }, pending);
@@ -437,11 +437,11 @@ class Chain implements EmbeddedLedger {
       view.put(settledKey(settledNext), encodeSettled({ txHash: entry.txHash, atMs: timeMs }));
       settledNext++;
     }
-    const steps = 2 * due.length + 32;
+    const steps = 2 * oldest.length + 32;
     settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
-    const nextSequence = maxOf(head.nextSequence, sequenceOf(due.at(-1)![0]) + 1n);
+    const nextSequence = maxOf(head.nextSequence, sequenceOf(oldest.at(-1)![0]) + 1n);
     view.put(headKey, encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
-    return { settled: due.length, more: due.length === this.limits.blockCallsMax, hash };
+    return { settled: oldest.length, more: oldest.length === this.limits.blockCallsMax, hash };
   }
 
   /** Takes one call out of the pool, with what it changes and what became of it. */

@@ -6,8 +6,8 @@ import type { Socket } from "bun";
 
 export type Cutter = {
   readonly port: number;
-  /** The next so many requests that hold `mark` are carried out, and their answers are lost with the connection. */
-  readonly loseNextAnswers: (count: number, mark?: string) => void;
+  /** The next so many requests that contain `text` are executed, and their answers are lost with the connection. */
+  readonly loseNextAnswers: (count: number, text?: string) => void;
   readonly lost: () => number;
   readonly close: () => Promise<void>;
 };
@@ -15,11 +15,11 @@ export type Cutter = {
 type Pair = { client: Socket<Pair> | null; server: Socket<Pair> | null; early: Uint8Array[]; losing: boolean };
 
 /** The first write of a kind on a connection says so; a connection that lost an answer begins anew. */
-const writeMark = "as answer";
+const writeText = "as answer";
 
 export async function openCutter(serverPort: number): Promise<Cutter> {
   let toLose = 0;
-  let mark = writeMark;
+  let textToLose = writeText;
   let lost = 0;
   const end = (pair: Pair): void => {
     pair.client?.end();
@@ -52,7 +52,7 @@ export async function openCutter(serverPort: number): Promise<Cutter> {
       data(client, bytes) {
         const pair = client.data;
         const text = Buffer.from(bytes).toString("latin1");
-        if (toLose > 0 && text.includes(mark)) {
+        if (toLose > 0 && text.includes(textToLose)) {
           toLose--;
           pair.losing = true;
         }
@@ -64,8 +64,8 @@ export async function openCutter(serverPort: number): Promise<Cutter> {
   });
   return {
     port: listener.port,
-    loseNextAnswers: (count, given = writeMark) => {
-      mark = given;
+    loseNextAnswers: (count, given = writeText) => {
+      textToLose = given;
       toLose = count;
     },
     lost: () => lost,

@@ -119,7 +119,7 @@ test("what is not kept is not acknowledged, and waits in the Cache", async () =>
 
 test("chunks that have expired are dropped when the folder is opened", async () => {
   const folder = join(scratch, "expired");
-  // Told, not read: a busy machine took longer than the chunk lives.
+  // One fixed time: a busy machine took longer than the chunk lives.
   const nowMs = Date.now();
   const chunks = await openLiveChunks(folder, nowMs);
   const messageId = crypto.randomUUID();

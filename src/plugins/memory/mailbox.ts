@@ -39,7 +39,7 @@ type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
  * at most a preview. `gone` rows were freed.
  */
 type Row = { entry: MailboxEntry; readonly arrival: number; state: "active" | "acked" | "expired" | "kept" | "gone" };
-type Due = { readonly atMs: number; readonly row: Row };
+type Expiry = { readonly atMs: number; readonly row: Row };
 type Usage = { entries: number; bytes: number };
 type Box = {
   readonly usage: Usage;
@@ -54,7 +54,7 @@ const noBytes = new Uint8Array(0);
 
 export class MemoryMailbox {
   private readonly boxes = new Map<MailboxKey, Box>();
-  private readonly due = new Heap<Due>((a, b) => a.atMs < b.atMs);
+  private readonly expiries = new Heap<Expiry>((a, b) => a.atMs < b.atMs);
   /** Rows whose time is over, for `expire` to free. */
   private readonly over: Row[] = [];
   private readonly usage: Usage = { entries: 0, bytes: 0 };
@@ -82,7 +82,7 @@ export class MemoryMailbox {
     const row: Row = { entry, arrival, state: "active" };
     this.lastArrival = arrival;
     box.rows.set(entry.messageId, row);
-    this.due.push({ atMs: entry.expiresAtMs, row });
+    this.expiries.push({ atMs: entry.expiresAtMs, row });
     this.countRow(entry, 1);
     this.count(box, row, 1);
     return { kind: "stored" };
@@ -160,7 +160,7 @@ export class MemoryMailbox {
       else {
         row.state = "kept";
         this.cut(row, { headerPreview: onExpiry === "KeepHeaderPreview" ? headerPreview : null });
-        this.due.push({ atMs: keptUntilMs, row });
+        this.expiries.push({ atMs: keptUntilMs, row });
       }
       freed++;
     }
@@ -172,11 +172,11 @@ export class MemoryMailbox {
     return { ...this.usage };
   }
 
-  /** Every row that is due stops counting at once; `expire` frees it later. */
+  /** Every row whose time is over stops counting at once; `expire` frees it later. */
   private settle(nowMs: number): void {
-    for (let due = this.due.first(); due !== undefined && due.atMs <= nowMs; due = this.due.first()) {
-      const { row } = due;
-      this.due.pop();
+    for (let next = this.expiries.first(); next !== undefined && next.atMs <= nowMs; next = this.expiries.first()) {
+      const { row } = next;
+      this.expiries.pop();
       if (row.state === "gone") continue;
       if (row.state === "active") this.count(this.boxes.get(row.entry.recipient)!, row, -1);
       row.state = row.state === "active" ? "expired" : "kept";
