@@ -182,7 +182,7 @@ describe("exports", () => {
     "app/workers.ts": ["parseQuota"],
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "cli/operations.ts": ["renderTop", "sparkline"],
-    "client/receiver.ts": ["Queue", "backoffMs"],
+    "client/receiver.ts": ["Queue"],
     "client/rotation.ts": ["publishedAgreement", "reconcileAgreements"],
     "nodes/admission.ts": ["checkParties", "gatherPolicyFacts"],
     "nodes/counting.ts": ["SharedTable", "createSharedMemory"],

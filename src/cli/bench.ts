@@ -76,13 +76,8 @@ function storing(cacheUrl: string, to: Did, size: number): (i: number) => Promis
   const ciphertext = crypto.getRandomValues(new Uint8Array(Math.min(size, 65_536)));
   const payload = { ciphertext_b64: repeated(ciphertext, size).toBase64() };
   return async () => {
-    const body = jsonBody({
-      message_id: crypto.randomUUID(),
-      to,
-      timestamp: new Date().toISOString(),
-      ttl: "1h",
-      payload,
-    });
+    const timestamp = new Date().toISOString();
+    const body = jsonBody({ message_id: crypto.randomUUID(), to, timestamp, ttl: "1h", payload });
     const { status } = await exchange(at, { method: "POST", path: "/cache/store", body });
     if (status !== 202) throw failed(`the Cache answered ${status}`);
   };

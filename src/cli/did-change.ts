@@ -7,7 +7,7 @@
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import { type Changed, change, changeAsOwner } from "../client/change.ts";
+import { type Changed, change, changeAsOwner, type OwnerUpdate } from "../client/change.ts";
 import { activeDocument } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
 import { ClientError } from "../client/http.ts";
@@ -48,7 +48,7 @@ import { forgetIdentity, saveIdentity } from "./files/key-files.ts";
 
 export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
 
-export function addChangeFlags(command: Command): Command {
+function addChangeFlags(command: Command): Command {
   return addWaitFlags(addIdentityFlag(addConnectionFlags(command))).option(
     "--signer <id>",
     "the key that signs: root, or the id of a method whose key is on this machine",
@@ -64,7 +64,7 @@ export function registerChangeCommands(did: Command): void {
 }
 
 /** The key that `--signer` names. */
-export function signerOf(identity: Identity, flags: ChangeFlags): Signer {
+function signerOf(identity: Identity, flags: ChangeFlags): Signer {
   const named = flags.signer ?? rootSignerId;
   const keyId = named === rootSignerId ? named : ownId(identity, named);
   return { keyId, seed: signingSeed(identity, keyId) };
@@ -77,13 +77,30 @@ function ownId(identity: Identity, text: string): DidUrl {
   return id;
 }
 
-async function apply(session: Session, identity: Identity, intent: Intent, flags: ChangeFlags): Promise<Changed> {
+/** Who changes what it is, and how. */
+type Changing<F extends ChangeFlags = ChangeFlags> = {
+  readonly session: Session;
+  readonly identity: Identity;
+  readonly flags: F;
+};
+
+async function apply({ session, identity, flags }: Changing, intent: Intent): Promise<Changed> {
   session.report.progress(`submitting ${intent.action}`);
   const waiting = waitingOf(session, flags, `waiting for ${intent.action}`);
   return change(session.client, intent, { signer: signerOf(identity, flags), waiting });
 }
 
-export function reportChange(session: Session, changed: Changed, text: string): void {
+async function applyAndReport(changing: Changing, intent: Intent, text: string): Promise<void> {
+  reportChange(changing.session, await apply(changing, intent), text);
+}
+
+export async function applyAsOwner({ session, identity, flags }: Changing, update: OwnerUpdate, text: string) {
+  const waiting = waitingOf(session, flags, `waiting for ${update.extrinsic}`);
+  const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
+  reportChange(session, changed, text);
+}
+
+function reportChange(session: Session, changed: Changed, text: string): void {
   const { accepted, record } = changed;
   const settled = record !== null;
   const version = settled ? `, version ${record.version}` : ", not yet settled";
@@ -94,16 +111,16 @@ export function reportChange(session: Session, changed: Changed, text: string): 
 }
 
 /** Registers a command whose work is one change of the chosen identity. */
-function changeCommand<F extends ChangeFlags, A extends string[]>(
+export function changeCommand<F extends ChangeFlags, A extends string[]>(
   command: Command,
-  work: (session: Session, identity: Identity, flags: F, ...values: A) => Promise<void>,
+  work: (changing: Changing<F>, ...values: A) => Promise<void>,
 ): void {
   addChangeFlags(command).action((...given: unknown[]) => {
     // Commander hands over the values, then the flags, then the command itself.
     const flags = given.at(-2) as F;
     const values = given.slice(0, -2) as A;
     return runSession(flags, async (session) =>
-      work(session, await chooseIdentity(session, flags.as), flags, ...values),
+      work({ session, identity: await chooseIdentity(session, flags.as), flags }, ...values),
     );
   });
 }
@@ -141,7 +158,8 @@ function registerKeyCommands(did: Command): void {
  * The new seed is written down as the next one before it is submitted. After a crash the same command
  * finds out by the record whether it came into force, and goes on with it.
  */
-async function rotate(session: Session, identity: Identity, flags: RotateFlags): Promise<void> {
+async function rotate(changing: Changing<RotateFlags>): Promise<void> {
+  const { session, identity, flags } = changing;
   if (flags.wait === false)
     throw failed("--no-wait is not possible: the old key is needed until the rotation is in force");
   const nextRootSeed = identity.nextRootSeed ?? ed25519.utils.randomSecretKey();
@@ -151,10 +169,10 @@ async function rotate(session: Session, identity: Identity, flags: RotateFlags):
   const inForce = parsePublicKey(before.root_pubkey ?? "");
   const intent: Intent = { action: "UpdateRootPubkey", did: identity.did, newRootPubkey };
   const alreadyDone = inForce !== null && equalBytes(inForce, newRootPubkey);
-  const changed = alreadyDone ? null : await apply(session, identity, intent, flags);
+  const changed = alreadyDone ? null : await apply(changing, intent);
   const rotated = { ...identity, rootSeed: nextRootSeed, nextRootSeed: null };
   await saveIdentity(session.keysFolder, rotated);
-  const method = flags.rootOnly === true ? null : await rotateRootMethod(session, rotated, flags);
+  const method = flags.rootOnly === true ? null : await rotateRootMethod({ ...changing, identity: rotated });
   const version = method?.record?.version ?? changed?.record?.version ?? before.version;
   session.report.result(
     { ok: true, settled: true, did: identity.did, root_pubkey: renderPublicKey(newRootPubkey), version },
@@ -166,7 +184,8 @@ async function rotate(session: Session, identity: Identity, flags: RotateFlags):
  * An old root key that stays in the document as a method would go on signing. Whichever of the keys held
  * here the method has is replaced, so that a rotation that was cut off is completed by the next one.
  */
-async function rotateRootMethod(session: Session, identity: Identity, flags: RotateFlags): Promise<Changed | null> {
+async function rotateRootMethod(changing: Changing): Promise<Changed | null> {
+  const { session, identity, flags } = changing;
   const document = await activeDocument(session.client, identity.did);
   const method = document.verificationMethod.find(({ id }) => id === `${identity.did}#root`);
   const key = method === undefined ? null : keyOfMethod(method);
@@ -180,14 +199,18 @@ async function rotateRootMethod(session: Session, identity: Identity, flags: Rot
     verificationMethod: { ...method, publicKeyMultibase },
   };
   await saveIdentity(session.keysFolder, { ...identity, methods });
-  return apply(session, identity, intent, { ...flags, signer: rootSignerId });
+  return apply({ ...changing, flags: { ...flags, signer: rootSignerId } }, intent);
 }
 
-async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, text: string): Promise<void> {
+async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {
+  const { session, identity, flags } = changing;
   const id = ownId(identity, text);
   const { type } = flags;
-  const secret = flags.public === undefined ? newSecret(type) : null;
-  const publicKeyMultibase = secret === null ? foreignKey(type, flags.public ?? "") : renderKey(type, secret);
+  const { curve, parse, render } = keyKinds[type];
+  const secret = flags.public === undefined ? curve.utils.randomSecretKey() : null;
+  const publicKey = secret === null ? parse(flags.public ?? "") : curve.getPublicKey(secret);
+  if (publicKey === null) throw failed(`not a public ${type} key: ${flags.public}`);
+  const publicKeyMultibase = render(publicKey);
   const held = secret === null ? [] : [{ id, secret }];
   const kept: Identity =
     type === "ed25519"
@@ -197,18 +220,14 @@ async function addKey(session: Session, identity: Identity, flags: AddKeyFlags, 
   await refuseTaken(session, identity, id);
   await saveIdentity(session.keysFolder, kept);
   const component = { id, controller: identity.did, publicKeyMultibase };
+  const { did } = identity;
   const intent: Intent =
     type === "ed25519"
-      ? { action: "AddVerificationMethod", did: identity.did, verificationMethod: { ...component, type: "Multikey" } }
-      : {
-          action: "AddKeyAgreement",
-          did: identity.did,
-          keyAgreement: { ...component, type: "X25519KeyAgreementKey2020" },
-        };
-  let changed = await apply(session, identity, intent, flags);
-  if (flags.auth === true && type === "ed25519") {
-    changed = await apply(session, identity, { action: "AddAuthentication", did: identity.did, id }, flags);
-  }
+      ? { action: "AddVerificationMethod", did, verificationMethod: { ...component, type: "Multikey" } }
+      : { action: "AddKeyAgreement", did, keyAgreement: { ...component, type: "X25519KeyAgreementKey2020" } };
+  let changed = await apply(changing, intent);
+  if (flags.auth === true && type === "ed25519")
+    changed = await apply(changing, { action: "AddAuthentication", did, id });
   reportChange(session, changed, `${id} added`);
 }
 
@@ -219,39 +238,23 @@ async function refuseTaken(session: Session, identity: Identity, id: string): Pr
   if (components.some((component) => component.id === id)) throw failed(`the document already has ${id}`);
 }
 
-const newSecret = (type: AddKeyFlags["type"]) =>
-  type === "ed25519" ? ed25519.utils.randomSecretKey() : x25519.utils.randomSecretKey();
+const keyKinds = {
+  ed25519: { curve: ed25519, parse: parsePublicKey, render: renderPublicKey },
+  x25519: { curve: x25519, parse: parseAgreementKey, render: renderAgreementKey },
+} as const;
 
-const renderKey = (type: AddKeyFlags["type"], secret: Uint8Array) =>
-  type === "ed25519" ? renderPublicKey(ed25519.getPublicKey(secret)) : renderAgreementKey(x25519.getPublicKey(secret));
-
-function foreignKey(type: AddKeyFlags["type"], text: string): string {
-  const key = type === "ed25519" ? parsePublicKey(text) : parseAgreementKey(text);
-  if (key === null) throw failed(`not a public ${type} key: ${text}`);
-  return type === "ed25519" ? renderPublicKey(key) : renderAgreementKey(key);
-}
-
-async function removeKey(session: Session, identity: Identity, flags: ChangeFlags, text: string): Promise<void> {
+async function removeKey(changing: Changing, text: string): Promise<void> {
+  const { session, identity, flags } = changing;
   const id = ownId(identity, text);
   const { did } = identity;
   const document = await activeDocument(session.client, did);
-  if (document.keyAgreement.some((agreement) => agreement.id === id)) {
-    reportChange(
-      session,
-      await apply(session, identity, { action: "RemoveKeyAgreement", did, id }, flags),
-      `${id} removed`,
-    );
-    return;
-  }
+  if (document.keyAgreement.some((agreement) => agreement.id === id))
+    return applyAndReport(changing, { action: "RemoveKeyAgreement", did, id }, `${id} removed`);
   if (document.authentication.includes(id)) {
     if (flags.wait === false) throw failed(`${id} must be removed from authentication first: remove --no-wait`);
-    await apply(session, identity, { action: "RemoveAuthentication", did, id }, flags);
+    await apply(changing, { action: "RemoveAuthentication", did, id });
   }
-  reportChange(
-    session,
-    await apply(session, identity, { action: "RemoveVerificationMethod", did, id }, flags),
-    `${id} removed`,
-  );
+  await applyAndReport(changing, { action: "RemoveVerificationMethod", did, id }, `${id} removed`);
 }
 
 // ---------------------------------------------------------------------------------------------- services
@@ -280,16 +283,14 @@ function registerServiceCommands(did: Command): void {
       .option("--priority <number>", "lower comes first", parseCount),
     addService,
   );
-  changeCommand(
-    did.command("remove-service <id>").description("withdraw a service"),
-    async (session, identity, flags, text: string) => {
-      const intent: Intent = { action: "RemoveService", did: identity.did, id: ownId(identity, text) };
-      reportChange(session, await apply(session, identity, intent, flags), `${intent.id} removed`);
-    },
-  );
+  changeCommand(did.command("remove-service <id>").description("withdraw a service"), (changing, text: string) => {
+    const id = ownId(changing.identity, text);
+    return applyAndReport(changing, { action: "RemoveService", did: changing.identity.did, id }, `${id} removed`);
+  });
 }
 
-async function addService(session: Session, identity: Identity, flags: ServiceFlags, text: string): Promise<void> {
+async function addService(changing: Changing<ServiceFlags>, text: string): Promise<void> {
+  const { session, identity, flags } = changing;
   const id = ownId(identity, text);
   const document = await activeDocument(session.client, identity.did);
   const exists = document.service.some((service) => service.id === id);
@@ -301,7 +302,7 @@ async function addService(session: Session, identity: Identity, flags: ServiceFl
     priority: flags.priority ?? null,
   };
   const intent: Intent = { action: exists ? "UpdateService" : "AddService", did: identity.did, service };
-  reportChange(session, await apply(session, identity, intent, flags), `${id} ${exists ? "replaced" : "added"}`);
+  await applyAndReport(changing, intent, `${id} ${exists ? "replaced" : "added"}`);
 }
 
 // ----------------------------------------------------------------------------------------------- aliases
@@ -316,21 +317,13 @@ function registerAliasCommands(did: Command): void {
   const alias = did.command("alias").description("change the names by which others find an identity");
   changeCommand(
     alias.command("add").argument("<alias>", "new alias", parseAlias).description("add an alias"),
-    async (session, identity, flags, name: string) =>
-      reportChange(
-        session,
-        await apply(session, identity, { action: "add_alias", did: identity.did, alias: name }, flags),
-        `${name} added`,
-      ),
+    (changing, alias: string) =>
+      applyAndReport(changing, { action: "add_alias", did: changing.identity.did, alias }, `${alias} added`),
   );
   changeCommand(
     alias.command("remove").argument("<alias>", "alias", parseAlias).description("release an alias"),
-    async (session, identity, flags, name: string) =>
-      reportChange(
-        session,
-        await apply(session, identity, { action: "remove_alias", did: identity.did, alias: name }, flags),
-        `${name} removed`,
-      ),
+    (changing, alias: string) =>
+      applyAndReport(changing, { action: "remove_alias", did: changing.identity.did, alias }, `${alias} removed`),
   );
   changeCommand(
     alias
@@ -338,9 +331,9 @@ function registerAliasCommands(did: Command): void {
       .argument("<old>", "alias", parseAlias)
       .argument("<new>", "new alias", parseAlias)
       .description("replace one alias by another"),
-    async (session, identity, flags, oldAlias: string, newAlias: string) => {
-      const intent: Intent = { action: "update_alias", did: identity.did, oldAlias, newAlias };
-      reportChange(session, await apply(session, identity, intent, flags), `${oldAlias} is now ${newAlias}`);
+    (changing, oldAlias: string, newAlias: string) => {
+      const intent: Intent = { action: "update_alias", did: changing.identity.did, oldAlias, newAlias };
+      return applyAndReport(changing, intent, `${oldAlias} is now ${newAlias}`);
     },
   );
   changeCommand(
@@ -348,12 +341,8 @@ function registerAliasCommands(did: Command): void {
       .command("primary")
       .argument("<alias>", "alias", parseAlias)
       .description("make this the only alias and release all others"),
-    async (session, identity, flags, name: string) => {
-      const waiting = waitingOf(session, flags, "waiting for set_alias");
-      const update = { extrinsic: "set_alias" as const, did: identity.did, alias: name };
-      const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
-      reportChange(session, changed, `${name} is the alias`);
-    },
+    (changing, alias: string) =>
+      applyAsOwner(changing, { extrinsic: "set_alias", did: changing.identity.did, alias }, `${alias} is the alias`),
   );
 }
 
@@ -367,10 +356,10 @@ function registerEndCommands(did: Command): void {
       .command("deactivate")
       .description("deactivate an identity for good: afterwards it can't be changed, reached or deleted")
       .option("--yes", "do not ask for confirmation"),
-    async (session, identity, flags: EndFlags) => {
-      confirmed(`Deactivate ${identity.name} (${identity.did}) for good?`, flags);
-      const changed = await apply(session, identity, control(identity, "deactivate_did"), flags);
-      reportChange(session, changed, `${identity.name} is deactivated`);
+    async (changing: Changing<EndFlags>) => {
+      const { did, name } = changing.identity;
+      confirmed(`Deactivate ${name} (${did}) for good?`, changing.flags);
+      await applyAndReport(changing, { action: "deactivate_did", did }, `${name} is deactivated`);
     },
   );
   changeCommand(
@@ -379,19 +368,17 @@ function registerEndCommands(did: Command): void {
       .description("remove a DID and its aliases from the ledger, and its keys from this machine")
       .option("--yes", "do not ask for confirmation")
       .option("--keep-keys", "leave the key file"),
-    async (session, identity, flags: EndFlags) => {
-      confirmed(`Delete ${identity.name} (${identity.did})?`, flags);
-      const changed = await apply(session, identity, control(identity, "delete_did"), flags);
+    async (changing: Changing<EndFlags>) => {
+      const { session, identity, flags } = changing;
+      const { did, name } = identity;
+      confirmed(`Delete ${name} (${did})?`, flags);
+      const changed = await apply(changing, { action: "delete_did", did });
       const gone = flags.wait !== false;
-      if (gone && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, identity.name);
+      if (gone && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, name);
       const text = gone ? "is deleted" : "will be deleted; its keys stay here";
-      session.report.result({ ok: true, settled: gone, ...changed.accepted }, `${identity.name} ${text}`);
+      session.report.result({ ok: true, settled: gone, ...changed.accepted }, `${name} ${text}`);
     },
   );
-}
-
-function control(identity: Identity, kind: "deactivate_did" | "delete_did"): Intent {
-  return { action: kind, did: identity.did };
 }
 
 /** Asks on the terminal; without one, `--yes` must have been given. */

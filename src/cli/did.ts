@@ -8,12 +8,7 @@
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { isRecord, parseRecord } from "../client/answers.ts";
-import {
-  changeAsOwner,
-  type DeliveryPolicyMembers,
-  type OwnerUpdate,
-  type PersonaPolicyMembers,
-} from "../client/change.ts";
+import type { DeliveryPolicyMembers, OwnerUpdate, PersonaPolicyMembers } from "../client/change.ts";
 import type { Submission } from "../client/directory.ts";
 import { ClientError, jsonBody, orNull } from "../client/http.ts";
 import { createIdentity, type Identity } from "../client/keys.ts";
@@ -38,12 +33,11 @@ import {
   waitingOf,
 } from "./command.ts";
 import {
-  addChangeFlags,
+  applyAsOwner,
   type ChangeFlags,
+  changeCommand,
   registerAgreementCommand,
   registerChangeCommands,
-  reportChange,
-  signerOf,
 } from "./did-change.ts";
 import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/key-files.ts";
 import { checkEndpoint } from "./operations.ts";
@@ -321,8 +315,7 @@ function registerShow(policy: Command): void {
   const show = policy.command("show [target]").description("show the recipient policy of a DID, and its links");
   addIdentityFlag(addConnectionFlags(show)).action((target: string | undefined, flags: ChangeFlags) =>
     runSession(flags, async (session) => {
-      const did =
-        target === undefined ? (await chooseIdentity(session, flags.as)).did : await targetDid(session, target);
+      const did = await didOf(session, target, flags);
       const { directory } = session.client;
       const [record, answer] = await Promise.all([
         directory.resolve(did),
@@ -346,14 +339,8 @@ function ownerCommand<F extends ChangeFlags>(
   text: string,
   updateOf: (identity: Identity, flags: F) => OwnerUpdate,
 ): void {
-  addChangeFlags(command).action((flags: F) =>
-    runSession(flags, async (session: Session) => {
-      const identity = await chooseIdentity(session, flags.as);
-      const update = updateOf(identity, flags);
-      const waiting = waitingOf(session, flags, `waiting for ${update.extrinsic}`);
-      const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
-      reportChange(session, changed, text);
-    }),
+  changeCommand<F, []>(command, (changing) =>
+    applyAsOwner(changing, updateOf(changing.identity, changing.flags), text),
   );
 }
 

@@ -63,24 +63,21 @@ export function registerDoctorCommand(program: Command): void {
         ...(await directories(config)),
         ...(await publicEndpoints(config, running !== null)),
       ];
-      const lines = findings.map((one) => `${gradeOf(one)}  ${one.name}: ${one.detail}`);
+      const lines = findings.map(
+        (one) => `${one.ok ? (one.warning === true ? "warn" : "ok  ") : "FAIL"}  ${one.name}: ${one.detail}`,
+      );
       createReport(options.json === true).result(findings, lines.join("\n"));
       if (findings.some((finding) => !finding.ok)) throw failedInResult("some checks failed");
     });
 }
 
-function gradeOf({ ok, warning }: Finding): string {
-  if (!ok) return "FAIL";
-  return warning === true ? "warn" : "ok  ";
-}
-
 async function settingWarnings(config: Config, retired: readonly InputProblem[]): Promise<Finding[]> {
   const warnings = await warningsOf(config, retired);
-  return warnings.map(({ setting, message }) => ({
+  return warnings.map(({ setting, message: detail }) => ({
     name: `setting ${setting}`,
     ok: true,
     warning: true,
-    detail: message,
+    detail,
   }));
 }
 
@@ -115,12 +112,8 @@ function readLimits(): number | null {
 }
 
 function environment(config: Config): Finding {
-  const problems = environmentProblems(config, { ...process.env });
-  return {
-    name: "environment",
-    ok: problems.length === 0,
-    detail: problems.join("; ") || "nothing weakens outbound requests",
-  };
+  const problems = environmentProblems(config, { ...process.env }).join("; ");
+  return { name: "environment", ok: problems === "", detail: problems || "nothing weakens outbound requests" };
 }
 
 /** Every store option that is called `path` or `outbox` names a folder on a disk. */
@@ -258,14 +251,9 @@ async function runningNode(config: Config): Promise<RunningNode | null> {
 /** Whether roles and endpoints are those of the configuration: another node may have taken the address. */
 function isNodeOf(config: Config, about: JsonReply["json"]): boolean {
   const roles = (["directory", "relay", "cache"] as const).filter((role) => config[role].enabled);
-  const expected = [
-    roles,
-    config.relay.enabled ? config.relay.public_endpoints : [],
-    config.cache.enabled ? config.cache.public_endpoints : [],
-  ];
-  return (
-    JSON.stringify([about["roles"], about["relay_endpoints"], about["cache_endpoints"]]) === JSON.stringify(expected)
-  );
+  const endpoints = [config.relay, config.cache].map((node) => (node.enabled ? node.public_endpoints : []));
+  const named = [about["roles"], about["relay_endpoints"], about["cache_endpoints"]];
+  return JSON.stringify(named) === JSON.stringify([roles, ...endpoints]);
 }
 
 /** Where a wildcard address is reached from this machine. */

@@ -12,7 +12,7 @@ import { cachesOf, liveEndpoints } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { type LiveEvents, listenLive } from "../client/live.ts";
-import { pause } from "../client/receiver.ts";
+import { backoffMs, pause, Signal } from "../client/receiver.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
 import {
   addConnectionFlags,
@@ -42,6 +42,8 @@ type ReceiveFlags = ConnectionFlags & {
   readonly waitFor?: number;
 };
 
+const deviceOption = (): Option => new Option("--device <id>", "the device to read as").default("", "none");
+
 /** Between two looks while waiting, and the longest pause between two when the streams are silent. */
 const pollMs = 1_000;
 const followPollMs = 30_000;
@@ -52,7 +54,7 @@ export function registerReceiveCommand(program: Command): void {
     .command("receive")
     .description("fetch, decrypt and store waiting messages, then acknowledge them")
     .requiredOption("--out <folder>", "folder for the files")
-    .addOption(new Option("--device <id>", "the device to read as").default("", "none"))
+    .addOption(deviceOption())
     .option(
       "--wait-for <duration>",
       "wait for messages, for at most this long: 30s, 5m (default: do not wait)",
@@ -86,40 +88,22 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
 async function follow(session: Session, inbox: Inbox): Promise<void> {
   const signal = untilInterrupted();
   const reportRound = createRoundReporter(session);
-  const news = createSignal(signal);
-  for (const cache of inbox.caches) void signalOnNews(cache, news.ring, signal);
+  const news = new Signal();
+  for (const cache of inbox.caches) void signalOnNews(cache, news, signal);
   while (!signal.aborted) {
-    const quiet = news.next(followPollMs);
-    try {
-      reportRound(await inbox.receive(inbox.caches));
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      session.report.note(`${error.message} (${error.code})`);
-    }
+    const quiet = news.next(followPollMs, signal);
+    await receiveRound(session, inbox.receive(inbox.caches), reportRound);
     await quiet;
   }
 }
 
-/** Wakes who waits; a ring while nobody waits is lost, so `next` is called before looking. */
-function createSignal(signal: AbortSignal) {
-  let rung = Promise.withResolvers<void>();
-  signal.addEventListener("abort", () => rung.resolve());
-  return {
-    ring: () => rung.resolve(),
-    next: (timeoutMs: number): Promise<void> => {
-      rung = Promise.withResolvers<void>();
-      if (signal.aborted) rung.resolve();
-      const timer = setTimeout(rung.resolve, timeoutMs);
-      return rung.promise.finally(() => clearTimeout(timer));
-    },
-  };
-}
-
-async function signalOnNews(cache: CacheClient, ring: () => void, signal: AbortSignal): Promise<void> {
+async function signalOnNews(cache: CacheClient, news: Signal, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    await cache.stream(ring, signal).catch((error: unknown) => {
-      if (!(error instanceof ClientError)) throw error;
-    });
+    await cache
+      .stream(() => news.ring(), signal)
+      .catch((error: unknown) => {
+        if (!(error instanceof ClientError)) throw error;
+      });
     await pause(reconnectMs, signal);
   }
 }
@@ -127,8 +111,6 @@ async function signalOnNews(cache: CacheClient, ring: () => void, signal: AbortS
 // ------------------------------------------------------------------------------------------------- listen
 
 type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };
-
-const pausesMs = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000];
 
 export function registerListenCommand(program: Command): void {
   const command = program
@@ -177,7 +159,7 @@ async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]):
     } finally {
       await rounds.idle();
     }
-    await pause(pausesMs[Math.min(failures++, pausesMs.length - 1)] as number, signal);
+    await pause(backoffMs(failures++), signal);
   }
 }
 
@@ -192,12 +174,7 @@ function createRounds(session: Session, inbox: Inbox) {
     while (wanted !== null) {
       const caches = wanted === "everywhere" ? inbox.caches : [];
       wanted = null;
-      try {
-        reportRound(await inbox.receive(caches));
-      } catch (error) {
-        if (!(error instanceof ClientError)) throw error;
-        session.report.note(`${error.message} (${error.code})`);
-      }
+      await receiveRound(session, inbox.receive(caches), reportRound);
     }
     running = null;
   };
@@ -271,6 +248,15 @@ function describeSender({ from }: Received): string {
   return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT HOLD"}`;
 }
 
+async function receiveRound(session: Session, round: Promise<Round>, report: (round: Round) => void): Promise<void> {
+  try {
+    report(await round);
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error;
+    session.report.note(`${error.message} (${error.code})`);
+  }
+}
+
 /**
  * Reports rounds as they come: what was received, and each problem once. With `--json` one line for each
  * round that brought something.
@@ -309,7 +295,7 @@ export function registerQueryCommand(program: Command): void {
   const command = program
     .command("query")
     .description("list waiting messages without removing them")
-    .addOption(new Option("--device <id>", "the device to read as").default("", "none"));
+    .addOption(deviceOption());
   addIdentityFlag(addConnectionFlags(command)).action((flags: QueryFlags) =>
     runSession(flags, (session) => query(session, flags)),
   );
@@ -331,11 +317,7 @@ async function query(session: Session, flags: QueryFlags): Promise<void> {
     ({ message_group_id, message_ids, held, total, expires_at }) =>
       `${message_group_id ?? message_ids[0]} ${held} of ${total}, until ${expires_at}`,
   );
-  const problems = unreachable.map(({ endpoint, error }) => ({
-    what: endpoint,
-    code: error.code,
-    message: error.message,
-  }));
+  const problems = unreachable.map(({ endpoint: what, error: { code, message } }) => ({ what, code, message }));
   for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
   session.report.result(
     { ok: true, count: waiting.length, waiting, unreachable: problems },
@@ -362,7 +344,7 @@ export function registerPurgeCommand(program: Command): void {
     .description("remove waiting messages without reading them; they can't be recovered")
     .option("--id <id...>", "message ids or group ids")
     .option("--all", "all waiting messages")
-    .addOption(new Option("--device <id>", "the device to read as").default("", "none"))
+    .addOption(deviceOption())
     .option("--yes", "do not ask for confirmation")
     .option("--recipient <did>", "for operators: all envelopes that wait for this DID on the running node of --config")
     .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)

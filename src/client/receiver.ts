@@ -380,7 +380,7 @@ function partsOf(pending: PendingMessage, read: Awaited<ReturnType<typeof readMe
 }
 
 /** Wakes who waits. A ring while nobody waits is lost, so `next` is called before looking. */
-class Signal {
+export class Signal {
   #wake: () => void = () => undefined;
 
   ring(): void {

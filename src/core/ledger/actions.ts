@@ -71,10 +71,7 @@ export const actions = {
     items: ["verificationMethod"],
     change: { list: "verificationMethod", effect: "put" },
     event: "VerificationMethodAdded",
-    route: {
-      method: "POST",
-      path: methodPath,
-    },
+    route: { method: "POST", path: methodPath },
   },
   UpdateVerificationMethod: {
     counter: "document",
@@ -84,10 +81,7 @@ export const actions = {
     items: ["verificationMethod"],
     change: { list: "verificationMethod", effect: "put" },
     event: "VerificationMethodUpdated",
-    route: {
-      method: "PUT",
-      path: `${methodPath}/:methodId`,
-    },
+    route: { method: "PUT", path: `${methodPath}/:methodId` },
   },
   RemoveVerificationMethod: {
     counter: "document",
@@ -97,10 +91,7 @@ export const actions = {
     items: ["id"],
     change: { list: "verificationMethod", effect: "remove" },
     event: "VerificationMethodRemoved",
-    route: {
-      method: "DELETE",
-      path: `${methodPath}/:methodId`,
-    },
+    route: { method: "DELETE", path: `${methodPath}/:methodId` },
   },
   AddAuthentication: {
     counter: "document",
@@ -110,10 +101,7 @@ export const actions = {
     items: ["id"],
     change: { list: "authentication", effect: "put" },
     event: "AuthenticationAdded",
-    route: {
-      method: "POST",
-      path: `${documentPath}/authentication`,
-    },
+    route: { method: "POST", path: `${documentPath}/authentication` },
   },
   RemoveAuthentication: {
     counter: "document",
@@ -123,10 +111,7 @@ export const actions = {
     items: ["id"],
     change: { list: "authentication", effect: "remove" },
     event: "AuthenticationRemoved",
-    route: {
-      method: "DELETE",
-      path: `${documentPath}/authentication/:methodId`,
-    },
+    route: { method: "DELETE", path: `${documentPath}/authentication/:methodId` },
   },
   AddKeyAgreement: {
     counter: "document",
@@ -136,10 +121,7 @@ export const actions = {
     items: ["keyAgreement"],
     change: { list: "keyAgreement", effect: "put" },
     event: "KeyAgreementAdded",
-    route: {
-      method: "POST",
-      path: agreementPath,
-    },
+    route: { method: "POST", path: agreementPath },
   },
   UpdateKeyAgreement: {
     counter: "document",
@@ -149,10 +131,7 @@ export const actions = {
     items: ["keyAgreement"],
     change: { list: "keyAgreement", effect: "put" },
     event: "KeyAgreementUpdated",
-    route: {
-      method: "PUT",
-      path: `${agreementPath}/:keyAgreementId`,
-    },
+    route: { method: "PUT", path: `${agreementPath}/:keyAgreementId` },
   },
   RemoveKeyAgreement: {
     counter: "document",
@@ -162,10 +141,7 @@ export const actions = {
     items: ["id"],
     change: { list: "keyAgreement", effect: "remove" },
     event: "KeyAgreementRemoved",
-    route: {
-      method: "DELETE",
-      path: `${agreementPath}/:keyAgreementId`,
-    },
+    route: { method: "DELETE", path: `${agreementPath}/:keyAgreementId` },
   },
   AddService: {
     counter: "document",
@@ -175,10 +151,7 @@ export const actions = {
     items: ["service"],
     change: { list: "service", effect: "put" },
     event: "ServiceAdded",
-    route: {
-      method: "POST",
-      path: servicePath,
-    },
+    route: { method: "POST", path: servicePath },
   },
   UpdateService: {
     counter: "document",
@@ -188,10 +161,7 @@ export const actions = {
     items: ["service"],
     change: { list: "service", effect: "put" },
     event: "ServiceUpdated",
-    route: {
-      method: "PUT",
-      path: `${servicePath}/:serviceId`,
-    },
+    route: { method: "PUT", path: `${servicePath}/:serviceId` },
   },
   RemoveService: {
     counter: "document",
@@ -201,10 +171,7 @@ export const actions = {
     items: ["id"],
     change: { list: "service", effect: "remove" },
     event: "ServiceRemoved",
-    route: {
-      method: "DELETE",
-      path: `${servicePath}/:serviceId`,
-    },
+    route: { method: "DELETE", path: `${servicePath}/:serviceId` },
   },
   UpdateRootPubkey: {
     counter: "rootPubkey",
@@ -213,10 +180,7 @@ export const actions = {
     callIndex: 25,
     items: ["newRootPubkey"],
     event: "RootPubkeyUpdated",
-    route: {
-      method: "PUT",
-      path: "/dids/:did/root-pubkey",
-    },
+    route: { method: "PUT", path: "/dids/:did/root-pubkey" },
   },
   add_alias: {
     counter: "alias",
@@ -226,10 +190,7 @@ export const actions = {
     items: ["alias"],
     change: { list: "aliases", effect: "put" },
     event: "AliasAdded",
-    route: {
-      method: "POST",
-      path: "/dids/:did/aliases",
-    },
+    route: { method: "POST", path: "/dids/:did/aliases" },
   },
   update_alias: {
     counter: "alias",
@@ -239,10 +200,7 @@ export const actions = {
     items: ["oldAlias", "newAlias"],
     change: { list: "aliases", effect: "put" },
     event: "AliasUpdated",
-    route: {
-      method: "PATCH",
-      path: "/dids/:did/aliases/:alias",
-    },
+    route: { method: "PATCH", path: "/dids/:did/aliases/:alias" },
   },
   remove_alias: {
     counter: "alias",
@@ -252,10 +210,7 @@ export const actions = {
     items: ["alias"],
     change: { list: "aliases", effect: "remove" },
     event: "AliasRemoved",
-    route: {
-      method: "DELETE",
-      path: "/dids/:did/aliases/:alias",
-    },
+    route: { method: "DELETE", path: "/dids/:did/aliases/:alias" },
   },
   add_device: { ...control, discriminant: 0, items: ["deviceId"], event: "DeviceAdded", route: null },
   tombstone_device: { ...control, discriminant: 1, items: ["deviceId"], event: "DeviceTombstoned", route: null },
@@ -272,10 +227,7 @@ export const actions = {
     discriminant: 4,
     items: [],
     event: "DidDeactivated",
-    route: {
-      method: "POST",
-      path: "/dids/:did/deactivate",
-    },
+    route: { method: "POST", path: "/dids/:did/deactivate" },
   },
   set_delivery_policy_links: {
     ...control,
@@ -296,10 +248,7 @@ export const actions = {
     discriminant: 7,
     items: [],
     event: "DidDeleted",
-    route: {
-      method: "DELETE",
-      path: "/dids/:did",
-    },
+    route: { method: "DELETE", path: "/dids/:did" },
   },
 } as const satisfies Readonly<Record<string, ActionRow>>;
 

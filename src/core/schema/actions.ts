@@ -102,16 +102,8 @@ export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
     codes: ["alias_taken", "alias_exists", "alias_not_found"],
     example: { oldAlias: "team.one", newAlias: "team.three" },
   },
-  remove_alias: {
-    summary: "Remove an alias",
-    codes: ["alias_not_found"],
-    example: { alias: "team.one" },
-  },
-  deactivate_did: {
-    summary: "Deactivate a DID for good; its record stays",
-    codes: [],
-    example: {},
-  },
+  remove_alias: { summary: "Remove an alias", codes: ["alias_not_found"], example: { alias: "team.one" } },
+  deactivate_did: { summary: "Deactivate a DID for good; its record stays", codes: [], example: {} },
   delete_did: {
     summary: "Delete a DID, its aliases and its policies; its counters stay",
     codes: [],

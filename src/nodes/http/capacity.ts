@@ -157,9 +157,7 @@ export async function delayRefusal(capacity: Capacity): Promise<boolean> {
 }
 
 export function overCapacity(): Fault {
-  return fault("service_unavailable", "the node is at capacity; try again shortly", {
-    retryAfterSeconds: 1,
-  });
+  return fault("service_unavailable", "the node is at capacity; try again shortly", { retryAfterSeconds: 1 });
 }
 
 export type InFlight = {
