@@ -319,3 +319,15 @@ for (const c of cases) {
   test(`${c.name} encode and decode as the @polkadot codec has it`, c.agree);
   test(`${c.name} that were cut, lengthened or changed are refused or stand for themselves`, c.refuse);
 }
+
+test("a value that can't be encoded, or a long one, leaves nothing behind for the next", () => {
+  const small = { nonce: 1n, validUntilMs: 2n, signerKeyId: "root", did: "did:svc:1111111111111111" as Did };
+  const rootPayload = (newRootPubkey: Uint8Array, nonce = small.nonce) =>
+    coded(scale.rootPubkeyPayloadCodec).encode({ ...small, nonce, newRootPubkey });
+  const expected = oracleEncode(oracle.rootPubkeyPayload({ ...small, newRootPubkey: new Uint8Array(32) }));
+  expect(() => rootPayload(new Uint8Array(32), -1n)).toThrow(RangeError);
+  expect(rootPayload(new Uint8Array(32))).toEqual(expected);
+  const long = new Uint8Array(100_000).fill(7);
+  expect(rootPayload(long).subarray(-100_000 - 21, -21)).toEqual(long);
+  expect(rootPayload(new Uint8Array(32))).toEqual(expected);
+});

@@ -157,7 +157,6 @@ const signed = structure<SignedPayload>(proof);
 
 /** The DID of a control call is only inside its payload. */
 const controlArguments: Codec<Arguments<"apply_control_with_proof">> = {
-  size: (value) => signed.size(value),
   write: (writer, value) => signed.write(writer, value),
   read: (reader) => {
     const value = signed.read(reader);
@@ -229,7 +228,6 @@ const namesByIndex = new Map(
 );
 
 const ledgerCall: Codec<LedgerCall> = {
-  size: (call) => 2 + layoutOf(call.name).codec.size(call),
   write: (writer, call) => {
     const { pallet, index, codec } = layoutOf(call.name);
     writer.byte(pallet);
