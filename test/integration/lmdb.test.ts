@@ -225,7 +225,7 @@ describe("a disk without room", () => {
     const { stored, code } = await fillUp(mailbox!, 0, 6_000);
     expect(code).toBe("full");
     // Sixteen were refused, and the operator hears of it once.
-    expect(logged.filter((line) => line.startsWith("error: the disk has no room left"))).toHaveLength(1);
+    expect(logged.filter((line) => line.startsWith("error: the disk is full"))).toHaveLength(1);
     expect(stored.length).toBeGreaterThan(500);
     expect(await allHeld(mailbox!)).toBe(stored.length);
     expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);

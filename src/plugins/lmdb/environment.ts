@@ -326,7 +326,10 @@ class Running implements Environment {
     clearInterval(this.watch);
     clearInterval(this.readers);
     while ((this.pending.size > 0 || !this.group.isIdle) && this.failure === null) await Bun.sleep(1);
-    if (give !== undefined && this.failure === null) await this.save(give);
+    // A store whose index can't be saved is closed like any other: the next start builds the index.
+    const notSaved = (error: unknown) =>
+      this.options.host.log("warn", "the index of the mailboxes was not saved", { reason: errorText(error) });
+    if (give !== undefined && this.failure === null) await this.save(give).catch(notSaved);
     this.disk.close();
     if (this.failure !== null) return;
     await this.root.close();
