@@ -20,8 +20,8 @@ const path = mkdtempSync(join(tmpdir(), "waypost-format-"));
 afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
-  number: "waypost lmdb store, format 4",
-  store: "676d1fa86964e0ae36f1104381faf7799bdee4a2ca02fb9060f141f0065373de",
+  number: "waypost lmdb store, format 5",
+  store: "87a123d1da1f5e189d6a59889eaa75ffaf1275f975ced18fdc6832ebc33ba365",
   ledger: "b14847fed01e3c5ae4f1b4c4b8abfd19f6a5610e06e40e1eaf6f4534eba7b224",
 };
 

@@ -4,7 +4,7 @@
  * pages that it touches, so the bytes of all entries of a commit lie side by side. A block goes when
  * nothing in it is needed; one that is mostly dead is emptied by moving the rest.
  *
- * A body in a block: checksum 16 bytes, then version 1, flags 1, preview length 2, envelope length 4,
+ * A body in a block: checksum 16 bytes, then version 1 byte, flags 1, preview length 2, envelope length 4,
  * slot 4, expiry 8, message id 16, preview, envelope. The checksum covers all that follows it.
  * Memory: 8 bytes for each block.
  */
@@ -245,6 +245,8 @@ export class Bodies {
   private readonly writer = new Writer(64 * 1024);
   /** Of the block that is read: the library copies it at once. */
   private readonly key = Buffer.alloc(blockKeyBytes);
+  /** Over the memory of the library that was read last. */
+  private view: DataView = new DataView(this.key.buffer);
   /** Blocks that hold a damaged body: they are left as they are. */
   private readonly damaged = new Set<number>();
 
@@ -396,13 +398,20 @@ export class Bodies {
     return rows.isUsed(slot) && rows.block[slot] === block && rows.offset[slot] === offset;
   }
 
-  /** A part of the body of a row, or `null` when that is damaged: it is logged, and others go on. */
-  read(slot: number, part: "envelope" | "preview"): Uint8Array | null {
-    const [block, offset] = [this.rows.block[slot]!, this.rows.offset[slot]!];
-    writeBlockKey(this.key, block, this.blocks.size(block));
-    const found = this.environment.inspect("blocks", this.key, (bytes) => this.partOf(bytes, slot, part));
-    if (found === null) this.log("error", "a stored message is damaged", { block, offset });
-    return found;
+  /** A part of the bodies of rows, `null` for one that is damaged: it is logged, and others go on. */
+  read(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
+    const { block: blocks, offset: offsets } = this.rows;
+    let [block, bytes]: [number, Uint8Array | null] = [-1, null];
+    return slots.map((slot) => {
+      if (blocks[slot]! !== block) {
+        block = blocks[slot]!;
+        writeBlockKey(this.key, block, this.blocks.size(block));
+        bytes = this.environment.borrow("blocks", this.key);
+      }
+      const found = bytes === null ? null : this.partOf(bytes, slot, part);
+      if (found === null) this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
+      return found;
+    });
   }
 
   /** As `bodyAt`, without an object for each part: a page of 20 reads 20 blocks. */
@@ -410,16 +419,18 @@ export class Bodies {
     const { id, offset } = this.rows;
     const from = offset[slot]!;
     if (from + headerBytes > block.length) return null;
-    const view = new DataView(block.buffer, block.byteOffset + from, headerBytes);
+    if (this.view.buffer !== block.buffer) this.view = new DataView(block.buffer);
+    const { view } = this;
+    const at = block.byteOffset + from + checksumBytes;
     const preview = from + headerBytes;
-    const envelope = preview + view.getUint16(checksumBytes + 2);
-    const end = envelope + view.getUint32(checksumBytes + 4);
-    let isSame = view.getUint8(checksumBytes) === recordVersion && view.getUint32(checksumBytes + 8) === slot;
-    for (let i = 0; i < 4; i++) isSame &&= view.getUint32(checksumBytes + 20 + 4 * i) === id[4 * slot + i];
+    const envelope = preview + view.getUint16(at + 2);
+    const end = envelope + view.getUint32(at + 4);
+    let isSame = view.getUint32(at + 8) === slot;
+    for (let i = 0; i < 4; i++) isSame &&= view.getUint32(at + 20 + 4 * i) === id[4 * slot + i];
     if (!isSame || end > block.length) return null;
     const signed = block.subarray(from + checksumBytes, end);
-    if (!matchesChecksum(signed, view)) return null;
-    return new Uint8Array(part === "envelope" ? block.subarray(envelope, end) : block.subarray(preview, envelope));
+    if (!matchesChecksum(view.getUint8(at), signed, view, at - checksumBytes)) return null;
+    return part === "envelope" ? block.slice(envelope, end) : block.slice(preview, envelope);
   }
 }
 

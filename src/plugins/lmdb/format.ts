@@ -23,7 +23,7 @@ export const databaseNames = [
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
-const formatNumber = 4;
+const formatNumber = 5;
 export const formatKey = Buffer.from("format");
 /** What names the state that the saved index belongs to (snapshot.ts). */
 export const nonceKey = Buffer.from("index");
@@ -31,6 +31,8 @@ export const currentFormat = `${formatText}${formatNumber}`;
 /** What `storage migrate` reads. */
 export const format2 = `${formatText}2`;
 export const format3 = `${formatText}3`;
+/** Differs from the current one in checksums alone, and each record says by its version which it has. */
+export const format4 = `${formatText}4`;
 /** The stamp on the way from 2 to 3: no version opens a store that is half one and half another. */
 export const bindingFormat = `${formatText}2, on its way to 3`;
 
@@ -87,15 +89,16 @@ export function formatIn(root: RootDatabase<Buffer, Buffer>, path: string): stri
 }
 
 /**
- * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty, or of
- * format 3 without mail. Any other is refused before a single page of it is written.
+ * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty, of format
+ * 4, or of format 3 without mail. Any other is refused before a single page of it is written.
  */
 export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
   const format = formatIn(root, path);
   if (format === currentFormat) return true;
   if (format === null && holdsAny(root, databaseNames)) throw notOurs(path);
   // Formats 3 and 4 differ in the index of mail alone.
-  if (format === null || (format === format3 && !holdsAny(root, ["pages", "journal"]))) return false;
+  if (format === null || format === format4 || (format === format3 && !holdsAny(root, ["pages", "journal"])))
+    return false;
   const isMigrated = format === format2 || format === bindingFormat || format === format3;
   const advice = isMigrated
     ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"

@@ -337,8 +337,8 @@ export class IndexPages {
     const last = pages.findLast((page) => page < latestPage) ?? 0;
     this.index.rows.expect((last + 1) * pageSlots);
     for (const page of pages) {
-      const found = environment.inspect("pages", orderedKey(page), (record) => loadPage(this.index, page, record));
-      latest = later(latest, found ?? latest);
+      const found = loadPage(this.index, page, environment.borrow("pages", orderedKey(page))!);
+      latest = later(latest, found);
       if (page === latestPage) writtenLast = found;
     }
     const numbers = this.numbers(environment, "journal");
@@ -348,16 +348,13 @@ export class IndexPages {
       if (number !== this.next++) {
         throw new StoreError("corrupt", `journal records before number ${number} are missing${howToGoOn}`);
       }
-      const what = `journal record ${number}`;
-      const found = environment.inspect("journal", orderedKey(number), (record) =>
-        replayRecord(this.index, record, what, (subject, isText) => {
-          this.operations++;
-          if (isText) this.touchText(subject);
-          else this.touch(subject);
-        }),
-      );
-      latest = later(latest, found ?? latest);
-      writtenLast = found ?? writtenLast;
+      const record = environment.borrow("journal", orderedKey(number))!;
+      writtenLast = replayRecord(this.index, record, `journal record ${number}`, (subject, isText) => {
+        this.operations++;
+        if (isText) this.touchText(subject);
+        else this.touch(subject);
+      });
+      latest = later(latest, writtenLast);
     }
     return { nowMs: (writtenLast ?? latest).nowMs, arrival: latest.arrival };
   }

@@ -240,24 +240,15 @@ class DiskMailbox implements LmdbMailbox {
 
   /** A damaged message is left out. */
   private messages(slots: readonly number[]): HeldMessage[] {
+    const { index } = this;
     const found: HeldMessage[] = [];
-    for (const slot of slots) {
-      const message = this.heldMessage(slot);
-      if (message !== null) found.push(message);
+    for (const [i, envelope] of this.bodies.read(slots, "envelope").entries()) {
+      if (envelope === null) continue;
+      const slot = slots[i]!;
+      const expiresAtMs = index.rows.expiresAtMs[slot]!;
+      found.push({ messageId: index.id(slot), chunk: index.chunk(slot), expiresAtMs, envelope });
     }
     return found;
-  }
-
-  private heldMessage(slot: number): HeldMessage | null {
-    const envelope = this.bodies.read(slot, "envelope");
-    if (envelope === null) return null;
-    const { index } = this;
-    return {
-      messageId: index.id(slot),
-      chunk: index.chunk(slot),
-      expiresAtMs: index.rows.expiresAtMs[slot]!,
-      envelope,
-    };
   }
 
   list(...[mailbox, page]: Parameters<Mailbox["list"]>): ReturnType<Mailbox["list"]> {
@@ -302,8 +293,8 @@ class DiskMailbox implements LmdbMailbox {
       const { state, slot } = this.index.state(mailbox, messageId, nowMs);
       if (state === "acked" || state === "absent") return { state };
       if (state === "active") {
-        const message = this.heldMessage(slot);
-        if (message === null) throw new StoreError("corrupt", "the stored message is damaged");
+        const [message] = this.messages([slot]);
+        if (message === undefined) throw new StoreError("corrupt", "the stored message is damaged");
         return { state, message };
       }
       return { state, expiresAtMs: this.index.rows.expiresAtMs[slot]!, headerPreview: this.preview(slot) };
@@ -313,7 +304,7 @@ class DiskMailbox implements LmdbMailbox {
   private preview(slot: number): Uint8Array | null {
     const bytes = this.index.keepsPreview(slot) ? this.index.previewBytes(slot) : null;
     if (bytes === null || bytes === 0) return bytes === null ? null : new Uint8Array(0);
-    return this.bodies.read(slot, "preview");
+    return this.bodies.read([slot], "preview")[0]!;
   }
 
   stats(nowMs: number): ReturnType<Mailbox["stats"]> {

@@ -1,5 +1,5 @@
 /**
- * From formats 2 and 3 to format 4. From 2 on, the records of the ledger, of claims and of receipts are sealed
+ * From formats 2 to 4 to format 5. From 2 on, the records of the ledger, of claims and of receipts are sealed
  * together with their keys. From 3 on, the index of the mailbox names texts by number, and its pages hold arrays:
  * they are written again in one transaction. Mail stays as it is. A migration that is interrupted is finished by
  * the next one. Memory: about 500 bytes for each message id.
@@ -13,6 +13,7 @@ import {
   currentFormat,
   format2,
   format3,
+  format4,
   formatIn,
   formatKey,
   notOurs,
@@ -55,11 +56,15 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   const format = formatIn(root, path);
   if (format === currentFormat) return "has the current format";
   if (format === null) throw notOurs(path);
+  const meta = tableOf(root, "meta");
+  if (format === format4) {
+    await root.transaction(() => void meta.put(formatKey, Buffer.from(currentFormat)));
+    return "was migrated to the current format: records keep their checksums";
+  }
   if (format !== format2 && format !== bindingFormat && format !== format3) {
     throw new StoreError("unavailable", `${path} has a format that can't be migrated`);
   }
   checkRoom(root, join(path, dataFile));
-  const meta = tableOf(root, "meta");
   let records = 0;
   if (format !== format3) {
     await root.transaction(() => void meta.put(formatKey, Buffer.from(bindingFormat)));

@@ -1,14 +1,16 @@
 /**
  * Bytes of records: a writer and a reader for the structures of this driver, and the seal that every
  * record on disk carries. LMDB has no checksums of its own and hands out a flipped bit as data.
- * A seal is 17 bytes in front: version 1, then the first 16 bytes of SHA-256 over what follows.
+ * A seal is 17 bytes in front: the version, then 16 bytes of checksum over what follows. It is XXH3 (64 bits and zeros)
+ * in records of mail, and the beginning of SHA-256 in those of version 1, before format 5, and those with their keys.
  */
 import { StoreError } from "../../storage/contract.ts";
 import type { IdWords } from "./rows.ts";
 
-export const recordVersion = 1;
+const firstVersion = 1;
 /** Version of a record that is sealed together with its key. */
 export const boundVersion = 2;
+export const recordVersion = 3;
 export const checksumBytes = 16;
 export const sealBytes = 1 + checksumBytes;
 
@@ -20,16 +22,25 @@ const decoder = new TextDecoder();
 const digest = new Uint8Array(32);
 const digestView = new DataView(digest.buffer);
 
-/** Writes the first 16 bytes of the SHA-256 of `bytes` to `out`. Cost: 0.7 µs a KiB. */
-function writeChecksum(bytes: Uint8Array, out: Uint8Array): void {
-  Bun.SHA256.hash(bytes, digest);
+/** The checksum of bytes, in memory that the next one uses again. Cost: XXH3 0.02 µs a KiB, SHA-256 0.6. */
+function checksum(version: number, bytes: Uint8Array): DataView {
+  if (version === recordVersion) {
+    digestView.setBigUint64(0, Bun.hash.xxHash3(bytes));
+    digestView.setBigUint64(8, 0n);
+  } else Bun.SHA256.hash(bytes, digest);
+  return digestView;
+}
+
+function writeChecksum(version: number, bytes: Uint8Array, out: Uint8Array): void {
+  checksum(version, bytes);
   out.set(digest.subarray(0, checksumBytes));
 }
 
-/** Whether the checksum that the view begins with is that of `bytes`. */
-export function matchesChecksum(bytes: Uint8Array, checksum: DataView): boolean {
-  Bun.SHA256.hash(bytes, digest);
-  for (let i = 0; i < checksumBytes; i += 4) if (digestView.getUint32(i) !== checksum.getUint32(i)) return false;
+/** Whether the checksum that lies in the view is that of `bytes`; `false` for a version that has none. */
+export function matchesChecksum(version: number, bytes: Uint8Array, view: DataView, at = 0): boolean {
+  if (version < firstVersion || version > recordVersion) return false;
+  const expected = checksum(version, bytes);
+  for (let i = 0; i < checksumBytes; i += 4) if (expected.getUint32(i) !== view.getUint32(at + i)) return false;
   return true;
 }
 
@@ -47,7 +58,7 @@ export function seal(writer: Writer): Uint8Array {
 /** Fills in the seal, for which the first bytes were left. */
 export function sealed(bytes: Uint8Array): Uint8Array {
   bytes[0] = recordVersion;
-  writeChecksum(bytes.subarray(sealBytes), bytes.subarray(1, sealBytes));
+  writeChecksum(recordVersion, bytes.subarray(sealBytes), bytes.subarray(1, sealBytes));
   return bytes;
 }
 
@@ -60,7 +71,7 @@ export function sealedUnder(key: Uint8Array, content: Uint8Array): Uint8Array {
   bytes.set(content, sealBytes);
   bytes.set(key, sealBytes + content.length);
   bytes[0] = boundVersion;
-  writeChecksum(bytes.subarray(sealBytes), bytes.subarray(1, sealBytes));
+  writeChecksum(boundVersion, bytes.subarray(sealBytes), bytes.subarray(1, sealBytes));
   return bytes.subarray(0, sealBytes + content.length);
 }
 
@@ -76,7 +87,7 @@ export function unsealedUnder(key: Uint8Array, record: Uint8Array, what: string)
   const bytes = new Uint8Array(record.length - sealBytes + key.length);
   bytes.set(record.subarray(sealBytes));
   bytes.set(key, record.length - sealBytes);
-  if (!matchesChecksum(bytes, checksumIn(record))) {
+  if (!matchesChecksum(boundVersion, bytes, checksumIn(record))) {
     throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
   }
   return bytes.subarray(0, record.length - sealBytes);
@@ -84,11 +95,12 @@ export function unsealedUnder(key: Uint8Array, record: Uint8Array, what: string)
 
 /** What a sealed record holds. Throws `corrupt` when it is not what was written; `what` names it. */
 export function unsealed(record: Uint8Array, what: string): Uint8Array {
-  if (record.length < sealBytes || record[0] !== recordVersion) {
-    throw new StoreError("corrupt", `${what} is not a record of version ${recordVersion}${howToGoOn}`);
+  const version = record[0];
+  if (record.length < sealBytes || (version !== recordVersion && version !== firstVersion)) {
+    throw new StoreError("corrupt", `${what} is not a record of a known version${howToGoOn}`);
   }
   const content = record.subarray(sealBytes);
-  if (!matchesChecksum(content, checksumIn(record))) {
+  if (!matchesChecksum(version, content, checksumIn(record))) {
     throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
   }
   return content;
@@ -177,7 +189,7 @@ export class Writer {
   /** Puts the checksum of all that was written behind it at `offset`. */
   sign(offset: number): void {
     const [from, to] = [offset, offset + checksumBytes];
-    writeChecksum(this.buffer.subarray(to, this.at), this.buffer.subarray(from, to));
+    writeChecksum(recordVersion, this.buffer.subarray(to, this.at), this.buffer.subarray(from, to));
   }
 
   /** The written bytes, in the memory of the writer. */
@@ -292,9 +304,7 @@ export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
     preview: block.subarray(preview, envelope),
     envelope: block.subarray(envelope, end),
     bytes: block.subarray(offset, end),
-    isIntact:
-      block[at] === recordVersion &&
-      matchesChecksum(block.subarray(at, end), new DataView(block.buffer, block.byteOffset + offset)),
+    isIntact: matchesChecksum(block[at]!, block.subarray(at, end), view, offset),
   };
 }
 
