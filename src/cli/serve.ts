@@ -29,11 +29,7 @@ export function registerServeCommand(program: Command): void {
     .action(async (options: { config: string; takeOver?: boolean }) => {
       const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
-      const sink = createLog({
-        level: config.server.log_level,
-        now: Date.now,
-        write: (text) => writeTo(process.stdout, text),
-      });
+      const sink = logTo(process.stdout, config);
       for (const warning of await warningsOf(config, retired))
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       const reloading = reloadOnHangup();
@@ -233,11 +229,7 @@ export function registerDevCommand(program: Command): void {
       checkOutboundEnvironment(process.env, { allowProxyVariables: true });
       const folder = resolve(options.data);
       const config = devConfig({ port: options.port, folder });
-      const sink = createLog({
-        level: config.server.log_level,
-        now: Date.now,
-        write: (text) => writeTo(process.stderr, text),
-      });
+      const sink = logTo(process.stderr, config);
       await runUntilSignal(config, sink, {}, ({ url }) => console.log(welcome(url, folder)));
       console.log("Stopped. All data is kept for the next start.");
       process.exit(0);
@@ -278,8 +270,7 @@ function hasBun(): boolean {
   return Bun.which("bun", { PATH: folders.join(delimiter) }) !== null;
 }
 
-function writeTo(stream: NodeJS.WriteStream, text: string): Promise<void> {
-  return new Promise((resolve) => {
-    stream.write(text, () => resolve());
-  });
+function logTo(stream: NodeJS.WriteStream, { server }: Config): LogSink {
+  const write = (text: string): Promise<void> => new Promise((resolve) => stream.write(text, () => resolve()));
+  return createLog({ level: server.log_level, now: Date.now, write });
 }

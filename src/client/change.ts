@@ -112,10 +112,7 @@ function ownerRequest(update: OwnerUpdate): { route: string; members: Record<str
     case "set_alias":
       return { route: path`/dids/${did}/alias`, members: { alias: update.alias } };
     case "set_delivery_policy_links":
-      return {
-        route: path`/dids/${did}/delivery-policy-links`,
-        members: { delivery_policy_links: update.links },
-      };
+      return { route: path`/dids/${did}/delivery-policy-links`, members: { delivery_policy_links: update.links } };
     case "set_delivery_policy":
       return { route: path`/delivery-policies/recipients/${did}`, members: { policy: update.policy } };
     case "set_tag_policy":

@@ -347,10 +347,7 @@ export class Receiver {
   // -------------------------------------------------------------------------------------------- handing over
 
   #handOver(parts: ReturnType<typeof partsOf>, known: Known): void {
-    const message: Message = new Message(parts, {
-      ack: () => this.#ack(message, known),
-      send: this.#host.send,
-    });
+    const message: Message = new Message(parts, { ack: () => this.#ack(message, known), send: this.#host.send });
     if (!this.#host.absorb(message)) {
       this.#queue.put(message);
       return;

@@ -209,10 +209,7 @@ function takeRetired(input: unknown): Retired {
         message: `is no longer a setting: ${to} = "${renderSetting(config, to)}" counts`,
       })),
       ...unused.map((setting) => ({ setting, message: withoutEffect(removed[setting] ?? "") })),
-      ...dropped.map((setting) => ({
-        setting,
-        message: withoutEffect(`${renderSetting(config, setting)} counts`),
-      })),
+      ...dropped.map((setting) => ({ setting, message: withoutEffect(`${renderSetting(config, setting)} counts`) })),
     ],
   };
 }

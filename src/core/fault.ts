@@ -275,10 +275,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
     cause: "The document already has a component with this id.",
     remedy: "Update it, or use another id.",
   },
-  component_in_use: {
-    cause: "authentication still lists the method.",
-    remedy: "Remove it from authentication first.",
-  },
+  component_in_use: { cause: "authentication still lists the method.", remedy: "Remove it from authentication first." },
   document_stale: {
     cause: "A document with a later time has been accepted.",
     remedy: "Sign the document again with the current time.",

@@ -213,13 +213,7 @@ function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreCon
       }
     } else if (needs.some((need) => need.store === name)) {
       const open = (environment: StoreEnvironment) => openNamed(name, configured.open, named(environment, name));
-      steps.push({
-        name,
-        open,
-        absence: configured.absence,
-        migrate: configured.migrate,
-        maintenance: configured.maintenance,
-      });
+      steps.push({ ...configured, name, open });
     }
   }
   return { steps, problems };

@@ -224,10 +224,7 @@ export function encodePending(txHash: Uint8Array, call: Uint8Array): Uint8Array 
 
 /** `call` is `null` when its bytes can't be read any more. */
 export function decodePending(bytes: Uint8Array): Pending {
-  return {
-    txHash: `0x${bytes.subarray(0, hashBytes).toHex()}`,
-    call: decodeLedgerCall(bytes.slice(hashBytes)),
-  };
+  return { txHash: `0x${bytes.subarray(0, hashBytes).toHex()}`, call: decodeLedgerCall(bytes.slice(hashBytes)) };
 }
 
 // ------------------------------------------------------------------------------------------- submissions

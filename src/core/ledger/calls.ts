@@ -194,14 +194,7 @@ const layouts: Readonly<Record<string, Layout>> = {
   register_with_document_proof_signed: layout<"register_with_document_proof_signed">(
     didRegistryPallet,
     7,
-    structure({
-      did,
-      alias: option(argument),
-      timestamp: argument,
-      pubkey: bytes,
-      signature: bytes,
-      docBlob: bytes,
-    }),
+    structure({ did, alias: option(argument), timestamp: argument, pubkey: bytes, signature: bytes, docBlob: bytes }),
   ),
   set_delivery_policy_links: layout<"set_delivery_policy_links">(
     didRegistryPallet,

@@ -33,11 +33,7 @@ type ItemForm<T> = {
 const itself = { of: (text: string) => text, at: "" };
 const itsId = { of: (component: { readonly id: string }) => component.id, at: "/id" };
 
-const method = {
-  parse: normalizeMethod,
-  render: (value: VerificationMethod) => value,
-  subject: itsId,
-} as const;
+const method = { parse: normalizeMethod, render: (value: VerificationMethod) => value, subject: itsId } as const;
 
 /** An alias from a body, in normal form. Refuses with `invalid_request`. */
 export function parseAlias(text: string, pointer: string): string | Fault {

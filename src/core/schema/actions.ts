@@ -82,11 +82,7 @@ export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
     codes: ["component_not_found", "document_invalid"],
     example: { service: { ...exampleService, serviceEndpoint: ["https://cache2.example"] } },
   },
-  RemoveService: {
-    summary: "Remove a service",
-    codes: ["component_not_found"],
-    example: { id: exampleService.id },
-  },
+  RemoveService: { summary: "Remove a service", codes: ["component_not_found"], example: { id: exampleService.id } },
   UpdateRootPubkey: {
     summary: "Rotate the root key; the signed structure is (did, new root key, nonce, valid_until, signer_key_id)",
     codes: ["document_invalid"],
@@ -104,9 +100,5 @@ export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
   },
   remove_alias: { summary: "Remove an alias", codes: ["alias_not_found"], example: { alias: "team.one" } },
   deactivate_did: { summary: "Deactivate a DID for good; its record stays", codes: [], example: {} },
-  delete_did: {
-    summary: "Delete a DID, its aliases and its policies; its counters stay",
-    codes: [],
-    example: {},
-  },
+  delete_did: { summary: "Delete a DID, its aliases and its policies; its counters stay", codes: [], example: {} },
 };

@@ -118,23 +118,15 @@ function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample
   const seconds = Math.max(0.001, (now.atMs - before.atMs) / 1_000);
   const rate = (name: string, filter?: Filter): number =>
     Math.max(0, sum(now, name, filter) - sum(before, name, filter)) / seconds;
-  const byStatus =
-    (test: (status: number) => boolean): Filter =>
-    ({ status }) =>
-      test(Number(status));
+  const isRefusal: Filter = ({ status }) => Number(status) >= 400 && Number(status) < 500;
+  const isError: Filter = ({ status }) => Number(status) >= 500;
   const isStore: Filter = ({ route, status }) => route === "/cache/store" && status === "202";
   const isDelivery: Filter = ({ route, status }) => (route ?? "").startsWith("/relay") && /^20[02]$/.test(status ?? "");
   return {
     atMs: now.atMs,
     requests: rate("http_requests_total"),
-    refusals: rate(
-      "http_requests_total",
-      byStatus((status) => status >= 400 && status < 500),
-    ),
-    serverErrors: rate(
-      "http_requests_total",
-      byStatus((status) => status >= 500),
-    ),
+    refusals: rate("http_requests_total", isRefusal),
+    serverErrors: rate("http_requests_total", isError),
     stored: rate("http_requests_total", isStore),
     delivered: rate("http_requests_total", isDelivery),
     p50: quantile(before, now, 0.5),
@@ -151,22 +143,19 @@ function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample
 
 /** The upper bound of the bucket that holds the quantile, over the requests between two readings. */
 function quantile(before: Reading, now: Reading, part: number): number | null {
-  const name = "http_request_seconds_bucket";
+  const name = "waypost_http_request_seconds_bucket";
   const bounds = new Map<number, number>();
-  for (const { labels, value } of now.values.get(`waypost_${name}`) ?? [])
-    bounds.set(boundOf(labels), (bounds.get(boundOf(labels)) ?? 0) + value);
-  for (const { labels, value } of before.values.get(`waypost_${name}`) ?? [])
-    bounds.set(boundOf(labels), (bounds.get(boundOf(labels)) ?? 0) - value);
+  for (const [reading, sign] of [[now, 1] as const, [before, -1] as const])
+    for (const { labels, value } of reading.values.get(name) ?? []) {
+      const bound = labels["le"] === "+Inf" ? Number.POSITIVE_INFINITY : Number(labels["le"]);
+      bounds.set(bound, (bounds.get(bound) ?? 0) + sign * value);
+    }
   const sorted = [...bounds].sort(([a], [b]) => a - b);
   const total = sorted.at(-1)?.[1] ?? 0;
   if (total <= 0) return null;
   const found = sorted.find(([, within]) => within >= part * total)?.[0] ?? null;
   const largestFinite = sorted.filter(([bound]) => Number.isFinite(bound)).at(-1)?.[0] ?? null;
   return found === null || Number.isFinite(found) ? found : largestFinite;
-}
-
-function boundOf(labels: Series["labels"]): number {
-  return labels["le"] === "+Inf" ? Number.POSITIVE_INFINITY : Number(labels["le"]);
 }
 
 // -------------------------------------------------------------------------------------------------------------- routes

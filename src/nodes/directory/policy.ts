@@ -71,7 +71,8 @@ export type OwnerUpdate = {
   /** Path value that holds the DID. */
   readonly subject: string;
   readonly summary: string;
-  readonly codes: readonly FaultCode[];
+  /** Beside those of every update. */
+  readonly codes?: readonly FaultCode[];
   readonly request: TSchema;
   readonly parse: (json: unknown) => OwnerRequest | Fault;
 };
@@ -118,7 +119,6 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     summary: "Set which policies apply to a DID",
     parse: (body, did) => callOf(parseLinks(body), (links) => ({ name: "set_delivery_policy_links", did, ...links })),
     checkBounds: checkLinkBounds,
-    codes: [],
   }),
   defineUpdate(personaPolicyBody, {
     extrinsic: "set_persona_policy",
@@ -127,7 +127,6 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     summary: "Set the policy of a persona",
     parse: ({ policy }, did) =>
       callOf(parsePersonaPolicy(policy), (parsed) => ({ name: "set_persona_policy", did, policy: parsed })),
-    codes: [],
   }),
   defineUpdate(deliveryPolicyBody, {
     extrinsic: "set_delivery_policy",
@@ -136,7 +135,6 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     summary: "Set the policy of a recipient",
     parse: ({ policy }, did) =>
       callOf(parseDeliveryPolicy(policy), (parsed) => ({ name: "set_delivery_policy", did, policy: parsed })),
-    codes: [],
   }),
   defineUpdate(deliveryPolicyBody, {
     extrinsic: "set_tag_policy",
@@ -145,7 +143,6 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     summary: "Set the policy of a tag that is a registered DID",
     parse: ({ policy }, did) =>
       callOf(parseDeliveryPolicy(policy), (parsed) => ({ name: "set_tag_policy", did, policy: parsed })),
-    codes: [],
   }),
 ];
 
@@ -165,7 +162,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     request,
     headers: updateProofHeaders,
     answer: [202, "The ledger has accepted the update; it is not settled yet.", extrinsicAnswer],
-    codes: [...mutationCodes, ...updateProofCodes, ...codes],
+    codes: [...mutationCodes, ...updateProofCodes, ...(codes ?? [])],
     unstable: extrinsic === "set_alias",
     signed: signedUpdate(extrinsic, (request as { examples?: readonly unknown[] }).examples?.[0]),
     handle: async (call) => {

@@ -141,10 +141,7 @@ const pathValues: Readonly<Record<string, DescribedText>> = {
     description: "<did>#<fragment>, percent-encoded like any value of a path, or #<fragment>",
     examples: [`${exampleDid}#k1`],
   }),
-  ...nameEach(["messageId", "messageGroupId"], {
-    format: "uuid",
-    examples: ["0190b3b4-0000-7000-8000-000000000001"],
-  }),
+  ...nameEach(["messageId", "messageGroupId"], { format: "uuid", examples: ["0190b3b4-0000-7000-8000-000000000001"] }),
   ...nameEach(["alias"], { description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] }),
   ...nameEach(["tag"], { description: `a tag: ${tagForm}; only a DID has a policy`, examples: [exampleDid] }),
   ...nameEach(["txHash"], { pattern: "^0x[0-9a-fA-F]{64}$", examples: [exampleTxHash] }),

@@ -316,10 +316,7 @@ export function renderDeliveryFault(fault: Fault, requestId: string): Record<str
     cache_attempted: false,
     cache_result: null,
     ndr: null,
-    details: {
-      request_id: requestId,
-      ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }),
-    },
+    details: { request_id: requestId, ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }) },
   };
 }
 
