@@ -174,17 +174,17 @@ const merged: readonly Merged[] = [
 
 /** Settings that went with what they set, and what counts now. */
 const removed: Readonly<Record<string, string>> = {
-  "server.reserved_requests_max": "a quarter of server.requests_max counts",
+  "server.reserved_requests_max": "a quarter of server.requests_max applies",
   "server.arriving_max": "16384 bodies may arrive at once",
   "server.refusals_max": "4096 refusals may wait at once",
-  "server.refusal_delay": "500ms counts",
+  "server.refusal_delay": "500ms applies",
   "relay.cache_reserve": "two fifths of relay.delivery_budget are kept for the Cache",
   "relay.destination_queue_max": "32 requests may wait for one destination",
   "relay.outbound_requests_max": "256 requests may be under way at once",
   "relay.peer_listen": "processes reach each other over the [bus]",
   "relay.peers": "processes reach each other over the [bus]",
-  "cache.summary_entries_max": "1000 counts",
-  "cache.ack_ids_max": "1000 counts",
+  "cache.summary_entries_max": "1000 applies",
+  "cache.ack_ids_max": "1000 applies",
 };
 
 type Retired = {
@@ -206,10 +206,10 @@ function takeRetired(input: unknown): Retired {
     warnings: (config) => [
       ...replaced.map(({ setting, to }) => ({
         setting,
-        message: `is no longer a setting: ${to} = "${renderSetting(config, to)}" counts`,
+        message: `is no longer a setting: ${to} = "${renderSetting(config, to)}" applies`,
       })),
       ...unused.map((setting) => ({ setting, message: withoutEffect(removed[setting] ?? "") })),
-      ...dropped.map((setting) => ({ setting, message: withoutEffect(`${renderSetting(config, setting)} counts`) })),
+      ...dropped.map((setting) => ({ setting, message: withoutEffect(`${renderSetting(config, setting)} applies`) })),
     ],
   };
 }

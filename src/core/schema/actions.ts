@@ -45,7 +45,7 @@ export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
     example: { id: exampleSecondMethod.id },
   },
   RemoveAuthentication: {
-    summary: "Take a verification method out of authentication",
+    summary: "Remove a verification method from authentication",
     codes: ["component_not_found"],
     example: { id: exampleMethod.id },
   },
@@ -99,6 +99,6 @@ export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
     example: { oldAlias: "team.one", newAlias: "team.three" },
   },
   remove_alias: { summary: "Remove an alias", codes: ["alias_not_found"], example: { alias: "team.one" } },
-  deactivate_did: { summary: "Deactivate a DID for good; its record stays", codes: [], example: {} },
+  deactivate_did: { summary: "Deactivate a DID permanently; its record stays", codes: [], example: {} },
   delete_did: { summary: "Delete a DID, its aliases and its policies; its counters stay", codes: [], example: {} },
 };

@@ -172,7 +172,7 @@ export const preparedAnswer = open(
     body: Type.Optional(Type.String({ description: "with headers: the exact body text that the proof covers" })),
     expires_at: isoText,
     proof_version: Type.Optional(namedText(["v1", "v2", "v3", "plain"])),
-    genesis_hash: Type.Optional(Type.String({ description: "what a proof of version 3 binds: the ledger" })),
+    genesis_hash: Type.Optional(Type.String({ description: "genesis hash of the ledger that version 3 binds" })),
     operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
   },
   {
@@ -369,7 +369,7 @@ export const resolvedAnswer = open(
     version: Type.Integer({ minimum: 1 }),
     deactivated: Type.Boolean(),
     life: Type.Optional(
-      Type.Integer({ minimum: 1, description: "how often the DID was deleted before; absent when never" }),
+      Type.Integer({ minimum: 1, description: "number of earlier deletions of the DID; absent if none" }),
     ),
     updated_at: isoText,
     delivery_policy_links: nullable(linksAnswer),
@@ -446,7 +446,7 @@ export const resolutionAnswer = open(
 
 /** What a Directory adds to `GET /limits`. */
 const directoryLimitsShape = Type.Object({
-  block_time_ms: Type.Number({ description: "effective_ttl counts these blocks" }),
+  block_time_ms: Type.Number({ description: "block time, in which effective_ttl counts" }),
   max_directory_body_bytes: Type.Integer(),
   max_authorization_ahead_seconds: Type.Number(),
   max_proof_life_seconds: Type.Number(),
@@ -457,7 +457,9 @@ const directoryLimitsShape = Type.Object({
   unsigned_updates: namedText(["allow", "deny"]),
   registration_rate_per_second: Type.Integer(),
   registration_burst: Type.Integer(),
-  registration_work_bits: Type.Integer({ description: "proof of work beyond that rate; 0: none helps" }),
+  registration_work_bits: Type.Integer({
+    description: "zero bits of the proof of work beyond that rate; 0: not offered",
+  }),
   change_rate_per_second: Type.Integer({ description: "changes of all DIDs from one client network" }),
   change_burst: Type.Integer(),
 });

@@ -53,7 +53,7 @@ export const exampleDocumentJson = renderDocument(exampleDocument);
 /** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
 export const documentInShape = closed(
   {
-    "@context": Type.Optional(Type.Unknown({ description: "accepted and left out" })),
+    "@context": Type.Optional(Type.Unknown({ description: "accepted and ignored" })),
     id: didText,
     verificationMethod: Type.Optional(Type.Array(verificationMethodShape)),
     authentication: Type.Optional(Type.Array(Type.String())),

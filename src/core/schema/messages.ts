@@ -125,7 +125,7 @@ const keptShape = open(
   {
     ...receiptMembers,
     copies: Type.Optional(
-      Type.Integer({ minimum: 1, description: "Caches that keep it, when the policy wants more than one" }),
+      Type.Integer({ minimum: 1, description: "number of stored copies, if the policy requires more than one" }),
     ),
   },
   exampleReceipt,
@@ -172,10 +172,10 @@ export const deliveryResultShape = open(
       downstream: Type.Optional(
         Type.Object(
           { delivery_mode: Type.String(), code: Type.String() },
-          { description: "what the other Relay reported about a forward" },
+          { description: "the other Relay's report about a forward" },
         ),
       ),
-      deduped: Type.Optional(Type.Boolean({ description: "a repeat of what was delivered before" })),
+      deduped: Type.Optional(Type.Boolean({ description: "true: a repeat of an envelope that was delivered" })),
     }),
   },
   {
@@ -219,7 +219,9 @@ const cachedEntryShape = open(
 );
 
 const hasMore = Type.Optional(Type.Boolean({ description: "true when something was left out" }));
-const nextCursor = Type.Optional(Type.String({ description: "present when more is left; continue with ?cursor=" }));
+const nextCursor = Type.Optional(
+  Type.String({ description: "present if something was left out; continue with ?cursor=" }),
+);
 
 /** `200` of `GET /cache/messages/{did}`. */
 export const messagesShape = open(
@@ -232,7 +234,7 @@ export const chunksShape = open(
   {
     count: Type.Integer(),
     chunks: Type.Array(cachedEntryShape),
-    complete: Type.Boolean({ description: "every chunk of the group is held now" }),
+    complete: Type.Boolean({ description: "the Cache has every chunk of the group now" }),
     total_chunks: nullable(Type.Integer()),
     has_more: hasMore,
     next_cursor: nextCursor,

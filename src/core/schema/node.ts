@@ -55,7 +55,7 @@ export const AboutAnswer = Type.Object(
       description: "Key that signs event proofs, as multibase; `null` when they are not signed",
     }),
     previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
-      description: "Keys that signed before; what they signed is to be accepted until then",
+      description: "Earlier keys; accept their signatures until then",
     }),
   },
   {

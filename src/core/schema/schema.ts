@@ -264,7 +264,7 @@ export const problemShape = open(
     message: Type.String({ description: "the same as detail" }),
     signed_text: Type.Optional(
       Type.String({
-        description: "of nodes in development, with refused signatures: what was verified, text or 0x hex",
+        description: "only in development, with refused signatures: the verified bytes, as text or 0x hex",
       }),
     ),
     expected: Type.Optional(Type.String({ description: "with nonce_mismatch: the value that would be accepted" })),

@@ -36,7 +36,7 @@ type Scheme = {
   readonly notes: string;
 };
 
-/** All signatures are Ed25519 over the bytes as they are, in standard Base64. */
+/** All signatures are Ed25519 over the bytes themselves, in standard Base64. */
 export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   registrationProof: {
     title: "Registration",
@@ -57,7 +57,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
       "version 2: svc:set_document:v2| and SCALE (did bytes, hash 32 bytes, nonce u64, expiry u64 in ms)",
       "version 3: svc:set_document:v3| and the same, then genesis_hash 32 bytes",
     ],
-    notes: "POST /dids/{did}/prepare gives the bytes for those who have no SCALE codec.",
+    notes: "POST /dids/{did}/prepare returns the bytes for clients without a SCALE codec.",
   },
   authorization: {
     title: "Updates of components, aliases and the root key",

@@ -244,7 +244,7 @@ const reads: readonly ReadPlan[] = [
     path: "/cache/summary/:did/:deviceId",
     signed: signedRead("summary", "*"),
     id: "cacheDeviceSummary",
-    summary: "The same for a client that names its device in the path",
+    summary: "The same; the device in the path selects nothing",
     answer: ["Ids without envelopes", summaryShape],
     query: ["limit", "cursor"],
     handle: readSummary,

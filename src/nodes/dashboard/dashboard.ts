@@ -181,7 +181,7 @@ export function dashboardRoutes(parts: DashboardParts): Route[] {
       path: "/status",
       operation: {
         id: "statusPage",
-        summary: "What this process does, as a page",
+        summary: "Status of this process, as a page",
         tag: "Node",
         responses: { 200: { description: "A page." } },
         codes: [],

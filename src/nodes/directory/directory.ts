@@ -197,7 +197,7 @@ function aliasRoute(parts: DirectoryParts): Route {
     method: "GET",
     path: "/aliases/:alias",
     id: "alias",
-    summary: "The DID that holds an alias",
+    summary: "The DID of an alias",
     answer: [200, "The holder at the finalized head.", aliasAnswer],
     codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
     handle: async (call) => {
@@ -216,7 +216,7 @@ function submissionRoute({ ledger }: DirectoryParts): Route {
     method: "GET",
     path: "/submissions/:txHash",
     id: "submission",
-    summary: "The outcome of an accepted mutation",
+    summary: "The outcome of a submission",
     answer: [200, "Its state, with the reason when it failed.", submissionAnswer],
     codes: ["invalid_request", "not_found", "chain_unavailable"],
     handle: async (call) => {

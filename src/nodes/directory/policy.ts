@@ -107,7 +107,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     extrinsic: "set_alias",
     path: "/dids/:did/alias",
     subject: "did",
-    summary: "Make an alias the only one of a DID",
+    summary: "Replace all aliases of a DID by one",
     parse: ({ alias }, did) =>
       callOf(parseAlias(alias, "/alias"), (parsed) => ({ name: "set_alias", did, alias: parsed })),
     codes: ["alias_taken"],
@@ -116,7 +116,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     extrinsic: "set_delivery_policy_links",
     path: "/dids/:did/delivery-policy-links",
     subject: "did",
-    summary: "Set which policies apply to a DID",
+    summary: "Set the policy links of a DID",
     parse: (body, did) => callOf(parseLinks(body), (links) => ({ name: "set_delivery_policy_links", did, ...links })),
     checkBounds: checkLinkBounds,
   }),

@@ -265,17 +265,17 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
   {
     id: "register",
     title: "Register",
-    what: "Make an Ed25519 key, choose a DID, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it says `confirmed`.",
+    what: "Make an Ed25519 key, choose a DID, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it answers `confirmed`.",
   },
   {
     id: "AddService",
     title: "Publish",
-    what: "Say in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. It may stand in the registered document already, as in the example above. Senders encrypt to a key agreement (X25519).",
+    what: "Publish in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. The registered document may already have it, as in the example above. Senders encrypt to a key agreement (X25519).",
   },
   {
     id: "cacheStore",
     title: "Send",
-    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. What is larger than `/limits` allows goes out in chunks: an envelope each with its own `message_id`, the same `message_group_id`, `sequence_number` from 0, `total_chunks`, and `delivery_hint` `chunked`. A signature of the sender is optional.",
+    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. Send a message that is larger than `/limits` allows in chunks: each is an envelope with its own `message_id`, the same `message_group_id`, `sequence_number` from 0, `total_chunks`, and `delivery_hint` `chunked`. A signature of the sender is optional.",
   },
   {
     id: "cacheMessages",
@@ -285,7 +285,7 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
   {
     id: "cacheAck",
     title: "Acknowledge",
-    what: "When a message is stored safely on the device, acknowledge it: the Cache removes it. Until then it is given again.",
+    what: "When a message is stored safely on the device, acknowledge it: the Cache removes it. Until then the Cache returns it again.",
   },
 ];
 
@@ -296,8 +296,8 @@ function renderWalkThrough(operations: readonly Listed[]): string {
     return [`<li><h3 id="step-${id}">${title}</h3><p>${ticks(what)}</p>${renderRequest(found)}</li>`];
   });
   if (shown.length === 0) return "";
-  return `<h2 id="walk-through">From nothing to a message</h2><p>The examples are those of one identity, whose key is
-known to all (a seed of 32 bytes <code>07</code>), at noon of 16 July 2026: every signature verifies.</p><ol>${shown.join("")}</ol>`;
+  return `<h2 id="walk-through">From nothing to a message</h2><p>All examples are of one identity, whose key is
+public (a seed of 32 bytes <code>07</code>), at noon on 16 July 2026; every signature verifies.</p><ol>${shown.join("")}</ol>`;
 }
 
 /** The example of an operation as it goes over the wire. */
@@ -342,9 +342,9 @@ export function renderSigning(description: InterfaceDescription): string {
   );
   return page(
     "Signing",
-    `<h1>Signing</h1><p>All signatures are Ed25519 over the bytes as they are, in standard Base64. Private keys stay with
+    `<h1>Signing</h1><p>All signatures are Ed25519 over the bytes themselves, in standard Base64. Private keys stay with
 the client. <a href="/docs">Back to the interface</a>.</p>${sections.join("")}
-<section id="sealed"><h2>Inside a sealed payload</h2><p>What a recipient finds after opening <code>ciphertext_b64</code> is a
+<section id="sealed"><h2>Inside a sealed payload</h2><p>After decryption, <code>ciphertext_b64</code> is a
 CBOR map. No node reads it.</p><table>${rows.join("")}</table></section>`,
   );
 }

@@ -134,7 +134,7 @@ function problemRoutes(): Route[] {
       "/problems",
       {
         id: "problems",
-        summary: "Every code a node can refuse with",
+        summary: "Every error code",
         responses: { 200: { description: "The catalogue of refusals.", schema: ProblemList } },
       },
       () => ({ status: 200, json: { problems: entries } }),
@@ -198,7 +198,7 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
       "/docs/signing",
       {
         id: "signing",
-        summary: "What clients sign, as a page",
+        summary: "Texts that clients sign, as a page",
         responses: { 200: { description: "A page without external assets." } },
       },
       pageOf(renderSigning),

@@ -88,7 +88,7 @@ function reloadRoute({ reload }: OperationsParts): Route {
     method: "POST",
     path: "/operations/reload",
     id: "reload",
-    summary: "Read the configuration again",
+    summary: "Reload the configuration",
     answer: "What changed, and what needs a restart; or why nothing changed.",
     request: ReloadRequest,
     handle: async (): Promise<Answer> => {
@@ -108,7 +108,7 @@ function leaveRoute({ leave, log }: OperationsParts): Route {
     method: "POST",
     path: "/operations/leave",
     id: "leave",
-    summary: "Make room for a process that takes over",
+    summary: "Ask the node to stop for a process that takes over",
     answer: "The process id; or why this process can't be followed by another.",
     request: LeaveRequest,
     handle: async (call) => {
@@ -192,7 +192,7 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
     method: "POST",
     path: "/operations/purge",
     id: "purge",
-    summary: "Remove everything that waits for a recipient",
+    summary: "Remove all waiting envelopes of a recipient",
     answer: "How many entries and bytes were removed.",
     request: PurgeRequest,
     handle: async (call) => {

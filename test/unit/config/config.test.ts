@@ -248,9 +248,9 @@ describe("settings of earlier versions", () => {
       relay: { client_burst: 9, client_rate: 3 },
     });
     expect(retired.map(({ setting, message }) => [setting, message.split(": ")[1]])).toEqual([
-      ["relay.client_burst", "12 counts"],
-      ["cache.page_entries_max", "100 counts"],
-      ["cache.stream_life", "15m counts"],
+      ["relay.client_burst", "12 applies"],
+      ["cache.page_entries_max", "100 applies"],
+      ["cache.stream_life", "15m applies"],
     ]);
   });
 
@@ -267,7 +267,7 @@ describe("settings of earlier versions", () => {
       540_000,
       ["cache.clock_skew"],
     ]);
-    expect(read({ cache: { clock_skew: "6m" } }).retired[0]?.message).toContain('limits.clock_skew = "6m" counts');
+    expect(read({ cache: { clock_skew: "6m" } }).retired[0]?.message).toContain('limits.clock_skew = "6m" applies');
   });
 
   test("a variable may name one as well", () => {
