@@ -188,7 +188,7 @@ const limitsSchema = z.strictObject({
 const directorySchema = z.strictObject({
   enabled: flag(false).meta(doc("Whether this process is a Directory.")),
   store: name.prefault("main").meta(doc("Store of replay claims and receipts.")),
-  ledger: name.prefault("main").meta(doc("Store whose ledger holds the DIDs.")),
+  ledger: name.prefault("main").meta(doc("Store whose ledger has the DIDs.")),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))
     .min(1)
@@ -208,7 +208,7 @@ const directorySchema = z.strictObject({
       ),
     ),
   authorization_max_ahead: duration("1h", { min: 1_000, max: 30 * 86_400_000 }).meta(
-    doc("How far ahead the expiry of an authorization may lie."),
+    doc("How far ahead an authorization may expire."),
   ),
   registration_rate: count(10, { max: 1_000_000 }).meta(
     doc("Registrations per second from one client network. A burst of 300 times as many is allowed first."),
@@ -325,7 +325,7 @@ const cacheSchema = z.strictObject({
     doc("Bytes of envelopes in one retrieval without `limit` and `cursor`. The answer is streamed."),
   ),
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
-    doc("Bytes of envelopes in one page. A page holds at least one envelope, whatever its size."),
+    doc("Bytes of envelopes in one page. A page contains at least one envelope, whatever its size."),
   ),
   streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open event streams, for all recipients together.")),
   wake_url: endpoint
