@@ -1,5 +1,5 @@
-# Three stages: build the executable, start it once and ask it for readiness, and an image that holds
-# nothing but the executable, run by a user without rights.
+# Three stages: build the executable, start it once and check its readiness, and create an image with only the
+# executable, which a user without rights runs.
 
 FROM node:22-bookworm-slim AS build
 RUN npm install --global bun@1.4.5

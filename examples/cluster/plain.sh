@@ -1,5 +1,5 @@
 #!/bin/sh
-# The cluster of compose.yaml as plain commands on one machine, for trying it out: PostgreSQL, nats-server, two
+# The cluster of compose.yaml as plain commands on one machine, for trials: PostgreSQL, nats-server, two
 # nodes and a proxy, all on the loopback interface and with everything in one folder.
 #
 #   ./plain.sh start [folder]   starts all of it; ./plain.sh stop [folder] ends it
