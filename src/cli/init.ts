@@ -245,7 +245,7 @@ export function unitFile({ config, data }: { readonly config: string; readonly d
   const state = isStateFolder(data)
     ? [`StateDirectory=${data.slice("/var/lib/".length)}`, "StateDirectoryMode=0700"]
     : [`ReadWritePaths=${data}`];
-  return `# A unit for systemd. Make the user first: useradd --system --home-dir ${data}
+  return `# A unit for systemd. Create the user first: useradd --system --home-dir ${data}
 # --shell /usr/sbin/nologin waypost. Relative paths of the configuration start at WorkingDirectory.
 
 [Unit]
@@ -310,9 +310,9 @@ ${host} {
     # A restart of the node is a short wait for clients, not a refusal.
     lb_try_duration 10s
     lb_try_interval 100ms
-    # Streams of the Cache: nothing is held back.
+    # Streams of the Cache: no buffering.
     flush_interval -1
-    # Replaces what a client claims about itself.
+    # Replaces the client's own header.
     header_up X-Forwarded-For {remote_host}
   }
 }

@@ -69,7 +69,7 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
       }
       const running = loading.get(key);
       if (running !== undefined) return running.value;
-      if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many lookups at one time");
+      if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many lookups at once");
       const begun = Symbol(key);
       const value = Promise.resolve().then(() => load(key, begun));
       loading.set(key, { begun, value });

@@ -173,7 +173,7 @@ type ValueRules<T> = { readonly valueMs?: (value: T) => number; readonly bytesOf
 type Answer = { readonly status: number; readonly body: JsonObject };
 
 function unusable(): StoreError {
-  return new StoreError("unavailable", "the Directory gave an answer that can't be used");
+  return new StoreError("unavailable", "the Directory's answer is invalid");
 }
 
 async function ask(url: string, options: DirectoryOptions): Promise<Answer> {

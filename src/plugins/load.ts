@@ -82,13 +82,13 @@ function shapeProblem(exported: unknown): string | null {
   if (typeof exported !== "object" || exported === null) return "has no default export that is a storage plugin";
   if (exported instanceof Promise) {
     exported.catch(() => {});
-    return "exports a function that answers a promise; it must answer the plugin at once";
+    return "exports a function that returns a promise; it must return the plugin itself";
   }
   const { name, provides, parseOptions, open } = exported as Partial<Record<keyof StoragePlugin, unknown>>;
   if (typeof name !== "string" || name === "") return "exports a plugin without a name";
   if (!Array.isArray(provides) || provides.length === 0) return "exports a plugin that provides nothing";
   const unknown = provides.find((one) => !capabilityNames.includes(one));
-  if (unknown !== undefined) return `exports a plugin that provides "${String(unknown)}", which nobody knows`;
+  if (unknown !== undefined) return `exports a plugin that provides an unknown capability, "${String(unknown)}"`;
   if (typeof parseOptions !== "function" || typeof open !== "function") {
     return "exports a plugin without parseOptions or open";
   }

@@ -338,7 +338,7 @@ export const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[
 
 /** Why a value is not an opened store, or `null`. */
 export function storeShapeProblem(opened: unknown): string | null {
-  if (!isRecord(opened)) return "open answered no store";
+  if (!isRecord(opened)) return "open returned no store";
   const missing = ["probe", "close"].find((method) => typeof opened[method] !== "function");
   if (missing !== undefined) return `the store has no ${missing}()`;
   if (typeof opened["plugin"] !== "string") return "the store does not name its plugin";
@@ -376,12 +376,12 @@ function parsedOptions(parse: () => unknown): ParsedOptions {
   }
   if (answer instanceof Promise) {
     answer.catch(() => {});
-    return wrong("parseOptions of the plugin answered a promise; it must answer at once");
+    return wrong("parseOptions of the plugin returned a promise; it must return the result itself");
   }
   if (isRecord(answer) && answer["ok"] === true) return { ok: true, options: answer["options"] };
   const problems = isRecord(answer) && answer["ok"] === false ? answer["problems"] : undefined;
   if (Array.isArray(problems) && problems.length > 0 && problems.every(isProblem)) return { ok: false, problems };
-  return wrong("parseOptions of the plugin answered neither options nor problems");
+  return wrong("parseOptions of the plugin returned neither options nor problems");
 }
 
 function isProblem(value: unknown): value is InputProblem {

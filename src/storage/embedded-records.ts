@@ -70,7 +70,7 @@ export function sequenceOf(key: string): bigint {
 }
 
 function corrupt(what: string): StoreError {
-  return new StoreError("corrupt", `the embedded ledger holds an unreadable ${what}`);
+  return new StoreError("corrupt", `the embedded ledger has an unreadable ${what}`);
 }
 
 export type EmbeddedLimits = {
@@ -300,7 +300,7 @@ export type Facts = { readonly account: Uint8Array | null; readonly holders: rea
 
 export function readHead(view: TableView): Head {
   const bytes = view.get(headKey);
-  if (bytes === null) throw new StoreError("corrupt", "the embedded ledger has lost its head");
+  if (bytes === null) throw new StoreError("corrupt", "the head of the embedded ledger is missing");
   return decodeHead(bytes);
 }
 

@@ -203,7 +203,7 @@ test("a block list that its store can't keep stays as it was, and the refusal sa
   const kept = nodes.stores.capability("cache.store", "receipts");
   let code: StoreErrorCode | null = null;
   const put: typeof kept.put = async (...record) => {
-    if (code !== null) throw new StoreError(code, "the disk has no room left for this store");
+    if (code !== null) throw new StoreError(code, "the disk is full for this store");
     return kept.put(...record);
   };
   const blocks = await openBlocks({ receipts: { ...kept, put }, bus, now: Date.now, log: () => undefined });

@@ -376,6 +376,6 @@ export function readAccountState(bytes: Uint8Array | null): { readonly nonce: nu
 
 /** A node may answer anything: too few bytes are damage, and no defect of this program. */
 function viewOf(bytes: Uint8Array, bytesMin: number): DataView {
-  if (bytes.length < bytesMin) throw new StoreError("corrupt", "the chain holds a number that can't be read");
+  if (bytes.length < bytesMin) throw new StoreError("corrupt", "the chain has a number that can't be read");
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

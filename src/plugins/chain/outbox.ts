@@ -98,7 +98,7 @@ export class Outbox {
     const bytes = this.table.get(anchorKey);
     if (bytes === null) return null;
     const plain = parseJson<PlainAnchor>(bytes);
-    if (plain === null) throw new StoreError("corrupt", "the outbox holds an unreadable block");
+    if (plain === null) throw new StoreError("corrupt", "the outbox has an unreadable block");
     return { ...plain, number: BigInt(plain.number) };
   }
 
@@ -167,7 +167,7 @@ export class Outbox {
   }
 
   private decode(sequence: bigint, bytes: Uint8Array): Pending {
-    const unreadable = new StoreError("corrupt", "the outbox holds an unreadable call");
+    const unreadable = new StoreError("corrupt", "the outbox has an unreadable call");
     const plain = parseJson<PlainPending>(bytes);
     if (plain === null) throw unreadable;
     const call = decodeLedgerCall(Uint8Array.fromHex(plain.call.slice(2)));

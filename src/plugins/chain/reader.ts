@@ -252,5 +252,5 @@ function canonical(value: unknown): string {
 }
 
 function corrupt(what: string): never {
-  throw new StoreError("corrupt", `the chain holds a ${what} that can't be read`);
+  throw new StoreError("corrupt", `the chain has a ${what} that can't be read`);
 }

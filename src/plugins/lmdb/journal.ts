@@ -263,7 +263,7 @@ function loadTextPage({ texts }: IndexTables, page: number, content: Uint8Array)
 }
 
 function misplaced(page: number): StoreError {
-  return new StoreError("corrupt", `index page ${page} lies under another number${howToGoOn}`);
+  return new StoreError("corrupt", `index page ${page} is stored under another number${howToGoOn}`);
 }
 
 /** Typed arrays want their bytes aligned: a page is copied here before it is read. Longer than any page of slots. */

@@ -101,7 +101,7 @@ export class MailboxIndex {
     this.settle(entry.storedAtMs);
     if (entry.expiresAtMs <= this.latestMs) {
       // After a restart the row would pass for one of those. The sweeper needs a moment.
-      throw new StoreError("unavailable", "the clock went back, and what was over before is still being removed");
+      throw new StoreError("unavailable", "the clock went back, and records that had expired are still being removed");
     }
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);

@@ -34,7 +34,7 @@ const partBytes = 1024 * 1024;
 /** Copies the store at `from`, which a node may have open, into the folder `to`. */
 export async function backupStore(from: string, to: string, bytesPerSecondMax: number): Promise<string> {
   const folder = resolve(to);
-  if (existsSync(join(folder, dataFile))) throw new StoreError("unavailable", `${folder} holds a store already`);
+  if (existsSync(join(folder, dataFile))) throw new StoreError("unavailable", `${folder} already has a store`);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const snapshot = await openSnapshot(from);
   try {
@@ -191,7 +191,7 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
       pin.done();
       await Bun.sleep(1);
     }
-    throw new StoreError("unavailable", `${path} is written to all the time: try again`);
+    throw new StoreError("unavailable", `${path} changes all the time: try again`);
   } catch (error) {
     await root.close();
     throw error instanceof DamagedFile ? damaged(data, error) : error;

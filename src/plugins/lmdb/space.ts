@@ -103,18 +103,18 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
       }
       // A refusal holds for a moment, so that refused callers cost no look at the disk.
       if (kind === "store" && refusedFor >= 0 && bytes >= refusedFor && performance.now() - refusedAtMs < 250) {
-        throw new StoreError("full", "the disk has no room left for this store");
+        throw new StoreError("full", "the disk is full for this store");
       }
       if (admits(kind, bytes)) {
         if (kind === "store") refusedFor = -1;
         return;
       }
-      if (kind === "removal") throw new StoreError("unavailable", "the disk has no room left to work");
+      if (kind === "removal") throw new StoreError("unavailable", "the disk is full");
       if (kind === "store") {
         refusedFor = bytes;
         refusedAtMs = performance.now();
       }
-      throw new StoreError("full", "the disk has no room left for this store");
+      throw new StoreError("full", "the disk is full for this store");
     },
   };
 }

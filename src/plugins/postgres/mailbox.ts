@@ -349,7 +349,8 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
     stored.entries++;
     stored.bytes += answered[4] ?? 0;
   }
-  if (outcomes.includes(undefined as never)) throw new StoreError("unavailable", "the database did not answer a store");
+  if (outcomes.includes(undefined as never))
+    throw new StoreError("unavailable", "the database did not return a result");
   return { outcomes, stored };
 }
 
