@@ -26,6 +26,23 @@ export type RateLimiter = {
   readonly size: number;
 };
 
+/** The rate and burst that two settings name, read at each claim: a reload changes them. */
+export function limitOf<Name extends string>(
+  settings: Readonly<Record<NoInfer<Name>, number>>,
+  rate: Name,
+  burst: Name,
+): RateLimit {
+  return {
+    get perSecond() {
+      return settings[rate];
+    },
+    get burst() {
+      return settings[burst];
+    },
+    keysMax: rateKeysMax,
+  };
+}
+
 /** Keys of one limiter: about 10 MB when full. */
 export const rateKeysMax = 65_536;
 

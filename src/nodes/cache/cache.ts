@@ -31,7 +31,7 @@ import {
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { createFactsSource } from "../admission.ts";
-import { type Counting, checkClientRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
+import { type Counting, checkClientRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -112,15 +112,10 @@ export function createCache(parts: CacheParts): Cache {
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
     quotas: createQuotas(settings),
-    clientRate: (parts.counting ?? ownCounting).limiter("cache clients", {
-      get perSecond() {
-        return settings.client_rate;
-      },
-      get burst() {
-        return settings.client_burst;
-      },
-      keysMax: rateKeysMax,
-    }),
+    clientRate: (parts.counting ?? ownCounting).limiter(
+      "cache clients",
+      limitOf(settings, "client_rate", "client_burst"),
+    ),
     signer: { sign: parts.sign, endpoint },
     facts: createFactsSource(parts.recipients),
     onStored: (recipient, mailbox) => {

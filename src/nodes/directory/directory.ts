@@ -26,7 +26,7 @@ import {
   submissionAnswer,
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
-import { checkClientRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
+import { checkClientRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Route } from "../http/route.ts";
 import {
   type DirectoryParts,
@@ -72,15 +72,7 @@ export function createDirectory(parts: DirectoryParts): Directory {
 
 /** Changes wait in one pool for the next block: one network must leave room there for the others. */
 function createChangeLimiter({ settings, counting = ownCounting }: DirectoryParts): RateLimiter {
-  return counting.limiter("changes", {
-    get perSecond() {
-      return settings.change_rate;
-    },
-    get burst() {
-      return settings.change_burst;
-    },
-    keysMax: rateKeysMax,
-  });
+  return counting.limiter("changes", limitOf(settings, "change_rate", "change_burst"));
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */

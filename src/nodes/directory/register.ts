@@ -35,7 +35,7 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger } from "../../storage/contract.ts";
-import { type Counting, ownCounting, rateKeysMax } from "../counting.ts";
+import { type Counting, limitOf, ownCounting } from "../counting.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import {
   acceptedVersions,
@@ -389,15 +389,7 @@ const workHeader = "Svc-Work";
 type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
 
 function createPace(settings: DirectorySettings, counting: Counting): CheckPace {
-  const limiter = counting.limiter("registrations", {
-    get perSecond() {
-      return settings.registration_rate;
-    },
-    get burst() {
-      return settings.registration_burst;
-    },
-    keysMax: rateKeysMax,
-  });
+  const limiter = counting.limiter("registrations", limitOf(settings, "registration_rate", "registration_burst"));
   return (call) => {
     if (!settings.rate_limit_loopback && isLoopbackAddress(call.client)) return null;
     const bits = settings.registration_work_bits;

@@ -34,7 +34,7 @@ import {
   decideAdmission,
   type FactsSource,
 } from "../admission.ts";
-import { type Counting, checkClientRate, checkRate, ownCounting, type RateLimiter, rateKeysMax } from "../counting.ts";
+import { type Counting, checkClientRate, checkRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -108,32 +108,14 @@ export function createRelay(parts: RelayParts): Relay {
     sessions: () => parts.sessions?.stats().sockets ?? 0,
   });
   const counting = parts.counting ?? ownCounting;
-  const rateOf = (whose: "client" | "recipient"): RateLimiter =>
-    counting.limiter(`relay ${whose}s`, {
-      get perSecond() {
-        return settings[`${whose}_rate`];
-      },
-      get burst() {
-        return settings[`${whose}_burst`];
-      },
-      keysMax: rateKeysMax,
-    });
   const node: RelayNode = {
     ...parts,
     delivery: { ...parts, onAttempt: counts.attempt },
     dedup,
     counts,
-    clientRate: rateOf("client"),
-    recipientRate: rateOf("recipient"),
-    resultRate: counting.limiter("relay results", {
-      get perSecond() {
-        return settings.results_rate;
-      },
-      get burst() {
-        return settings.results_burst;
-      },
-      keysMax: rateKeysMax,
-    }),
+    clientRate: counting.limiter("relay clients", limitOf(settings, "client_rate", "client_burst")),
+    recipientRate: counting.limiter("relay recipients", limitOf(settings, "recipient_rate", "recipient_burst")),
+    resultRate: counting.limiter("relay results", limitOf(settings, "results_rate", "results_burst")),
     facts: createFactsSource(parts.recipients),
     rules: {
       operator: settings,
