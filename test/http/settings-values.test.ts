@@ -248,7 +248,9 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   const sum = sizes.reduce((all, size) => all + size, 0);
   // One more envelope of this size would have been too much.
   seen.set("cache.retrieve_bytes_max", { atLeast: sum, below: sum + (sizes[0] ?? 0) });
-  seen.set("cache.page_bytes_max", pages[0]);
+  // A read of everything asks for no more than the smaller of the two; a page asks for its own.
+  await cache.read(`/cache/messages/${bob.did}?limit=50`, proofHeaders(bob));
+  seen.set("cache.page_bytes_max", pages.at(-1));
   const streams: Response[] = [];
   const open = await passedBefore(429, 19, async (n) => {
     const person = createPerson(n + 1);
