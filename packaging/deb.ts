@@ -21,7 +21,7 @@ if [ "$1" = configure ]; then
   chmod 0750 /etc/waypost
   if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # After an upgrade the new program takes over where the former one ran.
+    # After an upgrade, restart a running service with the new program.
     if [ -n "$2" ] && systemctl --quiet is-active waypost.service; then systemctl restart waypost.service; fi
   fi
 fi
@@ -35,7 +35,7 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now
 const postrm = `#!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
-# Data in /var/lib/waypost hold identities and messages: nothing but a person removes them.
+# /var/lib/waypost has identities and messages: only a person removes them.
 if [ "$1" = purge ]; then rm -rf /etc/waypost; fi
 `;
 

@@ -339,6 +339,6 @@ async function endpointFinding(published: { role: "relay" | "cache"; endpoint: s
     return { name, ok: false, detail: `${hostname} has no address: publish it in DNS` };
   }
   const check = await checkEndpoint(endpoint, role);
-  if (check.state === "ok") return { name, ok: true, detail: "answers and names itself so" };
+  if (check.state === "ok") return { name, ok: true, detail: "answers under this address" };
   return { name, ok: false, detail: check.state === "unknown" ? "answers, but not as this version" : check.reason };
 }

@@ -268,7 +268,9 @@ async function policyOf(client: Client, did: string): Promise<{ step: Step; isCa
   if (found === null)
     return { step: { what, state: "ok", detail: "none; the limits of each node hold" }, isCacheEligible: true };
   const { effective_ttl, max_message_bytes, cache_eligible } = found.policy;
-  const cache = cache_eligible ? "Caches may hold envelopes" : "no Cache may hold envelopes: only live delivery counts";
+  const cache = cache_eligible
+    ? "Caches may store envelopes"
+    : "no Cache may store envelopes: only live delivery works";
   const detail = `at most ${max_message_bytes} bytes, ${countOf(effective_ttl, "block")}; ${cache}`;
   return { step: { what, state: cache_eligible ? "ok" : "note", detail }, isCacheEligible: cache_eligible };
 }
@@ -308,9 +310,10 @@ async function wayIn({ type, endpoint }: Destination): Promise<Step> {
   // An inbox belongs to the recipient and need not be a node; asking it anything would be a delivery.
   if (type === "SvcInboxService") return { what, state: "note", detail: "not tried: only a delivery shows" };
   const check = await checkEndpoint(endpoint, type === "SvcRelayService" ? "relay" : "cache");
-  if (check.state === "ok") return { what, state: "ok", detail: "answers and names itself so" };
-  if (check.state === "unknown") return { what, state: "ok", detail: "answers; it does not say who it is" };
-  const effect = type === "SvcCacheService" ? "it refuses what is stored for this address" : "nobody is met there";
+  if (check.state === "ok") return { what, state: "ok", detail: "answers under this address" };
+  if (check.state === "unknown") return { what, state: "ok", detail: "answers, but does not state its public address" };
+  const effect =
+    type === "SvcCacheService" ? "it refuses envelopes for this address" : "live sessions do not work there";
   return { what, state: "note", detail: check.state === "wrong" ? `${check.reason}: ${effect}` : check.reason };
 }
 

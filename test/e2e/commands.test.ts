@@ -224,7 +224,7 @@ describe("explain", () => {
       0,
       expect.stringMatching(/^An envelope to did:svc:\w+ is accepted\.$/),
     ]);
-    expect(stdout).toContain(`ok     service SvcCacheService http://127.0.0.1:${port}: answers and names itself so`);
+    expect(stdout).toContain(`ok     service SvcCacheService http://127.0.0.1:${port}: answers under this address`);
   });
 
   test("names what stops it: an unknown DID", async () => {

@@ -126,7 +126,7 @@ test("init writes what serve runs, and replaces nothing", async () => {
   expect((await run(["health", url], { cwd: folder })).code).toBe(0);
   const beside = await run(["doctor"], { cwd: folder });
   expect(beside.stdout).toContain("ok    running node");
-  expect(beside.stdout).toContain(`ok    public endpoint ${url} (cache): answers and names itself so`);
+  expect(beside.stdout).toContain(`ok    public endpoint ${url} (cache): answers under this address`);
   expect([beside.code, beside.stdout.includes("FAIL")]).toEqual([0, false]);
   expect(await node.kill("SIGTERM")).toBe(0);
   const again = await run(flags, { cwd: folder });
