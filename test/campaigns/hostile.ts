@@ -219,7 +219,7 @@ const framings: Readonly<Record<string, string>> = {
   TRACE: "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
   "an asterisk": "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
   "a body of a GET": `GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: ${inner.length}\r\n\r\n${inner}`,
-  "an upgrade that is none": "GET /cache/store HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+  "an invalid upgrade": "GET /cache/store HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
   "an expectation": post("Expect: 100-continue\r\nContent-Length: 2", "{}"),
   "an unknown expectation": post("Expect: 200-ok\r\nContent-Length: 2", "{}"),
   "a TLS hello": "\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003",

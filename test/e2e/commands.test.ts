@@ -120,7 +120,7 @@ describe("with --json", () => {
   });
 });
 
-describe("a number or a duration that is none is refused before anything is done", () => {
+describe("a malformed number or duration is refused before anything is done", () => {
   test.each([
     [["health", url, "--wait", "abc"]],
     [["health", url, "--wait", "-1"]],

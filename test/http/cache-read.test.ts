@@ -421,7 +421,7 @@ describe("POST /cache/ack", () => {
     expect(await acked(node, ackBody(bob, ids(1_000)))).toEqual({ acked: 0, message_ids: [] });
   });
 
-  test("points at the id that is none", async () => {
+  test("points at the malformed id", async () => {
     const node = await cacheFor();
     const response = await node.ack(ackBody(bob, [uuidOf(1), "x"]));
     expect(await response.json()).toMatchObject({ errors: [{ pointer: "/message_ids/1" }] });

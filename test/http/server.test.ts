@@ -115,7 +115,7 @@ describe("heads that can't be trusted", () => {
   });
 });
 
-describe("requests that are none", () => {
+describe("malformed requests", () => {
   const long = "x".repeat(20_000);
   test.each([
     [

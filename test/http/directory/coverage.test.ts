@@ -104,7 +104,7 @@ test("a client of a blocked network reads everything and writes nothing", async 
   }
 });
 
-test("every route that takes a body refuses what is no JSON object of UTF-8", async () => {
+test("every route that takes a body refuses anything but a JSON object in UTF-8", async () => {
   const bad = ["", "{", "[]", "null", '{"a":1,"a":2}', '{"__proto__":1}', `${"[".repeat(40)}${"]".repeat(40)}`];
   for (const route of bodyRoutes()) {
     for (const body of bad) {

@@ -61,7 +61,7 @@ const replacementRefusals: readonly (Refusal & { unregistered?: (stage: Stage) =
     pointers: ["/doc_blob"],
   },
   {
-    name: "a public key that is none",
+    name: "a malformed public key",
     status: 400,
     code: "invalid_request",
     spoil: () => ({ pubkey: "z" }),

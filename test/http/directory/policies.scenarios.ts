@@ -125,7 +125,7 @@ const proofRefusals: readonly {
     proof: () => ({ given: { nonce: "short" } }),
   },
   {
-    name: "a timestamp that is none",
+    name: "a malformed timestamp",
     status: 401,
     code: "proof_invalid",
     proof: () => ({ given: { timestamp: "now" } }),
@@ -433,7 +433,7 @@ const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenari
     return [
       absent,
       ...unreadable,
-      { name: "refuses what is no DID", route, status: 400, code: "invalid_did", act: read("news") },
+      { name: "refuses a malformed DID", route, status: 400, code: "invalid_did", act: read("news") },
     ];
   }
   return [

@@ -120,7 +120,7 @@ type Refusal = readonly [
 
 const service = { id: "#cache" };
 const refusals: readonly Refusal[] = [
-  ["an action that is none", 400, "action_mismatch", "add_device", { device_id: "x" }],
+  ["an unknown action", 400, "action_mismatch", "add_device", { device_id: "x" }],
   ["a body without the members of its action", 400, "invalid_request", "RemoveService", {}],
   ["members of another action", 400, "invalid_request", "RemoveService", { ...service, alias: "x" }],
   [

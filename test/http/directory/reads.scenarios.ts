@@ -41,7 +41,7 @@ export const readScenarios: readonly Scenario[] = [
     act: (stage) => stage.ask("GET", `/dids/${stage.unknown.did}/nonces`),
   },
   {
-    name: "refuses what is no DID",
+    name: "refuses a malformed DID",
     route: nonces,
     status: 400,
     code: "invalid_did",
@@ -81,7 +81,7 @@ export const readScenarios: readonly Scenario[] = [
     act: (stage) => stage.ask("GET", `/resolve/${stage.unknown.did}`),
   },
   {
-    name: "refuses what is no DID",
+    name: "refuses a malformed DID",
     route: resolve,
     status: 400,
     code: "invalid_did",
@@ -103,7 +103,7 @@ export const readScenarios: readonly Scenario[] = [
     act: (stage) => stage.ask("GET", "/aliases/nobody"),
   },
   {
-    name: "refuses what is no alias",
+    name: "refuses a malformed alias",
     route: alias,
     status: 400,
     code: "invalid_request",
@@ -158,7 +158,7 @@ export const readScenarios: readonly Scenario[] = [
     act: (stage) => stage.ask("GET", `/submissions/0x${"0".repeat(64)}`),
   },
   {
-    name: "refuses what is no transaction hash",
+    name: "refuses a malformed transaction hash",
     route: submission,
     status: 400,
     code: "invalid_request",

@@ -117,7 +117,7 @@ const refused: readonly Refusal[] = [
     pointers: ["/did_document/id"],
   },
   {
-    name: "a timestamp that is none",
+    name: "a malformed timestamp",
     status: 400,
     code: "invalid_request",
     spoil: () => ({ timestamp: "2026-02-31T00:00:00Z" }),
@@ -381,7 +381,7 @@ const statusScenarios: readonly Scenario[] = [
     check: ({ body }) => expect(body).toMatchObject({ registered: true, registration_status: "confirmed", version: 1 }),
   },
   {
-    name: "refuses what is no DID",
+    name: "refuses a malformed DID",
     route: status,
     status: 400,
     code: "invalid_did",

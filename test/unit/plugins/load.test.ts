@@ -137,7 +137,7 @@ describe("an external plugin", () => {
     "a store without a name": [{ ...whole, plugin: undefined }, "plugin"],
     "a durability of its own": [{ ...whole, durability: "fsync" }, "fsync"],
     "no capabilities": [{ ...whole, capabilities: undefined }, "capabilities"],
-    "a capability that is none": [{ ...whole, capabilities: { replay: null } }, "replay"],
+    "a capability that is not an object": [{ ...whole, capabilities: { replay: null } }, "replay"],
     "a mailbox of an older contract": [
       { ...whole, capabilities: { mailbox: { store() {} } } },
       "mailbox has no list()",

@@ -227,7 +227,7 @@ describe("rules of a whole document", () => {
       { verificationMethod: [k1, { ...k2, publicKeyMultibase: "z11111111111111111111111111111111" }] },
       "InvalidDocument",
     ],
-    ["a key that is none", { verificationMethod: [k1, { ...k2, publicKeyMultibase: "zNo" }] }, "InvalidDocument"],
+    ["a malformed key", { verificationMethod: [k1, { ...k2, publicKeyMultibase: "zNo" }] }, "InvalidDocument"],
     [
       "an X25519 key under Multikey",
       { verificationMethod: [k1, { ...k2, publicKeyMultibase: "z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc" }] },

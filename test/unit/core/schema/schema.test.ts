@@ -79,7 +79,7 @@ describe("the checker", () => {
     expect(errors.find((error) => error.pointer === "/nonce")?.message).toBe("is missing");
   });
 
-  test("refuses what is no object at the root", () => {
+  test("refuses anything but an object at the root", () => {
     for (const value of [null, [], "x", 1, true]) expect(pointersOf(parseUpdate(value))).toEqual([""]);
   });
 

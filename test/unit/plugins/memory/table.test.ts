@@ -58,7 +58,7 @@ describe("the memory table", () => {
     expect(keys.length).toBe(5_000 - 1_667);
   });
 
-  test("refuses what is beyond its limit and keys that are none", async () => {
+  test("refuses records beyond its limit and malformed keys", async () => {
     const table = openMemoryTable({ bytesMax: 10_000 });
     const full = await failureOf(() => table.commit((view) => view.put("k", new Uint8Array(20_000))));
     expect(isFull(full)).toBe(true);
