@@ -133,7 +133,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
 function unchanged(error: unknown): Fault {
   if (!(error instanceof StoreError)) throw error;
   const code = error.code === "full" ? "storage_full" : "service_unavailable";
-  return fault(code, `the block list is as before, because its store can't keep another one: ${error.message}`);
+  return fault(code, `the block list is as before, because its store can't store the change: ${error.message}`);
 }
 
 // ------------------------------------------------------------------------------------------------ decide
