@@ -212,7 +212,9 @@ const cases: readonly LedgerCase[] = [
       const outcomes = await Promise.all(Array.from({ length: 8 }, () => ledger.submit(call, "register")));
       const hashes = new Set(outcomes.flatMap((outcome) => (isFault(outcome) ? [] : [outcome.txHash])));
       expect(hashes.size).toBe(1);
-      for (const outcome of outcomes) expect(["taken", "registration_pending"]).toContain(codeOf(outcome));
+      // On a busy machine a block settles the first while the last is still on its way.
+      const allowed = ["taken", "registration_pending", "did_already_registered"];
+      for (const outcome of outcomes) expect(allowed).toContain(codeOf(outcome));
       await finalized(
         ledger,
         outcomes.find((outcome) => !isFault(outcome)),

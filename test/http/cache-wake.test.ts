@@ -125,7 +125,8 @@ describe("the wake hook", () => {
     wake.stored(bob.did, false);
     wake.stored(bob.did, false);
     await atLeast(2);
-    expect(lines.length).toBeGreaterThan(0);
+    // A busy machine notices the end of the timeout later than the next interval.
+    while (lines.length === 0) await Bun.sleep(5);
     expect(heard).toHaveLength(2);
   });
 });
