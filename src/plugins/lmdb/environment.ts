@@ -313,6 +313,7 @@ class Running implements Environment {
     await this.watched(() => this.writeAll([{ database: "meta", key: nonceKey, value: nonce }]));
     const bytesMax = this.disk.freeBytes() - this.options.space.floorBytes;
     saveSnapshot(this.stateWith(nonce), bytesMax, give);
+    giveToOwner(this.options.path);
   }
 
   /**

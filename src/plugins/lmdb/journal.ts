@@ -29,7 +29,7 @@ import {
   unsealed,
   type Writer,
 } from "./records.ts";
-import { acked, free, held, kept, lapsed, pageSlots, type RowTable, type StoredArray } from "./rows.ts";
+import { acked, free, held, kept, lapsed, pageSlots, type RowTable, type StoredArray, viewLike } from "./rows.ts";
 import type { Elements, Snapshot } from "./snapshot.ts";
 
 /** What pages and journal are read into. */
@@ -184,7 +184,8 @@ function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Arr
   let equal = isRun ? isRunBit : 0;
   for (const [i, { elements, perRow }] of arrays.entries()) {
     const to = viewLike(elements, buffer, at, slots.length * perRow);
-    gather(elements, perRow, slots, to);
+    if (isRun) to.set(elements.subarray(slots[0]! * perRow, (slots.at(-1)! + 1) * perRow));
+    else gather(elements, perRow, slots, to);
     if (elements === rows.status) for (const [n, status] of to.entries()) to[n] = lastingStatus(status);
     const isOne = slots.length > 0 && perRow === 1 && to.every((element) => element === to[0]);
     if (isOne) equal += 2 ** i;
@@ -201,11 +202,6 @@ function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Arr
 function gather(from: Elements, perRow: number, slots: readonly number[], to: Elements): void {
   let i = 0;
   for (const slot of slots) for (let n = 0; n < perRow; n++) to[i++] = from[slot * perRow + n]!;
-}
-
-function viewLike(elements: Elements, buffer: ArrayBuffer, at: number, length: number): Elements {
-  if (elements instanceof Float64Array) return new Float64Array(buffer, at, length);
-  return elements instanceof Uint32Array ? new Uint32Array(buffer, at, length) : new Uint8Array(buffer, at, length);
 }
 
 /** Reads a page of slots: what an array holds is copied at once where the slots follow each other. */

@@ -108,9 +108,11 @@ export class MailboxIndex {
     const before = recipient === undefined ? none : this.rows.find(recipient, words);
     const refusal = this.refusal(entry, quota, recipient, before);
     if (refusal !== null) return refusal;
+    // The number of the recipient may be another one after its last row went.
+    const known = before === none ? recipient : undefined;
     if (before !== none) this.drop(before);
     this.lastArrival = nextArrival(this.lastArrival, entry.storedAtMs);
-    return { kind: "stored", slot: this.enter(entry, words) };
+    return { kind: "stored", slot: this.enter(entry, words, known) };
   }
 
   /** Why the entry can't be stored now. A row of the same id (`before`) whose time is over is in nobody's way. */
@@ -160,10 +162,10 @@ export class MailboxIndex {
     return { own, all: { entries: this.rows.rows, bytes: 0 } };
   }
 
-  private enter(entry: MailboxEntry, words: IdWords): number {
+  private enter(entry: MailboxEntry, words: IdWords, known: number | undefined): number {
     const { rows, texts } = this;
     const { chunk, labels, headerPreview } = entry;
-    const slot = rows.add(texts.add(entry.recipient), words);
+    const slot = rows.add(texts.add(entry.recipient, known), words);
     rows.status[slot] = held;
     rows.arrival[slot] = this.lastArrival;
     rows.behavior[slot] = behaviors.indexOf(entry.onExpiry);

@@ -32,13 +32,6 @@ const choreDelayMs = 1_000;
 /** What the operations of one commit add up to. */
 type CommitAtHand = Moving & { readonly batch: Batch };
 
-type LmdbMailbox = Mailbox & {
-  /** Saves the index, or takes it from a snapshot. */
-  exchange(snapshot: Snapshot): void;
-  /** Begins no more work of its own. */
-  close(): void;
-};
-
 /** Claims that are decided as a part of a commit. */
 export type DecidedClaims = {
   /** What a claim asks of a commit. Throws when the tag is not one. */
@@ -52,15 +45,7 @@ type MailboxSettings = {
   readonly fold?: FoldLimits;
 };
 
-export function openLmdbMailbox(
-  environment: Environment,
-  settings: MailboxSettings,
-  log: StoreEnvironment["log"],
-): LmdbMailbox {
-  return new DiskMailbox(environment, settings, log);
-}
-
-class DiskMailbox implements LmdbMailbox {
+export class DiskMailbox implements Mailbox {
   private index: MailboxIndex;
   private bodies: Bodies;
   private pages: IndexPages;
@@ -99,6 +84,7 @@ class DiskMailbox implements LmdbMailbox {
     this.planChores();
   }
 
+  /** Saves the index, or takes it from a snapshot. */
   exchange(snapshot: Snapshot): void {
     this.index.exchange(snapshot);
     this.pages.exchange(snapshot);
@@ -311,6 +297,7 @@ class DiskMailbox implements LmdbMailbox {
     return this.environment.whenCommitted(() => this.index.stats(nowMs));
   }
 
+  /** Begins no more work of its own. */
   close(): void {
     this.isClosed = true;
     if (this.choreTimer !== null) clearTimeout(this.choreTimer);

@@ -39,9 +39,9 @@ export class TextTable {
     return this.texts[number]!;
   }
 
-  /** One more row names the text. */
-  add(text: string): number {
-    let number = this.numbers.get(text);
+  /** One more row names the text, whose number the caller may know. */
+  add(text: string, known = this.numbers.get(text)): number {
+    let number = known;
     if (number === undefined) {
       number = this.freeNumbers.pop() ?? this.texts.length;
       this.set(number, text);

@@ -188,8 +188,8 @@ export class Writer {
 
   /** Puts the checksum of all that was written behind it at `offset`. */
   sign(offset: number): void {
-    const [from, to] = [offset, offset + checksumBytes];
-    writeChecksum(recordVersion, this.buffer.subarray(to, this.at), this.buffer.subarray(from, to));
+    const sum = checksum(recordVersion, this.buffer.subarray(offset + checksumBytes, this.at));
+    for (let i = 0; i < checksumBytes; i += 4) this.view.setUint32(offset + i, sum.getUint32(i));
   }
 
   /** The written bytes, in the memory of the writer. */

@@ -37,6 +37,19 @@ export const pageSlots = 512;
 /** A typed array that has an index page, and its elements for each row. */
 export type StoredArray = { readonly elements: Elements; readonly perRow: 1 | 4 };
 
+/** An array of the same kind over so many elements of a buffer. */
+export function viewLike(elements: Elements, buffer: ArrayBuffer, at: number, length: number): Elements {
+  if (elements instanceof Float64Array) return new Float64Array(buffer, at, length);
+  return elements instanceof Uint32Array ? new Uint32Array(buffer, at, length) : new Uint8Array(buffer, at, length);
+}
+
+/** What an index page holds of its rows: the widest elements first, so that each array is aligned. */
+const pageArrays = [
+  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id", "recipient", "labels", "group"] as const),
+  ...(["sequence", "total", "envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
+];
+const linkArrays = ["next", "previous", "chain"] as const;
+
 export function resized<T extends Elements>(from: T, to: T): T {
   to.set(from);
   return to;
@@ -70,6 +83,7 @@ export class RowTable {
   previous = new Uint32Array(firstCapacity);
 
   private capacity = firstCapacity;
+  /** The next row of the same bucket. */
   private chain = new Uint32Array(firstCapacity);
   private buckets = new Uint32Array(firstCapacity).fill(none);
   private used = 0;
@@ -94,14 +108,9 @@ export class RowTable {
     return slot < this.fresh && this.status[slot] !== free && this.status[slot] !== gone;
   }
 
-  /** What an index page holds of its rows: the widest elements first, so that each array is aligned. */
+  /** What an index page holds of its rows. */
   stored(): readonly StoredArray[] {
-    const { arrival, expiresAtMs, keptUntilMs, block, id, recipient, labels, group } = this;
-    const { sequence, total, envelopeBytes, previewBytes, offset, status, behavior } = this;
-    const wide = [arrival, expiresAtMs, keptUntilMs, block].map((elements) => ({ elements, perRow: 1 as const }));
-    const words = [recipient, labels, group, sequence, total, envelopeBytes, previewBytes, offset];
-    const narrow = [...words, status, behavior].map((elements) => ({ elements, perRow: 1 as const }));
-    return [...wide, { elements: id, perRow: 4 }, ...narrow];
+    return pageArrays.map((name) => ({ elements: this[name], perRow: name === "id" ? 4 : 1 }));
   }
 
   find(recipient: number, words: IdWords): number {
@@ -177,8 +186,7 @@ export class RowTable {
     this.firstFree = snapshot.number(this.firstFree);
     this.seed = snapshot.number(this.seed);
     this.expect(this.fresh);
-    const { next, previous, chain } = this;
-    const links = [next, previous, chain].map((elements) => ({ elements, perRow: 1 }));
+    const links = linkArrays.map((name) => ({ elements: this[name], perRow: 1 }));
     for (const { elements, perRow } of [...this.stored(), ...links]) {
       snapshot.array(elements.subarray(0, this.fresh * perRow));
     }
@@ -246,24 +254,11 @@ export class RowTable {
   }
 
   private grow(to: number): void {
-    this.arrival = resized(this.arrival, new Float64Array(to));
-    this.expiresAtMs = resized(this.expiresAtMs, new Float64Array(to));
-    this.keptUntilMs = resized(this.keptUntilMs, new Float64Array(to));
-    this.block = resized(this.block, new Float64Array(to));
-    this.id = resized(this.id, new Uint32Array(4 * to));
-    this.recipient = resized(this.recipient, new Uint32Array(to));
-    this.labels = resized(this.labels, new Uint32Array(to));
-    this.group = resized(this.group, new Uint32Array(to));
-    this.sequence = resized(this.sequence, new Uint32Array(to));
-    this.total = resized(this.total, new Uint32Array(to));
-    this.envelopeBytes = resized(this.envelopeBytes, new Uint32Array(to));
-    this.previewBytes = resized(this.previewBytes, new Uint32Array(to));
-    this.offset = resized(this.offset, new Uint32Array(to));
-    this.status = resized(this.status, new Uint8Array(to));
-    this.behavior = resized(this.behavior, new Uint8Array(to));
-    this.next = resized(this.next, new Uint32Array(to));
-    this.previous = resized(this.previous, new Uint32Array(to));
-    this.chain = resized(this.chain, new Uint32Array(to));
+    for (const name of [...pageArrays, ...linkArrays]) {
+      const length = name === "id" ? 4 * to : to;
+      const bytes = new ArrayBuffer(length * this[name].BYTES_PER_ELEMENT);
+      Object.assign(this, { [name]: resized(this[name], viewLike(this[name], bytes, 0, length)) });
+    }
     this.freeIn = resized(this.freeIn, new Uint16Array(Math.ceil(to / pageSlots)));
     this.capacity = to;
   }

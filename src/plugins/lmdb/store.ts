@@ -12,7 +12,7 @@ import { dataFile } from "./folder.ts";
 import { Scrub } from "./integrity.ts";
 import type { FoldLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
-import { type DecidedClaims, openLmdbMailbox } from "./mailbox.ts";
+import { type DecidedClaims, DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 import type { Disk, WriteKind } from "./space.ts";
 
@@ -34,7 +34,7 @@ export async function openLmdb(
   try {
     const fold = test.fold === undefined ? {} : { fold: test.fold };
     const claims = new Claims(environment);
-    const mailbox = openLmdbMailbox(environment, { rowsMax: options.message_ids_max, claims, ...fold }, host.log);
+    const mailbox = new DiskMailbox(environment, { rowsMax: options.message_ids_max, claims, ...fold }, host.log);
     let opening = true;
     const table = openTable(environment, () => (opening ? "removal" : "record"));
     const { ledger, followHead } = await openLedger(table, options.block_time_ms, host);
