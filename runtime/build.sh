@@ -8,6 +8,8 @@
 #                               and this preset: development or local_testnet
 #   ./build.sh --node           build the node of node/ and a runtime with the next version number, into
 #                               node/target or the folder that NODE_TARGET_DIR names; neither is kept
+#   ./build.sh --weights        measure the calls of the pallets, and write their weights.rs. It takes the
+#                               processor time, so other work on the machine hardly changes it
 #
 # RUSTC names the compiler: it needs the sources of the standard library beside it, because the target
 # comes without a compiled one. CARGO_TARGET_DIR, CARGO_BUILD_JOBS and CARGO_HOME are honoured.
@@ -16,9 +18,9 @@ cd "$(dirname "$0")"
 
 mode="${1:-}"
 case "$mode" in
-"" | --check | --test | --node) ;;
+"" | --check | --test | --node | --weights) ;;
 --spec) [ -n "${2:-}" ] || { echo "build.sh: --spec wants a preset" >&2; exit 2; } ;;
-*) echo "usage: build.sh [--check | --test | --spec PRESET | --node]" >&2; exit 2 ;;
+*) echo "usage: build.sh [--check | --test | --spec PRESET | --node | --weights]" >&2; exit 2 ;;
 esac
 
 target=wasm32v1-none
@@ -30,7 +32,7 @@ linker="$(command -v wasm-ld || command -v rust-lld || true)"
 command -v cargo >/dev/null || missing+=("cargo (1.84 or later)")
 command -v cc >/dev/null || missing+=("a C compiler, cc (Debian: gcc), for the tool that compresses the runtime")
 [ -n "$linker" ] || missing+=("wasm-ld, the WebAssembly linker (Debian: lld)")
-[ "$mode" != --node ] || command -v protoc >/dev/null || missing+=("protoc (Debian: protobuf-compiler)")
+case "$mode" in --node | --weights) false ;; esac || command -v protoc >/dev/null || missing+=("protoc (Debian: protobuf-compiler)")
 if [ -z "$RUSTC" ]; then
 	missing+=("rustc $rustc_needed or later (Debian: rustc-web)")
 else
@@ -60,7 +62,7 @@ fi
 
 if [ "$mode" = --node ]; then
 	export CARGO_TARGET_DIR="${NODE_TARGET_DIR:-$PWD/node/target}"
-	env -u RUSTC cargo build --locked --release --manifest-path node/Cargo.toml
+	env -u RUSTC cargo build --locked --release --manifest-path node/Cargo.toml --package waypost-node
 fi
 
 # Panic messages hold paths of sources: they are mapped to the same ones on every machine.
@@ -92,6 +94,13 @@ if [ "$mode" = --node ]; then
 	build next --features next
 	cp "$built/next.wasm" "$CARGO_TARGET_DIR/waypost-next.wasm"
 	echo "built $CARGO_TARGET_DIR/release/waypost-node and $CARGO_TARGET_DIR/waypost-next.wasm"
+	exit 0
+fi
+if [ "$mode" = --weights ]; then
+	build benchmarks --features runtime-benchmarks
+	export CARGO_TARGET_DIR="${NODE_TARGET_DIR:-$PWD/node/target}"
+	env -u RUSTC cargo run --locked --release --quiet --manifest-path node/Cargo.toml --package waypost-weights -- \
+		"$built/benchmarks.wasm" pallets
 	exit 0
 fi
 build runtime

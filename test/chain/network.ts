@@ -1,7 +1,7 @@
 /**
- * A network of real nodes on loopback: validators of the preset `local_testnet`, each a process with a database of its
- * own, and one node that makes no blocks. Tests end them, start them again and cut them off from the others. The node
- * is built once by `runtime/build.sh --node`; nothing here builds.
+ * A network of real nodes on loopback: validators of the preset `local_testnet` with the kept runtime, each a process
+ * with a database of its own, and one node that makes no blocks. Tests end them, start them again and cut them off
+ * from the others. The node is built once by `runtime/build.sh --node`; nothing here builds.
  */
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,6 +31,10 @@ export type Network = {
   readonly specification: string;
   readonly close: () => Promise<void>;
 };
+
+/** `:code`. */
+const codeKey = "0x3a636f6465";
+const keptRuntime = new URL("../../runtime/artifacts/waypost-runtime.compact.compressed.wasm", import.meta.url);
 
 /** Where `runtime/build.sh --node` puts them; throws with that command when one is missing. */
 export function builtFile(given: string | undefined, built: string): string {
@@ -79,7 +83,9 @@ async function writeSpecification(binary: string, path: string, bootNodes: reado
   const child = Bun.spawn([binary, ...args], { stdout: "ignore", stderr: "pipe" });
   const [code, text] = await Promise.all([child.exited, new Response(child.stderr).text()]);
   if (code !== 0) throw new Error(`the node wrote no specification: ${text}`);
-  const specification = JSON.parse(readFileSync(path, "utf8")) as object;
+  const specification = JSON.parse(readFileSync(path, "utf8")) as { genesis: { raw: { top: Record<string, string> } } };
+  // The node carries the runtime that was kept when it was built.
+  specification.genesis.raw.top[codeKey] = `0x${readFileSync(keptRuntime).toHex()}`;
   writeFileSync(path, JSON.stringify({ ...specification, bootNodes }));
 }
 

@@ -89,7 +89,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 3,
+	spec_version: 4,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -104,7 +104,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost-canary"),
 	impl_name: Cow::Borrowed("waypost-canary"),
 	authoring_version: 1,
-	spec_version: 3,
+	spec_version: 4,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -182,6 +182,7 @@ impl pallet_authorities::Config for Runtime {
 	type MaxAuthorities = MaxAuthorities;
 	/// Seven days.
 	type VoteLife = ConstU32<100_800>;
+	type WeightInfo = pallet_authorities::weights::Measured<Self>;
 }
 
 impl pallet_session::Config for Runtime {
@@ -284,6 +285,7 @@ impl pallet_did_registry::Config for Runtime {
 	type ProofsInReserve = ConstU32<4>;
 	/// Ten minutes.
 	type ProofInterval = ConstU32<100>;
+	type WeightInfo = pallet_did_registry::weights::Measured<Self>;
 }
 
 impl pallet_delivery_policy::Config for Runtime {
@@ -297,6 +299,7 @@ impl pallet_delivery_policy::Config for Runtime {
 	type MaxAllowedRelays = ConstU32<16>;
 	type MaxRelayIdLen = ConstU32<128>;
 	type MaxSignerKeyIdLen = ConstU32<256>;
+	type WeightInfo = pallet_delivery_policy::weights::Measured<Self>;
 }
 
 #[frame_support::runtime]
@@ -352,6 +355,13 @@ mod runtime {
 	pub type Authorship = pallet_authorship;
 }
 
+#[cfg(feature = "runtime-benchmarks")]
+frame_benchmarking::define_benchmarks!(
+	[pallet_did_registry, DidRegistry]
+	[pallet_delivery_policy, DeliveryPolicy]
+	[pallet_authorities, Authorities]
+);
+
 #[cfg(not(feature = "canary"))]
 type DeviceBound<const N: u32> = ConstU32<N>;
 
@@ -377,7 +387,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 4,
+	spec_version: 5,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,

@@ -11,13 +11,18 @@
 
 extern crate alloc;
 
+#[cfg(feature = "runtime-benchmarks")]
+mod benchmarking;
 #[cfg(test)]
 mod tests;
+pub mod weights;
 
 pub use pallet::*;
+pub use weights::WeightInfo;
 
 #[frame_support::pallet]
 pub mod pallet {
+	use super::WeightInfo;
 	use alloc::vec::Vec;
 	use frame_support::{pallet_prelude::*, traits::ValidatorRegistration};
 	use frame_system::{ensure_signed, pallet_prelude::*};
@@ -39,6 +44,7 @@ pub mod pallet {
 		/// How many blocks a vote counts.
 		#[pallet::constant]
 		type VoteLife: Get<BlockNumberFor<Self>>;
+		type WeightInfo: WeightInfo;
 	}
 
 	/// What authorities decide.
@@ -119,7 +125,7 @@ pub mod pallet {
 	impl<T: Config> Pallet<T> {
 		/// Votes for a motion, in the place of an earlier vote of the same account.
 		#[pallet::call_index(0)]
-		#[pallet::weight(vote_weight::<T>())]
+		#[pallet::weight(T::WeightInfo::vote(T::MaxAuthorities::get()))]
 		pub fn vote(origin: OriginFor<T>, motion: Motion<T>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			let authorities = Authorities::<T>::get();
@@ -147,19 +153,12 @@ pub mod pallet {
 
 		/// Takes the own vote back.
 		#[pallet::call_index(1)]
-		#[pallet::weight(T::DbWeight::get().reads_writes(1, 1).saturating_add(Weight::from_parts(25_000_000, 4_096)))]
+		#[pallet::weight(T::WeightInfo::withdraw())]
 		pub fn withdraw(origin: OriginFor<T>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Votes::<T>::take(&who).ok_or(Error::<T>::NoVote)?;
 			Ok(())
 		}
-	}
-
-	/// The set and every vote of it, written at most once each; the code of an upgrade is not in here.
-	pub(crate) fn vote_weight<T: Config>() -> Weight {
-		let voters = u64::from(T::MaxAuthorities::get());
-		Weight::from_parts(25_000_000 + 2_000_000 * voters, 2_560 * (voters + 3))
-			.saturating_add(T::DbWeight::get().reads_writes(voters + 3, voters + 3))
 	}
 
 	impl<T: Config> Pallet<T> {

@@ -38,6 +38,7 @@ impl Config for Test {
 	type Registration = Keys;
 	type MaxAuthorities = ConstU32<4>;
 	type VoteLife = ConstU64<10>;
+	type WeightInfo = weights::Measured<Self>;
 }
 
 fn test(authorities: &[u64], run: impl FnOnce()) {

@@ -8,12 +8,16 @@
 
 extern crate alloc;
 
+#[cfg(feature = "runtime-benchmarks")]
+mod benchmarking;
 #[cfg(test)]
 mod tests;
 pub mod types;
+pub mod weights;
 
 pub use pallet::*;
 pub use types::*;
+pub use weights::WeightInfo;
 
 #[frame_support::pallet]
 pub mod pallet {
@@ -26,25 +30,12 @@ pub mod pallet {
 	};
 	use frame_system::{ensure_authorized, ensure_none, ensure_signed, pallet_prelude::*};
 	use pallet_did_registry::{
-		priority, proof_failure,
-		weights::{weight, Work},
-		Allowance, Did, DidRecord, Domain, OnDidDeleted, Pallet as Registry, Proof, Rule,
+		priority, proof_failure, Allowance, Did, Domain, OnDidDeleted, Pallet as Registry, Proof, Rule,
 	};
 	use sp_runtime::{traits::Zero, transaction_validity::TransactionValidityWithRefund};
 
 	const TAG: &str = "delivery-policy";
 	const STORAGE_VERSION: StorageVersion = StorageVersion::new(1);
-
-	/// The record, the policy and, with a proof, the counter, the allowance, the clock, the chain and the switch.
-	fn owned_weight<T: Config>() -> Weight {
-		let bytes = DidRecord::<T>::max_encoded_len() as u64 + PersonaPolicy::<T>::max_encoded_len() as u64;
-		weight::<T>(Work { bytes, reads: 2, writes: 1, ..Default::default() })
-	}
-
-	fn proof_weight<T: Config>(payload: usize) -> Weight {
-		let bytes = DidRecord::<T>::max_encoded_len() as u64 + 2 * payload as u64;
-		weight::<T>(Work { signatures: 1, bytes, reads: 7, writes: 3, ..Default::default() })
-	}
 
 	#[pallet::pallet]
 	#[pallet::storage_version(STORAGE_VERSION)]
@@ -72,6 +63,7 @@ pub mod pallet {
 		type MaxRelayIdLen: Get<u32>;
 		#[pallet::constant]
 		type MaxSignerKeyIdLen: Get<u32>;
+		type WeightInfo: WeightInfo;
 	}
 
 	#[pallet::storage]
@@ -114,31 +106,35 @@ pub mod pallet {
 		InvalidConstraints,
 	}
 
+	fn relays_length<T: Config>(policy: &PersonaPolicy<T>) -> u32 {
+		policy.allowed_relays.iter().map(|relay| relay.len() as u32).sum()
+	}
+
 	#[pallet::call]
 	impl<T: Config> Pallet<T> {
 		#[pallet::call_index(0)]
-		#[pallet::weight(owned_weight::<T>())]
+		#[pallet::weight(<T as Config>::WeightInfo::set_delivery_policy())]
 		pub fn set_delivery_policy(origin: OriginFor<T>, did: Vec<u8>, policy: DeliveryPolicy<T>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &did)?;
 			Self::apply(did, PolicyAction::SetRecipient(policy))
 		}
 
 		#[pallet::call_index(1)]
-		#[pallet::weight(owned_weight::<T>())]
+		#[pallet::weight(<T as Config>::WeightInfo::clear_delivery_policy())]
 		pub fn clear_delivery_policy(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &did)?;
 			Self::apply(did, PolicyAction::ClearRecipient)
 		}
 
 		#[pallet::call_index(2)]
-		#[pallet::weight(owned_weight::<T>())]
+		#[pallet::weight(<T as Config>::WeightInfo::set_tag_policy())]
 		pub fn set_tag_policy(origin: OriginFor<T>, tag_did: Vec<u8>, policy: DeliveryPolicy<T>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &tag_did)?;
 			Self::apply(did, PolicyAction::SetTag(policy))
 		}
 
 		#[pallet::call_index(3)]
-		#[pallet::weight(owned_weight::<T>())]
+		#[pallet::weight(<T as Config>::WeightInfo::set_persona_policy(relays_length(policy)))]
 		pub fn set_persona_policy(
 			origin: OriginFor<T>,
 			persona_did: Vec<u8>,
@@ -150,8 +146,8 @@ pub mod pallet {
 
 		/// Any of these by a key of the DID, which stands in the payload.
 		#[pallet::call_index(4)]
-		#[pallet::weight(proof_weight::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(proof_weight::<T>(signed_payload.len()))]
+		#[pallet::weight(<T as Config>::WeightInfo::apply_policy_with_proof(signed_payload.len() as u32))]
+		#[pallet::weight_of_authorize(<T as Config>::WeightInfo::apply_policy_with_proof(signed_payload.len() as u32))]
 		#[pallet::authorize(|_, signed_payload, signature, signer_key_id| {
 			Pallet::<T>::admit(Proof::new(signed_payload, signature, signer_key_id))
 		})]
@@ -167,14 +163,14 @@ pub mod pallet {
 
 		/// The family has other calls under 5 to 18.
 		#[pallet::call_index(19)]
-		#[pallet::weight(owned_weight::<T>())]
+		#[pallet::weight(<T as Config>::WeightInfo::clear_tag_policy())]
 		pub fn clear_tag_policy(origin: OriginFor<T>, tag_did: Vec<u8>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &tag_did)?;
 			Self::apply(did, PolicyAction::ClearTag)
 		}
 
 		#[pallet::call_index(20)]
-		#[pallet::weight(owned_weight::<T>())]
+		#[pallet::weight(<T as Config>::WeightInfo::clear_persona_policy())]
 		pub fn clear_persona_policy(origin: OriginFor<T>, persona_did: Vec<u8>) -> DispatchResult {
 			let did = Self::controlled(&ensure_signed(origin)?, &persona_did)?;
 			Self::apply(did, PolicyAction::ClearPersona)

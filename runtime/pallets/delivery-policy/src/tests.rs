@@ -80,6 +80,7 @@ impl pallet_did_registry::Config for Test {
 	type ProofsAtOnce = ConstU32<16>;
 	type ProofsInReserve = ConstU32<4>;
 	type ProofInterval = ConstU32<100>;
+	type WeightInfo = pallet_did_registry::weights::Measured<Self>;
 }
 
 impl Config for Test {
@@ -92,6 +93,7 @@ impl Config for Test {
 	type MaxAllowedRelays = ConstU32<16>;
 	type MaxRelayIdLen = ConstU32<128>;
 	type MaxSignerKeyIdLen = ConstU32<256>;
+	type WeightInfo = weights::Measured<Self>;
 }
 
 const DID: &[u8] = b"did:svc:1111111111111111111111";

@@ -16,6 +16,8 @@
 
 extern crate alloc;
 
+#[cfg(feature = "runtime-benchmarks")]
+pub mod benchmarking;
 #[cfg(test)]
 mod mock;
 mod operations;
@@ -29,6 +31,7 @@ pub mod weights;
 pub use pallet::*;
 pub use proofs::{priority, proof_failure, Allowance, Domain, Proof};
 pub use types::*;
+pub use weights::WeightInfo;
 
 /// Called after a DID was deleted, so that other pallets remove what they keep for it.
 pub trait OnDidDeleted {
@@ -151,6 +154,7 @@ pub mod pallet {
 		/// How many blocks a call with a proof stays in the pool.
 		#[pallet::constant]
 		type ProofLongevity: Get<u64>;
+		type WeightInfo: WeightInfo;
 	}
 
 	#[pallet::storage]
@@ -325,6 +329,37 @@ pub mod pallet {
 		TooManyProofs,
 	}
 
+	fn length(bytes: &[u8]) -> u32 {
+		bytes.len() as u32
+	}
+
+	/// The fewest bytes that a method can have: four lengths, two ids, a type and a key.
+	const METHOD_BYTES_MIN: u32 = 64;
+
+	/// Of `ControlAction`.
+	const DELETE_DID: u8 = 7;
+
+	/// Methods that a document of this length can bring.
+	fn methods<T: Config>(doc_blob: &[u8]) -> u32 {
+		(length(doc_blob) / METHOD_BYTES_MIN).min(T::MaxVMs::get())
+	}
+
+	fn links_length(recipient: &Option<Vec<u8>>, tags: &[Vec<u8>], personas: &[Vec<u8>]) -> u32 {
+		let refs = recipient.iter().chain(tags).chain(personas);
+		refs.fold(0, |sum, reference| sum.saturating_add(length(reference)))
+	}
+
+	/// The byte after the DID says which action a payload holds. A deletion is dearer than every other one.
+	fn control_weight<T: Config>(signed_payload: &[u8]) -> Weight {
+		let mut input = signed_payload;
+		let did = Vec::<u8>::decode(&mut input);
+		if did.is_ok() && input.first() == Some(&DELETE_DID) {
+			T::WeightInfo::deletion_with_proof()
+		} else {
+			T::WeightInfo::links_with_proof(length(signed_payload))
+		}
+	}
+
 	/// The origin of a call that brings its own proof.
 	fn ensure_proof<T: Config>(origin: OriginFor<T>) -> DispatchResult {
 		ensure_authorized(origin.clone()).or_else(|_| ensure_none(origin)).map_err(Into::into)
@@ -334,7 +369,7 @@ pub mod pallet {
 	impl<T: Config> Pallet<T> {
 		/// Replaces all aliases of the DID by this one.
 		#[pallet::call_index(1)]
-		#[pallet::weight(weights::primary_alias::<T>())]
+		#[pallet::weight(T::WeightInfo::set_alias())]
 		pub fn set_alias(origin: OriginFor<T>, did: Vec<u8>, alias: Vec<u8>) -> DispatchResult {
 			Self::do_set_alias(ensure_signed(origin)?, &did, &alias)
 		}
@@ -342,7 +377,7 @@ pub mod pallet {
 		/// By the owner's account, for a DID without a root key. So are the other owner calls that the law of
 		/// this pallet leaves to the keys: 3, 4 and 26 to 28.
 		#[pallet::call_index(2)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::add_device())]
 		pub fn add_device(origin: OriginFor<T>, did: Vec<u8>, device_id: Vec<u8>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Self::do_own_device(who, &did, &[&device_id], |mut ids| {
@@ -351,7 +386,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(3)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::tombstone_device())]
 		pub fn tombstone_device(origin: OriginFor<T>, did: Vec<u8>, device_id: Vec<u8>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Self::do_own_device(who, &did, &[&device_id], |mut ids| {
@@ -360,15 +395,15 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(4)]
-		#[pallet::weight(weights::document::<T>(doc_blob.len()))]
+		#[pallet::weight(T::WeightInfo::set_document(length(doc_blob), methods::<T>(doc_blob)))]
 		pub fn set_document(origin: OriginFor<T>, did: Vec<u8>, doc_blob: Vec<u8>) -> DispatchResult {
 			Self::do_set_document(ensure_signed(origin)?, &did, &doc_blob)
 		}
 
 		/// Replaces the document by a proof of the root key.
 		#[pallet::call_index(5)]
-		#[pallet::weight(weights::document::<T>(doc_blob.len()))]
-		#[pallet::weight_of_authorize(weights::document::<T>(doc_blob.len()))]
+		#[pallet::weight(T::WeightInfo::set_document_with_proof(length(doc_blob), methods::<T>(doc_blob)))]
+		#[pallet::weight_of_authorize(T::WeightInfo::set_document_with_proof(length(doc_blob), methods::<T>(doc_blob)))]
 		#[pallet::authorize(|_, did, doc_blob, timestamp, pubkey, signature| {
 			Pallet::<T>::admit_component(did, || {
 				Pallet::<T>::do_set_document_with_proof(did, doc_blob, timestamp, pubkey, signature)
@@ -389,7 +424,7 @@ pub mod pallet {
 		/// Registers a DID; the account that signs the extrinsic owns it and pays the deposit. The family's
 		/// call 6, which no account signs, is left out: whoever writes for good has paid for it.
 		#[pallet::call_index(7)]
-		#[pallet::weight(weights::registration::<T>(doc_blob.len()))]
+		#[pallet::weight(T::WeightInfo::register_with_document_proof_signed(length(doc_blob), methods::<T>(doc_blob)))]
 		pub fn register_with_document_proof_signed(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -412,7 +447,11 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(8)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::set_delivery_policy_links(links_length(
+			recipient_policy,
+			tag_policies,
+			persona_policies
+		)))]
 		pub fn set_delivery_policy_links(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -425,14 +464,14 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(9)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::clear_delivery_policy_links())]
 		pub fn clear_delivery_policy_links(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
 			Self::do_own(ensure_signed(origin)?, &did, ControlAction::ClearDeliveryPolicyLinks)
 		}
 
 		/// Registers a DID without a document; the account that signs the extrinsic owns it.
 		#[pallet::call_index(10)]
-		#[pallet::weight(weights::registration::<T>(0))]
+		#[pallet::weight(T::WeightInfo::register_with_proof())]
 		pub fn register_with_proof(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -454,8 +493,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(11)]
-		#[pallet::weight(weights::alias::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::alias::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::add_alias())]
+		#[pallet::weight_of_authorize(T::WeightInfo::add_alias())]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_add_alias(did, alias, proof))
@@ -473,8 +512,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(12)]
-		#[pallet::weight(weights::alias::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::alias::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::update_alias())]
+		#[pallet::weight_of_authorize(T::WeightInfo::update_alias())]
 		#[pallet::authorize(|_, did, old_alias, new_alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_update_alias(did, old_alias, new_alias, proof))
@@ -494,8 +533,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(13)]
-		#[pallet::weight(weights::alias::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::alias::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::remove_alias())]
+		#[pallet::weight_of_authorize(T::WeightInfo::remove_alias())]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_remove_alias(did, alias, proof))
@@ -513,8 +552,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(14)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::add_verification_method())]
+		#[pallet::weight_of_authorize(T::WeightInfo::add_verification_method())]
 		#[pallet::authorize(|_, did, method, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddMethod(method), proof))
@@ -533,8 +572,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(15)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::update_verification_method())]
+		#[pallet::weight_of_authorize(T::WeightInfo::update_verification_method())]
 		#[pallet::authorize(|_, did, method, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::UpdateMethod(method), proof))
@@ -553,8 +592,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(16)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::remove_verification_method())]
+		#[pallet::weight_of_authorize(T::WeightInfo::remove_verification_method())]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveMethod(method_id), proof))
@@ -573,8 +612,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(17)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::add_authentication())]
+		#[pallet::weight_of_authorize(T::WeightInfo::add_authentication())]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddAuthentication(method_id), proof))
@@ -593,8 +632,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(18)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::remove_authentication())]
+		#[pallet::weight_of_authorize(T::WeightInfo::remove_authentication())]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveAuthentication(method_id), proof))
@@ -613,8 +652,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(19)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::add_key_agreement())]
+		#[pallet::weight_of_authorize(T::WeightInfo::add_key_agreement())]
 		#[pallet::authorize(|_, did, key_agreement, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddAgreement(key_agreement), proof))
@@ -633,8 +672,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(20)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::update_key_agreement())]
+		#[pallet::weight_of_authorize(T::WeightInfo::update_key_agreement())]
 		#[pallet::authorize(|_, did, key_agreement, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::UpdateAgreement(key_agreement), proof))
@@ -653,8 +692,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(21)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::remove_key_agreement())]
+		#[pallet::weight_of_authorize(T::WeightInfo::remove_key_agreement())]
 		#[pallet::authorize(|_, did, key_agreement_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveAgreement(key_agreement_id), proof))
@@ -673,8 +712,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(22)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::add_service(length(signed_payload)))]
+		#[pallet::weight_of_authorize(T::WeightInfo::add_service(length(signed_payload)))]
 		#[pallet::authorize(|_, did, service, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::AddService(service), proof))
@@ -693,8 +732,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(23)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::update_service(length(signed_payload)))]
+		#[pallet::weight_of_authorize(T::WeightInfo::update_service(length(signed_payload)))]
 		#[pallet::authorize(|_, did, service, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::UpdateService(service), proof))
@@ -713,8 +752,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(24)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::remove_service())]
+		#[pallet::weight_of_authorize(T::WeightInfo::remove_service())]
 		#[pallet::authorize(|_, did, service_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_component(did, || Pallet::<T>::do_component(did, Change::RemoveService(service_id), proof))
@@ -733,8 +772,8 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(25)]
-		#[pallet::weight(weights::component::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::component::<T>(signed_payload.len()))]
+		#[pallet::weight(T::WeightInfo::update_root_pubkey())]
+		#[pallet::weight_of_authorize(T::WeightInfo::update_root_pubkey())]
 		#[pallet::authorize(|_, did, new_root_pubkey, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
 			Pallet::<T>::admit_root_pubkey(did, || Pallet::<T>::do_update_root_pubkey(did, new_root_pubkey, proof))
@@ -753,13 +792,13 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(26)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::deactivate_did())]
 		pub fn deactivate_did(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
 			Self::do_deactivate(ensure_signed(origin)?, &did)
 		}
 
 		#[pallet::call_index(27)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::update_device())]
 		pub fn update_device(
 			origin: OriginFor<T>,
 			did: Vec<u8>,
@@ -774,7 +813,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(28)]
-		#[pallet::weight(weights::owned::<T>())]
+		#[pallet::weight(T::WeightInfo::remove_device())]
 		pub fn remove_device(origin: OriginFor<T>, did: Vec<u8>, device_id: Vec<u8>) -> DispatchResult {
 			let who = ensure_signed(origin)?;
 			Self::do_own_device(who, &did, &[&device_id], |mut ids| {
@@ -784,8 +823,8 @@ pub mod pallet {
 
 		/// Devices, deactivation, policy links and deletion by a key of the DID. The DID stands in the payload.
 		#[pallet::call_index(29)]
-		#[pallet::weight(weights::control::<T>(signed_payload.len()))]
-		#[pallet::weight_of_authorize(weights::control::<T>(signed_payload.len()))]
+		#[pallet::weight(control_weight::<T>(signed_payload))]
+		#[pallet::weight_of_authorize(control_weight::<T>(signed_payload))]
 		#[pallet::authorize(|_, signed_payload, signature, signer_key_id| {
 			Pallet::<T>::admit_control(Proof::new(signed_payload, signature, signer_key_id))
 		})]

@@ -78,6 +78,7 @@ impl Config for Test {
 	type ProofsAtOnce = ConstU32<16>;
 	type ProofsInReserve = ConstU32<4>;
 	type ProofInterval = ConstU64<100>;
+	type WeightInfo = weights::Measured<Self>;
 }
 
 pub const DID: &[u8] = b"did:svc:1111111111111111111111";

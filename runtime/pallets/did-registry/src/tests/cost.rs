@@ -1,8 +1,13 @@
 //! What writing for good costs, and that it is given back.
 
-use crate::{mock::*, weights, *};
+use crate::{mock::*, *};
 use codec::{Encode, MaxEncodedLen};
-use frame_support::{assert_noop, assert_ok, dispatch::DispatchResult, traits::fungible::InspectHold};
+use frame_support::{
+	assert_noop, assert_ok,
+	dispatch::{DispatchResult, GetDispatchInfo},
+	traits::{fungible::InspectHold, Authorize},
+	weights::Weight,
+};
 
 fn held() -> u64 {
 	Balances::balance_on_hold(&HoldReason::Registration.into(), &alice())
@@ -182,15 +187,45 @@ fn another_registration_begins_another_allowance() {
 	});
 }
 
+/// As the pool and a block count it: the call, and what it takes to look at its proof.
+fn weight(call: Call<Test>) -> Weight {
+	let info = call.get_dispatch_info();
+	info.call_weight.saturating_add(call.weight_of_authorize())
+}
+
 #[test]
 fn longer_arguments_weigh_more() {
-	let documents = [0, 1_000, 16_384].map(|length| weights::document::<Test>(length).ref_time());
-	assert!(documents.is_sorted() && documents[0] < documents[2]);
-	let registrations = [0, 1_000, 16_384].map(|length| weights::registration::<Test>(length).proof_size());
-	assert!(registrations.is_sorted() && registrations[0] < registrations[2]);
-	// Nothing weighs a tenth of what a block of two seconds may, so that every call fits.
-	let most = weights::registration::<Test>(16_384).max(weights::control::<Test>(16_384));
-	assert!(most.ref_time() < 150_000_000_000, "{most:?}");
+	let (did, timestamp, pubkey, signature) = (DID.to_vec(), TIME.to_vec(), key_of(&root()), vec![0; 64]);
+	let registration = |doc_blob| {
+		let (did, timestamp, pubkey, signature) = (did.clone(), timestamp.clone(), pubkey.clone(), signature.clone());
+		Call::register_with_document_proof_signed { did, alias: None, timestamp, pubkey, signature, doc_blob }
+	};
+	let document = |doc_blob| {
+		let (did, timestamp, pubkey, signature) = (did.clone(), timestamp.clone(), pubkey.clone(), signature.clone());
+		Call::set_document_with_proof { did, doc_blob, timestamp, pubkey, signature }
+	};
+	let addition = |signed_payload| Call::add_service {
+		did: did.clone(),
+		service: service("cache"),
+		signed_payload,
+		signature: signature.clone(),
+		signer_key_id: ROOT.to_vec(),
+	};
+	let control = |signed_payload| Call::apply_control_with_proof {
+		signed_payload,
+		signature: signature.clone(),
+		signer_key_id: ROOT.to_vec(),
+	};
+	let calls: [&dyn Fn(Vec<u8>) -> Call<Test>; 4] = [&registration, &document, &addition, &control];
+	for call in calls {
+		let weights = [0, 100, 1_000, 16_384].map(|length| weight(call(vec![0; length])).ref_time());
+		assert!(weights.is_sorted() && weights[0] < weights[3], "{weights:?}");
+		// Nothing weighs a tenth of what a block of two seconds may, so that every call fits.
+		assert!(weights[0] > 100_000_000 && weights[3] < 150_000_000_000, "{weights:?}");
+	}
+	let [deletion, other] = [ControlAction::DeleteDid, ControlAction::DeactivateDid]
+		.map(|action| weight(control(control_payload(action, 0).encode())).ref_time());
+	assert!(deletion > other && deletion < 150_000_000_000, "{deletion} {other}");
 }
 
 #[test]
@@ -223,31 +258,4 @@ fn what_does_not_fit_together_is_noticed() {
 			Deposits::<Test>::set(did(), whole.1);
 		});
 	}
-}
-
-/// The times that `weights.rs` is derived from: `cargo test --release -- --ignored --nocapture times`.
-#[test]
-#[ignore = "prints times of this machine"]
-fn times() {
-	fn time(what: &str, mut run: impl FnMut()) {
-		let rounds = 200;
-		let start = std::time::Instant::now();
-		for _ in 0..rounds {
-			run();
-		}
-		println!("{what}: {} ns", start.elapsed().as_nanos() / rounds);
-	}
-	let (key, blob) = (key_of(&root()), document().encode());
-	let signature = sign(&root(), &blob);
-	let bytes: [u8; 32] = key.clone().try_into().unwrap();
-	time("a signature", || assert!(crate::proofs::verifies(&signature, &blob, &key)));
-	time("a point", || assert!(text::is_admissible_key(&bytes)));
-	time("a key text", || assert!(method().key().is_some()));
-	time("a document decoded and encoded", || {
-		let document = <DidDocument<Test> as codec::Decode>::decode(&mut &blob[..]).unwrap();
-		assert_eq!(document.encode().len(), blob.len());
-	});
-	println!("the document has {} bytes, a record at most {}", blob.len(), DidRecord::<Test>::max_encoded_len());
-	let long = vec![7; 16_384];
-	time("a hash of 16 KiB", || assert_eq!(sp_io::hashing::blake2_256(&long).len(), 32));
 }
