@@ -104,13 +104,13 @@ test(`${registrations} registrations all end confirmed, each once, though the pr
   await sent;
   await start();
   expect((await waiting()).length).toBeGreaterThan(registrations / 4);
-  await until("a half", async () => (await waiting()).length < registrations / 2, 90_000);
+  await until("a half", async () => (await waiting()).length < registrations / 2, 180_000);
   await node.kill("SIGKILL");
   await start();
-  await until("all of them", async () => (await waiting()).length === 0, 90_000);
+  await until("all of them", async () => (await waiting()).length === 0, 180_000);
   // Each took one extrinsic of the operator, so none was handed in twice.
   expect((await usedNonces()) - usedBefore).toBe(registrations);
-}, 250_000);
+}, 450_000);
 
 /** The status of a registration. A confirmed one is the DID's first record. */
 async function stateOf({ did }: Identity): Promise<string> {

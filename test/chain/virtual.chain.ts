@@ -1,6 +1,6 @@
 /**
  * The driver in the virtual world: whatever nodes, connections and the process do, every call that was answered ends
- * once and truthfully. Here 190 schedules of 400 calls and ten of 1,000, six minutes of one processor;
+ * once and truthfully. Here 190 schedules of 400 calls and eleven of 1,000, six minutes of one processor;
  * `bun run chain:virtual 100000 1000` runs as many as wanted, a second of a processor for 300 calls. A seed that
  * finds something is kept in `kept`.
  */
