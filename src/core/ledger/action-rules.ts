@@ -10,12 +10,9 @@ import {
   type DeliveryPolicyLinks,
   type DidDocument,
   type DidRecord,
-  type KeyAgreement,
   type LedgerBounds,
   longerThan,
-  type Service,
   scaleBounds,
-  type VerificationMethod,
 } from "./account.ts";
 import { type ActionName, actions, type DocumentAction } from "./actions.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
@@ -49,17 +46,37 @@ type DocumentRule<A extends ActionName> = (document: DidDocument, intent: Intent
 
 /** The actions that change one component change the document alone. */
 const documentRules: { readonly [A in DocumentAction]: DocumentRule<A> } = {
-  AddVerificationMethod: addMethod,
-  UpdateVerificationMethod: updateMethod,
+  AddVerificationMethod: (document, { did, verificationMethod: method }, bounds) => {
+    const rule = { max: bounds.verificationMethods, exists: "VerificationMethodAlreadyExists" } as const;
+    return (
+      checkVerificationMethod(method, did, bounds) ??
+      patch("verificationMethod", withNew(document.verificationMethod, method, { ...rule, full: "InvalidDocument" }))
+    );
+  },
+  UpdateVerificationMethod: (document, { did, verificationMethod: method }, bounds) =>
+    checkVerificationMethod(method, did, bounds) ??
+    patch("verificationMethod", withReplaced(document.verificationMethod, method, "VerificationMethodNotFound")),
   RemoveVerificationMethod: (document, { id }) => removeMethod(document, id),
   AddAuthentication: (document, { id }, bounds) => addAuthentication(document, id, bounds),
   RemoveAuthentication: (document, { id }) => removeAuthentication(document, id),
-  AddKeyAgreement: addAgreement,
-  UpdateKeyAgreement: updateAgreement,
+  AddKeyAgreement: (document, { did, keyAgreement }, bounds) => {
+    const rule = { max: bounds.keyAgreements, exists: "KeyAgreementAlreadyExists", full: "InvalidDocument" } as const;
+    return (
+      checkKeyAgreement(keyAgreement, did, bounds) ??
+      patch("keyAgreement", withNew(document.keyAgreement, keyAgreement, rule))
+    );
+  },
+  UpdateKeyAgreement: (document, { did, keyAgreement }, bounds) =>
+    checkKeyAgreement(keyAgreement, did, bounds) ??
+    patch("keyAgreement", withReplaced(document.keyAgreement, keyAgreement, "KeyAgreementNotFound")),
   RemoveKeyAgreement: ({ keyAgreement }, { id }) =>
     patch("keyAgreement", without(keyAgreement, id, "KeyAgreementNotFound")),
-  AddService: addService,
-  UpdateService: updateService,
+  AddService: (document, { service }, bounds) => {
+    const rule = { max: bounds.services, exists: "ServiceAlreadyExists", full: "ServiceTooLong" } as const;
+    return checkService(service, bounds) ?? patch("service", withNew(document.service, service, rule));
+  },
+  UpdateService: (document, { service }, bounds) =>
+    checkService(service, bounds) ?? patch("service", withReplaced(document.service, service, "ServiceNotFound")),
   RemoveService: ({ service }, { id }) => patch("service", without(service, id, "ServiceNotFound")),
 };
 
@@ -100,33 +117,6 @@ function patch<L extends keyof DidDocument>(name: L, list: DidDocument[L] | Ledg
   return isRefusal(list) ? list : { [name]: list };
 }
 
-function addMethod(
-  document: DidDocument,
-  { did, verificationMethod: method }: IntentOf<"AddVerificationMethod">,
-  bounds: LedgerBounds,
-): Patch {
-  const rule = {
-    max: bounds.verificationMethods,
-    exists: "VerificationMethodAlreadyExists",
-    full: "InvalidDocument",
-  } as const;
-  return (
-    checkVerificationMethod(method, did, bounds) ??
-    patch("verificationMethod", withNew<VerificationMethod>(document.verificationMethod, method, rule))
-  );
-}
-
-function updateMethod(
-  document: DidDocument,
-  { did, verificationMethod: method }: IntentOf<"UpdateVerificationMethod">,
-  bounds: LedgerBounds,
-): Patch {
-  return (
-    checkVerificationMethod(method, did, bounds) ??
-    patch("verificationMethod", withReplaced(document.verificationMethod, method, "VerificationMethodNotFound"))
-  );
-}
-
 /** References from services do not keep a method; those from `authentication` do. */
 function removeMethod(document: DidDocument, id: string): Patch {
   const left = without(document.verificationMethod, id, "VerificationMethodNotFound");
@@ -144,38 +134,6 @@ function addAuthentication(document: DidDocument, id: string, bounds: LedgerBoun
 function removeAuthentication(document: DidDocument, id: string): Patch {
   if (!document.authentication.includes(id)) return refuse("AuthenticationNotFound");
   return { authentication: document.authentication.filter((listed) => listed !== id) };
-}
-
-function addAgreement(
-  document: DidDocument,
-  { did, keyAgreement }: IntentOf<"AddKeyAgreement">,
-  bounds: LedgerBounds,
-): Patch {
-  const rule = { max: bounds.keyAgreements, exists: "KeyAgreementAlreadyExists", full: "InvalidDocument" } as const;
-  return (
-    checkKeyAgreement(keyAgreement, did, bounds) ??
-    patch("keyAgreement", withNew<KeyAgreement>(document.keyAgreement, keyAgreement, rule))
-  );
-}
-
-function updateAgreement(
-  document: DidDocument,
-  { did, keyAgreement }: IntentOf<"UpdateKeyAgreement">,
-  bounds: LedgerBounds,
-): Patch {
-  return (
-    checkKeyAgreement(keyAgreement, did, bounds) ??
-    patch("keyAgreement", withReplaced(document.keyAgreement, keyAgreement, "KeyAgreementNotFound"))
-  );
-}
-
-function addService(document: DidDocument, { service }: IntentOf<"AddService">, bounds: LedgerBounds): Patch {
-  const rule = { max: bounds.services, exists: "ServiceAlreadyExists", full: "ServiceTooLong" } as const;
-  return checkService(service, bounds) ?? patch("service", withNew<Service>(document.service, service, rule));
-}
-
-function updateService(document: DidDocument, { service }: IntentOf<"UpdateService">, bounds: LedgerBounds): Patch {
-  return checkService(service, bounds) ?? patch("service", withReplaced(document.service, service, "ServiceNotFound"));
 }
 
 type Entry = { readonly id: string };
