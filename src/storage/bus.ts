@@ -87,7 +87,7 @@ export type InboxLimits = {
   readonly waitingBytesMax: number;
 };
 
-export const inboxLimits: InboxLimits = { runningMax: 256, waitingMax: 1_024, waitingBytesMax: 32 * 1024 ** 2 };
+const inboxLimits: InboxLimits = { runningMax: 256, waitingMax: 1_024, waitingBytesMax: 32 * 1024 ** 2 };
 
 /** `answer` is `null` for a published message. */
 type Arrival = {
@@ -101,7 +101,8 @@ type InboxOptions = {
   readonly missed: (() => void) | undefined;
   readonly log: BusEnvironment["log"];
   readonly onDrop: () => void;
-  readonly limits: InboxLimits;
+  /** Tests set tighter ones. */
+  readonly limits?: InboxLimits;
 };
 
 /**
@@ -116,7 +117,11 @@ export class Inbox {
   private scheduled = false;
   private closed = false;
 
-  constructor(private readonly options: InboxOptions) {}
+  private readonly limits: InboxLimits;
+
+  constructor(private readonly options: InboxOptions) {
+    this.limits = options.limits ?? inboxLimits;
+  }
 
   add(arrival: Arrival): void {
     if (this.closed) return;
@@ -128,7 +133,7 @@ export class Inbox {
 
   /** Drops the oldest messages first. The newest message stays however large it is. */
   private dropExcess(): void {
-    const { waitingMax, waitingBytesMax } = this.options.limits;
+    const { waitingMax, waitingBytesMax } = this.limits;
     let dropped = 0;
     while (this.waiting.length > 1 && (this.waiting.length > waitingMax || this.waitingBytes > waitingBytesMax)) {
       const oldest = this.waiting.shift()!;
@@ -146,7 +151,7 @@ export class Inbox {
     this.scheduled = true;
     setImmediate(() => {
       this.scheduled = false;
-      while (this.running < this.options.limits.runningMax && this.waiting.length > 0 && !this.closed) {
+      while (this.running < this.limits.runningMax && this.waiting.length > 0 && !this.closed) {
         const next = this.waiting.shift()!;
         this.waitingBytes -= next.message.length;
         void this.handle(next);

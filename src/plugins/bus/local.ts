@@ -7,16 +7,14 @@ import {
   type BusReceiver,
   checkSubject,
   Inbox,
-  type InboxLimits,
-  inboxLimits,
   type SubscribeOptions,
   type Subscription,
 } from "../../storage/bus.ts";
 
 const localMessageBytesMax = 64 * 1024 ** 2;
 
-export function openLocalBus({ log }: BusEnvironment, limits: InboxLimits = inboxLimits): Bus {
-  return new LocalBus(log, limits);
+export function openLocalBus({ log }: BusEnvironment): Bus {
+  return new LocalBus(log);
 }
 
 class LocalBus implements Bus {
@@ -28,10 +26,7 @@ class LocalBus implements Bus {
   private dropped = 0;
   private closed = false;
 
-  constructor(
-    private readonly log: BusEnvironment["log"],
-    private readonly limits: InboxLimits,
-  ) {}
+  constructor(private readonly log: BusEnvironment["log"]) {}
 
   publish(subject: string, message: Uint8Array): void {
     checkSubject(subject);
@@ -45,8 +40,7 @@ class LocalBus implements Bus {
   subscribe(subject: string, handler: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
     checkSubject(subject);
     if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
-    const { log, limits } = this;
-    const inbox = new Inbox({ subject, handler, missed, log, limits, onDrop: () => this.dropped++ });
+    const inbox = new Inbox({ subject, handler, missed, log: this.log, onDrop: () => this.dropped++ });
     const inboxes = this.subjects.get(subject) ?? new Set();
     this.subjects.set(subject, inboxes.add(inbox));
     this.subscriptions++;

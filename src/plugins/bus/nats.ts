@@ -22,8 +22,6 @@ import {
   busReadyMsMax,
   checkSubject,
   Inbox,
-  type InboxLimits,
-  inboxLimits,
   type SubscribeOptions,
   type Subscription,
 } from "../../storage/bus.ts";
@@ -72,7 +70,7 @@ const pingMs = 5_000;
 const unreadBytesMax = 64 * 1024 ** 2;
 
 export async function openNatsBus(options: NatsBusOptions, environment: BusEnvironment): Promise<Bus> {
-  const bus = new NatsBus(options.subject_prefix, environment.log, inboxLimits);
+  const bus = new NatsBus(options.subject_prefix, environment.log);
   await bus.start(await connectionOptions(options));
   return bus;
 }
@@ -117,7 +115,6 @@ class NatsBus implements Bus {
   constructor(
     private readonly prefix: string,
     private readonly log: BusEnvironment["log"],
-    private readonly limits: InboxLimits,
   ) {}
 
   get messageBytesMax(): number {
@@ -224,8 +221,7 @@ class NatsBus implements Bus {
   subscribe(subject: string, receiver: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
     checkSubject(subject);
     if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
-    const { log, limits } = this;
-    const inbox = new Inbox({ subject, handler: receiver, missed, log, limits, onDrop: () => this.dropped++ });
+    const inbox = new Inbox({ subject, handler: receiver, missed, log: this.log, onDrop: () => this.dropped++ });
     const one: Listening = { subject, inbox, remote: null };
     one.remote = this.subscribeRemote(one);
     this.listening.add(one);
@@ -244,12 +240,8 @@ class NatsBus implements Bus {
     if (flushed !== undefined) await withDeadline(this.ending.orEvent(flushed), endMs - performance.now());
   }
 
-  request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+  async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
-    return this.ask(subject, message, timeoutMs);
-  }
-
-  private async ask(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     const connection = this.usable(message.length);
     if (connection === null) return "nobody";
     try {

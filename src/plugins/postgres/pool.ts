@@ -12,19 +12,15 @@ import { SQL } from "bun";
 import { errorText } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
+import type { PostgresOptions } from "./postgres.ts";
 
 // --------------------------------------------------------------------------------------------- one connection
 
 type Parameter = string | number | bigint | Uint8Array | null;
 export type Row = Readonly<Record<string, unknown>>;
 
-type ConnectionSettings = {
-  readonly urls: readonly string[];
-  readonly password: string | null;
-  /** Certificates in PEM; `null` connects without encryption. */
-  readonly ca: string | null;
-  readonly statementTimeoutMs: number;
-};
+/** `ca`: certificates in PEM; `null` connects without encryption. */
+type PoolSettings = PostgresOptions & { readonly ca: string | null };
 
 /** The statement may have been carried out or not: only the database knows. */
 class OutcomeUnknown extends Error {}
@@ -64,7 +60,7 @@ class Connection {
   private client: SQL | null = null;
   private server = 0;
 
-  constructor(private readonly settings: ConnectionSettings) {}
+  constructor(private readonly settings: PoolSettings) {}
 
   /** Rows of a statement. Throws `OutcomeUnknown` or `StatementError`, or `unavailable` when it was never sent. */
   async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
@@ -72,7 +68,7 @@ class Connection {
     return this.inTime(() => client.unsafe(text, [...parameters]));
   }
 
-  /** Several statements in one transaction, without parameters. */
+  /** Several statements, without parameters. */
   async script(text: string): Promise<void> {
     const client = await this.connected();
     await this.inTime(() => client.unsafe(text).simple());
@@ -85,7 +81,7 @@ class Connection {
   }
 
   private async inTime(run: () => PromiseLike<unknown>): Promise<Row[]> {
-    const waitMs = this.settings.statementTimeoutMs + answerSlackMs;
+    const waitMs = this.settings.statement_timeout_ms + answerSlackMs;
     try {
       const rows = await withDeadline(run(), waitMs);
       if (rows === late) throw new OutcomeUnknown("no answer in time");
@@ -143,7 +139,8 @@ class Connection {
   }
 
   private clientOf(url: string): SQL {
-    const { password, ca, statementTimeoutMs } = this.settings;
+    const { password, ca, statement_timeout_ms } = this.settings;
+    const timeout = String(statement_timeout_ms);
     return new SQL({
       url,
       max: 1,
@@ -153,9 +150,9 @@ class Connection {
       ...(ca === null ? {} : { tls: { ca, rejectUnauthorized: true } }),
       connection: {
         application_name: "waypost",
-        statement_timeout: String(statementTimeoutMs),
-        lock_timeout: String(statementTimeoutMs),
-        idle_in_transaction_session_timeout: String(statementTimeoutMs),
+        statement_timeout: timeout,
+        lock_timeout: timeout,
+        idle_in_transaction_session_timeout: timeout,
         ...planning,
       },
     });
@@ -163,12 +160,6 @@ class Connection {
 }
 
 // --------------------------------------------------------------------------------------------------- the pool
-
-type PoolSettings = ConnectionSettings & {
-  readonly connections: number;
-  /** Replaces `{s}` in statements. */
-  readonly schema: string;
-};
 
 /** The most operations that may wait for a connection. */
 const waitingMax = 4_096;
@@ -183,7 +174,6 @@ const againMax = 5;
 type Slot = { readonly connection: Connection; readonly writer: string; seq: bigint };
 type Attempt<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown };
 export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<Row[]>;
-export type Session = Pick<Connection, "query" | "script">;
 
 export class Pool {
   private readonly free: Slot[];
@@ -296,11 +286,11 @@ export class Pool {
     }
   }
 
-  /** A session of its own, for several statements. */
-  session<T>(work: (session: Session, writer: string) => Promise<T>): Promise<T> {
-    return this.withSlot(async ({ connection, writer }) => {
+  /** Several statements with a transaction of their own, sent once. */
+  script(text: string): Promise<void> {
+    return this.withSlot(async ({ connection }) => {
       try {
-        return await work(connection, writer);
+        await connection.script(this.named(text));
       } catch (error) {
         // The end of the connection ends its transaction.
         await connection.close();
@@ -309,7 +299,8 @@ export class Pool {
     });
   }
 
-  named(text: string): string {
+  /** `{s}` in statements stands for the schema. */
+  private named(text: string): string {
     return text.replaceAll("{s}", this.settings.schema);
   }
 
@@ -345,7 +336,7 @@ export class Pool {
     const timer = setTimeout(() => {
       this.waiting.splice(this.waiting.indexOf(waiter), 1);
       reject(new StoreError("unavailable", "no connection became free in time"));
-    }, this.settings.statementTimeoutMs);
+    }, this.settings.statement_timeout_ms);
     this.waiting.push(waiter);
     return promise;
   }
@@ -381,7 +372,7 @@ function storeErrorOf(error: unknown): unknown {
 export type BatchLimits = {
   readonly operationsMax: number;
   readonly bytesMax: number;
-  /** Batches under way at once: enough to keep the connection busy, few enough to let batches grow. */
+  /** Batches under way at once: enough to keep the database busy, few enough to let batches grow. */
   readonly runningMax: number;
 };
 

@@ -19,14 +19,11 @@
  */
 import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
-import type { Pool, Row, Session } from "./pool.ts";
+import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { recordFunctions } from "./records.ts";
 import { claimAndRemove, mailboxFunctions, storeRound } from "./sql-mailbox.ts";
 
-// ----------------------------------------------------------------------------------------------------- tables
-
-/** `{s}` is the schema, quoted. */
 // ---------------------------------------------------------------------------------------------------------- partitions
 
 type PartitionSettings = {
@@ -284,11 +281,7 @@ async function readSchema(pool: Pool, schema: string): Promise<SchemaSettings | 
   const [found] = await pool.query("select to_regclass($1) is not null as there", [`${schema}.meta`]);
   if (found?.["there"] !== true) return null;
   const [row] = await pool.query("select version, partition_ms from {s}.meta");
-  return row === undefined ? null : settingsOf(row);
-}
-
-function settingsOf(row: Row): SchemaSettings {
-  return { version: Number(row["version"]), partitionMs: Number(row["partition_ms"]) };
+  return row === undefined ? null : { version: Number(row["version"]), partitionMs: Number(row["partition_ms"]) };
 }
 
 /** The settings of the schema; throws when this program can't work with it. */
@@ -314,32 +307,17 @@ function checkNotNewer(version: number): void {
 /** Brings the schema to this program's version, in one transaction; answers what was done. */
 export async function migrateSchema(
   pool: Pool,
-  options: Pick<PostgresOptions, "schema" | "partition_ms">,
+  { schema, partition_ms }: Pick<PostgresOptions, "schema" | "partition_ms">,
   tallyMs = tallySpanMs,
 ): Promise<string> {
-  const before = (await readSchema(pool, options.schema))?.version ?? 0;
+  const before = (await readSchema(pool, schema))?.version ?? 0;
   checkNotNewer(before);
-  if (before === schemaVersion) return `schema "${options.schema}" has version ${schemaVersion} already`;
-  await pool.session((session) => runMigrations(session, { pool, options, tallyMs, before }));
-  return `schema "${options.schema}" was brought from version ${before} to ${schemaVersion}`;
-}
-
-async function runMigrations(
-  session: Session,
-  given: {
-    readonly pool: Pool;
-    readonly options: Pick<PostgresOptions, "schema" | "partition_ms">;
-    readonly tallyMs: number;
-    readonly before: number;
-  },
-): Promise<void> {
-  const { pool, options, tallyMs, before } = given;
-  const { schema, partition_ms } = options;
+  if (before === schemaVersion) return `schema "${schema}" has version ${schemaVersion} already`;
   // Of several programs that migrate at once, the later ones fail at the check of the version.
   const guard = `
     do $$ begin
-      perform pg_advisory_xact_lock(hashtextextended('${schema}', 0));
-      if to_regclass('${schema}.meta') is ${before === 0 ? "not null" : "null"} then
+      perform pg_advisory_xact_lock(hashtextextended('{s}', 0));
+      if to_regclass('{s}.meta') is ${before === 0 ? "not null" : "null"} then
         raise exception 'another program migrates this schema at the same time';
       end if;
     end $$;
@@ -347,6 +325,8 @@ async function runMigrations(
   const first = `insert into {s}.meta (version, partition_ms, tally_ms) values (0, ${partition_ms}, ${tallyMs});`;
   const steps = migrations.slice(before).join("\n");
   const end = `update {s}.meta set version = ${schemaVersion} where version = ${before};`;
-  const text = `begin; ${guard} create schema if not exists {s}; ${steps} ${before === 0 ? first : ""} ${end} commit;`;
-  await session.script(pool.named(text));
+  await pool.script(
+    `begin; ${guard} create schema if not exists {s}; ${steps} ${before === 0 ? first : ""} ${end} commit;`,
+  );
+  return `schema "${schema}" was brought from version ${before} to ${schemaVersion}`;
 }

@@ -26,14 +26,8 @@ const totalsAgeMs = 1_000;
 const labelsAgeFactor = 60;
 
 export async function openPool(options: PostgresOptions): Promise<Pool> {
-  return new Pool({
-    urls: options.urls,
-    password: options.password,
-    ca: options.tls_ca_file === null ? null : await readCertificates(options.tls_ca_file),
-    statementTimeoutMs: options.statement_timeout_ms,
-    connections: options.connections,
-    schema: options.schema,
-  });
+  const { tls_ca_file } = options;
+  return new Pool({ ...options, ca: tls_ca_file === null ? null : await readCertificates(tls_ca_file) });
 }
 
 function readCertificates(file: string): Promise<string> {
