@@ -1,5 +1,6 @@
 /**
- * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, records and `/healthz` a second at 1, 16, 64 and 512
+ * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, acknowledgements of one and of
+ * twenty, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
  * commas; `--workers 1,2,4` measures a node of so many workers each, in turn; `--against <folder>` another checkout of
@@ -7,7 +8,7 @@
  * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
  * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -21,6 +22,7 @@ import { report } from "./report.ts";
 type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
 type Target = Server & { readonly full: string; readonly small: Reader; readonly empty: Reader };
+type Requests = Pick<Load, "request" | "requestsMax">;
 type Row = {
   readonly path: string;
   readonly driver: string;
@@ -37,7 +39,7 @@ const { values: flags } = parseArgs({
   options: {
     short: { type: "boolean", default: false },
     drivers: { type: "string", default: "memory,lmdb" },
-    paths: { type: "string", default: "healthz,store,relay,messages,pull,ack,resolve,nonces" },
+    paths: { type: "string", default: "healthz,store,relay,messages,pull,ack,ack20,resolve,nonces" },
     connections: { type: "string", default: "1,16,64,512" },
     workers: { type: "string", default: "1" },
     against: { type: "string" },
@@ -55,6 +57,9 @@ const warmAnswers = flags.short ? 3_000 : 20_000;
 const warmMsMax = flags.short ? 2_000 : 10_000;
 const smallEntries = 10;
 const payloadBytes = 1_024;
+const ackEntries = 20;
+/** Acknowledgements of that many entries in one lap, which are stored before it. */
+const acksMax = flags.short ? 500 : 2_000;
 
 const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuffer>>> = {
   healthz: () => getting("/healthz"),
@@ -62,7 +67,7 @@ const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuff
   relay: (target) => posting("/relay", target.full),
   messages: (target) => pulling(target.small),
   pull: (target) => pulling(target.empty),
-  ack: (target) => acknowledging(target.empty),
+  ack: (target) => acknowledging(target.empty, () => [crypto.randomUUID()]),
   resolve: (target) => getting(`/resolve/${target.small.did}`),
   nonces: (target) => getting(`/dids/${target.small.did}/nonces`),
 };
@@ -119,17 +124,16 @@ async function measureDriver(driver: string): Promise<Row[]> {
 
 /** Rounds alternate between the servers, so that a noisy neighbour hits all; the best round counts. */
 async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, targets: readonly Target[]): Promise<Row> {
-  const make = makers[row.path];
-  if (make === undefined) throw new Error(`no path ${row.path}`);
   const best: Record<string, number> = {};
   const cpuMicros: Record<string, number> = {};
   for (let round = 0; round < rounds; round++) {
     for (const target of targets) {
-      const load = { url: target.url, connections: row.connections, request: make(target) };
-      if (round === 0) await warm(load);
+      const load = { url: target.url, connections: row.connections };
+      if (round === 0) await warm(load, () => requestsOf(row.path, target));
+      const requests = await requestsOf(row.path, target);
       const cpuBefore = cpuSeconds(target.pid);
-      const perSecond = await measureLoad({ ...load, durationMs: lapMs });
-      const micros = ((cpuSeconds(target.pid) - cpuBefore) * 1e9) / (perSecond * lapMs);
+      const { answers, perSecond } = await measureLoad({ ...load, ...requests, durationMs: lapMs });
+      const micros = ((cpuSeconds(target.pid) - cpuBefore) * 1e6) / answers;
       cpuMicros[target.name] = Math.min(
         cpuMicros[target.name] ?? Number.POSITIVE_INFINITY,
         Math.round(micros * 10) / 10,
@@ -144,26 +148,31 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
     `${row.path} ${row.driver} ${row.connections}: ${JSON.stringify(best)} ${JSON.stringify(ratio)} cpu ${JSON.stringify(cpuMicros)}`,
   );
   const [first] = targets;
-  if (!flags.p99 || first === undefined) return { ...row, perSecond: best, ratio, cpuMicros };
-  const load = { url: first.url, connections: row.connections, request: make(first), durationMs: lapMs };
-  const p99Ms = Math.round((await measureP99(load, ours / 2)) * 10) / 10;
+  if (!flags.p99 || first === undefined || row.path === "ack20") return { ...row, perSecond: best, ratio, cpuMicros };
+  const load = { url: first.url, connections: row.connections, durationMs: lapMs };
+  const p99Ms = Math.round((await measureP99({ ...load, ...(await requestsOf(row.path, first)) }, ours / 2)) * 10) / 10;
   console.error(`${row.path} ${row.driver} ${row.connections}: p99 at half of the rate ${p99Ms} ms`);
   return { ...row, perSecond: best, ratio, cpuMicros, p99Ms };
 }
 
-async function warm(load: Omit<Load, "durationMs">): Promise<void> {
+async function warm(load: Pick<Load, "url" | "connections">, next: () => Promise<Requests>): Promise<void> {
   const endsAtMs = performance.now() + warmMsMax;
   for (let done = 0; done < warmAnswers && performance.now() < endsAtMs; )
-    done += (await measureLoad({ ...load, durationMs: 250 })) / 4;
+    done += (await measureLoad({ ...load, ...(await next()), durationMs: 250 })).answers;
 }
 
-/** User and system time of a process, in ticks of a hundredth of a second; 0 where there is no /proc. */
+/** User and system time of all threads of a process; 0 where there is no /proc. Ended threads are left out. */
 function cpuSeconds(pid: number): number {
-  const file = `/proc/${pid}/stat`;
-  if (!existsSync(file)) return 0;
-  const text = readFileSync(file, "utf8");
-  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / 100;
+  const folder = `/proc/${pid}/task`;
+  if (!existsSync(folder)) return 0;
+  const nanosOf = (thread: string): number => {
+    try {
+      return Number(readFileSync(join(folder, thread, "schedstat"), "utf8").split(" ")[0]);
+    } catch {
+      return 0;
+    }
+  };
+  return readdirSync(folder).reduce((sum, thread) => sum + nanosOf(thread), 0) / 1e9;
 }
 
 /** Resident memory of a process, measured under the load that went before. */
@@ -198,6 +207,24 @@ async function populate(server: Server): Promise<Target> {
   return { ...server, full: full.did, small, empty: await registered(server.url) };
 }
 
+/** The requests of one lap. */
+async function requestsOf(path: string, target: Target): Promise<Requests> {
+  if (path === "ack20") return acknowledgingStored(target);
+  const make = makers[path];
+  if (make === undefined) throw new Error(`no path ${path}`);
+  return { request: make(target) };
+}
+
+/** Stores what the acknowledgements remove. */
+async function acknowledgingStored({ name, url, empty }: Target): Promise<Requests> {
+  const ids = Array.from({ length: acksMax * ackEntries }, () => crypto.randomUUID());
+  const stored = ids.values();
+  const request = posting("/cache/store", empty.did, () => stored.next().value ?? crypto.randomUUID());
+  const load = { url, connections: 64, requestsMax: ids.length, durationMs: 60_000, request };
+  if (name !== "bare") await measureLoad(load);
+  return { request: acknowledging(empty, () => ids.splice(-ackEntries)), requestsMax: acksMax };
+}
+
 function getting(path: string): () => Buffer<ArrayBuffer> {
   const request = Buffer.from(`GET ${path} HTTP/1.1\r\nhost: bench\r\n\r\n`);
   return () => request;
@@ -210,13 +237,17 @@ async function storeOne(url: string, request: Buffer<ArrayBuffer>): Promise<void
   if (!response.ok) throw new Error(await response.text());
 }
 
-function posting(path: string, to: string): () => Buffer<ArrayBuffer> {
+function posting(
+  path: string,
+  to: string,
+  nextId: () => string = () => crypto.randomUUID(),
+): () => Buffer<ArrayBuffer> {
   const payload = { ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64() };
   const timestamp = new Date().toISOString();
   const bodyOf = (message_id: string) => JSON.stringify({ message_id, to, timestamp, ttl: "1h", payload });
   const length = bodyOf(crypto.randomUUID()).length;
   const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
-  return () => Buffer.from(head + bodyOf(crypto.randomUUID()));
+  return () => Buffer.from(head + bodyOf(nextId()));
 }
 
 type FreshProof = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
@@ -235,11 +266,11 @@ function proving(reader: Reader, operation: "ack" | "pull"): (subject: string) =
   };
 }
 
-/** Of an id that the mailbox does not hold: the proof, its claim and one write, without a store for each request. */
-function acknowledging(reader: Reader): () => Buffer<ArrayBuffer> {
+/** Of an id that the mailbox does not hold it costs the proof, its claim and one write, without a store for each. */
+function acknowledging(reader: Reader, nextIds: () => string[]): () => Buffer<ArrayBuffer> {
   const prove = proving(reader, "ack");
   return () => {
-    const message_ids = [crypto.randomUUID()];
+    const message_ids = nextIds();
     const { timestamp, nonce, signature } = prove(ackSubject(message_ids));
     const body = JSON.stringify({
       did: reader.did,

@@ -141,7 +141,7 @@ export class MemoryMailbox {
       const row = box?.rows.get(messageId);
       if (row === undefined || !isActive(row, nowMs)) continue;
       this.count(box!, row, -1);
-      this.cut(row, { ...row.entry, onExpiry: "DeleteOnExpiry", headerPreview: null });
+      this.cut(row, { onExpiry: "DeleteOnExpiry", headerPreview: null });
       row.state = "acked";
       removed.push({ messageId, labels: row.entry.labels });
     }
@@ -240,7 +240,8 @@ export class MemoryMailbox {
     const bytes = sign * bytesOf(entry);
     this.rows += sign;
     this.bytes += bytes;
-    for (const label of entry.labels.filter(isStoreLabel)) {
+    for (const label of entry.labels) {
+      if (!isStoreLabel(label)) continue;
       const usage = this.storeRows.get(label) ?? { entries: 0, bytes: 0 };
       usage.entries += sign;
       usage.bytes += bytes;
