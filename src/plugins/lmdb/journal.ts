@@ -146,7 +146,7 @@ function replayStored(rows: RowTable, slot: number, reader: Reader): void {
   replayPlace(rows, slot, reader);
 }
 
-function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
+export function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
   const [block, offset] = [reader.u53(), reader.u32()];
   rows.reserve(slot + 1);
   rows.block[slot] = block;

@@ -21,7 +21,7 @@ import {
   tableBytes,
 } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
-import { allPages, later } from "./journal.ts";
+import { allPages, later, replayPlace } from "./journal.ts";
 import type { Latest } from "./mailbox-index.ts";
 import { TextTable } from "./recipients.ts";
 import { boundVersion, orderedNumber, Reader, sealedUnder, unsealed } from "./records.ts";
@@ -160,7 +160,7 @@ class OlderIndex {
       const code = isPage ? operations.stored : reader.u8();
       const slot = reader.u32();
       if (code === operations.stored) this.readRow(reader, slot, recipients);
-      else if (code === operations.moved) this.readPlace(reader, slot);
+      else if (code === operations.moved) replayPlace(this.rows, slot, reader);
       else if (code === operations.acked || code === operations.cut || code === operations.dropped) {
         if (!this.rows.isUsed(slot)) continue;
         this.rows.status[slot] = code === operations.dropped ? free : code === operations.cut ? kept : acked;
@@ -183,7 +183,7 @@ class OlderIndex {
     rows.envelopeBytes[slot] = reader.u32();
     const preview = reader.u16();
     rows.previewBytes[slot] = preview === noPreview ? none : preview;
-    this.readPlace(reader, slot);
+    replayPlace(rows, slot, reader);
     const flags = reader.u8();
     const chunk =
       (flags & 1) === 0 ? null : { id: idText(reader.words()), sequence: reader.u32(), total: reader.u32() };
@@ -192,13 +192,6 @@ class OlderIndex {
     rows.total[slot] = chunk?.total ?? 0;
     const labels = Array.from({ length: (flags & 2) === 2 ? reader.u8() : 0 }, () => textOf(reader, reader.u8()));
     rows.labels[slot] = labels.length === 0 ? none : this.texts.add(labels.join(" "));
-  }
-
-  private readPlace(reader: Reader, slot: number): void {
-    const [block, offset] = [reader.u53(), reader.u32()];
-    this.rows.reserve(slot + 1);
-    this.rows.block[slot] = block;
-    this.rows.offset[slot] = offset;
   }
 }
 

@@ -288,6 +288,8 @@ export class RecipientIndex {
     if (set === none) return null;
     let usage = this.storeUsageOf[set];
     if (usage === undefined) {
+      // Without gaps: an array with large ones becomes a slow hash.
+      while (this.storeUsageOf.length < set) this.storeUsageOf.push(undefined);
       usage = this.storeUsageFor(this.labels(slot).find(isStoreLabel));
       this.storeUsageOf[set] = usage;
     }
@@ -316,7 +318,8 @@ export class RecipientIndex {
     const usage = this.storeUsageAt(slot);
     if (usage !== null && --usage.ids === 0) this.storeUsages.delete(usage.label);
     for (const number of [recipient[slot]!, labels[slot]!, group[slot]!]) {
-      if (number !== none && this.texts.release(number)) this.storeUsageOf[number] = undefined;
+      const isGone = number !== none && this.texts.release(number);
+      if (isGone && number < this.storeUsageOf.length) this.storeUsageOf[number] = undefined;
     }
   }
 
