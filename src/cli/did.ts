@@ -263,17 +263,8 @@ async function submitPrepared(session: Session, file: string, flags: SubmitFlags
     session.report.result({ ok: true, ...registered }, `${registered.did} is ${registered.registration_status}`);
     return;
   }
-  const accepted = await sendPrepared(session, String(prepared["action"]), submission);
+  const accepted = await directory.submit(submission);
   session.report.result({ ok: true, ...accepted }, `${accepted.did}: accepted as ${accepted.tx_hash}`);
-}
-
-function sendPrepared(session: Session, action: string, submission: Submission) {
-  const { directory } = session.client;
-  if (action === "replace_document") return directory.replaceDocument(submission);
-  if (submission.headers !== undefined) return directory.submitExtrinsic(submission);
-  return action === "add_alias" || action === "remove_alias"
-    ? directory.updateAlias(submission)
-    : directory.update(submission);
 }
 
 const methods = ["POST", "PUT", "PATCH", "DELETE"] as const;

@@ -139,8 +139,7 @@ export async function change(
   const [nonces, { genesisHash }] = await Promise.all([directory.nonces(intent.did), provingAt(client)]);
   const value = BigInt(nonces[domain] ?? "0");
   const submission = await signIntent(intent, options.signer, { nonce: value, nowMs: Date.now(), genesisHash });
-  const send = domain === "alias_nonce" ? directory.updateAlias : directory.update;
-  const accepted = await send(submission);
+  const accepted = await directory.submit(submission);
   if (options.waiting === null) return { accepted, record: null };
   const submitted = { did: intent.did, txHash: accepted.tx_hash };
   if (intent.action === "delete_did") {
@@ -158,7 +157,7 @@ export async function changeAsOwner(
   update: OwnerUpdate,
   options: { readonly signer: Signer; readonly waiting: Waiting | null },
 ): Promise<Changed> {
-  const accepted = await client.directory.submitExtrinsic(await signOwnerUpdate(update, options.signer, Date.now()));
+  const accepted = await client.directory.submit(await signOwnerUpdate(update, options.signer, Date.now()));
   if (options.waiting === null) return { accepted, record: null };
   const expected = { did: update.did, txHash: accepted.tx_hash, counter: null, holds: () => true };
   return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };

@@ -68,12 +68,8 @@ export function directoryClient(to: Endpoint) {
     /** Does the proof of work that a node asks for when one network registers many DIDs. */
     register: async (body: unknown) =>
       readAnswer(to, await exchangeWithWork(to, post("/register-did", body)), registeredShape),
-    replaceDocument: (submission: Submission) => ask(to, submission, acceptedShape),
-    /** Component, root-key and control updates. */
-    update: (submission: Submission) => ask(to, submission, acceptedShape),
-    updateAlias: (submission: Submission) => ask(to, submission, acceptedShape),
-    /** Primary alias, policy links and policies. */
-    submitExtrinsic: (submission: Submission) => ask(to, submission, acceptedShape),
+    /** Any signed change, on the route that the submission names. */
+    submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };
 }
 

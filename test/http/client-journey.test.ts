@@ -377,7 +377,7 @@ describe("changes", () => {
     const intent: Intent = { action: "add_alias", did: bob.did, alias: "stolen" };
     expect(await refusal(change(client, intent, { signer: root(alice), waiting }))).toBe("invalid_signature");
     const stale = await signIntent(intent, root(bob), { nonce: 99n, nowMs: Date.now() });
-    const error = await client.directory.updateAlias(stale).catch((cause: unknown) => cause);
+    const error = await client.directory.submit(stale).catch((cause: unknown) => cause);
     expect(error instanceof ClientError && [error.code, error.status, error.extra.expected]).toEqual([
       "nonce_mismatch",
       409,
