@@ -63,8 +63,8 @@ export function subjectBytes(subject: Subject | null): number {
  * of the store for each proof; a driver with a remote source has its own cache for the rest.
  */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
-  type Answered = ReturnType<RecipientSource["subject"]>;
-  const cached = new BoundedMap<Did, { readonly state: string; readonly subject: Answered }>(ledgerSubjectsMax);
+  type Cached = { readonly state: string; readonly subject: ReturnType<RecipientSource["subject"]> };
+  const cached = new BoundedMap<Did, Cached>(ledgerSubjectsMax);
   const read = async (did: Did): Promise<Subject | null> => {
     const { record, life } = await ledger.account(did);
     if (record === null) return null;

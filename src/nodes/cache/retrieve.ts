@@ -116,8 +116,7 @@ async function answerWhole(
     });
     const plan = planWhole(entries, { ...bounds, more: false });
     const selected = new Set(plan.selected.map((entry) => entry.messageId));
-    const isAll = selected.size === entries.length;
-    const whole = isAll ? found.entries : found.entries.filter((entry) => selected.has(entry.messageId));
+    const whole = found.entries.filter((entry) => selected.has(entry.messageId));
     return renderMessages(whole, plan.next === null ? null : startCursor, context);
   }
   const source = { mailbox, recipient, bounds, now };

@@ -121,19 +121,10 @@ export const noValues: Readonly<Record<string, string>> = Object.freeze({});
 /** Values of the path as the server's own router read them: it decodes escapes. */
 export type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
 
-/**
- * Values that URL rewriting changes: dot segments, backslashes, controls. No identifier of the service
- * holds any of them.
- */
-export function isRewritten(params: Readonly<Record<string, string>> | undefined): boolean {
-  for (const name in params) {
-    const value = params[name] as string;
-    if (value === "." || value === ".." || /[\\\x00-\x1f\x7f]/.test(value)) return true;
-  }
-  return false;
-}
-
-export function rewritten(): Fault {
+/** Refuses values that URL rewriting changes: dot segments, backslashes, controls. No identifier holds any of them. */
+export function checkRewriting(params: RoutedRequest["params"]): Fault | null {
+  const isRewritten = Object.values(params ?? {}).some((value) => /^\.\.?$|[\\\x00-\x1f\x7f]/.test(value));
+  if (!isRewritten) return null;
   return fault("invalid_request", "path values must not contain dot segments, backslashes or control characters");
 }
 
@@ -148,7 +139,8 @@ export function pathValues(
   if (places.length === 0) return noValues;
   const { params } = request;
   if (params !== undefined && places.every(({ name }) => plainValue.test(params[name] ?? ""))) return params;
-  if (isRewritten(params)) return rewritten();
+  const refused = checkRewriting(params);
+  if (refused !== null) return refused;
   const segments = pathOf(request.url).split("/");
   const values: Record<string, string> = Object.create(null);
   for (const { name, segment } of places) {

@@ -12,7 +12,7 @@ import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
-import { isRewritten, pathOf, type RoutedRequest, rewritten } from "./route.ts";
+import { checkRewriting, pathOf, type RoutedRequest } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {
@@ -236,8 +236,10 @@ type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => P
  * else by the framework.
  */
 function routeTable<Session>(app: App): Record<string, Answering<Session> | Record<string, Answering<Session>>> {
-  const others: Answering<Session> = (request, server) =>
-    isRewritten(request.params) ? app.refuse(request, rewritten()) : app.respond(request, server);
+  const others: Answering<Session> = (request, server) => {
+    const refused = checkRewriting(request.params);
+    return refused === null ? app.respond(request, server) : app.refuse(request, refused);
+  };
   const table: Record<string, Answering<Session> | Record<string, Answering<Session>>> = {};
   for (const { path } of app.routes) table[path] = others;
   for (const { route, serve } of app.hot) {
