@@ -39,7 +39,7 @@ export const cellsDefaults: CellsOptions = {
   recipientPerSecond: 20,
   secondShare: 0.1,
   cellPerSecond: 1_200,
-  documentsPerSecond: 160,
+  documentsPerSecond: 78,
   ttlMaxHours: 48,
   rememberedSeconds: 30,
   followed: 1_000_000,
