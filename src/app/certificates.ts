@@ -164,7 +164,7 @@ export function watchCertificate({ config, first, apply, now, log }: WatchParts)
     log("warn", "the certificate was renewed", { not_after: isoOf(certificate.notAfterMs) });
     return "renewed";
   };
-  // Who renews writes two files: a look between the two finds a pair that does not fit, the next one does not.
+  // A renewal writes two files. A look between the two finds a pair that does not match; the next look finds one that does.
   let [seen, reported] = ["", ""];
   const timer = setInterval(() => {
     const outcome = renew();

@@ -32,7 +32,7 @@ export type StartOptions = NodeOverrides & {
   readonly now?: () => number;
   /** Reads the configuration again; throws a `CommandFailure` that names what is wrong with it. */
   readonly readConfig?: () => Promise<Config>;
-  /** After a reload: what is held outside of the nodes follows. */
+  /** After a reload: applies the settings that are used outside the nodes. */
   readonly onReload?: (next: Config) => void;
   /** The process must end: a store can no longer keep its promises, or a worker has ended. */
   readonly onFatal: (reason: string) => void;

@@ -55,7 +55,7 @@ async function readKey(file: string) {
   return { sign, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
 }
 
-/** Beside the key: one line for each former key, its public form and the time until which it counts. */
+/** Beside the key: one line for each previous key, its public form and the time until which it counts. */
 export function previousKeysFile(file: string): string {
   return `${file}.previous`;
 }

@@ -48,8 +48,8 @@ type Steps = {
 /** The stores; `null` when no node runs with the configuration: then this is an ordinary start. */
 export async function takeOver(config: Config, { log, listen, open }: Steps): Promise<OpenStores | null> {
   if (process.platform !== "linux") throw failed("--take-over: only Linux lets two processes share a port");
-  const former = adminSocketOf(config);
-  const pid = await askToLeave(former, false);
+  const socket = adminSocketOf(config);
+  const pid = await askToLeave(socket, false);
   if (pid === null) return null;
   log("info", "taking over", { pid });
   await Bun.sleep(leavingMs);
@@ -57,7 +57,7 @@ export async function takeOver(config: Config, { log, listen, open }: Steps): Pr
     await listen();
     const release = steerHere(config.server);
     await Bun.sleep(settlingMs);
-    await askToLeave(former, true);
+    await askToLeave(socket, true);
     return { release, byMs: performance.now() + config.server.drain_timeout + storeCloseMs };
   };
   let followed: Awaited<ReturnType<typeof follow>> | null = null;

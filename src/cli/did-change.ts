@@ -77,7 +77,7 @@ function ownId(identity: Identity, text: string): DidUrl {
   return id;
 }
 
-/** Who changes what it is, and how. */
+/** The identity that is changed, by whom, and how. */
 type Changing<F extends ChangeFlags = ChangeFlags> = {
   readonly session: Session;
   readonly identity: Identity;

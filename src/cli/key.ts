@@ -63,24 +63,24 @@ function parseOverlap(text: string): number {
 }
 
 /**
- * The former public key is on disk before the new key replaces it: an interrupted command can be repeated. The
- * former secret is gone afterwards.
+ * The previous public key is on disk before the new key replaces it: an interrupted command can be repeated. The
+ * previous secret is gone afterwards.
  */
 async function rotate(file: string, flags: KeyFlags & { readonly overlap: number }): Promise<void> {
-  const former = renderPublicKey(ed25519.getPublicKey(await readSeed(file)));
+  const previous = renderPublicKey(ed25519.getPublicKey(await readSeed(file)));
   const untilMs = Date.now() + flags.overlap;
-  const kept = (await readPreviousKeys(file)).filter((one) => one.publicKey !== former && one.untilMs > Date.now());
+  const kept = (await readPreviousKeys(file)).filter((one) => one.publicKey !== previous && one.untilMs > Date.now());
   const owner = await stat(file);
-  await replaceOwned(previousKeysFile(file), renderPreviousKeys([...kept, { publicKey: former, untilMs }]), owner);
+  await replaceOwned(previousKeysFile(file), renderPreviousKeys([...kept, { publicKey: previous, untilMs }]), owner);
   const seed = ed25519.utils.randomSecretKey();
   await replaceOwned(file, `${seed.toHex()}\n`, owner);
   const publicKey = renderPublicKey(ed25519.getPublicKey(seed));
   const until = new Date(untilMs).toISOString();
-  const text = `${publicKey} signs from the next "waypost reload" on; ${former} is published until ${until}`;
-  createReport(flags.json === true).result({ file, public_key: publicKey, previous: former, valid_until: until }, text);
+  const text = `${publicKey} signs from the next "waypost reload" on; ${previous} is published until ${until}`;
+  createReport(flags.json === true).result({ file, public_key: publicKey, previous, valid_until: until }, text);
 }
 
-/** As root for a service's user: the new file belongs to whom the former one did. */
+/** As root: the new file gets the owner of the previous one, which may be the user of a service. */
 async function replaceOwned(path: string, text: string, owner: { uid: number; gid: number }): Promise<void> {
   const made = `${path}.new`;
   await removeIfThere(made);

@@ -199,7 +199,7 @@ const rows: readonly Row[] = [
   ["latency p99", "p99", seconds],
   ["envelopes stored", "stored", perSecond],
   ["envelopes relayed", "delivered", perSecond],
-  ["in work", "inFlight", numberText],
+  ["active requests", "inFlight", numberText],
   ["live sessions", "liveSessions", numberText],
   ["envelopes waiting", "entries", numberText],
   ["bytes waiting", "entryBytes", renderBytes],

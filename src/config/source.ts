@@ -166,7 +166,10 @@ function readSecretsOf(section: string, table: Table, readFile: (path: string) =
     if (typeof path !== "string") continue;
     delete table[setting];
     if (table[secret] !== undefined) {
-      problems.push({ setting: `${section}.${setting}`, message: `stands beside ${secret}; keep one of the two` });
+      problems.push({
+        setting: `${section}.${setting}`,
+        message: `cannot be combined with ${secret}; keep one of the two`,
+      });
       continue;
     }
     try {

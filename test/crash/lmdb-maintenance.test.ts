@@ -114,7 +114,7 @@ describe("a restore", () => {
     expect(await held(restored)).toEqual(before);
     await mailboxOf(restored).remove(did(0), [id(0)], 2_000);
     await restored.close();
-    expect(await restoreStore(target, to)).toContain("the former store is");
+    expect(await restoreStore(target, to)).toContain("the previous store is");
     expect(readdirSync(target).filter((name) => name.startsWith("data.mdb.before-"))).toHaveLength(1);
     const again = await open(target);
     expect(await held(again)).toEqual(before);

@@ -34,7 +34,7 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
       "Envelopes stored",
       "Envelopes relayed",
       "Refusals",
-      "Requests in work",
+      "Active requests",
       "Live sessions",
       "Envelopes waiting",
       "Bytes waiting",

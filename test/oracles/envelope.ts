@@ -101,7 +101,8 @@ function pointerTo(name: string): string {
 function chosenName(members: JsonObject, names: readonly [string, string], errors: InputError[]): string {
   const [name, alternate] = names;
   if (!Object.hasOwn(members, alternate)) return name;
-  if (Object.hasOwn(members, name)) errors.push({ pointer: `/${alternate}`, message: `stands beside ${name}` });
+  if (Object.hasOwn(members, name))
+    errors.push({ pointer: `/${alternate}`, message: `cannot be combined with ${name}` });
   return alternate;
 }
 
@@ -189,7 +190,7 @@ function readHint(members: JsonObject, chunked: boolean, errors: InputError[]): 
   else if (text === "chunked" && !chunkNamed)
     errors.push({ pointer: "/delivery_hint", message: "is chunked without chunk members" });
   else if (text !== "chunked" && chunked)
-    errors.push({ pointer: "/delivery_hint", message: "must be chunked beside chunk members" });
+    errors.push({ pointer: "/delivery_hint", message: "must be chunked when the envelope has chunk members" });
   return (text ?? "standard") as DeliveryHint;
 }
 
@@ -210,7 +211,7 @@ function readHeader(members: JsonObject, errors: InputError[]): Uint8Array | nul
     errors.push({ pointer: "/context", message: "must be an object" });
     return null;
   }
-  for (const name of flat) errors.push({ pointer: `/${name}`, message: "stands beside context" });
+  for (const name of flat) errors.push({ pointer: `/${name}`, message: "cannot be combined with context" });
   for (const name of Object.keys(context))
     if (!(headerNames as readonly string[]).includes(name))
       errors.push({ pointer: `/context${pointerTo(name)}`, message: "is not a member of context" });

@@ -65,8 +65,8 @@ const leftoverForm = /\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/;
 const leftoverAgeMs = 60_000;
 
 /**
- * Removes what a killed process left of files it was writing: secrets may be among it. What is younger
- * than a minute may be in work elsewhere.
+ * Removes what a killed process left of files it was writing: these may hold secrets. A file that is younger
+ * than a minute may still be written by another process.
  */
 export async function sweepLeftovers(folder: string, nowMs: number): Promise<void> {
   const names = await readdir(folder).catch(() => []);

@@ -191,13 +191,13 @@ type Left = { readonly destination: Destination; readonly verdict: Verdict; read
 
 type DeliveryState = {
   readonly plan: DeliveryPlan;
-  /** Index of the destination in work, in `direct` and then `caches`. */
+  /** Index of the current destination in `direct` and then `caches`. */
   readonly at: number;
   readonly attemptsHere: number;
   readonly retryCount: number;
   readonly attempts: readonly Attempted[];
   readonly left: readonly Left[];
-  /** The last outcome at the destination in work, while another attempt there is still to come. */
+  /** The last outcome at the current destination, while another attempt there is still to come. */
   readonly pending: Left | null;
   /** When the first request began; `null` before it. Live sessions are not requests. */
   readonly startedMs: number | null;

@@ -201,7 +201,8 @@ function pointerTo(name: string): string {
 /** Which of the two names of a member was sent; both together are refused. */
 function chosenName(members: JsonObject, name: string, alternate: string, errors: InputError[]): string {
   if (members[alternate] === undefined) return name;
-  if (members[name] !== undefined) errors.push({ pointer: `/${alternate}`, message: `stands beside ${name}` });
+  if (members[name] !== undefined)
+    errors.push({ pointer: `/${alternate}`, message: `cannot be combined with ${name}` });
   return alternate;
 }
 
@@ -292,7 +293,7 @@ function readHint(
   else if (text === "chunked" && !chunk.named)
     errors.push({ pointer: "/delivery_hint", message: "is chunked without chunk members" });
   else if (text !== "chunked" && chunk.valid)
-    errors.push({ pointer: "/delivery_hint", message: "must be chunked beside chunk members" });
+    errors.push({ pointer: "/delivery_hint", message: "must be chunked when the envelope has chunk members" });
   return (text ?? "standard") as DeliveryHint;
 }
 
@@ -313,7 +314,7 @@ function readHeader(members: JsonObject, errors: InputError[]): Uint8Array | nul
     errors.push({ pointer: "/context", message: "must be an object" });
     return null;
   }
-  for (const name of flat) errors.push({ pointer: `/${name}`, message: "stands beside context" });
+  for (const name of flat) errors.push({ pointer: `/${name}`, message: "cannot be combined with context" });
   for (const name of Object.keys(context))
     if (!(headerNames as readonly string[]).includes(name))
       errors.push({ pointer: `/context${pointerTo(name)}`, message: "is not a member of context" });

@@ -251,7 +251,7 @@ const bytes=(v)=>{const u=["B","KiB","MiB","GiB","TiB"];let i=0;while(v>=1024&&i
 const time=(v)=>v==null?"–":v<1?(v*1000).toFixed(v<.01?1:0)+" ms":v.toFixed(1)+" s";
 const cards=[["Requests",s=>s.requests,number,"/s",s=>s.serverErrors,"errors"],["Latency, median",s=>s.p50,time,"",s=>s.p99,"p99"],
 ["Envelopes stored",s=>s.stored,number,"/s"],["Envelopes relayed",s=>s.delivered,number,"/s"],["Refusals",s=>s.refusals,number,"/s"],
-["Requests in work",s=>s.inFlight,number,""],["Live sessions",s=>s.liveSessions,number,""],["Envelopes waiting",s=>s.entries,number,""],
+["Active requests",s=>s.inFlight,number,""],["Live sessions",s=>s.liveSessions,number,""],["Envelopes waiting",s=>s.entries,number,""],
 ["Bytes waiting",s=>s.entryBytes,bytes,""],["Memory",s=>s.residentBytes,bytes,""],["Processor",s=>s.processors,v=>v==null?"–":(v*100).toFixed(0)+" %",""],["Event loop delay",s=>s.loopLagSeconds,time,""]];
 const line=(values,max)=>{const n=values.length;let d="",pen=false;values.forEach((v,i)=>{if(v==null){pen=false;return}d+=(pen?"L":"M")+(n<2?0:i/(n-1)*100).toFixed(2)+" "+(38-(max>0?v/max:0)*36).toFixed(2)+(pen?"":"h0");pen=true});return d};
 const node=(name,attributes,text)=>{const e=document.createElement(name);for(const k in attributes)e.setAttribute(k,attributes[k]);if(text!==undefined)e.textContent=text;return e};

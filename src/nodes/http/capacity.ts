@@ -1,5 +1,5 @@
 /**
- * Bounds what requests cost before their handlers run: requests in work, bodies that are still arriving, and bytes of
+ * Bounds what requests cost before their handlers run: active requests, bodies that are still arriving, and bytes of
  * bodies, each in all and shared fairly between clients. A refusal over capacity is delayed for a moment,
  * because clients that retry at once would use up the processor. Long answers take turns at the event loop.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
@@ -9,11 +9,11 @@ import type { Config } from "../../config/schema.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 
 export type CapacityLimits = {
-  /** Requests in work at once; one client gets at most half of them. */
+  /** Active requests; one client gets at most half of them. */
   readonly requestsMax: number;
   /** The same for acknowledgements and health, which are served even when the node is over capacity. */
   readonly reservedRequestsMax: number;
-  /** Requests whose bodies are still arriving. They are not in work: slow senders can't use up the places. */
+  /** Requests whose bodies are still arriving. They do not count as active: slow senders can't use up the places. */
   readonly readingMax: number;
   /** Refusals delayed at once; beyond them a refusal is instant and ends the connection. */
   readonly delayedRefusalsMax: number;
@@ -29,7 +29,7 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
     requestsMax: server.requests_max,
     // Acknowledgements and health are short, and must not wait for the load that they relieve.
     reservedRequestsMax: Math.max(16, Math.ceil(server.requests_max / 4)),
-    // An arriving body costs a socket and the 8 KiB that are read at once, not a place in work.
+    // An arriving body costs a socket and the 8 KiB that are read at once, not a place among the active requests.
     readingMax: 16_384,
     delayedRefusalsMax: 4_096,
     refusalDelayMs: 500,

@@ -185,7 +185,7 @@ export function readSettings(http: Http): void {
 export type Plan = {
   readonly route: Route;
   readonly room: Room;
-  /** Where a request is counted while it is in work: a client that has used up its reserved places gets a normal one. */
+  /** Where a request is counted while it is active: a client that has used up its reserved places gets a normal one. */
   readonly places: readonly FairShare[];
   readonly values: readonly PathValue[];
   readonly seconds: HistogramSeries;
@@ -230,7 +230,7 @@ export function clientOf(http: Http, request: Request, connection: Connection): 
 /** Of the many requests without one: handlers only read it. */
 const noQuery = new URLSearchParams();
 
-/** A request in work: the `Call` that the handler sees. A class, so that rarely read members cost nothing. */
+/** An active request: the `Call` that the handler sees. A class, so that rarely read members cost nothing. */
 class Exchange implements Call {
   readonly headers: Headers;
   params: Readonly<Record<string, string>> = noValues;
@@ -238,7 +238,7 @@ class Exchange implements Call {
   trace: RequestTrace | null = null;
   /** The body may be unread, so the connection ends with the answer. */
   close = false;
-  /** Where it has its place in work. */
+  /** Where it counts as active. */
   places: FairShare | null = null;
   readonly method: string;
   private parsedQuery: URLSearchParams | null = null;
@@ -405,7 +405,7 @@ async function refuseUnread(
   return refusal;
 }
 
-/** A place in work, or the refusal of a node that has none; then the room of the body is given back. */
+/** A place among the active requests, or the refusal of a node that has none; then the room of the body is given back. */
 function takePlace(http: Http, plan: Plan, exchange: Exchange): Promise<Result> | null {
   for (const places of plan.places) {
     if (!places.take(exchange.network, 1)) continue;

@@ -208,7 +208,7 @@ function bindFirst<Session>(
   return serveAt({ port: given, tls, reusePort: true });
 }
 
-/** Listens again, then closes the former socket; its open connections go on. */
+/** Listens again, then closes the previous socket, whose open connections continue. */
 function replaceServer<Session>(
   serveAt: Bind<Session>,
   servers: Server<Session>[],

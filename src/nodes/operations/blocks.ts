@@ -216,7 +216,7 @@ async function readJson<T>(receipts: Receipts, key: string, nowMs: number): Prom
 
 type Written = { readonly blocks: readonly Block[]; readonly revision: number; readonly before: List };
 
-/** Writes the pages first and the head last: a process that stops in between has the former list. */
+/** Writes the pages first and the head last: a process that stops in between has the previous list. */
 async function writeList(receipts: Receipts, { blocks, revision, before }: Written, nowMs: number): Promise<List> {
   const pages = Math.ceil(blocks.length / pageEntries);
   const put = (key: string, value: unknown): Promise<void> =>
@@ -224,8 +224,8 @@ async function writeList(receipts: Receipts, { blocks, revision, before }: Writt
   for (let page = 0; page < pages; page++)
     await put(pageKey(revision, page), blocks.slice(page * pageEntries, (page + 1) * pageEntries));
   await put(headKey, { revision, pages });
-  // The list is written: pages of the former one that can't be removed now are read by nobody.
-  const former = Array.from({ length: before.pages }, (_, page) => receipts.remove(pageKey(before.revision, page)));
-  await Promise.allSettled(former);
+  // The list is written: pages of the previous one that can't be removed now are read by nobody.
+  const previous = Array.from({ length: before.pages }, (_, page) => receipts.remove(pageKey(before.revision, page)));
+  await Promise.allSettled(previous);
   return { revision, pages, blocks };
 }

@@ -171,11 +171,11 @@ function write(environment: StoreEnvironment, work: Promise<void>): void {
 
 /** Calls that another account signed would be signed anew by this one, and fail where their proofs name the other. */
 function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment): void {
-  const former = outbox.operator();
-  if (former === address) return;
-  const waiting = former === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));
+  const previous = outbox.operator();
+  if (previous === address) return;
+  const waiting = previous === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));
   if (waiting.length > 0) {
-    const text = `${waiting.length} calls that the account ${former} signed have not ended`;
+    const text = `${waiting.length} calls that the account ${previous} signed have not ended`;
     throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
   }
   write(environment, outbox.keepOperator(address));

@@ -116,13 +116,13 @@ export async function restoreStore(path: string, from: string): Promise<string> 
       aside = setAside(folder);
     });
     giveToOwner(folder);
-    return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the former store is ${aside}`}`;
+    return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the previous store is ${aside}`}`;
   } finally {
     lock.close();
   }
 }
 
-/** The former data file keeps its bytes under another name until the operator removes it. */
+/** The previous data file keeps its bytes under another name until the operator removes it. */
 function setAside(folder: string): string | null {
   if (storeAbsence(folder) !== null) return null;
   const name = `${dataFile}.before-${new Date().toISOString().replaceAll(":", "-")}`;

@@ -111,9 +111,9 @@ const readsMax = 4_096;
 
 /**
  * What the ledger answered, until its head changes. The count of changes is in shared memory. It is odd from
- * before the first answer of the new state until the last of the former one, and meanwhile nothing is remembered: so
- * nobody reads an older state than another thread has seen. An answer to a read of the former state that comes in
- * late is remembered in the former memory, which is gone.
+ * before the first answer of the new state until the last of the previous one, and meanwhile nothing is remembered: so
+ * nobody reads an older state than another thread has seen. An answer to a read of the previous state that comes in
+ * late is remembered in the previous memory, which is gone.
  */
 function rememberReads(changes: Int32Array) {
   let reads = new Map<string, Promise<unknown>>();

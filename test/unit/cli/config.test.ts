@@ -397,7 +397,7 @@ const cases: readonly Case[] = [
     "secret both",
     base.replace('"lmdb"\npath = "data"', '"postgres"\nurl = "postgres://x/y"\nurl_file = "u"'),
     [
-      "7:1: stores.main.url_file: stands beside url; keep one of the two",
+      "7:1: stores.main.url_file: cannot be combined with url; keep one of the two",
       "4:1: stores.main.urls: is missing",
       "6:1: stores.main.url: unknown setting; did you mean urls?",
     ],

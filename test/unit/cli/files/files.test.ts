@@ -87,7 +87,7 @@ describe("placing files", () => {
 describe("what a killed process left while it was writing", () => {
   const leftover = (name: string) => `${name}.${crypto.randomUUID()}.tmp`;
 
-  test("goes once it can't be in work any more, and nothing else does", async () => {
+  test("is removed once nobody can still write it, and nothing else is", async () => {
     const folder = freshFolder();
     const names = [leftover("alice.json"), leftover("old.json"), "note.tmp", "alice.json"];
     for (const name of names) await writeDurably(join(folder, name), "secret");

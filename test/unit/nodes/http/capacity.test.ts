@@ -1,4 +1,4 @@
-/** Capacity: shares of clients, other limits while requests are in work, and turns at the event loop. */
+/** Capacity: shares of clients, other limits while requests are active, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
 import {
   type CapacityLimits,
@@ -21,7 +21,7 @@ const limits: CapacityLimits = {
 const share = (_: string, max: number) => createFairShare(max);
 const own = { normal: share, reserved: share };
 
-test("lower limits refuse new requests until enough of those in work have ended", () => {
+test("lower limits refuse new requests until enough active ones have ended", () => {
   const capacity = createCapacity(limits, own);
   const { work } = capacity.normal;
   expect([work.take("a", 1), work.take("b", 1), work.take("c", 1)]).toEqual([true, true, true]);
