@@ -6,7 +6,9 @@
  * Source: rules section 9, interface "Limits".
  */
 import type { Config } from "../../config/schema.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
+import type { Log } from "./log.ts";
 
 export type CapacityLimits = {
   /** Active requests; one client gets at most half of them. */
@@ -114,6 +116,8 @@ export type Capacity = {
   readonly normal: Room;
   readonly reserved: Room;
   delayedRefusals: number;
+  /** When the last warning of a refusal was logged. */
+  warnedMs: number;
 };
 
 /** Makes the share of a name; it may count for several threads together. */
@@ -133,6 +137,7 @@ export function createCapacity(
     normal: room(make.normal, limits.requestsMax, limits.bodyBytesMax),
     reserved: room(make.reserved, limits.reservedRequestsMax, limits.bodyBytesMax / 4),
     delayedRefusals: 0,
+    warnedMs: Number.NEGATIVE_INFINITY,
   };
 }
 
@@ -156,7 +161,25 @@ export async function delayRefusal(capacity: Capacity): Promise<boolean> {
   return true;
 }
 
-export function overCapacity(): Fault {
+/** What operators read of a limit that refused. The bound of arriving bodies is a constant. */
+const capacityNames = {
+  requests: { limit: "active requests", setting: "server.requests_max" },
+  reading: { limit: "requests whose bodies are arriving", setting: null },
+  bytes: { limit: "bytes of bodies and answers in memory", setting: "server.body_bytes_in_flight" },
+} as const;
+
+export type CapacityLimit = keyof typeof capacityNames;
+
+type Refusing = { readonly capacity: Capacity; readonly log: Log; readonly now: () => number };
+
+/** The refusal, of which one a minute is logged. One client network may have used up its half alone. */
+export function overCapacity({ capacity, log, now }: Refusing, limit: CapacityLimit, network: string): Fault {
+  const nowMs = now();
+  if (nowMs - capacity.warnedMs >= minuteMs) {
+    capacity.warnedMs = nowMs;
+    const what = "the node is at capacity and refuses requests; this is logged once a minute at most";
+    log("warn", what, { ...capacityNames[limit], network });
+  }
   return fault("service_unavailable", "the node is at capacity; try again shortly", { retryAfterSeconds: 1 });
 }
 

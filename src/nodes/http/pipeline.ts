@@ -25,6 +25,7 @@ import {
 } from "./body.ts";
 import {
   type Capacity,
+  type CapacityLimit,
   type CapacityLimits,
   capacityLimits,
   changeCapacity,
@@ -368,7 +369,7 @@ function refuseHead(
   }
   if (refused !== null) return refuseUnread(http, plan, exchange, refused);
   if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
-  return head === null || room.reading.take(network, 1) ? null : refuseLate(http, exchange, true);
+  return head === null || room.reading.take(network, 1) ? null : refuseLate(http, exchange, true, "reading");
 }
 
 /** Refusals that do not depend on the body: while draining, a broken path, a client above its rate. */
@@ -382,7 +383,7 @@ function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | nu
 
 /** A body that could not be read: what is wrong with it, or `null` for no room. */
 function refuseBody(http: Http, exchange: Exchange, refusal: Fault | null): Result | Promise<Result> {
-  if (refusal === null) return refuseLate(http, exchange, true);
+  if (refusal === null) return refuseLate(http, exchange, true, "bytes");
   exchange.close = true;
   return refusal;
 }
@@ -400,7 +401,7 @@ async function refuseUnread(
     await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
     room.reading.give(network, 1);
   }
-  if (refusal === null) return refuseLate(http, exchange, route.bodyBytesMax !== null);
+  if (refusal === null) return refuseLate(http, exchange, route.bodyBytesMax !== null, "requests");
   exchange.close = true;
   return refusal;
 }
@@ -413,7 +414,7 @@ function takePlace(http: Http, plan: Plan, exchange: Exchange): Promise<Result> 
     return null;
   }
   giveBody(plan, exchange);
-  return refuseLate(http, exchange, false);
+  return refuseLate(http, exchange, false, "requests");
 }
 
 function giveBody({ room }: Plan, { network, received }: Exchange): void {
@@ -432,15 +433,14 @@ function boundLength(http: Http, exchange: Exchange, answer: Answer): Result | P
   if (splicedBytes(answer.jsonSpliced) <= shortAnswerBytesMax) return answer;
   const { jsonSpliced, ...rest } = answer;
   const content = streamContent(http.streams, splice(jsonSpliced), exchange.network);
-  if (content === null) return refuseLate(http, exchange, exchange.close);
+  if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
   return { ...rest, body: { contentType: "application/json", content } };
 }
 
 /** 503 after a delay. `unread`: the body has not been read, so the connection must end. */
-async function refuseLate(http: Http, exchange: Exchange, unread: boolean): Promise<Fault> {
-  const delayed = await delayRefusal(http.capacity);
-  exchange.close = unread || !delayed;
-  return overCapacity();
+async function refuseLate(http: Http, exchange: Exchange, unread: boolean, limit: CapacityLimit): Promise<Fault> {
+  exchange.close = !(await delayRefusal(http.capacity)) || unread;
+  return overCapacity(http, limit, exchange.source.masked);
 }
 
 /** Streams have no length, and nobody would read them: a HEAD request ends them at once. */

@@ -1,4 +1,4 @@
-/** Capacity: shares of clients, other limits while requests are active, and turns at the event loop. */
+/** Capacity: shares of clients, other limits while requests are active, what a refusal logs, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
 import {
   type CapacityLimits,
@@ -7,6 +7,7 @@ import {
   createFairShare,
   createTurns,
 } from "../../../../src/nodes/http/capacity.ts";
+import { post, testApp, testLimits, testRoute } from "../../../support/app.ts";
 
 const limits: CapacityLimits = {
   requestsMax: 4,
@@ -39,6 +40,38 @@ test("higher limits give every room more at once, and each client half of it", (
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(true);
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
   expect(capacity.limits.bodyBytesMax).toBe(2_000);
+});
+
+describe("a refusal over capacity is logged once a minute, with what refused and the setting that raises it", () => {
+  const endless = () => new ReadableStream<Uint8Array<ArrayBuffer>>();
+  test.each([
+    ["active requests", "server.requests_max", { requestsMax: 2 }, "/wait", (): undefined => undefined],
+    ["requests whose bodies are arriving", null, { readingMax: 1 }, "/body", () => post(endless())],
+    [
+      "bytes of bodies and answers in memory",
+      "server.body_bytes_in_flight",
+      { bodyBytesMax: 8 },
+      "/body",
+      () => post("[1,2,3]"),
+    ],
+  ] as const)("%s", async (limit, setting, low, path, init) => {
+    let nowMs = 1e12;
+    const handle = (): Promise<never> => new Promise(() => undefined);
+    const never = testRoute({ path: "/wait", handle });
+    const body = testRoute({ method: "POST", path: "/body", bodyBytesMax: 100, handle });
+    const limits = { ...testLimits, ...low, refusalDelayMs: 1 };
+    const { ask, lines } = testApp([never, body], { limits, now: () => nowMs });
+    // What stays unanswered takes the one place, where bodies are not refused by their size.
+    void ask(path, init());
+    const refuse = async (): Promise<number> => (await ask(path, init())).status;
+    const logged = () => lines.filter(({ message }) => message.startsWith("the node is at capacity"));
+    expect([await refuse(), await refuse()]).toEqual([503, 503]);
+    nowMs += 59_999;
+    expect([await refuse(), logged().length]).toEqual([503, 1]);
+    nowMs += 1;
+    expect([await refuse(), logged().length]).toEqual([503, 2]);
+    expect(logged()[1]).toMatchObject({ level: "warn", fields: { limit, setting, network: "192.0.2.0/24" } });
+  });
 });
 
 describe("a fair share", () => {
