@@ -423,8 +423,10 @@ describe("the store of the Relay in the same process", () => {
   test("answers the same receipt and the same refusals as the route", async () => {
     const node = await cacheFor();
     const other = await cacheFor();
-    const receipt = await node.cache.store(decode(envelopeTo(bob, 1)), arrival);
-    expect(receipt).toEqual((await (await other.store(envelopeTo(bob, 1))).json()) as never);
+    const stored = await node.cache.store(decode(envelopeTo(bob, 1)), arrival);
+    if (isFault(stored)) throw new Error(stored.detail);
+    expect(stored.receipt).toEqual((await (await other.store(envelopeTo(bob, 1))).json()) as never);
+    expect(stored.text).toBe(JSON.stringify(stored.receipt));
     for (const { envelope, prepare, outcome } of refusals.filter(
       (row) => !/400 envelope_invalid|503/.test(row.outcome),
     )) {

@@ -391,11 +391,13 @@ function cached(state: DeliveryState, kept: readonly Left[]): DeliveryResult {
     delivery_mode: "cache",
     http_status: 202,
     code: "cached",
-    message: "a Cache of the recipient keeps the envelope",
+    message: cachedMessage,
     cache_result: state.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
     details: {},
   };
 }
+
+export const cachedMessage = "a Cache of the recipient keeps the envelope";
 
 function successOf(state: DeliveryState) {
   return {

@@ -90,7 +90,10 @@ export type CacheParts = {
 export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
-  readonly store: (envelope: Envelope, arrival: Arrival) => Promise<StoreReceipt | Fault>;
+  readonly store: (
+    envelope: Envelope,
+    arrival: Arrival,
+  ) => Promise<{ readonly receipt: StoreReceipt; readonly text: string } | Fault>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** Ends all streams. */
@@ -126,7 +129,7 @@ export function createCache(parts: CacheParts): Cache {
   };
   return {
     routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
-    store: (envelope, arrival) => storeEnvelope(node, envelope, arrival, (receipt) => receipt),
+    store: (envelope, arrival) => storeEnvelope(node, envelope, arrival, withText),
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
@@ -153,6 +156,10 @@ function store(node: CacheNode, call: Call): Promise<Answer | Fault> | Fault {
   call.trace?.stage("decode");
   const envelope = decodeEnvelope(call.body, node.limits);
   return isFault(envelope) ? envelope : storeEnvelope(node, envelope, call, accepted);
+}
+
+function withText(receipt: StoreReceipt) {
+  return { receipt, text: renderReceiptText(receipt) };
 }
 
 function accepted(receipt: StoreReceipt): Answer {

@@ -18,8 +18,10 @@ import {
   type AttemptOutcome,
   beginDelivery,
   type Channel,
+  cachedMessage,
   type DeliveryPlan,
   type DeliveryResult,
+  type DeliveryTurn,
   type Destination,
   nextStep,
   type StoreReceipt,
@@ -37,13 +39,13 @@ import type { LiveSessions } from "./live/session.ts";
 /** The client that submitted an envelope, and the network under which it is counted. */
 type Origin = { readonly client: string; readonly network: string };
 
+/** A receipt, and its JSON text. */
+type LocalReceipt = { readonly receipt: StoreReceipt; readonly text: string };
+
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type LocalCache = {
   readonly endpoints: readonly string[];
-  readonly store: (
-    envelope: Envelope,
-    arrival: Origin & { readonly nowMs: number },
-  ) => Promise<Readonly<Record<string, unknown>> | Fault>;
+  readonly store: (envelope: Envelope, arrival: Origin & { readonly nowMs: number }) => Promise<LocalReceipt | Fault>;
 };
 
 export type DeliveryParts = {
@@ -73,12 +75,72 @@ type Delivery = {
   readonly traceparent?: string | null;
 };
 
+/** A result, and its JSON text, which is both answered and remembered. */
+export type Delivered = { readonly result: DeliveryResult; readonly text: string };
+
 /** Ends within the bounds of the plan's limits; never throws for what a destination does. */
-export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<DeliveryResult> {
-  let turn = beginDelivery(delivery.plan, parts.now());
+export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<Delivered> {
+  const { plan } = delivery;
+  const nowMs = parts.now();
+  const local = onlyLocalCache(parts, plan);
+  if (local === null || plan.expiresAtMs <= nowMs) return runPlan(parts, delivery, beginDelivery(plan, nowMs));
+  const startMs = performance.now();
+  const stored = await storeInLocalCache(local, delivery, nowMs);
+  const durationMs = performance.now() - startMs;
+  if ("text" in stored) {
+    parts.onAttempt("cache", { httpStatus: 202, error: null, durationMs });
+    return cachedAtOnce(stored);
+  }
+  const outcome = { ...stored, durationMs };
+  parts.onAttempt("cache", outcome);
+  return runPlan(parts, delivery, turnAfter(parts, beginDelivery(plan, nowMs).state, outcome));
+}
+
+/**
+ * The Cache of this process when a plan has nothing else, as most have. The reducer is asked only when it refuses: that
+ * saves its states, a promise for each step and the encoding of the result.
+ */
+function onlyLocalCache({ localCache }: DeliveryParts, { direct, caches, copies }: DeliveryPlan): LocalCache | null {
+  const [only] = caches;
+  const isOnly = direct.length === 0 && caches.length === 1 && copies === 1;
+  return isOnly && only !== undefined && isLocal(localCache, only) ? localCache : null;
+}
+
+function isLocal(local: LocalCache | null, { endpoint }: Destination): local is LocalCache {
+  return local !== null && endpoint !== null && local.endpoints.some((own) => sameEndpoint(own, endpoint));
+}
+
+function turnAfter(parts: DeliveryParts, state: DeliveryTurn["state"], outcome: AttemptOutcome): DeliveryTurn {
+  return nextStep(state, { kind: "outcome", outcome, jitter: parts.random(), nowMs: parts.now() });
+}
+
+/**
+ * What the reducer answers when the only destination is one Cache, which keeps the envelope at the first attempt. `text`
+ * is the receipt as JSON, around which the text of the result is written.
+ */
+function cachedAtOnce({ receipt, text }: { readonly receipt: StoreReceipt; readonly text: string }): Delivered {
+  const result: DeliveryResult = {
+    success: true,
+    retry_count: 0,
+    cache_attempted: true,
+    cache_result: receipt,
+    ndr: null,
+    delivery_mode: "cache",
+    http_status: 202,
+    code: "cached",
+    message: cachedMessage,
+    details: {},
+  };
+  const head = `{"success":true,"retry_count":0,"cache_attempted":true,"cache_result":${text},"ndr":null`;
+  const tail = `"http_status":202,"code":"cached","message":"${cachedMessage}","details":{}}`;
+  return { result, text: `${head},"delivery_mode":"cache",${tail}` };
+}
+
+async function runPlan(parts: DeliveryParts, delivery: Delivery, begun: DeliveryTurn): Promise<Delivered> {
+  let turn = begun;
   for (;;) {
     const { step, state } = turn;
-    if (step.kind === "finished") return step.result;
+    if (step.kind === "finished") return { result: step.result, text: JSON.stringify(step.result) };
     if (step.kind === "wait") {
       await parts.sleep(step.waitMs);
       turn = nextStep(state, { kind: "waited", nowMs: parts.now() });
@@ -88,7 +150,7 @@ export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Pro
     const made = await makeAttempt(parts, delivery, step);
     const outcome = { ...made, durationMs: performance.now() - startMs };
     parts.onAttempt(step.destination.channel, outcome);
-    turn = nextStep(state, { kind: "outcome", outcome, jitter: parts.random(), nowMs: parts.now() });
+    turn = turnAfter(parts, state, outcome);
   }
 }
 
@@ -167,12 +229,11 @@ async function forward({ egress }: DeliveryParts, delivery: Delivery, attempt: A
   return downstream === null ? invalid(answer) : { ...madeOf(answer), downstream };
 }
 
-function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
-  const endpoint = attempt.destination.endpoint ?? "";
-  const local = parts.localCache;
-  if (!local?.endpoints.some((own) => sameEndpoint(own, endpoint))) return postToCache(parts, delivery, attempt);
-  const { client, network } = delivery.origin;
-  return storeInLocalCache(local, delivery.envelope, { client, network, nowMs: parts.now() });
+async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  const { localCache: local } = parts;
+  if (!isLocal(local, attempt.destination)) return postToCache(parts, delivery, attempt);
+  const stored = await storeInLocalCache(local, delivery, parts.now());
+  return "text" in stored ? { httpStatus: 202, error: null, receipt: stored.receipt } : stored;
 }
 
 async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
@@ -198,13 +259,13 @@ async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: At
 /** A failing store counts as an unavailable Cache: other Caches may still accept the envelope. */
 async function storeInLocalCache(
   local: LocalCache,
-  envelope: Envelope,
-  arrival: Origin & { readonly nowMs: number },
-): Promise<Made> {
+  { envelope, origin: { client, network } }: Delivery,
+  nowMs: number,
+): Promise<LocalReceipt | Made> {
   try {
-    const receipt = await local.store(envelope, arrival);
-    if (!isFault(receipt)) return { httpStatus: 202, error: null, receipt };
-    return { httpStatus: receipt.status, error: null, refusal: { code: receipt.code, message: receipt.detail } };
+    const stored = await local.store(envelope, { client, network, nowMs });
+    if (!isFault(stored)) return stored;
+    return { httpStatus: stored.status, error: null, refusal: { code: stored.code, message: stored.detail } };
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
     const code = error.code === "full" ? "storage_full" : "service_unavailable";
@@ -308,9 +369,6 @@ export type Dedup = {
   remembering: number;
 };
 
-/** A result, and its JSON text, which is both answered and remembered. */
-export type Delivered = { readonly result: DeliveryResult; readonly text: string };
-
 type InFlight = { readonly digest: string; readonly delivered: Promise<Delivered | Fault> };
 
 /** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
@@ -337,7 +395,7 @@ type DedupMessage = {
 export function deliverOnce(
   dedup: Dedup,
   message: DedupMessage,
-  deliver: () => Promise<DeliveryResult>,
+  deliver: () => Promise<Delivered>,
 ): Promise<Delivered | Fault> {
   const { envelope } = message;
   const key = `relay:${envelope.to}:${envelope.messageId}`;
@@ -354,7 +412,7 @@ export function deliverOnce(
 async function deliverFirst(
   dedup: Dedup,
   { key, digest, message }: { readonly key: string; readonly digest: string; readonly message: DedupMessage },
-  deliver: () => Promise<DeliveryResult>,
+  deliver: () => Promise<Delivered>,
 ): Promise<Delivered | Fault> {
   const isAlone = dedup.deliveries.take(key, 1) || (await waitForOthers(dedup, key));
   const end = (): void => {
@@ -367,12 +425,11 @@ async function deliverFirst(
     const known = kept === null ? null : (JSON.parse(new TextDecoder().decode(kept)) as Remembered);
     if (known !== null && known.digest !== digest) return conflict();
     if (known?.result) return repeated({ result: known.result, text: "" });
-    const result = await deliver();
-    const text = JSON.stringify(result);
-    const what = `{"digest":"${digest}","result":${result.success ? text : "null"}}`;
+    const delivered = await deliver();
+    const what = `{"digest":"${digest}","result":${delivered.result.success ? delivered.text : "null"}}`;
     remembering = remember(dedup, { key, what, untilMs: message.untilMs() }, end);
     if (dedup.remembering > rememberingMax) await remembering;
-    return { result, text };
+    return delivered;
   } finally {
     if (remembering === null) end();
   }

@@ -222,7 +222,7 @@ function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Deliv
         plan: planOf(node, admitted, elsewhere),
         hopsNext: hops + 1,
         traceparent: call.trace?.traceparent ?? null,
-        viaNext: [...(via?.split(",").slice(-7) ?? []), node.id].join(","),
+        viaNext: via === null ? node.id : [...via.split(",").slice(-7), node.id].join(","),
       });
     } finally {
       end?.();

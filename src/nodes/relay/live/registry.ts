@@ -152,6 +152,9 @@ export type RemoteSessions = {
   close(): void;
 };
 
+/** One delivery in flight. Its promise is made when a session waits for it, which is rare. */
+type InFlight = { ended: PromiseWithResolvers<void> | null };
+
 export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly bounds: SessionBounds;
   /** `null` without a bus. */
@@ -159,7 +162,7 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
   readonly joining: Map<Did, Set<Promise<void>>>;
-  readonly deliveries: Map<Did, Set<Promise<void>>>;
+  readonly deliveries: Map<Did, Set<InFlight>>;
   readonly sockets: Set<SessionWebSocket>;
   /** Upgrades whose proof in headers is being verified. */
   opening: number;
@@ -274,12 +277,21 @@ async function beginAfterJoins(registry: SessionRegistry, did: Did): Promise<() 
 }
 
 function addDelivery(registry: SessionRegistry, did: Did): () => void {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const remove = add(registry.deliveries, did, promise);
+  const delivery: InFlight = { ended: null };
+  const remove = add(registry.deliveries, did, delivery);
   return () => {
     remove();
-    resolve();
+    delivery.ended?.resolve();
   };
+}
+
+/** The ends of the deliveries to a DID that are in flight. */
+export function deliveriesEnding({ deliveries }: SessionRegistry, did: Did): Promise<void>[] {
+  const endOf = (delivery: InFlight) => {
+    delivery.ended ??= Promise.withResolvers<void>();
+    return delivery.ended.promise;
+  };
+  return [...(deliveries.get(did) ?? [])].map(endOf);
 }
 
 /** What a document allows listeners: keys in it that a Relay service lists. */

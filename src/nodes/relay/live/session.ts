@@ -26,6 +26,7 @@ import {
   createRegistry,
   decodeConnectFrame,
   decodeConnectHeaders,
+  deliveriesEnding,
   deliverToSockets,
   endProofWait,
   firstAcknowledged,
@@ -135,8 +136,8 @@ function makeWay(
   isOlder: (joinCount: number) => boolean,
 ): Promise<void> | null {
   for (const other of sameDevice(registry, target)) if (isOlder(other.data.joinCount)) replace(registry, other);
-  const inFlight = registry.deliveries.get(target.did);
-  return inFlight === undefined ? null : settledWithin([...inFlight], registry.bounds.joinMs);
+  const inFlight = deliveriesEnding(registry, target.did);
+  return inFlight.length === 0 ? null : settledWithin(inFlight, registry.bounds.joinMs);
 }
 
 // ---------------------------------------------------------------------------------------------- upgrades
@@ -346,7 +347,7 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
     notices?.end();
     session.leave = () => undefined;
   };
-  const inFlight = [...(registry.deliveries.get(did) ?? [])];
+  const inFlight = deliveriesEnding(registry, did);
   if (notices !== null) inFlight.push(notices.ready);
   if (registry.remote !== null) {
     session.joinCount = registry.remote.nextJoinCount();

@@ -1,10 +1,17 @@
-/** One delivery for one message: what repeats are answered while a result is being written, and after it. */
+/** One delivery for one message: what repeats are answered while a result is being written, and after it; and the text of the usual result. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
-import type { DeliveryResult } from "../../../../src/core/message/delivery.ts";
+import {
+  beginDelivery,
+  type DeliveryPlan,
+  type DeliveryResult,
+  nextStep,
+} from "../../../../src/core/message/delivery.ts";
 import { decodeEnvelope, type Envelope } from "../../../../src/core/message/envelope.ts";
-import { createDedup, deliverOnce } from "../../../../src/nodes/relay/delivery.ts";
+import { createDedup, deliverOnce, runDelivery } from "../../../../src/nodes/relay/delivery.ts";
+import { createEgress } from "../../../../src/nodes/relay/egress.ts";
 import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
+import { relayDefault } from "../../../support/settings.ts";
 
 const limits = {
   body_bytes_max: 10_000,
@@ -64,7 +71,7 @@ function stage() {
   const send = (n: number, tag?: string) =>
     deliverOnce(dedup, { envelope: envelopeOf(n, tag), untilMs: () => 2e12, nowMs: 1e12 }, async () => {
       deliveries++;
-      return delivered;
+      return { result: delivered, text: JSON.stringify(delivered) };
     });
   return { dedup, writes, logged, send, deliveries: () => deliveries };
 }
@@ -110,4 +117,48 @@ describe("a result", () => {
     await Bun.sleep(0);
     expect([dedup.remembering, dedup.inFlight.size]).toEqual([0, 0]);
   });
+});
+
+test("what the one Cache of the process keeps at the first attempt is answered as the reducer answers it", async () => {
+  const envelope = envelopeOf(1);
+  const receipt = { accepted: true, deduped: false, proof: { signature: null } };
+  const plan: DeliveryPlan = {
+    messageId: envelope.messageId,
+    recipient: envelope.to,
+    expiresAtMs: 2e12,
+    direct: [],
+    caches: [{ channel: "cache", endpoint: "https://cache.net" }],
+    copies: 1,
+    nowhere: "not_deliverable",
+    limits: relayDefault,
+  };
+  const attempts: (number | null)[] = [];
+  const { result, text } = await runDelivery(
+    {
+      egress: createEgress({ settings: relayDefault }),
+      localCache: {
+        endpoints: ["https://cache.net/"],
+        store: async () => ({ receipt, text: JSON.stringify(receipt) }),
+      },
+      sessions: null,
+      now: () => 1e12,
+      sleep: async () => {},
+      random: () => 0.5,
+      onAttempt: (_, { httpStatus }) => void attempts.push(httpStatus),
+    },
+    {
+      envelope,
+      origin: { client: "192.0.2.1", network: "192.0.2.1" },
+      document: null,
+      plan,
+      elsewhere: "gone",
+      hopsNext: 1,
+      viaNext: "",
+    },
+  );
+  const outcome = { httpStatus: 202, error: null, durationMs: 1, receipt };
+  const { step } = nextStep(beginDelivery(plan, 1e12).state, { kind: "outcome", outcome, jitter: 0.5, nowMs: 1e12 });
+  expect(step).toEqual({ kind: "finished", result });
+  expect(text).toBe(JSON.stringify(step.kind === "finished" ? step.result : null));
+  expect(attempts).toEqual([202]);
 });
