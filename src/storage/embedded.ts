@@ -70,7 +70,7 @@ import {
   submissionKey,
   writeApplied,
 } from "./embedded-records.ts";
-import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
+import { rememberInState, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
 type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
@@ -117,8 +117,8 @@ class Chain implements EmbeddedLedger {
   private closing = false;
   private readonly atHand = new Set<Promise<unknown>>();
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
-  private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
-  private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
+  private readonly accounts = rememberInState(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
+  private readonly heads = rememberInState(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
   private latest: { readonly after: Head; readonly block: Block; readonly untilMs: number } | null = null;
   /** The last block with calls, and the one that reads answer from: they may follow a moment after the commit. */
   private madeHash = "";
@@ -168,7 +168,7 @@ class Chain implements EmbeddedLedger {
     this.checkOpen();
     const found = this.read((view) => {
       const bytes = view.get(headKey);
-      return bytes === null ? readHead(view) : this.heads(headKey, bytes);
+      return bytes === null ? readHead(view) : this.heads.decode(null, headKey, bytes);
     });
     const head = found instanceof Promise ? await found : found;
     // Another process may have changed the block time.
@@ -177,9 +177,8 @@ class Chain implements EmbeddedLedger {
   }
 
   /**
-   * Blocks without calls are not kept: their hash and time follow from their number. A block number is
-   * shown once its time is over and no block with calls can still take it. What other processes make is not
-   * known here: their blocks are committed within the margin or not at all.
+   * Blocks without calls are not kept: their hash and time follow from their number, which is shown once its time is
+   * over and no block with calls can still take it. Other processes commit theirs within the margin or not at all.
    */
   private finalized(head: Head): Block {
     const timeMs = this.options.now() - (this.shared === null ? 0 : sharedMarginMs);
@@ -210,11 +209,12 @@ class Chain implements EmbeddedLedger {
   }
 
   async account(did: Did): Promise<Account> {
-    this.checkOpen();
-    const key = accountKey(did);
+    const [state, key] = [this.version(), accountKey(did)];
+    const known = this.accounts.known(state, key);
+    if (known !== undefined) return known;
     const found = this.read((view) => view.get(key));
     const bytes = found instanceof Promise ? await found : found;
-    return bytes === null ? emptyAccount : this.accounts(key, bytes);
+    return bytes === null ? emptyAccount : this.accounts.decode(state, key, bytes);
   }
 
   async aliasHolder(alias: string): Promise<Did | null> {

@@ -47,6 +47,17 @@ describe("a call", () => {
     await ledger.close();
   });
 
+  test("is seen by the next read after its block, though the record was read before", async () => {
+    const { open } = stage();
+    const ledger = await open();
+    await settled(ledger, taken(await ledger.submit(registration(alice), "register")));
+    const before = await ledger.account(alice.did);
+    expect(await ledger.account(alice.did)).toBe(before);
+    await settled(ledger, taken(await ledger.submit(addAlias(alice, "alice", 0n), "alias")));
+    expect((await ledger.account(alice.did)).record?.aliases).toEqual(["alice"]);
+    await ledger.close();
+  });
+
   test("names a new state once reads answer from its block, and keeps the name otherwise", async () => {
     const given = stage();
     const ledger = await given.open();
