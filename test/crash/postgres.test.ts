@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/postgres.ts";
+import { digestOf } from "../../src/plugins/postgres/records.ts";
 import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
@@ -207,6 +208,20 @@ suite("the PostgreSQL store when things break", () => {
     expect(performance.now() - begunMs).toBeLessThan(10_000);
     await lock;
     await untilWorks(() => mailbox.store(entry(2), quota()));
+  }, 60_000);
+
+  test("a receipt that another node inserts meanwhile stands, and is the answer", async () => {
+    const schema = `fault_${schemas}`;
+    const store = await openFresh();
+    open.push(store);
+    const receipts = store.capabilities.receipts!;
+    const row = `('\\x${digestOf("key")}', '\\x07', 5000, 1000)`;
+    // One transaction: nobody sees its row before the pause has ended, and meanwhile it excludes every other.
+    const other = server.sql(`insert into ${schema}.receipt values ${row}; select pg_sleep(1)`);
+    await Bun.sleep(400);
+    expect(await receipts.putIfAbsent("key", bytesOf(1, 20), 5_000, 1_000)).toEqual(new Uint8Array([7]));
+    await other;
+    expect(await receipts.get("key", 1_000)).toEqual(new Uint8Array([7]));
   }, 60_000);
 
   test("a database that takes no writes is unavailable, and works again when it does", async () => {

@@ -110,10 +110,25 @@ begin
   select coalesce(json_agg(tag), '[]') into done from won;
   return {s}.end_write(p_writer, p_seq, done);
 end $$;
-create function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
+create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
+declare
+  freed integer;
+begin
+  execute format('delete from {s}.%I where ctid = any (array(select ctid from {s}.%I
+    where until_ms <= $1 order by until_ms limit $2 for update skip locked))', p_table, p_table)
+    using p_now, p_limit;
+  get diagnostics freed = row_count;
+  return freed;
+end $$;
+`;
+
+/** For each key that a standing value excludes, key and value. */
+export const writeReceipts = `
+create or replace function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
 returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
+  written bytea[];
 begin
   if done is not null then
     return done;
@@ -134,19 +149,11 @@ begin
       where r.until_ms <= excluded.at_ms
     returning r.key
   )
-  select coalesce(json_agg(json_build_array(encode(g.key, 'hex'), encode(r.value, 'base64'))), '[]') into done
-  from given g join {s}.receipt r on r.key = g.key
-  where not exists (select 1 from won w where w.key = g.key);
+  select coalesce(array_agg(key), '{}') into written from won;
+  -- Another statement, because a row that another node inserted meanwhile is not in the snapshot of the one before.
+  select coalesce(json_agg(json_build_array(g.key, encode(r.value, 'base64'))), '[]') into done
+  from json_to_recordset(p_given::json) as g(key text, how text) join {s}.receipt r on r.key = decode(g.key, 'hex')
+  where g.how <> 'remove' and r.key <> all (written);
   return {s}.end_write(p_writer, p_seq, done);
-end $$;
-create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
-declare
-  freed integer;
-begin
-  execute format('delete from {s}.%I where ctid = any (array(select ctid from {s}.%I
-    where until_ms <= $1 order by until_ms limit $2 for update skip locked))', p_table, p_table)
-    using p_now, p_limit;
-  get diagnostics freed = row_count;
-  return freed;
 end $$;
 `;

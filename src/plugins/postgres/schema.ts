@@ -21,7 +21,7 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
-import { recordFunctions } from "./records.ts";
+import { recordFunctions, writeReceipts } from "./records.ts";
 import { claimAndRemove, mailboxFunctions, storeRound } from "./sql-mailbox.ts";
 
 // ---------------------------------------------------------------------------------------------------------- partitions
@@ -264,6 +264,7 @@ const migrations: readonly string[] = [
   tables + mailboxFunctions + recordFunctions + partitionFunctions,
   storeRound,
   claimAndRemove,
+  writeReceipts,
 ];
 
 const schemaVersion = migrations.length;
