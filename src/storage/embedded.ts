@@ -195,10 +195,10 @@ class Chain implements EmbeddedLedger {
     return block;
   }
 
-  /** Nothing but this process changes a table that nobody shares. Cost: one read after each block with calls. */
+  /** `null` where others change the table, and while a block is made. Cost: one read after each block with calls. */
   version(): string | null {
     this.checkOpen();
-    if (!("get" in this.table)) return null;
+    if (!("get" in this.table) || this.making !== null) return null;
     if (this.readHash !== this.madeHash) this.readHash = readHead(this.table).last.hash;
     return this.readHash === this.madeHash ? this.readHash : null;
   }

@@ -58,6 +58,25 @@ describe("a call", () => {
     await ledger.close();
   });
 
+  test("is seen as soon as its block is committed, though the record was read before", async () => {
+    const given = stage();
+    const ledger = await given.open();
+    await settled(ledger, taken(await ledger.submit(registration(alice), "register")));
+    await ledger.account(alice.did);
+    const change = taken(await ledger.submit(addAlias(alice, "alice", 0n), "alias"));
+    const commit = given.table.commit.bind(given.table) as typeof given.table.commit;
+    const seen: (readonly string[] | undefined)[] = [];
+    given.table.commit = async (work) => {
+      const result = await commit(work);
+      const state = (await ledger.submission(change.txHash))?.state;
+      if (state === "finalized") seen.push((await ledger.account(alice.did)).record?.aliases);
+      return result;
+    };
+    await settled(ledger, change);
+    expect(seen[0]).toEqual(["alice"]);
+    await ledger.close();
+  });
+
   test("names a new state once reads answer from its block, and keeps the name otherwise", async () => {
     const given = stage();
     const ledger = await given.open();
