@@ -62,7 +62,7 @@ async function openClients(load: Load, answered: (socket: Socket<Place>) => void
 export type Measured = { readonly answers: number; readonly perSecond: number };
 
 /**
- * Every request is answered before the connections end: a node goes on with what nobody waits for any more, and counts
+ * Every request is answered before the connections end: a node goes on with what nobody waits for, and counts
  * it beside the next run, where the two together may be more than one client network may have in work (503).
  */
 export async function measureLoad({ requestsMax = Number.POSITIVE_INFINITY, ...load }: Load): Promise<Measured> {

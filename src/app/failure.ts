@@ -80,7 +80,7 @@ export function logUnorderedEnd(): () => void {
     try {
       writeSync(1, `${JSON.stringify(line)}\n`);
     } catch {
-      // Nobody reads the log any more.
+      // The reader of the log is gone.
     }
   };
   process.on("exit", writeLast);

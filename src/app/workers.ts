@@ -120,7 +120,7 @@ export function startThreads(parts: ThreadParts): WorkerThreads {
   const onDeath = (index: number, reason: string): void => {
     if (!ending) parts.onFatal(`worker ${index} ended: ${reason}`);
     ending = true;
-    // Nobody waits for its answers any more.
+    // No caller waits for its answers.
     running[index]?.channel.close();
   };
   const given = Promise.withResolvers<Given>();
