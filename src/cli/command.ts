@@ -18,9 +18,9 @@ import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import type { Did } from "../core/codec/did.ts";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
-import { errorStack } from "../core/fault.ts";
-import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/key-files.ts";
+import { errorStack, errorText } from "../core/fault.ts";
+import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
+import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/files.ts";
 
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
@@ -320,4 +320,65 @@ export function waitingOf(session: Session, flags: WaitFlags, what: string): Wai
     timeoutMs: flags.timeout ?? waitingDefault.timeoutMs,
     onProgress: (elapsedMs, state) => session.report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`),
   };
+}
+
+// ------------------------------------------------------------------------------------- what a node says about itself
+
+export const probeTimeoutMs = 4_000;
+const answerCharactersMax = 65_536;
+
+export type JsonReply = {
+  readonly status: number;
+  readonly json: Readonly<Record<string, unknown>>;
+  /** The clock of the node, from its `Date` header. */
+  readonly dateMs: number | null;
+};
+
+type AskOptions = {
+  /** Path of the socket, when the node listens on one. */
+  readonly unix?: string | undefined;
+  /** The address is that of a listener here, which no certificate names. */
+  readonly isOwn?: boolean;
+};
+
+/** GET of a JSON object, or the reason why there is none. */
+export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
+  const { unix, isOwn = false } = options;
+  try {
+    const response = await fetch(`${withoutTrailingSlashes(url)}${path}`, {
+      signal: AbortSignal.timeout(probeTimeoutMs),
+      redirect: "error",
+      ...(unix === undefined ? { proxy: false } : { unix }),
+      ...(isOwn ? { tls: { rejectUnauthorized: false } } : {}),
+    });
+    const json: unknown = JSON.parse((await response.text()).slice(0, answerCharactersMax));
+    if (typeof json !== "object" || json === null) return "answers without a JSON object";
+    const dateMs = Date.parse(response.headers.get("date") ?? "");
+    return { status: response.status, json: { ...json }, dateMs: Number.isNaN(dateMs) ? null : dateMs };
+  } catch (error) {
+    return error instanceof SyntaxError ? "answers, but not as a node" : errorText(error);
+  }
+}
+
+type EndpointCheck =
+  | { readonly state: "ok" }
+  /** Nothing answers there now. */
+  | { readonly state: "unreachable"; readonly reason: string }
+  /** Something answers that is not a node with this role and address. */
+  | { readonly state: "wrong"; readonly reason: string }
+  /** The node does not offer `GET /node`. */
+  | { readonly state: "unknown" };
+
+/** Whether a node with `role` answers at `endpoint` and calls itself so. */
+export async function checkEndpoint(endpoint: string, role: "relay" | "cache"): Promise<EndpointCheck> {
+  const reply = await askJson(endpoint, "/node");
+  if (typeof reply === "string") return { state: "unreachable", reason: reply };
+  if (reply.status === 404) return { state: "unknown" };
+  const { roles } = reply.json;
+  if (!Array.isArray(roles) || !roles.includes(role)) return { state: "wrong", reason: `no ${role} answers there` };
+  const own = reply.json[`${role}_endpoints`];
+  const named = Array.isArray(own) ? own.map(String) : [];
+  if (named.some((one) => sameEndpoint(one, endpoint))) return { state: "ok" };
+  const names = named.length === 0 ? "has no public endpoint" : `calls itself ${named.join(", ")}`;
+  return { state: "wrong", reason: `the ${role} there ${names}` };
 }

@@ -44,7 +44,7 @@ import {
   type WaitFlags,
   waitingOf,
 } from "./command.ts";
-import { forgetIdentity, saveIdentity } from "./files/key-files.ts";
+import { forgetIdentity, saveIdentity } from "./files/files.ts";
 
 export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
 

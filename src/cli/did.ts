@@ -21,6 +21,7 @@ import {
   addIdentityFlag,
   addWaitFlags,
   type ConnectionFlags,
+  checkEndpoint,
   chooseIdentity,
   parseAmount,
   parseCount,
@@ -39,8 +40,7 @@ import {
   registerAgreementCommand,
   registerChangeCommands,
 } from "./did-change.ts";
-import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/key-files.ts";
-import { checkEndpoint } from "./operations.ts";
+import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/files.ts";
 
 export function registerDidCommand(program: Command): void {
   const did = program.command("did").description("make, look at and change identities");

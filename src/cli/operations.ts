@@ -2,18 +2,45 @@
  * What an operator asks of a running node. `waypost health <url>` asks `GET /readyz`, for supervisors and images that
  * hold no other client (exit code 0 ready, 1 not ready, 2 not ready within `--wait`). `waypost top` draws the status
  * page in a terminal. `waypost reload` and `waypost block` change the node over a Unix socket of `server.admin_listen`:
- * only users who may open that socket can use them.
+ * only users who may open that socket can use them. `waypost bench` measures from outside how much the node can handle.
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
+import { cachesOf } from "../client/client.ts";
+import { waitingDefault } from "../client/confirm.ts";
+import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
+import { createIdentity } from "../client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../client/registration.ts";
+import type { Did } from "../core/codec/did.ts";
 import { errorText } from "../core/fault.ts";
-import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
-import { createReport, parseBetween, parseSeconds, parseUrl, printable, renderBytes } from "./command.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import {
+  addConnectionFlags,
+  askJson,
+  type ConnectionFlags,
+  createReport,
+  parseBetween,
+  parseSeconds,
+  parseUrl,
+  printable,
+  probeTimeoutMs,
+  renderBytes,
+  runSession,
+  type Session,
+} from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 
 const askTimeoutMs = 60_000;
+
+export function registerOperationsCommands(program: Command): void {
+  registerHealth(program);
+  registerTop(program);
+  registerReload(program);
+  registerBlock(program);
+  registerBench(program);
+}
 
 type Answered = Readonly<Record<string, unknown>>;
 
@@ -63,7 +90,7 @@ export async function askNode(flags: NodeFlags, path: string, body?: unknown): P
   }
 }
 
-export function registerReloadCommand(program: Command): void {
+function registerReload(program: Command): void {
   const command = program
     .command("reload")
     .description("apply a changed configuration file to the running node")
@@ -93,7 +120,7 @@ function renderReload(answer: Answered): string {
 
 // -------------------------------------------------------------------------------------------------- block
 
-export function registerBlockCommand(program: Command): void {
+function registerBlock(program: Command): void {
   const block = program.command("block").description("block DIDs, senders and networks on the running node");
   addNodeFlags(
     block
@@ -140,7 +167,7 @@ type Flags = NodeFlags & { readonly url?: string; readonly once?: true };
 /** The node takes a sample every ten seconds; the terminal follows closer, so that a stop shows at once. */
 const refreshMs = 2_000;
 
-export function registerTopCommand(program: Command): void {
+function registerTop(program: Command): void {
   const command = program
     .command("top")
     .description("show the status of the running node in this terminal")
@@ -256,10 +283,9 @@ export function sparkline(values: readonly (number | null)[]): string {
 
 // ------------------------------------------------------------------------------------------------------ waypost health
 
-const probeTimeoutMs = 4_000;
 const againMs = 200;
 
-export function registerHealthCommand(program: Command): void {
+function registerHealth(program: Command): void {
   program
     .command("health")
     .description("ask a node whether it is ready")
@@ -296,62 +322,132 @@ async function askReadiness(url: string): Promise<{ readonly ready: boolean; rea
   }
 }
 
-// ----------------------------------------------------------------------------------------- about the node
+// ------------------------------------------------------------------------------------------------------- waypost bench
 
-const answerCharactersMax = 65_536;
-
-export type JsonReply = {
-  readonly status: number;
-  readonly json: Readonly<Record<string, unknown>>;
-  /** The clock of the node, from its `Date` header. */
-  readonly dateMs: number | null;
+/**
+ * A throwaway identity is registered; envelopes for it are stored, looked for, fetched and acknowledged, and its status is
+ * read. What it stores it removes again; the identity stays on the ledger.
+ */
+type BenchFlags = ConnectionFlags & {
+  readonly count: number;
+  readonly size: number;
+  readonly clients: number;
 };
 
-type AskOptions = {
-  /** Path of the socket, when the node listens on one. */
-  readonly unix?: string | undefined;
-  /** The address is that of a listener here, which no certificate names. */
-  readonly isOwn?: boolean;
+/** One kind of request: how many, how fast, and how long each took. */
+type Lap = {
+  readonly name: string;
+  readonly requests: number;
+  readonly perSecond: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
 };
 
-/** GET of a JSON object, or the reason why there is none. */
-export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
-  const { unix, isOwn = false } = options;
-  try {
-    const response = await fetch(`${withoutTrailingSlashes(url)}${path}`, {
-      signal: AbortSignal.timeout(probeTimeoutMs),
-      redirect: "error",
-      ...(unix === undefined ? { proxy: false } : { unix }),
-      ...(isOwn ? { tls: { rejectUnauthorized: false } } : {}),
-    });
-    const json: unknown = JSON.parse((await response.text()).slice(0, answerCharactersMax));
-    if (typeof json !== "object" || json === null) return "answers without a JSON object";
-    const dateMs = Date.parse(response.headers.get("date") ?? "");
-    return { status: response.status, json: { ...json }, dateMs: Number.isNaN(dateMs) ? null : dateMs };
-  } catch (error) {
-    return error instanceof SyntaxError ? "answers, but not as a node" : errorText(error);
+/** A mailbox holds 10,000 entries unless the operator says otherwise. */
+const countMax = 10_000;
+
+function registerBench(program: Command): void {
+  const command = program
+    .command("bench")
+    .description("measure a running node from outside")
+    .option("--count <number>", "envelopes to store", parseBetween(1, countMax), 2_000)
+    .option("--size <bytes>", "bytes of the payload of each", parseBetween(1, 1_048_576), 1_024)
+    .option("--clients <number>", "requests at once", parseBetween(1, 1_024), 64);
+  addConnectionFlags(command).action((flags: BenchFlags) => runSession(flags, (session) => bench(session, flags)));
+}
+
+async function bench(session: Session, flags: BenchFlags): Promise<void> {
+  const { report, client, cacheUrl, relayUrl } = session;
+  report.progress("registering a throwaway identity");
+  const identity = createIdentity("bench");
+  const registered = await register(client, identity, {
+    document: await firstDocument(identity, { relayUrl, cacheUrl }),
+    alias: null,
+  });
+  await settleRegistration(client, registered, waitingDefault);
+  const [cache] = await cachesOf(client, identity, "");
+  if (cache === undefined) throw failed("the identity has no Cache");
+  const lap = (name: string, requests: number, one: (i: number) => Promise<void>): Promise<Lap> => {
+    report.progress(`${name}: ${requests}`);
+    return measure(name, requests, { clients: flags.clients, one });
+  };
+  const laps = [
+    await lap("read a status", flags.count, async () => {
+      await client.directory.registrationStatus(identity.did);
+    }),
+    await lap("store an envelope", flags.count, storing(cacheUrl, identity.did, flags.size)),
+    await lap("fetch a page", Math.ceil(flags.count / 100), async () => {
+      await cache.messages(undefined, 100);
+    }),
+  ];
+  const removed = await removeAll(cache);
+  if (removed !== flags.count) throw failed(`${flags.count} envelopes were stored, but only ${removed} were found`);
+  report.result({ ok: true, ...flags, laps }, renderLaps(laps, flags));
+}
+
+/** Stores past the Relay, so that what is measured is one node and one synced write. */
+function storing(cacheUrl: string, to: Did, size: number): (i: number) => Promise<void> {
+  const at = endpoint(cacheUrl, timeoutMsDefault);
+  const ciphertext = crypto.getRandomValues(new Uint8Array(Math.min(size, 65_536)));
+  const payload = { ciphertext_b64: repeated(ciphertext, size).toBase64() };
+  return async () => {
+    const timestamp = new Date().toISOString();
+    const body = jsonBody({ message_id: crypto.randomUUID(), to, timestamp, ttl: "1h", payload });
+    const { status } = await exchange(at, { method: "POST", path: "/cache/store", body });
+    if (status !== 202) throw failed(`the Cache answered ${status}`);
+  };
+}
+
+/** The platform gives at most 64 KiB of randomness at once; the rest repeats it. */
+function repeated(bytes: Uint8Array, size: number): Uint8Array {
+  const out = new Uint8Array(size);
+  for (let at = 0; at < size; at += bytes.length) out.set(bytes.subarray(0, Math.min(bytes.length, size - at)), at);
+  return out;
+}
+
+type CacheOf = Awaited<ReturnType<typeof cachesOf>>[number];
+
+async function removeAll(cache: CacheOf): Promise<number> {
+  let removed = 0;
+  for (;;) {
+    const { messages } = await cache.summary();
+    if (messages.length === 0) return removed;
+    removed += (await cache.ack(messages.map((message) => message.message_id))).acked;
   }
 }
 
-type EndpointCheck =
-  | { readonly state: "ok" }
-  /** Nothing answers there now. */
-  | { readonly state: "unreachable"; readonly reason: string }
-  /** Something answers that is not a node with this role and address. */
-  | { readonly state: "wrong"; readonly reason: string }
-  /** The node does not offer `GET /node`. */
-  | { readonly state: "unknown" };
+type Work = { readonly clients: number; readonly one: (i: number) => Promise<void> };
 
-/** Whether a node with `role` answers at `endpoint` and calls itself so. */
-export async function checkEndpoint(endpoint: string, role: "relay" | "cache"): Promise<EndpointCheck> {
-  const reply = await askJson(endpoint, "/node");
-  if (typeof reply === "string") return { state: "unreachable", reason: reply };
-  if (reply.status === 404) return { state: "unknown" };
-  const { roles } = reply.json;
-  if (!Array.isArray(roles) || !roles.includes(role)) return { state: "wrong", reason: `no ${role} answers there` };
-  const own = reply.json[`${role}_endpoints`];
-  const named = Array.isArray(own) ? own.map(String) : [];
-  if (named.some((one) => sameEndpoint(one, endpoint))) return { state: "ok" };
-  const names = named.length === 0 ? "has no public endpoint" : `calls itself ${named.join(", ")}`;
-  return { state: "wrong", reason: `the ${role} there ${names}` };
+/** Runs `requests` of one kind with so many at once. */
+async function measure(name: string, requests: number, { clients, one }: Work): Promise<Lap> {
+  const tookMs = new Float64Array(requests);
+  let next = 0;
+  const client = async (): Promise<void> => {
+    while (next < requests) {
+      const i = next++;
+      const startedMs = performance.now();
+      await one(i);
+      tookMs[i] = performance.now() - startedMs;
+    }
+  };
+  const startedMs = performance.now();
+  await Promise.all(Array.from({ length: Math.min(clients, requests) }, client));
+  const seconds = (performance.now() - startedMs) / 1_000;
+  tookMs.sort();
+  const quantile = (share: number): number => tookMs[Math.min(requests - 1, Math.floor(requests * share))] ?? 0;
+  return { name, requests, perSecond: requests / seconds, p50Ms: quantile(0.5), p99Ms: quantile(0.99) };
+}
+
+function renderLaps(laps: readonly Lap[], flags: BenchFlags): string {
+  const rows = laps.map(({ name, requests, perSecond, p50Ms, p99Ms }) =>
+    [
+      name.padEnd(20),
+      String(requests).padStart(8),
+      `${perSecond.toFixed(0)}/s`.padStart(10),
+      `${p50Ms.toFixed(1)} ms`.padStart(10),
+      `${p99Ms.toFixed(1)} ms`.padStart(10),
+    ].join(" "),
+  );
+  const head = `${"".padEnd(20)} ${"requests".padStart(8)} ${"rate".padStart(10)} ${"p50".padStart(10)} ${"p99".padStart(10)}`;
+  return [`${flags.clients} at once, payloads of ${flags.size} bytes`, head, ...rows].join("\n");
 }

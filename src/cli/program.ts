@@ -4,27 +4,14 @@
  */
 import { Command, Help, type Option } from "commander";
 import { version } from "../version.ts";
-import { registerBenchCommand } from "./bench.ts";
 import { asksForJson, endingOf } from "./command.ts";
-import { registerConfigCommand } from "./config.ts";
+import { registerConfigCommands } from "./config.ts";
 import { registerDidCommand } from "./did.ts";
-import { registerDoctorCommand } from "./doctor.ts";
-import { registerInitCommand } from "./init.ts";
-import { registerKeyCommand } from "./key.ts";
-import {
-  registerBlockCommand,
-  registerHealthCommand,
-  registerReloadCommand,
-  registerTopCommand,
-} from "./operations.ts";
-import {
-  registerListenCommand,
-  registerPurgeCommand,
-  registerQueryCommand,
-  registerReceiveCommand,
-} from "./receive.ts";
-import { registerExplainCommand, registerSendCommand } from "./send.ts";
-import { registerDevCommand, registerServeCommand } from "./serve.ts";
+import { registerInitCommands } from "./init.ts";
+import { registerOperationsCommands } from "./operations.ts";
+import { registerReceiveCommands } from "./receive.ts";
+import { registerSendCommands } from "./send.ts";
+import { registerServeCommands } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 
 /** Options that can't be left out say so. */
@@ -115,24 +102,13 @@ export function createProgram(json: boolean): Command {
   // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
   if (json) program.configureOutput({ writeErr: () => undefined });
   registerDidCommand(program);
-  registerSendCommand(program);
-  registerReceiveCommand(program);
-  registerListenCommand(program);
-  registerQueryCommand(program);
-  registerPurgeCommand(program);
-  registerExplainCommand(program);
-  registerKeyCommand(program);
-  registerInitCommand(program);
-  registerServeCommand(program);
-  registerDevCommand(program);
-  registerConfigCommand(program);
-  registerDoctorCommand(program);
-  registerHealthCommand(program);
-  registerTopCommand(program);
-  registerReloadCommand(program);
-  registerBlockCommand(program);
+  registerSendCommands(program);
+  registerReceiveCommands(program);
+  registerInitCommands(program);
+  registerServeCommands(program);
+  registerConfigCommands(program);
+  registerOperationsCommands(program);
   registerStorageCommand(program);
-  registerBenchCommand(program);
   addExamples(program);
   return program;
 }

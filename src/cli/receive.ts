@@ -30,8 +30,8 @@ import {
 } from "./command.ts";
 import { defaultConfigFile } from "./config.ts";
 import { confirmed, rotateIfDue } from "./did-change.ts";
+import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
-import { stateFolder } from "./files/key-files.ts";
 import { askNode } from "./operations.ts";
 
 type ReceiveFlags = ConnectionFlags & {
@@ -49,7 +49,14 @@ const pollMs = 1_000;
 const followPollMs = 30_000;
 const reconnectMs = 2_000;
 
-export function registerReceiveCommand(program: Command): void {
+export function registerReceiveCommands(program: Command): void {
+  registerReceive(program);
+  registerListen(program);
+  registerQuery(program);
+  registerPurge(program);
+}
+
+function registerReceive(program: Command): void {
   const command = program
     .command("receive")
     .description("fetch, decrypt and store waiting messages, then acknowledge them")
@@ -112,7 +119,7 @@ async function signalOnNews(cache: CacheClient, news: Signal, signal: AbortSigna
 
 type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };
 
-export function registerListenCommand(program: Command): void {
+function registerListen(program: Command): void {
   const command = program
     .command("listen")
     .description("receive live, until interrupted")
@@ -291,7 +298,7 @@ function untilInterrupted(): AbortSignal {
 
 type QueryFlags = ConnectionFlags & { readonly as?: string; readonly device: string };
 
-export function registerQueryCommand(program: Command): void {
+function registerQuery(program: Command): void {
   const command = program
     .command("query")
     .description("list waiting messages without removing them")
@@ -338,7 +345,7 @@ type PurgeFlags = ConnectionFlags & {
   readonly socket?: string;
 };
 
-export function registerPurgeCommand(program: Command): void {
+function registerPurge(program: Command): void {
   const command = program
     .command("purge")
     .description("remove waiting messages without reading them; they can't be recovered")

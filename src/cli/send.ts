@@ -39,7 +39,9 @@ import {
 import {
   addConnectionFlags,
   addIdentityFlag,
+  askJson,
   type ConnectionFlags,
+  checkEndpoint,
   chooseIdentity,
   countOf,
   parseBetween,
@@ -54,7 +56,6 @@ import {
 } from "./command.ts";
 import { removeIfThere } from "./files/files.ts";
 import { fileSource, findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
-import { askJson, checkEndpoint } from "./operations.ts";
 
 type SendFlags = ConnectionFlags & {
   readonly to: string;
@@ -69,7 +70,12 @@ type SendFlags = ConnectionFlags & {
   readonly explain?: boolean;
 };
 
-export function registerSendCommand(program: Command): void {
+export function registerSendCommands(program: Command): void {
+  registerSend(program);
+  registerExplain(program);
+}
+
+function registerSend(program: Command): void {
   const command = program
     .command("send")
     .description("send a file, end-to-end encrypted")
@@ -189,7 +195,7 @@ type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; re
  */
 type Verdict = "accepted" | "stopped" | "unknown";
 
-export function registerExplainCommand(program: Command): void {
+function registerExplain(program: Command): void {
   const command = program
     .command("explain <target>")
     .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine");

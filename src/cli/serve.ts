@@ -17,10 +17,15 @@ import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { parseBetween } from "./command.ts";
-import { defaultConfigFile, readConfig, readConfigFile, warningsOf } from "./config.ts";
+import { defaultConfigFile, environmentProblems, readConfig, readConfigFile, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 
-export function registerServeCommand(program: Command): void {
+export function registerServeCommands(program: Command): void {
+  registerServe(program);
+  registerDev(program);
+}
+
+function registerServe(program: Command): void {
   program
     .command("serve")
     .description("run the nodes of a configuration file")
@@ -30,7 +35,7 @@ export function registerServeCommand(program: Command): void {
       const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
       const sink = logTo(process.stdout, config);
-      for (const warning of await warningsOf(config, retired))
+      for (const warning of warningsOf(config, retired))
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       const reloading = reloadOnHangup();
       const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });
@@ -133,11 +138,6 @@ function refuseWeakEnvironment(config: Config): void {
   if (problems.length > 0) throw failed(problems.join("\n"));
 }
 
-/** Outbound requests go straight to checked addresses; proxy variables are removed from `env`. */
-export function environmentProblems({ relay }: Config, env: Record<string, string | undefined>): string[] {
-  return checkOutboundEnvironment(env, { allowProxyVariables: !relay.enabled || relay.ignore_proxy_variables });
-}
-
 type Signals = {
   first: Promise<string>;
   /** As a first signal. */
@@ -219,7 +219,7 @@ function adminListen(folder: string): string[] {
   return fits ? [`unix:${path}`] : [];
 }
 
-export function registerDevCommand(program: Command): void {
+function registerDev(program: Command): void {
   program
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")

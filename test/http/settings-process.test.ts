@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
-import { environmentProblems } from "../../src/cli/serve.ts";
+import { environmentProblems } from "../../src/cli/config.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { cacheEndpoint, envelopeTo } from "../support/cache-node.ts";

@@ -1,5 +1,5 @@
 /** What `@waypost/client/node` exports: keys, messages and files on disk, as the commands keep them. */
-export { type Inbox, type InboxOptions, openInbox, type Problem, type Received, type Round } from "./inbox.ts";
+
 export {
   defaultKeysFolder,
   fileKeys,
@@ -7,5 +7,6 @@ export {
   loadIdentity,
   saveIdentity,
   stateFolder,
-} from "./key-files.ts";
+} from "./files.ts";
+export { type Inbox, type InboxOptions, openInbox, type Problem, type Received, type Round } from "./inbox.ts";
 export { fileSource, findUnfinished, outboxFolder, saveProgress } from "./outbox.ts";

@@ -4,12 +4,13 @@ import { readdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   createDurably,
+  forgetIdentity,
   placeFile,
   safeFileName,
+  saveNewIdentity,
   sweepLeftovers,
   writeDurably,
 } from "../../../../src/cli/files/files.ts";
-import { forgetIdentity, saveNewIdentity } from "../../../../src/cli/files/key-files.ts";
 import { createIdentity } from "../../../../src/client/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 

@@ -2,8 +2,13 @@
 import { describe, expect, test } from "bun:test";
 import { chmodSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { writeDurably } from "../../../../src/cli/files/files.ts";
-import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "../../../../src/cli/files/key-files.ts";
+import {
+  listIdentities,
+  loadIdentity,
+  saveIdentity,
+  saveNewIdentity,
+  writeDurably,
+} from "../../../../src/cli/files/files.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { createIdentity, heldSeed, signingSeed } from "../../../../src/client/keys.ts";
 import { isDid } from "../../../../src/core/codec/did.ts";
