@@ -18,12 +18,13 @@ import { createRelayId } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { StoreEnvironment } from "../storage/contract.ts";
 import { certificateOf } from "./certificates.ts";
+import { endInTime, endingMsMax } from "./failure.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
 import { type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
 import { type EventKey, openEventKey } from "./signing-key.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
-import { type Ahead, giveUp, listenOnAll, takeOver } from "./takeover.ts";
+import { type Ahead, giveUp, isAlive, listenOnAll, takeOver } from "./takeover.ts";
 import { startThreads, type Workers, type WorkerThreads, workerCount } from "./workers.ts";
 
 /** What `serve` fixes and tests may set. A clock and a resolver can't be given to workers. */
@@ -118,11 +119,11 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const guard = guardConnections(config, { urls: [...urls, ...adminUrls], metrics, now, log });
     const end = once(async () => {
       guard?.close();
-      await started.drain();
-      await workers?.end();
-      await release();
-      await sweepers.stop();
-      await stores.close();
+      await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
+      await endInTime(log, "workers", workers?.end() ?? Promise.resolve(), partMsMax);
+      await endInTime(log, "bus", release(), partMsMax);
+      await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
+      await endInTime(log, "stores", stores.close(), endingMsMax);
     });
     return { url: urls[0] ?? "", urls, adminUrls, workers: count, stores, reload, reloadFile: readAgain, stop: end };
   } catch (error) {
@@ -176,13 +177,20 @@ function inThisThread(shared: SharedParts, ahead: Ahead | null) {
   return { ...shared, ...own, ...(ahead === null ? {} : { ahead }) };
 }
 
+/** For a part of the end. The stores have a bound of their own. */
+const partMsMax = 4_000;
+
 /** A process that announced a take-over and did not follow. */
 const leavingMsMax = 60_000;
 
 function leaveFor({ onLeave }: StartOptions, setLeaving: (isLeaving: boolean) => void): ProcessView["leave"] {
   let timer: ReturnType<typeof setTimeout> | null = null;
+  let seen = 0;
   return async (isNow, pid) => {
     if (onLeave === undefined) return "nothing would end this process";
+    const isHere = isAlive(pid);
+    if (isNow && pid === seen && !isHere) return "the process that asks has ended";
+    if (isHere) seen = pid;
     if (timer !== null) clearTimeout(timer);
     setLeaving(true);
     if (isNow) onLeave(pid);

@@ -7,8 +7,8 @@
  */
 import { writeSync } from "node:fs";
 import { errorStack, errorText } from "../core/fault.ts";
-import { withDeadline } from "../core/std/bounded.ts";
-import type { LogSink } from "../nodes/http/log.ts";
+import { late, withDeadline } from "../core/std/bounded.ts";
+import type { Log, LogSink } from "../nodes/http/log.ts";
 
 /** Exit code 1: failed. Exit code 2: timed out. */
 export class CommandFailure extends Error {
@@ -50,6 +50,17 @@ const flushMsMax = 500;
 const printedCharsMax = 500;
 /** Characters of one printed text that are examined. */
 const readCharsMax = 2_000;
+
+/** What an end takes at most after the drain of its requests, the 30 s of its stores included. */
+export const endingMsMax = 50_000;
+const slowMs = 2_000;
+
+/** Waits for a part of an end, at most so long. A line of the log names what takes long. */
+export async function endInTime(log: Log, part: string, work: Promise<unknown>, msMax: number): Promise<void> {
+  const slow = setTimeout(() => log("info", "the end takes long", { waits_for: part }), slowMs);
+  const outcome = await withDeadline(work, msMax).finally(() => clearTimeout(slow));
+  if (outcome === late) log("warn", "the end waits no longer", { for: part });
+}
 
 export function endAtOnce(sink: LogSink): void {
   void withDeadline(sink.flush(), flushMsMax).finally(() => process.exit(1));

@@ -21,7 +21,7 @@ import { type AheadListener, listenAhead, removeStaleSocket } from "../nodes/htt
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf } from "./certificates.ts";
-import { failed } from "./failure.ts";
+import { endingMsMax, failed } from "./failure.ts";
 
 /** By address of `server.listen`. */
 export type Ahead = ReadonlyMap<string, AheadListener<SessionSocket>>;
@@ -32,10 +32,10 @@ const leavingMs = 2_000;
 const settlingMs = 250;
 /** Below the 30 s after which a silent connection is cut. */
 const waitMsMax = 25_000;
-const askTimeoutMs = 5_000;
+/** A node on a busy machine may take seconds; one that answers no longer must be found by its operator. */
+const askTimeoutMs = 20_000;
+const freeMsMax = 5_000;
 const againMs = 20;
-/** Beyond the drain: writing everything out and closing the stores. */
-const storeCloseMs = 10_000;
 
 type Steps = {
   readonly log: Log;
@@ -58,7 +58,8 @@ export async function takeOver(config: Config, { log, listen, open }: Steps): Pr
     const release = steerHere(config.server);
     await Bun.sleep(settlingMs);
     await askToLeave(socket, true);
-    return { release, byMs: performance.now() + config.server.drain_timeout + storeCloseMs };
+    log("info", "waiting until the running node has closed its stores", { pid });
+    return { release, byMs: performance.now() + config.server.drain_timeout + endingMsMax };
   };
   let followed: Awaited<ReturnType<typeof follow>> | null = null;
   const stores = await open(async () => {
@@ -68,7 +69,7 @@ export async function takeOver(config: Config, { log, listen, open }: Steps): Pr
   });
   try {
     followed ??= await follow();
-    await untilFree(config, askTimeoutMs);
+    await untilFree(config, freeMsMax);
     followed.release();
     return stores;
   } catch (error) {
@@ -91,15 +92,20 @@ async function askToLeave(socket: string, now: boolean): Promise<number | null> 
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ now, pid: process.pid }),
     signal: AbortSignal.timeout(askTimeoutMs),
-  }).catch((error: unknown) => errorText(error));
-  if (typeof response === "string") {
-    if (now) throw failed(`--take-over: the running node no longer answers: ${response}`);
-    return null;
-  }
+  }).catch((error: unknown) => {
+    if (!now && isRefused(error)) return null;
+    throw failed(`--take-over: the running node does not answer: ${errorText(error)}`);
+  });
+  if (response === null) return null;
   const answer = (await response.json().catch(() => ({}))) as Readonly<Record<string, unknown>>;
   if (response.ok && answer["ok"] === true) return Number(answer["pid"]);
   const reason = answer["reason"] ?? answer["detail"] ?? response.status;
   throw failed(`--take-over: the running node refuses: ${String(reason)}`);
+}
+
+/** Nobody listens. A node that is late or ends the connection may still have the stores. */
+function isRefused(error: unknown): boolean {
+  return error instanceof Error && "code" in error && (error.code === "ENOENT" || error.code === "ECONNREFUSED");
 }
 
 // ------------------------------------------------------------------------------------------------ listeners
@@ -193,6 +199,7 @@ function choosing(first: number, count: number): Uint32Array {
 // ---------------------------------------------------------------------------------------- the running node
 
 const followMsMax = 120_000;
+const healthTimeoutMs = 5_000;
 
 /**
  * For the process that has left: whether the one with this id serves now. `false` when that ended before.
@@ -200,7 +207,10 @@ const followMsMax = 120_000;
 export async function isFollowed(config: Config, pid: number): Promise<boolean> {
   const unix = adminSocketOf(config);
   for (const endsAtMs = performance.now() + followMsMax; performance.now() < endsAtMs; await Bun.sleep(againMs)) {
-    const healthy = await fetch("http://localhost/healthz", { unix, signal: AbortSignal.timeout(askTimeoutMs) }).then(
+    const healthy = await fetch("http://localhost/healthz", {
+      unix,
+      signal: AbortSignal.timeout(healthTimeoutMs),
+    }).then(
       ({ ok }) => ok,
       () => false,
     );

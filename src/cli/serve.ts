@@ -108,6 +108,7 @@ async function runOnce(config: Config, { sink, signals, onReady, ...options }: R
   await running.stop().catch((error: unknown) => {
     throw error instanceof StoreError ? failed(error.message) : error;
   });
+  if (follower !== null) sink.log("info", "waiting until the process that takes over serves", { pid: follower });
   const isLast = follower === null || (await isFollowed(config, follower)) || !signals.forget();
   if (isLast) sink.log("info", "stopped");
   else
