@@ -3,7 +3,15 @@
  * what a cursor means, and how arrival numbers grow.
  */
 import { type Fault, fault } from "../core/fault.ts";
-import type { Cursor, MailboxEntry, MailboxShare, MailboxStats, StoreShare } from "./contract.ts";
+import type {
+  Cursor,
+  MailboxEntry,
+  MailboxQuota,
+  MailboxShare,
+  MailboxStats,
+  StoreOutcome,
+  StoreShare,
+} from "./contract.ts";
 
 const previewBytesMax = 4_096;
 const labelsMax = 4;
@@ -48,35 +56,78 @@ export function isStoreLabel(label: string): boolean {
 /** What nobody has counted yet. */
 export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 });
 
-/** The sums that a share is held against: what its own label has, and what all have that it shrinks with. */
-export type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
+/** Entries and bytes that are held: of all (`null`), or under one label. */
+type HeldSums = { of(label: string | null): MailboxStats };
+
+type QuotaSums = {
+  /** Active entries of the mailbox, and of the store. */
+  readonly mailbox: HeldSums;
+  readonly store: HeldSums;
+  /** All ids that the store knows, with the bytes that they take, and what it has room for. */
+  readonly known: HeldSums;
+  readonly room: MailboxStats;
+};
+
+/** Which limit of the quota one more entry would exceed, or `null`. */
+export function checkQuota(
+  { labels, envelope }: MailboxEntry,
+  quota: MailboxQuota,
+  sums: QuotaSums,
+): Extract<StoreOutcome, { kind: "full" }> | null {
+  const { mailbox, store } = sums;
+  const bytes = envelope.length;
+  if (isOver(mailbox.of(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax)) {
+    return { kind: "full", scope: "recipient" };
+  }
+  for (const share of quota.shares) {
+    const { label, rest } = share;
+    if (!labels.includes(label)) continue;
+    const use = { own: mailbox.of(label), all: mailbox.of(rest?.among ?? null) };
+    if (exceedsShare(share, use, bytes)) return { kind: "full", scope: "share", label };
+  }
+  if (isOver(store.of(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
+    return { kind: "full", scope: "store" };
+  const { storeShare } = quota;
+  if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
+  const { label } = storeShare;
+  const isFull =
+    exceedsShare(storeShare, { own: store.of(label), all: store.of(null) }, bytes) ||
+    exceedsRoom(storeShare, sums, bytes);
+  return isFull ? { kind: "full", scope: "store_share", label } : null;
+}
+
+function isOver(held: MailboxStats, bytes: number, entriesMax: number, bytesMax: number): boolean {
+  return held.entries + 1 > entriesMax || held.bytes + bytes > bytesMax;
+}
+
+/** What the label of a share holds, and what all hold with which the share shrinks. */
+type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
 
 /** Whether one more entry of so many bytes is beyond the share. */
 export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {
   const { entriesMax, bytesMax, rest } = share;
   const { own, all } = use;
-  if (rest === undefined) return own.entries + 1 > entriesMax || own.bytes + bytes > bytesMax;
+  if (rest === undefined) return isOver(own, bytes, entriesMax, bytesMax);
   const left = (max: number, others: number) => Math.floor(rest.part * (max - Math.max(0, others)));
-  return (
-    own.entries + 1 > Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries)) ||
-    own.bytes + bytes > Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes))
-  );
+  const entriesLeft = Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries));
+  return isOver(own, bytes, entriesLeft, Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes)));
 }
 
 /** The last tenth of a store is for the least that every label may hold. */
 const sharedPart = 0.9;
 
 /**
- * The same for what the store itself has room for, where the operator's quota is larger. Here `entries` are all ids
- * that the store knows: an acknowledged one is remembered, so storing and acknowledging at once uses them up.
+ * The same for what the store itself has room for, where the operator's quota is larger. An acknowledged id is
+ * remembered, so a sender could use up the ids by storing for a recipient who acknowledges at once.
  */
-export function exceedsRoom({ label, rest }: StoreShare, room: MailboxStats, use: ShareUse, bytes: number): boolean {
+function exceedsRoom({ label, rest }: StoreShare, { room, known }: QuotaSums, bytes: number): boolean {
   const least = {
     entriesMin: Math.min(rest.entriesMin, Math.floor(room.entries / 10_000)),
     bytesMin: Math.min(rest.bytesMin, Math.floor(room.bytes / 4_096)),
   };
   const [entriesMax, bytesMax] = [room.entries * sharedPart, room.bytes * sharedPart];
-  return exceedsShare({ label, entriesMax, bytesMax, rest: { part: rest.part, ...least } }, use, bytes);
+  const share = { label, entriesMax, bytesMax, rest: { part: rest.part, ...least } };
+  return exceedsShare(share, { own: known.of(label), all: known.of(null) }, bytes);
 }
 
 /** Decides which entries belong to a page. `bytesMax` null does not limit bytes. */

@@ -10,7 +10,7 @@ import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
 import type { OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
-import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type SubmissionState } from "../../src/storage/contract.ts";
 import type { Table } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
@@ -113,7 +113,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     nodes,
     calls: [],
     notes: [],
-    table: openMemoryTable({ bytesMax: 2 ** 30 }),
+    table: new MemoryTable(2 ** 30),
     options: optionsOf(endpoints),
     key,
     driver: null,

@@ -2,7 +2,7 @@
  * Time and chance that a seed decides: timers run in their order without waiting, and between two of them everything
  * that was promised is settled. A process of the virtual world has a host of its own, which can be killed.
  */
-import { Heap } from "../../src/plugins/memory/table.ts";
+import { Heap } from "../../src/plugins/memory/expiry.ts";
 
 export type Chance = {
   /** From 0 up to, not including, 1. */

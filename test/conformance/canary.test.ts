@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Capabilities, Mailbox, Receipts, Replay } from "../../src/storage/contract.ts";
 import { conformanceCases, runCase } from "./kit.ts";
-import { optionsOf } from "./options.ts";
+import { optionsOf, withMethods } from "./options.ts";
 
 type Bugs = {
   readonly mailbox?: (real: Mailbox) => Partial<Mailbox>;
@@ -263,19 +263,14 @@ const bugs: Readonly<Record<string, Bugs>> = {
   },
 };
 
-function planted(real: Capabilities, planted: Bugs): Capabilities {
+function planted(real: Capabilities, bugs: Bugs): Capabilities {
+  const { mailbox, replay, receipts } = real;
   return {
     ...real,
-    ...(real.mailbox && planted.mailbox && { mailbox: { ...spread(real.mailbox), ...planted.mailbox(real.mailbox) } }),
-    ...(real.replay && planted.replay && { replay: { ...spread(real.replay), ...planted.replay(real.replay) } }),
-    ...(real.receipts &&
-      planted.receipts && { receipts: { ...spread(real.receipts), ...planted.receipts(real.receipts) } }),
+    ...(mailbox && bugs.mailbox && { mailbox: withMethods("mailbox", mailbox, bugs.mailbox(mailbox)) }),
+    ...(replay && bugs.replay && { replay: withMethods("replay", replay, bugs.replay(replay)) }),
+    ...(receipts && bugs.receipts && { receipts: withMethods("receipts", receipts, bugs.receipts(receipts)) }),
   };
-}
-
-function spread<T extends object>(real: T): T {
-  const names = Object.keys(real) as (keyof T)[];
-  return Object.fromEntries(names.map((name) => [name, real[name]])) as T;
 }
 
 describe("the kit catches a driver that", () => {

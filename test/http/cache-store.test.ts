@@ -387,7 +387,7 @@ describe("quotas", () => {
       ["closed", "503 shutting_down"],
     ] as const) {
       const failing = () => Promise.reject(new StoreError(code, "test"));
-      const node = await cacheFor({ wrap: (mailbox) => ({ ...mailbox, store: failing }) });
+      const node = await cacheFor({ wrap: () => ({ store: failing }) });
       expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe(outcome);
     }
   });

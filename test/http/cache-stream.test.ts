@@ -207,8 +207,6 @@ describe("a stream", () => {
     let reads = 0;
     const node = await cacheFor({
       wrap: (mailbox) => ({
-        ...mailbox,
-        store: mailbox.store,
         summary: async (recipient, page) => {
           const found = await mailbox.summary(recipient, page);
           if (++reads !== 3) return found;
@@ -302,8 +300,6 @@ describe("a stream", () => {
     let reads = 0;
     const node = await cacheFor({
       wrap: (mailbox) => ({
-        ...mailbox,
-        store: mailbox.store,
         summary: (recipient, page) =>
           reads++ === 0 ? mailbox.summary(recipient, page) : Promise.reject(new StoreError("unavailable", "test")),
       }),

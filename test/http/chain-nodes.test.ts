@@ -17,7 +17,7 @@ import { Reader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
 import { type Head, Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
-import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
@@ -282,7 +282,7 @@ describe("submissions", () => {
 
   /** With one call in its outbox, which no block holds. */
   async function submissionsTo(node: FakeNode, given: Partial<Signed> = {}, call: LedgerCall = documentCall) {
-    const table = openMemoryTable({ bytesMax: 1 << 20 });
+    const table = new MemoryTable(1 << 20);
     const outbox = new Outbox(table, table, { retainedMs: 1_000, retainedMax: 10 });
     const submission: Submission = {
       txHash: blockHash(99),

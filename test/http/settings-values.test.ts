@@ -213,8 +213,7 @@ async function observeDeliveries({ relay: settings }: Config, seen: Seen): Promi
 async function observeCache({ cache: settings }: Config, seen: Seen): Promise<void> {
   const quotas: MailboxQuota[] = [];
   const pages: number[] = [];
-  const wrap = (mailbox: Mailbox): Mailbox => ({
-    ...bound(mailbox),
+  const wrap = (mailbox: Mailbox): Partial<Mailbox> => ({
     store: (entry, quota) => {
       quotas.push(quota);
       return mailbox.store(entry, quota);
@@ -260,18 +259,6 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   });
   seen.set("cache.streams_max", open);
   for (const stream of streams) if (stream.status === 200) await stream.body?.cancel();
-}
-
-/** The operations of a driver are methods: a copy of them needs their object. */
-function bound(mailbox: Mailbox): Mailbox {
-  return new Proxy(mailbox, {
-    ownKeys: () => ["store", "list", "summary", "read", "group", "message", "remove", "sweep", "stats"],
-    getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }),
-    get(target, name) {
-      const operation: unknown = Reflect.get(target, name);
-      return typeof operation === "function" ? operation.bind(target) : operation;
-    },
-  });
 }
 
 /** Who is refused when the list holds Bob alone: Carol's envelope to Bob, Bob's to Carol, Carol's to Dave. */

@@ -6,7 +6,7 @@ import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import type { Disk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb, openTable } from "../../src/plugins/lmdb/store.ts";
-import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
@@ -469,7 +469,7 @@ describe("the table on disk", () => {
       space: { floorBytes: 0, reserveBytes: mebibyte },
       host: testEnvironment(),
     });
-    const tables = [openTable(opened, () => "record"), openMemoryTable({ bytesMax: 1 << 24 })];
+    const tables = [openTable(opened, () => "record"), new MemoryTable(1 << 24)];
     const random = seeded(7);
     const below = (n: number) => Math.floor(random() * n);
     const letters = ["a", "b", "/", "\u{ffff}", "\u{10000}"];

@@ -20,6 +20,7 @@ import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
+import { withMethods } from "../conformance/options.ts";
 import { type LoggedLine, type TestApp, testApp, testLimits } from "./app.ts";
 import { cacheDefault, limitsDefault } from "./settings.ts";
 
@@ -209,8 +210,8 @@ const unlimited = { client_rate: 1e6, client_burst: 1e6, stranger_share: 100, ne
 export type TestCacheOptions = Partial<Config["cache"]> & {
   readonly limits?: Partial<Config["limits"]>;
   readonly sign?: CacheParts["sign"];
-  /** Stands in front of the memory driver's mailbox. */
-  readonly wrap?: (mailbox: Mailbox) => Mailbox;
+  /** Methods that stand in front of the memory driver's mailbox. */
+  readonly wrap?: (mailbox: Mailbox) => Partial<Mailbox>;
   readonly memory?: Record<string, unknown>;
   /** Nobody but the streams of this Cache gets to know of new entries. */
   readonly unreported?: boolean;
@@ -218,15 +219,7 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
 };
 
 export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
-  const {
-    sign = null,
-    wrap = (mailbox: Mailbox) => mailbox,
-    memory,
-    unreported = false,
-    limits,
-    signal,
-    ...changed
-  } = options;
+  const { sign = null, wrap = () => ({}), memory, unreported = false, limits, signal, ...changed } = options;
   const parsed = memoryPlugin.parseOptions(memory);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const clock = { nowMs: testNowMs };
@@ -235,7 +228,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const { mailbox: held, replay, receipts } = capabilities;
   if (held === undefined || replay === undefined || receipts === undefined)
     throw new Error("memory lacks a capability");
-  const mailbox = wrap(held);
+  const mailbox = withMethods("mailbox", held, wrap(held));
   const recipients = createRecipients();
   const stored: [string, boolean][] = [];
   const lines: LoggedLine[] = [];

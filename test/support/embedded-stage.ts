@@ -7,7 +7,7 @@ import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
-import { openMemoryTable } from "../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { StoreError, Submission } from "../../src/storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../../src/storage/embedded.ts";
 import type { EmbeddedLimits } from "../../src/storage/embedded-records.ts";
@@ -17,7 +17,7 @@ import { operatorAccount } from "./world.ts";
 
 /** A memory table that counts its commits, and fails or waits on request. */
 export class TestTable implements Table {
-  private readonly table = openMemoryTable({ bytesMax: 1 << 30 });
+  private readonly table = new MemoryTable(1 << 30);
   commits = 0;
   /** Every commit fails with this. */
   failure: StoreError | null = null;

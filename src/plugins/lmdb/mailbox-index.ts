@@ -19,15 +19,7 @@ import {
   type StoreOutcome,
 } from "../../storage/contract.ts";
 
-import {
-  encodeCursor,
-  exceedsRoom,
-  exceedsShare,
-  nextArrival,
-  PageFill,
-  parseCursor,
-  type ShareUse,
-} from "../../storage/mailbox-rules.ts";
+import { checkQuota, encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
   acked,
@@ -122,44 +114,19 @@ export class MailboxIndex {
     recipient: number | undefined,
     before: number,
   ): Admission | null {
-    const { chunk, labels, envelope } = entry;
     const status = before === none ? null : this.rows.status[before];
     if (status === held || status === acked) return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[before]! };
-    if (recipient !== undefined && chunk !== null && this.recipients.conflicts(recipient, chunk)) {
+    if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
       return { kind: "chunk_conflict" };
     }
-    const used = this.recipients.usage(recipient);
-    if (used.entries + 1 > quota.recipientEntriesMax || used.bytes + envelope.length > quota.recipientBytesMax) {
-      return { kind: "full", scope: "recipient" };
-    }
-    for (const share of quota.shares) {
-      const { label, rest } = share;
-      if (!labels.includes(label)) continue;
-      const among = rest?.among ?? null;
-      const all = among === null ? used : this.recipients.labelUsage(recipient, among);
-      const use = { own: this.recipients.labelUsage(recipient, label), all };
-      if (exceedsShare(share, use, envelope.length)) return { kind: "full", scope: "share", label };
-    }
-    return this.storeRefusal(entry, quota);
-  }
-
-  private storeRefusal({ labels, envelope }: MailboxEntry, quota: MailboxQuota): Admission | null {
-    const all = this.recipients;
-    if (all.entries + 1 > quota.storeEntriesMax || all.bytes + envelope.length > quota.storeBytesMax) {
-      return { kind: "full", scope: "store" };
-    }
-    const { storeShare } = quota;
-    if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
-    const { label } = storeShare;
-    const isFull =
-      exceedsShare(storeShare, { own: all.heldInStore(label), all }, envelope.length) ||
-      exceedsRoom(storeShare, { entries: this.rowsMax, bytes: 0 }, this.idsOf(label), 0);
-    return isFull ? { kind: "full", scope: "store_share", label } : null;
-  }
-
-  private idsOf(label: string): ShareUse {
-    const own = { entries: this.recipients.idsInStore(label), bytes: 0 };
-    return { own, all: { entries: this.rows.rows, bytes: 0 } };
+    const { recipients, rows } = this;
+    return checkQuota(entry, quota, {
+      mailbox: { of: (label) => recipients.usage(recipient, label) },
+      store: { of: (label) => (label === null ? recipients : recipients.heldInStore(label)) },
+      // Bodies lie in files, which are as large as the disk allows.
+      known: { of: (label) => ({ entries: label === null ? rows.rows : recipients.idsInStore(label), bytes: 0 }) },
+      room: { entries: this.rowsMax, bytes: Number.POSITIVE_INFINITY },
+    });
   }
 
   private enter(entry: MailboxEntry, words: IdWords, known: number | undefined): number {

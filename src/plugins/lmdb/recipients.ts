@@ -147,15 +147,11 @@ export class RecipientIndex {
     return recipient < this.firstOf.length ? this.firstOf[recipient]! : none;
   }
 
-  /** What is held for a recipient. */
-  usage(recipient: number | undefined): MailboxStats {
+  /** What is held for a recipient, in all (`null`) or under a label. */
+  usage(recipient: number | undefined, label: string | null): MailboxStats {
     if (recipient === undefined || recipient >= this.entriesOf.length) return nothingHeld;
+    if (label !== null) return this.detailsOf(recipient).labels.get(label) ?? nothingHeld;
     return { entries: this.entriesOf[recipient]!, bytes: this.bytesOf[recipient]! };
-  }
-
-  /** What is held for a recipient under a label. */
-  labelUsage(recipient: number | undefined, label: string): MailboxStats {
-    return (recipient === undefined ? undefined : this.detailsOf(recipient).labels.get(label)) ?? nothingHeld;
   }
 
   /** What is held under a label that is counted over the store. */

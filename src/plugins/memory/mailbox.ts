@@ -1,13 +1,15 @@
 /**
- * The mailbox of the memory driver: one map of rows per recipient, in order of arrival. Every operation
- * runs synchronously, so it is atomic by itself. Bounded by `rowsMax` (ids that are active, remembered or
- * kept) and `bytesMax`.
+ * The mailbox of the memory driver: one map of rows per recipient, in order of arrival, and a heap of what ends next.
+ * No method awaits anything before it is done, so every operation is atomic. `room` bounds the ids that are active,
+ * remembered or kept, and their bytes.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
+  type Chunk,
   type GroupPage,
   type HeldMessage,
+  type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
   type MailboxStats,
@@ -18,112 +20,109 @@ import {
   type RemovedMessage,
   StoreError,
   type StoreOutcome,
+  type TagClaim,
 } from "../../storage/contract.ts";
 import {
   checkEntry,
+  checkQuota,
   encodeCursor,
-  exceedsRoom,
-  exceedsShare,
   isStoreLabel,
   nextArrival,
   nothingHeld,
   PageFill,
   parseCursor,
 } from "../../storage/mailbox-rules.ts";
-import { Heap } from "./table.ts";
+import { Heap } from "./expiry.ts";
 
-type MailboxLimits = { readonly rowsMax: number; readonly bytesMax: number };
-
-/**
- * `acked` ids are remembered until their expiry. An `expired` row still has its envelope; a `kept` one has
- * at most a preview. `gone` rows were freed.
- */
-type Row = { entry: MailboxEntry; readonly arrival: number; state: "active" | "acked" | "expired" | "kept" | "gone" };
-type Expiry = { readonly atMs: number; readonly row: Row };
-type Usage = { entries: number; bytes: number };
+/** An `acked` id is remembered until its expiry. Of a `kept` row at most the preview is left. */
+type Row = { entry: MailboxEntry; readonly arrival: number; state: "active" | "acked" | "kept" };
 type Box = {
-  readonly usage: Usage;
-  /** Usage per label, and active chunks per group. */
-  readonly labels: Map<string, Usage>;
-  readonly groups: Map<Uuid, Map<number, Row>>;
-  /** In order of arrival: a new life of an id is deleted and inserted again. */
+  /** In order of arrival. */
   readonly rows: Map<Uuid, Row>;
+  /** Active chunks by group and sequence number. */
+  readonly groups: Map<Uuid, Map<number, Row>>;
+  readonly held: Tally;
 };
 
-const noBytes = new Uint8Array(0);
+type MailboxOptions = {
+  readonly room: MailboxStats;
+  /** Throws once the store is closed. */
+  readonly checkOpen: () => void;
+  readonly claim: (claim: TagClaim, nowMs: number) => boolean;
+};
 
-export class MemoryMailbox {
+export class MemoryMailbox implements Mailbox {
   private readonly boxes = new Map<MailboxKey, Box>();
-  private readonly expiries = new Heap<Expiry>((a, b) => a.atMs < b.atMs);
-  /** Rows whose time is over, for `expire` to free. */
-  private readonly over: Row[] = [];
-  private readonly usage: Usage = { entries: 0, bytes: 0 };
-  /** Usage of the labels that are counted over the store: active entries, and all rows. */
-  private readonly storeLabels = new Map<string, Usage>();
-  private readonly storeRows = new Map<string, Usage>();
-  private rows = 0;
-  private bytes = 0;
+  private readonly ends = new Heap<{ readonly atMs: number; readonly row: Row }>((a, b) => a.atMs < b.atMs);
+  /** The active entries, and all rows. */
+  private readonly held = new Tally(isStoreLabel);
+  private readonly known = new Tally(isStoreLabel);
   private lastArrival = 0;
+  /** Records that were freed since `expire` last reported. */
+  private freed = 0;
 
-  constructor(private readonly limits: MailboxLimits) {}
+  constructor(private readonly options: MailboxOptions) {}
 
-  store(given: MailboxEntry, quota: MailboxQuota): StoreOutcome {
+  async store(given: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
+    this.options.checkOpen();
     checkEntry(given);
     this.settle(given.storedAtMs);
-    const box = this.boxes.get(given.recipient) ?? newBox();
-    const refusal = duplicateOf(box, given) ?? conflictOf(box, given) ?? this.excessOf(box, given, quota);
+    const { recipient, messageId } = given;
+    const box = this.boxes.get(recipient) ?? newBox();
+    const before = box.rows.get(messageId);
+    if (before !== undefined && before.state !== "kept") {
+      return { kind: "duplicate", expiresAtMs: before.entry.expiresAtMs };
+    }
+    if (conflicts(box, given.chunk)) return { kind: "chunk_conflict" };
+    const sums = { mailbox: box.held, store: this.held, known: this.known, room: this.options.room };
+    const refusal = checkQuota(given, quota, sums);
     if (refusal !== null) return refusal;
-    const entry = copyOf(given);
-    this.checkRoom(entry);
-    const before = box.rows.get(entry.messageId);
+    this.checkRoom(given);
     if (before !== undefined) this.free(before);
-    this.boxes.set(entry.recipient, box);
-    const arrival = nextArrival(this.lastArrival, entry.storedAtMs);
-    const row: Row = { entry, arrival, state: "active" };
-    this.lastArrival = arrival;
-    box.rows.set(entry.messageId, row);
-    this.expiries.push({ atMs: entry.expiresAtMs, row });
-    this.countRow(entry, 1);
-    this.count(box, row, 1);
+    this.lastArrival = nextArrival(this.lastArrival, given.storedAtMs);
+    const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active" };
+    this.boxes.set(recipient, box);
+    box.rows.set(messageId, row);
+    this.ends.push({ atMs: given.expiresAtMs, row });
+    this.known.add(row.entry, bytesOf(row.entry), 1);
+    this.countActive(box, row, 1);
     return { kind: "stored" };
   }
 
-  list(recipient: MailboxKey, page: PageRequest): Page<HeldMessage> | Fault {
-    const found = this.page(recipient, page, page.bytesMax);
-    return isFault(found) ? found : { entries: found.rows.map(messageOf), next: found.next };
+  async list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
+    const found = pageOf(this.rowsOf(recipient), page, arrivalOf);
+    return isFault(found) ? found : { ...found, entries: found.entries.map(messageOf) };
   }
 
-  summary(recipient: MailboxKey, page: PageRequest): Page<MessageSummary> | Fault {
-    const found = this.page(recipient, page, null);
+  async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
+    const found = pageOf(this.rowsOf(recipient), { ...page, bytesMax: Number.POSITIVE_INFINITY }, arrivalOf);
     if (isFault(found)) return found;
-    const entries = found.rows.map(({ entry, arrival }) => ({
-      messageId: entry.messageId,
-      chunk: entry.chunk,
-      expiresAtMs: entry.expiresAtMs,
-      envelopeBytes: entry.envelope.length,
+    const entries = found.entries.map(({ entry: { messageId, chunk, expiresAtMs, envelope }, arrival }) => ({
+      messageId,
+      chunk,
+      expiresAtMs,
+      envelopeBytes: envelope.length,
       cursor: encodeCursor(arrival),
     }));
     return { entries, next: found.next };
   }
 
-  read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): HeldMessage[] {
-    const rows = messageIds.map((id) => this.boxes.get(recipient)?.rows.get(id));
-    return rows.filter((row) => row !== undefined && isActive(row, nowMs)).map((row) => messageOf(row!));
+  async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
+    return this.activeOf(recipient, messageIds, nowMs).map(messageOf);
   }
 
-  group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): GroupPage | Fault {
-    const after = parseCursor(page.after);
-    if (isFault(after)) return after;
-    const chunks = this.boxes.get(recipient)?.groups.get(groupId)?.values() ?? [];
-    const active = [...chunks].filter((row) => isActive(row, page.nowMs)).sort((a, b) => sequence(a) - sequence(b));
+  async group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
+    this.options.checkOpen();
+    const chunks = [...(this.boxes.get(recipient)?.groups.get(groupId)?.values() ?? [])];
+    const active = chunks.filter((row) => isActive(row, page.nowMs)).sort((a, b) => placeOf(a) - placeOf(b));
+    const found = pageOf(active, page, placeOf);
+    if (isFault(found)) return found;
     const total = active[0]?.entry.chunk?.total ?? null;
-    // Cursors of a group count sequence numbers from 1.
-    const left = active.filter((row) => sequence(row) + 1 > after);
-    const found = fill(left, page, { bytesMax: page.bytesMax, cursorOf: (row) => sequence(row) + 1, after });
-    return { entries: found.rows.map(messageOf), next: found.next, total, complete: active.length === total };
+    return { ...found, entries: found.entries.map(messageOf), total, complete: active.length === total };
   }
 
-  message(recipient: MailboxKey, messageId: Uuid, nowMs: number): MessageState {
+  async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
+    this.options.checkOpen();
     const row = this.boxes.get(recipient)?.rows.get(messageId);
     if (row === undefined) return { state: "absent" };
     const { expiresAtMs, onExpiry, keptUntilMs, headerPreview } = row.entry;
@@ -134,196 +133,172 @@ export class MemoryMailbox {
     return { state: "expired", expiresAtMs, headerPreview: preview };
   }
 
-  remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): RemovedMessage[] {
-    const box = this.boxes.get(recipient);
-    const removed: RemovedMessage[] = [];
-    for (const messageId of messageIds) {
-      const row = box?.rows.get(messageId);
-      if (row === undefined || !isActive(row, nowMs)) continue;
-      this.count(box!, row, -1);
-      this.cut(row, { onExpiry: "DeleteOnExpiry", headerPreview: null });
+  async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
+    const removed = this.activeOf(recipient, new Set(messageIds), nowMs);
+    for (const row of removed) {
+      this.countActive(this.boxes.get(recipient)!, row, -1);
       row.state = "acked";
-      removed.push({ messageId, labels: row.entry.labels });
+      this.dropEnvelope(row, null);
     }
-    return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+    const answer = removed.map(({ entry: { messageId, labels } }) => ({ messageId, labels }));
+    return answer.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
   }
 
-  expire(nowMs: number, limit: number): number {
-    this.settle(nowMs);
-    let freed = 0;
-    while (freed < limit) {
-      const row = this.over.pop();
-      if (row === undefined) break;
-      if (row.state === "gone") continue;
-      const { onExpiry, keptUntilMs, headerPreview } = row.entry;
-      if (row.state !== "expired" || onExpiry === "DeleteOnExpiry" || keptUntilMs <= nowMs) this.free(row);
-      else {
-        row.state = "kept";
-        this.cut(row, { headerPreview: onExpiry === "KeepHeaderPreview" ? headerPreview : null });
-        this.expiries.push({ atMs: keptUntilMs, row });
-      }
-      freed++;
-    }
+  async claimAndRemove(claim: TagClaim, recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number) {
+    this.options.checkOpen();
+    return this.options.claim(claim, nowMs) ? this.remove(recipient, messageIds, nowMs) : null;
+  }
+
+  async expire(nowMs: number, limit: number): Promise<number> {
+    this.options.checkOpen();
+    this.settle(nowMs, limit);
+    const freed = Math.min(this.freed, limit);
+    this.freed -= freed;
     return freed;
   }
 
-  stats(nowMs: number): MailboxStats {
+  async stats(nowMs: number): Promise<MailboxStats> {
+    this.options.checkOpen();
     this.settle(nowMs);
-    return { ...this.usage };
+    return { ...this.held.of(null) };
   }
 
-  /** Every row whose time is over stops counting at once; `expire` frees it later. */
-  private settle(nowMs: number): void {
-    for (let next = this.expiries.first(); next !== undefined && next.atMs <= nowMs; next = this.expiries.first()) {
+  /** Frees what has ended, so that it counts towards no quota any more. */
+  private settle(nowMs: number, freedMax = Number.POSITIVE_INFINITY): void {
+    while (this.freed < freedMax) {
+      const next = this.ends.first();
+      if (next === undefined || next.atMs > nowMs) return;
+      this.ends.pop();
       const { row } = next;
-      this.expiries.pop();
-      if (row.state === "gone") continue;
-      if (row.state === "active") this.count(this.boxes.get(row.entry.recipient)!, row, -1);
-      row.state = row.state === "active" ? "expired" : "kept";
-      this.over.push(row);
+      const { recipient, messageId, onExpiry, keptUntilMs, headerPreview } = row.entry;
+      const box = this.boxes.get(recipient);
+      // A new entry of the same id has replaced a kept row.
+      if (box?.rows.get(messageId) !== row) continue;
+      const leavesSomething = row.state === "active" && onExpiry !== "DeleteOnExpiry" && keptUntilMs > nowMs;
+      if (row.state === "active") this.countActive(box, row, -1);
+      if (leavesSomething) {
+        row.state = "kept";
+        this.dropEnvelope(row, onExpiry === "KeepHeaderPreview" ? headerPreview : null);
+        this.ends.push({ atMs: keptUntilMs, row });
+      } else this.free(row);
+      this.freed++;
     }
-  }
-
-  private excessOf(box: Box, { envelope, labels }: MailboxEntry, quota: MailboxQuota): StoreOutcome | null {
-    const { length } = envelope;
-    if (isOver(box.usage, length, quota.recipientEntriesMax, quota.recipientBytesMax)) {
-      return { kind: "full", scope: "recipient" };
-    }
-    for (const share of quota.shares) {
-      const { label, rest } = share;
-      if (!labels.includes(label)) continue;
-      const among = rest?.among ?? null;
-      const all = among === null ? box.usage : (box.labels.get(among) ?? nothingHeld);
-      const use = { own: box.labels.get(label) ?? nothingHeld, all };
-      if (exceedsShare(share, use, envelope.length)) return { kind: "full", scope: "share", label };
-    }
-    if (isOver(this.usage, length, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
-    const { storeShare } = quota;
-    if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
-    const held = (usages: Map<string, Usage>) => usages.get(storeShare.label) ?? nothingHeld;
-    const rows = { own: held(this.storeRows), all: { entries: this.rows, bytes: this.bytes } };
-    const room = { entries: this.limits.rowsMax, bytes: this.limits.bytesMax };
-    const isFull =
-      exceedsShare(storeShare, { own: held(this.storeLabels), all: this.usage }, envelope.length) ||
-      exceedsRoom(storeShare, room, rows, envelope.length);
-    return isFull ? { kind: "full", scope: "store_share", label: storeShare.label } : null;
   }
 
   private checkRoom(entry: MailboxEntry): void {
-    const { rowsMax, bytesMax } = this.limits;
-    if (this.rows >= rowsMax) throw new StoreError("full", `the memory store is full: it holds ${rowsMax} message ids`);
-    if (this.bytes + bytesOf(entry) > bytesMax) {
-      throw new StoreError("full", `the memory store is full: it holds ${bytesMax} bytes`);
+    const { room } = this.options;
+    const known = this.known.of(null);
+    const isFull = known.entries >= room.entries || known.bytes + bytesOf(entry) > room.bytes;
+    if (isFull) {
+      throw new StoreError("full", `the memory store is full: ${room.entries} message ids, ${room.bytes} bytes`);
     }
   }
 
-  /** Adds an active row to everything that counts it, or removes it again. */
-  private count(box: Box, row: Row, sign: 1 | -1): void {
-    const { labels, envelope, chunk } = row.entry;
-    const bytes = sign * envelope.length;
-    add(this.usage, sign, bytes);
-    add(box.usage, sign, bytes);
-    for (const label of labels) {
-      const counters = isStoreLabel(label) ? this.storeLabels : box.labels;
-      const usage = counters.get(label) ?? { entries: 0, bytes: 0 };
-      add(usage, sign, bytes);
-      if (usage.entries === 0) counters.delete(label);
-      else if (sign === 1 && usage.entries === 1) counters.set(label, usage);
-    }
+  /** Counts an active row, or with -1 no longer. */
+  private countActive(box: Box, row: Row, sign: 1 | -1): void {
+    const { chunk, envelope } = row.entry;
+    this.held.add(row.entry, envelope.length, sign);
+    box.held.add(row.entry, envelope.length, sign);
     if (chunk === null) return;
     const group = box.groups.get(chunk.groupId) ?? new Map<number, Row>();
     if (sign === 1) box.groups.set(chunk.groupId, group.set(chunk.sequence, row));
     else if (group.delete(chunk.sequence) && group.size === 0) box.groups.delete(chunk.groupId);
   }
 
-  private countRow(entry: MailboxEntry, sign: 1 | -1): void {
-    const bytes = sign * bytesOf(entry);
-    this.rows += sign;
-    this.bytes += bytes;
-    for (const label of entry.labels) {
-      if (!isStoreLabel(label)) continue;
-      const usage = this.storeRows.get(label) ?? { entries: 0, bytes: 0 };
-      usage.entries += sign;
-      usage.bytes += bytes;
-      if (usage.entries > 0) this.storeRows.set(label, usage);
-      else this.storeRows.delete(label);
+  private dropEnvelope(row: Row, headerPreview: Uint8Array | null): void {
+    this.known.add(row.entry, bytesOf(row.entry), -1);
+    row.entry = { ...row.entry, headerPreview, envelope: noBytes };
+    this.known.add(row.entry, bytesOf(row.entry), 1);
+  }
+
+  private free({ entry }: Row): void {
+    this.known.add(entry, bytesOf(entry), -1);
+    const box = this.boxes.get(entry.recipient)!;
+    box.rows.delete(entry.messageId);
+    if (box.rows.size === 0) this.boxes.delete(entry.recipient);
+  }
+
+  private rowsOf(recipient: MailboxKey): Iterable<Row> {
+    this.options.checkOpen();
+    return this.boxes.get(recipient)?.rows.values() ?? [];
+  }
+
+  private activeOf(recipient: MailboxKey, messageIds: Iterable<Uuid>, nowMs: number): Row[] {
+    this.options.checkOpen();
+    const rows = this.boxes.get(recipient)?.rows;
+    return [...messageIds]
+      .map((id) => rows?.get(id))
+      .filter((row) => row !== undefined && isActive(row, nowMs)) as Row[];
+  }
+}
+
+/** Sums of entries and bytes: of all, and of each label that `counts` names. */
+class Tally {
+  private readonly all = { entries: 0, bytes: 0 };
+  private readonly labels = new Map<string, { entries: number; bytes: number }>();
+
+  constructor(private readonly counts: (label: string) => boolean) {}
+
+  of(label: string | null): MailboxStats {
+    return label === null ? this.all : (this.labels.get(label) ?? nothingHeld);
+  }
+
+  add({ labels }: MailboxEntry, bytes: number, sign: 1 | -1): void {
+    this.all.entries += sign;
+    this.all.bytes += sign * bytes;
+    for (const label of labels) {
+      if (!this.counts(label)) continue;
+      const sum = this.labels.get(label) ?? { entries: 0, bytes: 0 };
+      sum.entries += sign;
+      sum.bytes += sign * bytes;
+      if (sum.entries > 0) this.labels.set(label, sum);
+      else this.labels.delete(label);
     }
   }
-
-  /** Drops the envelope of a row, and applies `changes`. */
-  private cut(row: Row, changes: Partial<MailboxEntry>): void {
-    this.countRow(row.entry, -1);
-    row.entry = { ...row.entry, ...changes, envelope: noBytes };
-    this.countRow(row.entry, 1);
-  }
-
-  private free(row: Row): void {
-    const { recipient, messageId } = row.entry;
-    const box = this.boxes.get(recipient)!;
-    row.state = "gone";
-    this.countRow(row.entry, -1);
-    box.rows.delete(messageId);
-    if (box.rows.size === 0) this.boxes.delete(recipient);
-  }
-
-  private page(recipient: MailboxKey, page: PageRequest, bytesMax: number | null): Filled | Fault {
-    const after = parseCursor(page.after);
-    if (isFault(after)) return after;
-    const rows = [...(this.boxes.get(recipient)?.rows.values() ?? [])];
-    const left = rows.filter((row) => row.arrival > after && isActive(row, page.nowMs));
-    return fill(left, page, { bytesMax, cursorOf: (row) => row.arrival, after });
-  }
 }
 
-function add(usage: Usage, entries: number, bytes: number): void {
-  usage.entries += entries;
-  usage.bytes += bytes;
-}
+const noBytes = new Uint8Array(0);
+const isMailboxLabel = (label: string): boolean => !isStoreLabel(label);
 
 function newBox(): Box {
-  return { usage: { entries: 0, bytes: 0 }, labels: new Map(), groups: new Map(), rows: new Map() };
-}
-
-function isOver(used: Usage, bytes: number, entriesMax: number, bytesMax: number): boolean {
-  return used.entries + 1 > entriesMax || used.bytes + bytes > bytesMax;
+  return { rows: new Map(), groups: new Map(), held: new Tally(isMailboxLabel) };
 }
 
 function isActive(row: Row, nowMs: number): boolean {
   return row.state === "active" && row.entry.expiresAtMs > nowMs;
 }
 
-function duplicateOf(box: Box, { messageId }: MailboxEntry): StoreOutcome | null {
-  const row = box.rows.get(messageId);
-  const isKnown = row?.state === "active" || row?.state === "acked";
-  return isKnown ? { kind: "duplicate", expiresAtMs: row.entry.expiresAtMs } : null;
-}
-
-function conflictOf(box: Box, { chunk }: MailboxEntry): StoreOutcome | null {
+function conflicts(box: Box, chunk: Chunk | null): boolean {
   const group = chunk === null ? undefined : box.groups.get(chunk.groupId);
-  if (chunk === null || group === undefined) return null;
-  const [first] = group.values();
-  const isConflict = group.has(chunk.sequence) || first!.entry.chunk!.total !== chunk.total;
-  return isConflict ? { kind: "chunk_conflict" } : null;
+  if (chunk === null || group === undefined) return false;
+  const [any] = group.values();
+  return group.has(chunk.sequence) || any?.entry.chunk?.total !== chunk.total;
 }
 
-type Filled = { readonly rows: Row[]; readonly next: string | null };
-type Filling = {
-  readonly bytesMax: number | null;
-  readonly cursorOf: (row: Row) => number;
-  readonly after: number;
-};
-
-/** As many of the rows as a page holds. */
-function fill(rows: readonly Row[], { entriesMax }: PageRequest, { bytesMax, cursorOf, after }: Filling): Filled {
-  const page = new PageFill(entriesMax, bytesMax);
-  const end = rows.findIndex(({ entry }) => !page.accepts(entry.envelope.length));
-  if (end < 0) return { rows: [...rows], next: null };
-  const last = rows[end - 1];
-  return { rows: rows.slice(0, end), next: encodeCursor(last === undefined ? after : cursorOf(last)) };
+function arrivalOf(row: Row): number {
+  return row.arrival;
 }
 
-function sequence(row: Row): number {
-  return row.entry.chunk?.sequence ?? 0;
+/** The position in a group, from 1. */
+function placeOf(row: Row): number {
+  return (row.entry.chunk?.sequence ?? 0) + 1;
+}
+
+/** The active rows of one page. `rows` come in the order of their positions. */
+function pageOf(rows: Iterable<Row>, page: PageRequest, positionOf: (row: Row) => number): Page<Row> | Fault {
+  const after = parseCursor(page.after);
+  if (isFault(after)) return after;
+  const fill = new PageFill(page.entriesMax, page.bytesMax);
+  const entries: Row[] = [];
+  for (const row of rows) {
+    if (positionOf(row) <= after || !isActive(row, page.nowMs)) continue;
+    const last = entries.at(-1);
+    if (!fill.accepts(row.entry.envelope.length)) {
+      return { entries, next: encodeCursor(last === undefined ? after : positionOf(last)) };
+    }
+    entries.push(row);
+  }
+  return { entries, next: null };
 }
 
 function bytesOf(entry: MailboxEntry): number {
@@ -331,26 +306,12 @@ function bytesOf(entry: MailboxEntry): number {
 }
 
 function copyOf(entry: MailboxEntry): MailboxEntry {
-  const { recipient, messageId, chunk, storedAtMs, expiresAtMs, onExpiry, keptUntilMs, labels } = entry;
-  const headerPreview = entry.headerPreview?.slice() ?? null;
-  const envelope = entry.envelope.slice();
-  // Frozen labels are shared by all entries of a network.
+  const { labels, headerPreview, envelope } = entry;
+  // Frozen labels need no copy: all entries of a network share them.
   const own = Object.isFrozen(labels) ? labels : [...labels];
-  return {
-    recipient,
-    messageId,
-    chunk,
-    storedAtMs,
-    expiresAtMs,
-    onExpiry,
-    keptUntilMs,
-    labels: own,
-    headerPreview,
-    envelope,
-  };
+  return { ...entry, labels: own, headerPreview: headerPreview?.slice() ?? null, envelope: envelope.slice() };
 }
 
-function messageOf({ entry }: Row): HeldMessage {
-  const { messageId, chunk, expiresAtMs, envelope } = entry;
+function messageOf({ entry: { messageId, chunk, expiresAtMs, envelope } }: Row): HeldMessage {
   return { messageId, chunk, expiresAtMs, envelope: envelope.slice() };
 }

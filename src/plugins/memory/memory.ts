@@ -1,11 +1,11 @@
 /**
  * The memory driver: every capability of the contract, exact and bounded, and gone with the process. For
  * development, tests, and operators who prefer losing messages to writing them on a disk. It is also the
- * example for authors of plugins: the contract in maps, with nothing in it for speed.
+ * example for authors of plugins: `mailbox.ts` and the claims and receipts of this file are all that a driver without
+ * a ledger needs.
  */
 import { z } from "zod";
 import {
-  type Mailbox,
   type Receipts,
   type Replay,
   type StoragePlugin,
@@ -15,8 +15,9 @@ import {
   type TagClaim,
 } from "../../storage/contract.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger, parseWith } from "../drivers.ts";
+import { ExpiringMap } from "./expiry.ts";
 import { MemoryMailbox } from "./mailbox.ts";
-import { Heap, openMemoryTable } from "./table.ts";
+import { MemoryTable } from "./table.ts";
 
 const optionsSchema = z.strictObject({
   message_ids_max: z
@@ -50,18 +51,19 @@ export const memoryPlugin: StoragePlugin<MemoryOptions> = {
 
 async function openMemory(options: MemoryOptions, environment: StoreEnvironment): Promise<Store> {
   let open = true;
-  const table = openMemoryTable({ bytesMax: options.ledger_bytes_max });
-  const { ledger, followHead } = await openLedger(table, options.block_time_ms, environment);
   const checkOpen = () => {
     if (!open) throw new StoreError("closed", "the store is closed");
   };
-  const limits = { rowsMax: options.message_ids_max, bytesMax: options.mailbox_bytes_max };
+  const table = new MemoryTable(options.ledger_bytes_max);
+  const { ledger, followHead } = await openLedger(table, options.block_time_ms, environment);
   const claims = new ExpiringMap<true>(options.records_max);
+  const claim = (one: TagClaim, nowMs: number) => claimTag(claims, one, nowMs);
+  const room = { entries: options.message_ids_max, bytes: options.mailbox_bytes_max };
   return {
     plugin: "memory",
     durability: "volatile",
     capabilities: {
-      mailbox: mailboxOf(new MemoryMailbox(limits), claims, checkOpen),
+      mailbox: new MemoryMailbox({ room, checkOpen, claim }),
       replay: openReplay(claims, checkOpen),
       receipts: openReceipts(new ExpiringMap(options.records_max), checkOpen),
       ledger,
@@ -76,27 +78,6 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
       await ledger.close();
       table.close();
     },
-  };
-}
-
-/** The operations of a synchronous capability, asynchronous as the contract wants them, until the store is closed. */
-function mailboxOf(box: MemoryMailbox, claims: ExpiringMap<true>, checkOpen: () => void): Mailbox {
-  const run = async <T>(operation: () => T): Promise<T> => {
-    checkOpen();
-    return operation();
-  };
-  return {
-    store: (entry, quota) => run(() => box.store(entry, quota)),
-    list: (recipient, page) => run(() => box.list(recipient, page)),
-    summary: (recipient, page) => run(() => box.summary(recipient, page)),
-    read: (recipient, messageIds, nowMs) => run(() => box.read(recipient, messageIds, nowMs)),
-    group: (recipient, groupId, page) => run(() => box.group(recipient, groupId, page)),
-    message: (recipient, messageId, nowMs) => run(() => box.message(recipient, messageId, nowMs)),
-    remove: (recipient, messageIds, nowMs) => run(() => box.remove(recipient, messageIds, nowMs)),
-    claimAndRemove: (claim, recipient, messageIds, nowMs) =>
-      run(() => (claimTag(claims, claim, nowMs) ? box.remove(recipient, messageIds, nowMs) : null)),
-    expire: (nowMs, limit) => run(() => box.expire(nowMs, limit)),
-    stats: (nowMs) => run(() => box.stats(nowMs)),
   };
 }
 
@@ -148,61 +129,4 @@ function openReceipts(receipts: ExpiringMap<Uint8Array>, checkOpen: () => void):
       return receipts.expire(nowMs, limit);
     },
   };
-}
-
-// ----------------------------------------------------------------------------------------------------- expiry
-
-type Pair<V> = { readonly value: V; readonly untilMs: number };
-type Turn = { readonly key: string; readonly untilMs: number };
-
-/**
- * A bounded map whose pairs end at a time. A pair that has ended is absent at once, and `expire` frees it, in order of
- * time. Cost: O(log n).
- */
-class ExpiringMap<V> {
-  private readonly pairs = new Map<string, Pair<V>>();
-  /** By time. A turn whose pair was replaced or removed is stale and passed over. */
-  private readonly turns = new Heap<Turn>((a, b) => a.untilMs < b.untilMs);
-
-  constructor(private readonly pairsMax: number) {}
-
-  get(key: string, nowMs: number): V | null {
-    const pair = this.pairs.get(key);
-    return pair !== undefined && pair.untilMs > nowMs ? pair.value : null;
-  }
-
-  set(key: string, value: V, untilMs: number): void {
-    if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
-      throw new StoreError("full", `the memory store is full: it holds ${this.pairsMax} records`);
-    }
-    this.pairs.set(key, { value, untilMs });
-    this.turns.push({ key, untilMs });
-    if (this.turns.size > 2 * this.pairs.size + 1024) this.dropStale();
-  }
-
-  remove(key: string): void {
-    this.pairs.delete(key);
-  }
-
-  expire(nowMs: number, limit: number): number {
-    let freed = 0;
-    for (let turn = this.turns.first(); freed < limit && turn !== undefined && turn.untilMs <= nowMs; ) {
-      this.turns.pop();
-      if (this.current(turn)) {
-        this.pairs.delete(turn.key);
-        freed++;
-      }
-      turn = this.turns.first();
-    }
-    return freed;
-  }
-
-  private current(turn: Turn): boolean {
-    return this.pairs.get(turn.key)?.untilMs === turn.untilMs;
-  }
-
-  /** Replacing a pair leaves a turn behind; they are dropped when they outnumber the pairs. */
-  private dropStale(): void {
-    this.turns.replace([...this.pairs].map(([key, { untilMs }]) => ({ key, untilMs })));
-  }
 }

@@ -8,7 +8,7 @@ import { authorizationMessage } from "../../../src/core/ledger/authorization.ts"
 import { emptyDocument } from "../../../src/core/ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../../../src/core/ledger/document-codec.ts";
 import type { Intent } from "../../../src/core/ledger/intents.ts";
-import { openMemoryTable } from "../../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../../src/plugins/memory/table.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { authorizedCall, identityOf, registrationOf, setDocumentOf } from "../../support/identity.ts";
 import { everyProof, operatorAccount, World } from "../../support/world.ts";
@@ -136,7 +136,7 @@ describe("older versions", () => {
 });
 
 test("an embedded ledger keeps its name, and each has another", async () => {
-  const table = openMemoryTable({ bytesMax: 1 << 20 });
+  const table = new MemoryTable(1 << 20);
   const options = { blockTimeMs: 1_000, now: () => startMs, log: () => {}, operator: operatorAccount };
   const nameOf = async (given: Parameters<typeof openEmbeddedLedger>[0]) => {
     const ledger = await openEmbeddedLedger(given);
@@ -147,6 +147,6 @@ test("an embedded ledger keeps its name, and each has another", async () => {
   };
   const first = await nameOf({ ...options, table });
   expect(await nameOf({ ...options, table, now: () => startMs + 5_000 })).toBe(first);
-  const another = openMemoryTable({ bytesMax: 1 << 20 });
+  const another = new MemoryTable(1 << 20);
   expect(await nameOf({ ...options, table: another, operator: other })).not.toBe(first);
 });

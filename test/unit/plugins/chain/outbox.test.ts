@@ -1,7 +1,7 @@
 /** The outbox of the chain driver: calls on their way and their ends, over restarts. */
 import { describe, expect, test } from "bun:test";
 import { Outbox, type Pending } from "../../../../src/plugins/chain/outbox.ts";
-import { openMemoryTable } from "../../../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../../../src/plugins/memory/table.ts";
 import { alice, registration, removal } from "../../../support/chain-calls.ts";
 
 describe("the outbox", () => {
@@ -35,7 +35,7 @@ describe("the outbox", () => {
     ...pending(n),
     submission: { ...pending(n).submission, state: "finalized" as const },
   });
-  const open = (table = openMemoryTable({ bytesMax: 1 << 24 }), retention = { retainedMs: 1_000, retainedMax: 3 }) => ({
+  const open = (table = new MemoryTable(1 << 24), retention = { retainedMs: 1_000, retainedMax: 3 }) => ({
     table,
     outbox: new Outbox(table, table, retention),
   });

@@ -1,7 +1,7 @@
 /** The table in memory against a sorted list: ranges, undone changes, bounds. */
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { openMemoryTable } from "../../../../src/plugins/memory/table.ts";
+import { MemoryTable } from "../../../../src/plugins/memory/table.ts";
 import { failureOf, isFull } from "../../../conformance/samples.ts";
 
 describe("the memory table", () => {
@@ -20,7 +20,7 @@ describe("the memory table", () => {
         fc.array(change, { maxLength: 8 }),
         fc.constantFrom("", "a", "ab", "\u{10000}"),
         async (steps, prefix) => {
-          const table = openMemoryTable({ bytesMax: 1 << 20 });
+          const table = new MemoryTable(1 << 20);
           let naive = new Map<string, Uint8Array>();
           for (const [n, { puts, removes, fails }] of steps.entries()) {
             const next = new Map(naive);
@@ -47,7 +47,7 @@ describe("the memory table", () => {
   });
 
   test("keeps thousands of keys in order, in parts", async () => {
-    const table = openMemoryTable({ bytesMax: 1 << 24 });
+    const table = new MemoryTable(1 << 24);
     const key = (n: number) => `k/${String(Math.imul(n, 40_503) & 0xffff).padStart(5, "0")}`;
     await table.commit((view) => {
       for (let n = 0; n < 5_000; n++) view.put(key(n), bytes(n));
@@ -59,7 +59,7 @@ describe("the memory table", () => {
   });
 
   test("refuses records beyond its limit and malformed keys", async () => {
-    const table = openMemoryTable({ bytesMax: 10_000 });
+    const table = new MemoryTable(10_000);
     const full = await failureOf(() => table.commit((view) => view.put("k", new Uint8Array(20_000))));
     expect(isFull(full)).toBe(true);
     expect(table.get("k")).toBeNull();

@@ -1,6 +1,6 @@
 /** The heap: least first, whatever the order of arrival. */
 import { describe, expect, test } from "bun:test";
-import { Heap } from "../../../../src/plugins/memory/table.ts";
+import { Heap } from "../../../../src/plugins/memory/expiry.ts";
 
 describe("Heap", () => {
   test("gives items in order, whatever the order in which they came", () => {
