@@ -187,7 +187,7 @@ describe("exports", () => {
     "nodes/admission.ts": ["checkParties", "gatherPolicyFacts"],
     "nodes/counting.ts": ["SharedTable", "createSharedMemory"],
     "nodes/http/connections.ts": ["decideSurplus"],
-    "plugins/chain/extrinsic.ts": ["callFingerprint", "encodeCall", "generalExtrinsic", "signedExtrinsic"],
+    "plugins/chain/layouts.ts": ["callFingerprint", "encodeCall", "generalExtrinsic", "signedExtrinsic"],
     "plugins/port/channel.ts": ["Ring", "ringBytes"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "client/seal.ts": ["decodeCborMap", "encodeCborMap"],
@@ -196,7 +196,7 @@ describe("exports", () => {
     "nodes/dashboard/dashboard.ts": ["parseMetrics"],
     "nodes/http/tracing.ts": ["parseTraceparent"],
     "plugins/chain/light.ts": ["readSpecification"],
-    "plugins/chain/rpc.ts": ["parseCount", "parseFrame", "withoutSecrets"],
+    "plugins/chain/rpc.ts": ["parseCount", "withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
     "client/cache.ts": ["proofHeaders"],

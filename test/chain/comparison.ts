@@ -8,7 +8,7 @@ import type { DispatchError, EventRecord } from "@polkadot/types/interfaces";
 import type { Vec } from "@polkadot/types-codec";
 import { decodeUtf8, encodeHex0x } from "../../src/core/codec/bytes.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
+import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
 import type { Identity } from "../support/identity.ts";

@@ -10,7 +10,7 @@ import type { Applied } from "../../src/core/ledger/effects.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
 import { readOperatorKey } from "../../src/plugins/chain/driver.ts";
-import { encodeExtrinsic, isOwned } from "../../src/plugins/chain/extrinsic.ts";
+import { encodeExtrinsic, isOwned } from "../../src/plugins/chain/layouts.ts";
 import { readAccountState, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Store } from "../../src/storage/contract.ts";

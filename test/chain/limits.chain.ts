@@ -8,7 +8,7 @@ import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
 import { actions } from "../../src/core/ledger/actions.ts";
 import type { Intent } from "../../src/core/ledger/intents.ts";
-import { encodeCall, generalExtrinsic } from "../../src/plugins/chain/extrinsic.ts";
+import { encodeCall, generalExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Ledger, Store, Submission } from "../../src/storage/contract.ts";

@@ -13,7 +13,7 @@ import { decodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.t
 import type { Applied } from "../../src/core/ledger/effects.ts";
 import { isRefusal, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
-import type { OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
+import type { OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { keyOf } from "../support/identity.ts";
 import type { Chance, VirtualTime } from "./virtual-time.ts";

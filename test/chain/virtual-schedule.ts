@@ -8,7 +8,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
-import type { OperatorKey } from "../../src/plugins/chain/extrinsic.ts";
+import type { OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type SubmissionState } from "../../src/storage/contract.ts";

@@ -10,7 +10,7 @@ import { isFault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { recordCodec } from "../../src/core/ledger/structures.ts";
 import { Endpoints, type EndpointsEvents, type EndpointsOptions } from "../../src/plugins/chain/endpoints.ts";
-import { extrinsicHash } from "../../src/plugins/chain/extrinsic.ts";
+import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
 import { Reader } from "../../src/plugins/chain/reader.ts";

@@ -13,9 +13,9 @@ import {
   type Frame,
   fingerprintsOf,
   generalExtrinsic,
+  lackingProtections,
   signedExtrinsic,
-} from "../../src/plugins/chain/extrinsic.ts";
-import { lackingProtections } from "../../src/plugins/chain/layouts.ts";
+} from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import { beyondAllowance } from "../../src/plugins/chain/reader.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";

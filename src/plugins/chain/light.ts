@@ -18,7 +18,17 @@ import { errorText } from "../../core/fault.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
-import { type Host, isLight, lightScheme, parseHash, parseHeader, type Socket, type SocketEvents } from "./rpc.ts";
+import {
+  type Host,
+  isLight,
+  lightScheme,
+  NodeRefusal,
+  parseHash,
+  parseHeader,
+  parseObject,
+  type Socket,
+  type SocketEvents,
+} from "./rpc.ts";
 
 const specificationBytesMax = 64 * 1024 * 1024;
 /** How far back a full node keeps states and bodies unless it is configured otherwise. */
@@ -30,16 +40,6 @@ const attemptPauseMs = 1_000;
 /** Of the light client's own levels: errors. Its warnings are about any want of peers. */
 const logLevel = 1;
 const methodNotFound = -32_601;
-
-/** What the light client answered instead of a result. */
-class LightRefusal extends Error {
-  constructor(
-    readonly code: number,
-    message: string,
-  ) {
-    super(message);
-  }
-}
 
 type Answer = {
   readonly id?: unknown;
@@ -108,7 +108,7 @@ export function readSpecification(endpoint: string): string {
   } catch (error) {
     throw unusable(`can't be read: ${errorText(error)}`, error);
   }
-  const specification = parseObject(text);
+  const specification: { readonly genesis?: unknown; readonly bootNodes?: unknown } | null = parseObject(text);
   if (specification === null) throw unusable("is not a JSON object");
   const { genesis, bootNodes } = specification;
   if (typeof genesis !== "object" || genesis === null || !("raw" in genesis))
@@ -116,15 +116,6 @@ export function readSpecification(endpoint: string): string {
   if (!Array.isArray(bootNodes) || bootNodes.length === 0)
     throw unusable("names no bootNodes: a light client would find no peer");
   return text;
-}
-
-function parseObject(text: string): Readonly<Record<string, unknown>> | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : null;
-  } catch {
-    return null;
-  }
 }
 
 class LightClient {
@@ -212,7 +203,7 @@ class LightClient {
     this.waiting.delete(id as number);
     if (waiting === undefined) return;
     if (error !== undefined) {
-      waiting.reject(new LightRefusal(error.code, error.message));
+      waiting.reject(new NodeRefusal(error.code, error.message));
       return;
     }
     if (waiting.notify !== null) this.subscriptions.set(String(result), waiting.notify);
@@ -245,7 +236,7 @@ class LightClient {
       }
       reply({ result: await this.answer(method, params, () => connection.isOpen) });
     } catch (error) {
-      if (error instanceof LightRefusal) reply({ error: { code: error.code, message: error.message } });
+      if (error instanceof NodeRefusal) reply({ error: { code: error.code, message: error.message } });
       else this.parts.log("warn", "the light client did not answer", { method, reason: errorText(error) });
     }
   }
@@ -286,10 +277,10 @@ class LightClient {
         const result = await this.ask(method, params);
         if (takesNull || result !== null) return result;
       } catch (error) {
-        if (!(error instanceof LightRefusal) || error.code === methodNotFound) throw error;
+        if (!(error instanceof NodeRefusal) || error.code === methodNotFound) throw error;
         reason = error.message;
       }
-      if (await this.isOld(block)) throw new LightRefusal(4_003, `peers may have let go of it: ${reason}`);
+      if (await this.isOld(block)) throw new NodeRefusal(4_003, `peers may have let go of it: ${reason}`);
     }
     throw new Error(reason);
   }
@@ -332,7 +323,7 @@ class LightClient {
     if (number > head.number) return null;
     let at = number;
     while (!this.hashes.has(at) && at - number <= walkMax) at++;
-    if (at - number > walkMax) throw new LightRefusal(4_003, `block ${number} is too far behind ${head.number}`);
+    if (at - number > walkMax) throw new NodeRefusal(4_003, `block ${number} is too far behind ${head.number}`);
     for (; at > number; at--) await this.learn(this.hashes.get(at) as string);
     return this.hashes.get(number) ?? null;
   }

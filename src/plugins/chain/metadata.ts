@@ -11,11 +11,14 @@ import { blake2b128 } from "../../core/codec/crypto.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { encodeCompact, type Frame, isKnownExtension } from "./extrinsic.ts";
 import {
   boundConstants,
   callLayouts,
+  compactLength,
+  encodeCompact,
+  type Frame,
   type Inventory,
+  isKnownExtension,
   lackingProtections,
   type MapName,
   mapLayouts,
@@ -64,9 +67,8 @@ export const metadataCall = (version: number, block: string): readonly unknown[]
 export function parseMetadataCall(hex: `0x${string}`): `0x${string}` | null {
   const bytes = Uint8Array.fromHex(hex.slice(2));
   if (bytes[0] !== 1) return null;
-  const first = bytes[1] ?? 0;
-  const lengthBytes = [1, 2, 4, 5 + (first >> 2)][first & 3] as number;
-  return encodeHex0x(bytes.subarray(1 + lengthBytes)) as `0x${string}`;
+  const opaque = bytes.subarray(1);
+  return encodeHex0x(opaque.subarray(compactLength(opaque))) as `0x${string}`;
 }
 
 /** The metadata, or everything that differs. */

@@ -12,7 +12,7 @@
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { type After, late, withDeadline } from "../../core/std/bounded.ts";
-import { encodeCompact } from "./extrinsic.ts";
+import { encodeCompact } from "./layouts.ts";
 
 /** Time and the network, so that tests can run both faster than they pass. */
 export type Host = {
@@ -167,7 +167,7 @@ export class Rpc {
   /** Nobody could catch what is thrown here: even turning a member into text can throw. */
   private onMessage(text: unknown): void {
     try {
-      const frame = parseFrame(text);
+      const frame: Frame | null = parseObject(text);
       if (frame !== null) this.receive(frame);
       else this.end(notRpc);
     } catch {
@@ -230,11 +230,11 @@ function connectWebSocket(endpoint: string, { onOpen, onMessage, onClose }: Sock
 }
 
 /** `null` for anything that is not a JSON object of a bounded length. Never throws. */
-export function parseFrame(text: unknown): Frame | null {
+export function parseObject(text: unknown): object | null {
   if (typeof text !== "string" || text.length > frameCharsMax) return null;
   try {
-    const frame: unknown = JSON.parse(text);
-    return typeof frame === "object" && frame !== null && !Array.isArray(frame) ? frame : null;
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? value : null;
   } catch {
     return null;
   }

@@ -16,9 +16,8 @@ import {
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
-import { type BlockContents, FinalizedScan, faultOfFailure, readOutcomes, UnfinalizedBlocks } from "./blocks.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./extrinsic.ts";
+import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./layouts.ts";
 import { storageKeys } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
@@ -31,7 +30,16 @@ import {
   SubmissionPool,
   type Why,
 } from "./pool.ts";
-import { beyondAllowance, type Facts, type Reader } from "./reader.ts";
+import {
+  type BlockContents,
+  beyondAllowance,
+  type Facts,
+  FinalizedScan,
+  faultOfFailure,
+  type Reader,
+  readOutcomes,
+  UnfinalizedBlocks,
+} from "./reader.ts";
 import type { Host } from "./rpc.ts";
 import { clockSkewMs, type Head, silence } from "./session.ts";
 

@@ -1,12 +1,12 @@
 /** Answers of the chain's nodes: what is read of them, and what is refused. */
 import { expect, test } from "bun:test";
-import { parseFrame, parseStorage } from "../../../../src/plugins/chain/rpc.ts";
+import { parseObject, parseStorage } from "../../../../src/plugins/chain/rpc.ts";
 
 test("a frame is a JSON object of a bounded length, and nothing else", () => {
-  expect(parseFrame('{"id":1,"result":null}')).toEqual({ id: 1, result: null });
+  expect(parseObject('{"id":1,"result":null}')).toEqual({ id: 1, result: null });
   for (const text of ["", "{", "[]", "null", "7", '"text"', undefined, 7, new Uint8Array(2), {}])
-    expect(parseFrame(text)).toBeNull();
-  expect(parseFrame(`{"id":"${"x".repeat(64 * 1024 * 1024)}"}`)).toBeNull();
+    expect(parseObject(text)).toBeNull();
+  expect(parseObject(`{"id":"${"x".repeat(64 * 1024 * 1024)}"}`)).toBeNull();
 });
 
 test("answers of storage must have every key of the block that was asked for", () => {

@@ -1,7 +1,7 @@
 /** What a failed call on the chain is to its caller: the ledger's own fault wherever both know it. */
 import { describe, expect, test } from "bun:test";
 import { faultOfRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
-import { faultOfFailure } from "../../../../src/plugins/chain/blocks.ts";
+import { faultOfFailure } from "../../../../src/plugins/chain/reader.ts";
 import { registration, removal } from "../../../support/chain-calls.ts";
 
 describe("faults", () => {
