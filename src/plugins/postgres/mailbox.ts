@@ -26,7 +26,7 @@ import {
 import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../drivers.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool, type Row, StatementError } from "./pool.ts";
-import { digestOf } from "./records.ts";
+import { digestOf, packed } from "./records.ts";
 import type { Partitions } from "./schema.ts";
 
 type Storing = {
@@ -277,16 +277,12 @@ function checkKey(recipient: string): void {
 
 /** The entries as JSON, and their envelopes one after the other. */
 function encodeStores(given: readonly Storing[]): [string, Uint8Array] {
-  const bytes = new Uint8Array(given.reduce((sum, { entry }) => sum + entry.envelope.length, 0));
+  const { bytes, starts } = packed(given.map(({ entry }) => entry.envelope));
   const rounds = new Map<string, number>();
-  let start = 0;
   const rows = given.map(({ entry, quota }, n) => {
     const round = rounds.get(entry.recipient) ?? 0;
     rounds.set(entry.recipient, round + 1);
-    bytes.set(entry.envelope, start);
-    const row = { n, round, start: start + 1, ...encodeEntry(entry), ...encodeQuota(entry, quota) };
-    start += entry.envelope.length;
-    return row;
+    return { n, round, start: starts[n], ...encodeEntry(entry), ...encodeQuota(entry, quota) };
   });
   return [JSON.stringify(rows), bytes];
 }

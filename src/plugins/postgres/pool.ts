@@ -1,7 +1,7 @@
 /**
  * The connections of a process to PostgreSQL, and what every operation does with them. Reads are tried again when a
  * connection breaks. A write whose answer was lost is sent again under its own number, and the
- * database answers its outcome (`begin_write` in sql-mailbox.ts). Only committed writes are answered;
+ * database answers its outcome (`begin_write` in sql.ts). Only committed writes are answered;
  * when the outcome can't be read in time, the operation is `unavailable`.
  * A connection runs one statement at a time, and a statement without an answer in time ends the connection: its
  * outcome is then unknown, and the caller has to ask for it.

@@ -1,13 +1,240 @@
 /**
- * Replay claims and receipts over PostgreSQL, and the functions of the schema that decide them by their primary keys: an
- * insert that meets a row waits for it, in the order of keys. Keys are texts of any characters, U+0000 among them, which
- * no text of the database can hold, so their digests are the keys there.
+ * What the store keeps besides mailboxes: the table of the embedded ledger, replay claims and receipts.
+ *
+ * The ledger's work is synchronous and PostgreSQL is not: work runs against what was fetched, stops at the first key that
+ * was not, and runs again once that is there. The commits of one turn are one transaction, which holds the ledger's lock
+ * from its first read to its commit: a process that lost its connection has lost the lock and its writes with it, so two
+ * block makers never both write.
+ *
+ * Claims and receipts are decided by their primary keys: an insert that meets a row waits for it, in the order of keys.
+ * Keys are texts of any characters, U+0000 among them, which no text of the database can hold, so their digests are the
+ * keys there.
  */
-import { encodeHex } from "../../core/codec/bytes.ts";
+import { concatBytes, encodeHex } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
-import type { Receipts, Replay } from "../../storage/contract.ts";
+import { errorText } from "../../core/fault.ts";
+import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
+import { checkKey, compareUtf8, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText } from "../drivers.ts";
-import { Batcher, type Pool } from "./pool.ts";
+import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
+
+type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
+type Entries = readonly (readonly [string, Uint8Array])[];
+
+/** Work read a key that was not fetched. To the work it is an outage, which it passes on. */
+class NotFetched extends StoreError {
+  constructor(readonly wanted: { readonly key: string } | { readonly range: RangeRequest }) {
+    super("unavailable", "not fetched yet");
+  }
+}
+
+/** More runs than the longest block has keys. */
+const runsMax = 2_000;
+
+/** What was fetched, overlaid by what was written since; `null` is known to be absent. */
+class Fetched {
+  readonly keys = new Map<string, Uint8Array | null>();
+  readonly ranges = new Map<string, Entries>();
+  readonly written = new Map<string, Uint8Array | null>();
+
+  get(key: string): Uint8Array | null {
+    const written = this.written.get(key);
+    if (written !== undefined) return written?.slice() ?? null;
+    const value = this.keys.get(key);
+    if (value === undefined) throw new NotFetched({ key });
+    return value?.slice() ?? null;
+  }
+
+  range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
+    // Each write may take one fetched entry away.
+    const request = { prefix, after, limit: limit + this.written.size };
+    const fetched = this.ranges.get(JSON.stringify(request));
+    if (fetched === undefined) throw new NotFetched({ range: request });
+    const found = new Map(fetched);
+    for (const [key, value] of this.written) {
+      if (!key.startsWith(prefix) || compareUtf8(key, after) <= 0) continue;
+      if (value === null) found.delete(key);
+      else found.set(key, value);
+    }
+    const sorted = [...found].sort(([a], [b]) => compareUtf8(a, b)).slice(0, limit);
+    return sorted.map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
+  }
+}
+
+type Waiting = { readonly change: (view: TableChange) => unknown };
+type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
+
+export class PostgresTable implements SharedTable {
+  private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
+  private readonly commits: Batcher<Waiting, Outcome>;
+  /** How far the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
+  private aheadMs = 0;
+
+  constructor(
+    private readonly pool: Pool,
+    private readonly now: () => number,
+  ) {
+    this.reads = new Batcher((sets) => this.fetchSets(sets), Number.MAX_SAFE_INTEGER);
+    const limits = { operationsMax: 64, bytesMax: 1 << 20, runningMax: 1 };
+    this.commits = new Batcher((given) => this.commitBatch(given), Number.MAX_SAFE_INTEGER, limits);
+  }
+
+  databaseNow(): number {
+    return this.now() + this.aheadMs;
+  }
+
+  async readClock(): Promise<void> {
+    const [row] = await this.pool.query(clockQuery);
+    this.followClock(row);
+  }
+
+  private followClock(row: Row | undefined): void {
+    this.aheadMs = Math.round(Number(row?.["now_ms"])) - this.now();
+  }
+
+  /** Everything that the last run reads was fetched by one statement. */
+  async read<T>(work: (view: TableView) => T): Promise<T> {
+    const wanted = new Set<string>();
+    for (let run = 0; run < runsMax; run++) {
+      const fetched = new Fetched();
+      if (wanted.size > 0) {
+        const found = await this.reads.add({ given: [...wanted], bytes: 64 * wanted.size, key: "" });
+        for (const key of wanted) fetched.keys.set(key, found.get(key) ?? null);
+      }
+      try {
+        return work(fetched);
+      } catch (error) {
+        if (!(error instanceof NotFetched) || !("key" in error.wanted)) throw error;
+        wanted.add(error.wanted.key);
+      }
+    }
+    throw new StoreError("unavailable", "a read of the ledger did not finish");
+  }
+
+  private async fetchSets(sets: readonly (readonly string[])[]): Promise<ReadonlyMap<string, Uint8Array>[]> {
+    const found = await fetchKeys((text, given) => this.pool.query(text, given), new Set(sets.flat()));
+    return sets.map(() => found);
+  }
+
+  async commit<T>(change: (view: TableChange) => T): Promise<T> {
+    const outcome = await this.commits.add({ given: { change }, bytes: 1_024, key: "" });
+    if (!outcome.ok) throw outcome.error;
+    return outcome.value as T;
+  }
+
+  private commitBatch(batch: readonly Waiting[]): Promise<Outcome[]> {
+    return this.pool.transaction(async (query) => {
+      const [locked] = await query(lockQuery);
+      this.followClock(locked);
+      const fetched = new Fetched();
+      const outcomes: Outcome[] = [];
+      for (const { change } of batch) outcomes.push(await runChange(query, fetched, change));
+      await writeAll(query, fetched.written);
+      return outcomes;
+    });
+  }
+}
+
+const clockQuery = "select extract(epoch from clock_timestamp()) * 1000 as now_ms";
+const lockQuery = `with locked as materialized (select pg_advisory_xact_lock(hashtextextended('{s}', 3)))
+  select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
+
+/** Runs changes one after the other, each over the writes of those before it; one that throws leaves nothing. */
+async function runChange(query: Query, fetched: Fetched, change: (view: TableChange) => unknown): Promise<Outcome> {
+  for (let run = 0; run < runsMax; run++) {
+    const before = new Map(fetched.written);
+    try {
+      return { ok: true, value: change(changeOf(fetched)) };
+    } catch (error) {
+      fetched.written.clear();
+      for (const [key, value] of before) fetched.written.set(key, value);
+      if (!(error instanceof NotFetched)) return { ok: false, error };
+      await fetchWanted(query, fetched, error);
+    }
+  }
+  return { ok: false, error: new StoreError("unavailable", "a change of the ledger did not finish") };
+}
+
+function changeOf(fetched: Fetched): TableChange {
+  return {
+    get: (key) => fetched.get(key),
+    range: (prefix, options) => fetched.range(prefix, options),
+    put: (key, value) => {
+      checkKey(key);
+      fetched.written.set(key, value.slice());
+    },
+    remove: (key) => {
+      fetched.written.set(key, null);
+    },
+  };
+}
+
+async function fetchWanted(query: Query, fetched: Fetched, { wanted }: NotFetched): Promise<void> {
+  if ("key" in wanted) {
+    const found = await fetchKeys(query, new Set([wanted.key]));
+    fetched.keys.set(wanted.key, found.get(wanted.key) ?? null);
+    return;
+  }
+  const { prefix, after, limit } = wanted.range;
+  const start = compareUtf8(after, prefix) > 0 ? after : prefix;
+  const rows = await query(
+    `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $3) order by key limit $4`,
+    [start, after, prefix, limit],
+  );
+  const entries = rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
+  fetched.ranges.set(JSON.stringify(wanted.range), entries);
+  for (const [key, value] of entries) if (!fetched.keys.has(key)) fetched.keys.set(key, value);
+}
+
+async function fetchKeys(query: Query, keys: ReadonlySet<string>): Promise<Map<string, Uint8Array>> {
+  // No key of the ledger holds U+0000, so one that is asked for is absent.
+  const possible = [...keys].filter((key) => !key.includes("\u0000") && key.isWellFormed());
+  const rows = await query(
+    "select l.key, l.value from {s}.ledger l where l.key = any (array(select json_array_elements_text($1::text::json)))",
+    [JSON.stringify(possible)],
+  );
+  return new Map(rows.map((row) => [String(row["key"]), bytesOf(row)]));
+}
+
+function bytesOf(row: Row): Uint8Array {
+  const value = row["value"];
+  if (!(value instanceof Uint8Array))
+    throw new StoreError("corrupt", `a ledger record has an unexpected value: ${errorText(value)}`);
+  return new Uint8Array(value);
+}
+
+async function writeAll(query: Query, written: ReadonlyMap<string, Uint8Array | null>): Promise<void> {
+  const puts = [...written].filter((entry): entry is [string, Uint8Array] => entry[1] !== null);
+  const removed = [...written].filter(([, value]) => value === null).map(([key]) => key);
+  const { bytes, starts } = packed(puts.map(([, value]) => value));
+  const rows = puts.map(([key, { length: size }], n) => ({ key, start: starts[n], size }));
+  if (rows.length > 0) {
+    await query(
+      `insert into {s}.ledger (key, value)
+       select g.key, substring($2::bytea from g.start for g.size)
+       from json_to_recordset($1::text::json) as g(key text, start integer, size integer)
+       on conflict (key) do update set value = excluded.value`,
+      [JSON.stringify(rows), bytes],
+    );
+  }
+  if (removed.length > 0) {
+    await query("delete from {s}.ledger where key = any (array(select json_array_elements_text($1::text::json)))", [
+      JSON.stringify(removed),
+    ]);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ claims and receipts
+
+/** Byte strings one after the other as one parameter, and where each begins: the database counts from 1. */
+export function packed(values: readonly Uint8Array[]): { readonly bytes: Uint8Array; readonly starts: number[] } {
+  let start = 1;
+  const starts = values.map(({ length }) => {
+    start += length;
+    return start - length;
+  });
+  return { bytes: concatBytes(...values), starts };
+}
 
 type Claim = { readonly tag: string; readonly until: number; readonly at: number };
 
@@ -74,13 +301,8 @@ export function openPostgresReceipts(pool: Pool): Receipts {
 
 /** For each write the value that excludes it, or null. */
 async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8Array | null)[]> {
-  const bytes = new Uint8Array(given.reduce((sum, { value }) => sum + value.length, 0));
-  let start = 0;
-  const rows = given.map(({ value, ...writing }) => {
-    bytes.set(value, start);
-    start += value.length;
-    return { ...writing, start: start - value.length + 1, size: value.length };
-  });
+  const { bytes, starts } = packed(given.map(({ value }) => value));
+  const rows = given.map(({ value, ...writing }, n) => ({ ...writing, start: starts[n], size: value.length }));
   const answer = (await pool.write("write_receipts", [JSON.stringify(rows), bytes])) as [string, string][];
   const standing = new Map(answer);
   return given.map(({ key }) => {
@@ -88,72 +310,3 @@ async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8
     return value === undefined ? null : new Uint8Array(Buffer.from(value, "base64"));
   });
 }
-
-// -------------------------------------------------------------------------------------------- functions
-
-export const recordFunctions = `
-create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
-declare
-  done json := {s}.begin_write(p_writer, p_seq);
-begin
-  if done is not null then
-    return done;
-  end if;
-  with won as (
-    insert into {s}.claim as c (tag, until_ms, at_ms)
-    select decode(g.tag, 'hex'), g.until, g.at
-    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint) order by 1
-    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
-      where c.until_ms <= excluded.at_ms
-    returning encode(c.tag, 'hex') as tag
-  )
-  select coalesce(json_agg(tag), '[]') into done from won;
-  return {s}.end_write(p_writer, p_seq, done);
-end $$;
-create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
-declare
-  freed integer;
-begin
-  execute format('delete from {s}.%I where ctid = any (array(select ctid from {s}.%I
-    where until_ms <= $1 order by until_ms limit $2 for update skip locked))', p_table, p_table)
-    using p_now, p_limit;
-  get diagnostics freed = row_count;
-  return freed;
-end $$;
-`;
-
-/** For each key that a standing value excludes, key and value. */
-export const writeReceipts = `
-create or replace function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
-returns json language plpgsql as $$
-declare
-  done json := {s}.begin_write(p_writer, p_seq);
-  written bytea[];
-begin
-  if done is not null then
-    return done;
-  end if;
-  -- Rows are locked in the order of their keys, whatever happens to them.
-  perform 1 from {s}.receipt r where r.key in (
-    select decode(g.key, 'hex') from json_to_recordset(p_given::json) as g(key text)) order by r.key for update;
-  delete from {s}.receipt r using json_to_recordset(p_given::json) as g(key text, how text)
-    where r.key = decode(g.key, 'hex') and g.how = 'remove';
-  with given as materialized (
-    select decode(g.key, 'hex') as key, g.how, g.until, g.at, substring(p_bytes from g.start for g.size) as value
-    from json_to_recordset(p_given::json) as g(key text, how text, until bigint, at bigint, start integer, size integer)
-    where g.how <> 'remove' order by 1
-  ), won as (
-    insert into {s}.receipt as r (key, value, until_ms, at_ms)
-    select key, value, until, case how when 'put' then 9223372036854775807 else at end from given order by key
-    on conflict (key) do update set value = excluded.value, until_ms = excluded.until_ms, at_ms = 0
-      where r.until_ms <= excluded.at_ms
-    returning r.key
-  )
-  select coalesce(array_agg(key), '{}') into written from won;
-  -- Another statement, because a row that another node inserted meanwhile is not in the snapshot of the one before.
-  select coalesce(json_agg(json_build_array(g.key, encode(r.value, 'base64'))), '[]') into done
-  from json_to_recordset(p_given::json) as g(key text, how text) join {s}.receipt r on r.key = decode(g.key, 'hex')
-  where g.how <> 'remove' and r.key <> all (written);
-  return {s}.end_write(p_writer, p_seq, done);
-end $$;
-`;

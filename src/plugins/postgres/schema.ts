@@ -21,8 +21,7 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
-import { recordFunctions, writeReceipts } from "./records.ts";
-import { claimAndRemove, mailboxFunctions, storeRound } from "./sql-mailbox.ts";
+import { claimAndRemove, mailboxFunctions, recordFunctions, storeRound, writeReceipts } from "./sql.ts";
 
 // ---------------------------------------------------------------------------------------------------------- partitions
 

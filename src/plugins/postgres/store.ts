@@ -8,9 +8,8 @@ import { openLedger } from "../drivers.ts";
 import { LabelTotals, PostgresMailbox, StoreTotals } from "./mailbox.ts";
 import { type BatchLimits, Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
-import { openPostgresReceipts, openPostgresReplay } from "./records.ts";
+import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
 import { checkSchema, migrateSchema, Partitions } from "./schema.ts";
-import { PostgresTable } from "./table.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
 type PostgresTestSettings = {

@@ -1,7 +1,7 @@
 /**
- * The functions of the mailbox: one call does all the operations that arrived in one turn of a node, in one
- * transaction. Rows of `mailbox` are the locks, always acquired in the order of their keys, so calls of several
- * nodes wait for each other and never in a circle. Decisions use only what is read after the locks.
+ * The functions of the schema that mailboxes, claims and receipts call: one call does all the operations that arrived in
+ * one turn of a node, in one transaction. Rows of `mailbox` are the locks, always acquired in the order of their keys, so
+ * calls of several nodes wait for each other and never in a circle. Decisions use only what is read after the locks.
  */
 
 /** A write begins: its outcome when it was committed before, else null. The lock makes it wait for a lost twin. */
@@ -316,3 +316,72 @@ end $$;
 `;
 
 export const mailboxFunctions = writes + boxes + entryType + storeRound + store + remove;
+
+// -------------------------------------------------------------------------------------------- claims and receipts
+
+export const recordFunctions = `
+create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
+declare
+  done json := {s}.begin_write(p_writer, p_seq);
+begin
+  if done is not null then
+    return done;
+  end if;
+  with won as (
+    insert into {s}.claim as c (tag, until_ms, at_ms)
+    select decode(g.tag, 'hex'), g.until, g.at
+    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint) order by 1
+    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
+      where c.until_ms <= excluded.at_ms
+    returning encode(c.tag, 'hex') as tag
+  )
+  select coalesce(json_agg(tag), '[]') into done from won;
+  return {s}.end_write(p_writer, p_seq, done);
+end $$;
+create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
+declare
+  freed integer;
+begin
+  execute format('delete from {s}.%I where ctid = any (array(select ctid from {s}.%I
+    where until_ms <= $1 order by until_ms limit $2 for update skip locked))', p_table, p_table)
+    using p_now, p_limit;
+  get diagnostics freed = row_count;
+  return freed;
+end $$;
+`;
+
+/** For each key that a standing value excludes, key and value. */
+export const writeReceipts = `
+create or replace function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
+returns json language plpgsql as $$
+declare
+  done json := {s}.begin_write(p_writer, p_seq);
+  written bytea[];
+begin
+  if done is not null then
+    return done;
+  end if;
+  -- Rows are locked in the order of their keys, whatever happens to them.
+  perform 1 from {s}.receipt r where r.key in (
+    select decode(g.key, 'hex') from json_to_recordset(p_given::json) as g(key text)) order by r.key for update;
+  delete from {s}.receipt r using json_to_recordset(p_given::json) as g(key text, how text)
+    where r.key = decode(g.key, 'hex') and g.how = 'remove';
+  with given as materialized (
+    select decode(g.key, 'hex') as key, g.how, g.until, g.at, substring(p_bytes from g.start for g.size) as value
+    from json_to_recordset(p_given::json) as g(key text, how text, until bigint, at bigint, start integer, size integer)
+    where g.how <> 'remove' order by 1
+  ), won as (
+    insert into {s}.receipt as r (key, value, until_ms, at_ms)
+    select key, value, until, case how when 'put' then 9223372036854775807 else at end from given order by key
+    on conflict (key) do update set value = excluded.value, until_ms = excluded.until_ms, at_ms = 0
+      where r.until_ms <= excluded.at_ms
+    returning r.key
+  )
+  select coalesce(array_agg(key), '{}') into written from won;
+  -- Another statement, because a row that another node inserted meanwhile is not in the snapshot of the one before.
+  select coalesce(json_agg(json_build_array(g.key, encode(r.value, 'base64'))), '[]') into done
+  from json_to_recordset(p_given::json) as g(key text, how text) join {s}.receipt r on r.key = decode(g.key, 'hex')
+  where g.how <> 'remove' and r.key <> all (written);
+  return {s}.end_write(p_writer, p_seq, done);
+end $$;
+`;
