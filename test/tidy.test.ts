@@ -127,7 +127,7 @@ describe("import walls", () => {
       typeOnly: /^src\/(core|nodes)\//,
     },
     // Certificates are no matter of the domain.
-    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/certificates)\.ts$/ },
+    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/credentials)\.ts$/ },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },

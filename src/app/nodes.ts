@@ -24,7 +24,7 @@ import { announceChanges, createStoredSignal } from "../nodes/signals.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";
-import type { EventKey } from "./signing-key.ts";
+import type { EventKey } from "./credentials.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
 /** What differs between running for real and running in a test. */

@@ -18,11 +18,16 @@ import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracin
 import type { Blocks } from "../nodes/operations/blocks.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
-import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./certificates.ts";
+import {
+  type CertificateWatch,
+  certificateOf,
+  type EventKey,
+  type LoadedCertificate,
+  watchCertificate,
+} from "./credentials.ts";
 import { failed } from "./failure.ts";
 import { checksOf, factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
-import type { EventKey } from "./signing-key.ts";
 import type { Ahead } from "./takeover.ts";
 
 /** What only the process as a whole knows. */

@@ -20,7 +20,7 @@ import type { Log } from "../nodes/http/log.ts";
 import { type AheadListener, listenAhead, removeStaleSocket } from "../nodes/http/server.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import { certificateOf } from "./certificates.ts";
+import { certificateOf } from "./credentials.ts";
 import { endingMsMax, failed } from "./failure.ts";
 
 /** By address of `server.listen`. */

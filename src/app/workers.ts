@@ -14,9 +14,14 @@ import { type CountingMemory, createCountingMemory } from "../nodes/counting.ts"
 import type { Log, LogLevel } from "../nodes/http/log.ts";
 import type { FamilySample, Metrics } from "../nodes/http/metrics.ts";
 import { createRelayId } from "../nodes/relay/relay.ts";
-import { type BusDescription, SharedSubjects, serveBus } from "../plugins/port/bus.ts";
 import { Channel } from "../plugins/port/channel.ts";
-import { type StoreDescription, serveStore } from "../plugins/port/store.ts";
+import {
+  type BusDescription,
+  SharedSubjects,
+  type StoreDescription,
+  serveBus,
+  serveStore,
+} from "../plugins/port/contracts.ts";
 import { failed } from "./failure.ts";
 import { loopLagFamily } from "./metrics.ts";
 import type { Serving, SharedParts } from "./serving.ts";

@@ -10,9 +10,8 @@ import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync }
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
-import { loadCertificate } from "../app/certificates.ts";
+import { exposedText, isExposed, loadCertificate, openEventKey } from "../app/credentials.ts";
 import { failed, failedInResult } from "../app/failure.ts";
-import { exposedText, isExposed, readSigner } from "../app/signing-key.ts";
 import { checkBus, checkStores, storesOf } from "../app/stores.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
@@ -299,7 +298,7 @@ async function signingKey({ cache }: Config): Promise<Finding[]> {
   if (!cache.enabled || file === null) return [];
   const name = "signing key";
   try {
-    await readSigner(file);
+    await openEventKey(file, () => undefined);
     return [isExposed(file) ? { name, ok: false, detail: exposedText(file) } : { name, ok: true, detail: file }];
   } catch (error) {
     return [{ name, ok: false, detail: reasonOf(error) }];

@@ -9,15 +9,15 @@ import { dirname, resolve } from "node:path";
 import { createInterface } from "node:readline/promises";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { previousKeysFile, readPreviousKeys, readSeed, renderPreviousKeys } from "../app/credentials.ts";
 import { failed } from "../app/failure.ts";
-import { previousKeysFile, readPreviousKeys, renderPreviousKeys } from "../app/signing-key.ts";
 import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint, parseDurationSetting } from "../config/schema.ts";
 import { decodeHex, encodeBase64, renderPublicKey } from "../core/codec/bytes.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { createReport } from "./command.ts";
-import { createDurably, readText, removeIfThere, syncFolder } from "./files/files.ts";
+import { createDurably, removeIfThere, syncFolder } from "./files/files.ts";
 
 const nodeNames = ["directory", "relay", "cache"] as const;
 type NodeName = (typeof nodeNames)[number];
@@ -409,12 +409,4 @@ async function replaceOwned(path: string, text: string, owner: { uid: number; gi
 function showPublic(file: string, seed: Uint8Array, flags: KeyFlags): void {
   const publicKey = renderPublicKey(ed25519.getPublicKey(seed));
   createReport(flags.json === true).result({ file, public_key: publicKey }, publicKey);
-}
-
-async function readSeed(file: string): Promise<Uint8Array> {
-  const text = await readText(file);
-  if (text === null) throw failed(`${file}: there is no such file`);
-  const seed = decodeHex(text.trim());
-  if (seed?.length !== 32) throw failed(`${file} does not hold a 32-byte seed in hex`);
-  return seed;
 }

@@ -7,7 +7,7 @@ import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { Channel } from "../../src/plugins/port/channel.ts";
-import { portStore, type StoreDescription, serveStore } from "../../src/plugins/port/store.ts";
+import { portStore, type StoreDescription, serveStore } from "../../src/plugins/port/contracts.ts";
 import { capabilityMethods } from "../../src/storage/bind.ts";
 import type { Capabilities, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";

@@ -1,0 +1,275 @@
+/**
+ * The files that show who a process is; both may change while it runs. The certificate of the public listeners: two files
+ * in PEM, checked before anything listens with them, and read again when they change; files that are wrong while a node
+ * runs change nothing. The key that signs the event proofs of a Cache: 64 hex digits, as `waypost key new` writes them; a
+ * file that other users may read is a warning, not a failure, because some systems mount secrets that way.
+ */
+import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import { readFileSync, statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { isIP } from "node:net";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import type { Config } from "../config/schema.ts";
+import { decodeHex, renderPublicKey } from "../core/codec/bytes.ts";
+import { createSigner } from "../core/codec/crypto.ts";
+import { dayMs } from "../core/codec/time.ts";
+import { errorText } from "../core/fault.ts";
+import type { CacheParts } from "../nodes/cache/cache.ts";
+import type { Log } from "../nodes/http/log.ts";
+import type { Certificate } from "../nodes/http/server.ts";
+import type { InputProblem } from "../storage/contract.ts";
+import { failed } from "./failure.ts";
+
+// ------------------------------------------------------------------------------------------------------ certificate
+
+/** `code` is for programs: it names what is wrong with the files. */
+type CertificateProblem = InputProblem & {
+  readonly code:
+    | "certificate_missing"
+    | "certificate_unreadable"
+    | "certificate_expired"
+    | "certificate_not_yet_valid"
+    | "key_missing"
+    | "key_unreadable"
+    | "key_mismatch";
+};
+
+export type LoadedCertificate = Certificate & {
+  readonly notAfterMs: number;
+  /** What is valid and probably not meant. */
+  readonly warnings: readonly InputProblem[];
+};
+
+type Files = { readonly cert: string; readonly key: string };
+type Loaded = { readonly ok: true; readonly certificate: LoadedCertificate };
+type NotLoaded = { readonly ok: false; readonly problem: CertificateProblem };
+
+const certSetting = "server.tls_cert_file";
+const keySetting = "server.tls_key_file";
+/** Authorities renew a third of a life before the end; for 90 days that is 30 days. */
+const expiresSoonMs = 14 * dayMs;
+
+/** `null` when no certificate is configured. */
+export function loadCertificate(config: Config, nowMs: number): Loaded | NotLoaded | null {
+  const { tls_cert_file: cert, tls_key_file: key } = config.server;
+  return cert === null || key === null ? null : load({ cert, key }, publicHosts(config), nowMs);
+}
+
+function load(files: Files, hosts: readonly string[], nowMs: number): Loaded | NotLoaded {
+  const cert = readPem(files.cert);
+  if ("error" in cert) return problem("certificate_missing", certSetting, `${files.cert} can't be read: ${cert.error}`);
+  const key = readPem(files.key);
+  if ("error" in key) return problem("key_missing", keySetting, `${files.key} can't be read: ${key.error}`);
+  const leaf = parseLeaf(cert.text);
+  if (leaf === null)
+    return problem("certificate_unreadable", certSetting, `${files.cert} does not begin with a certificate in PEM`);
+  const secret = parseKey(key.text);
+  if (secret === null) {
+    const hint = key.text.includes("ENCRYPTED") ? "; it has a passphrase: remove it" : "";
+    return problem("key_unreadable", keySetting, `${files.key} holds no private key in PEM${hint}`);
+  }
+  if (!leaf.checkPrivateKey(secret)) {
+    const message = `${files.key} is not the key of the first certificate in ${files.cert}: put the node's own certificate first, then its chain`;
+    return problem("key_mismatch", keySetting, message);
+  }
+  const [notBeforeMs, notAfterMs] = [Date.parse(leaf.validFrom), Date.parse(leaf.validTo)];
+  if (notAfterMs <= nowMs)
+    return problem("certificate_expired", certSetting, `${files.cert} expired at ${isoOf(notAfterMs)}: renew it`);
+  if (notBeforeMs > nowMs) {
+    const message = `${files.cert} is valid from ${isoOf(notBeforeMs)} on; is the clock of this machine right?`;
+    return problem("certificate_not_yet_valid", certSetting, message);
+  }
+  const warnings = [...expiryWarnings(files, notAfterMs, nowMs), ...nameWarnings(files, leaf, hosts)];
+  return { ok: true, certificate: { cert: cert.text, key: key.text, notAfterMs, warnings } };
+}
+
+function problem(code: CertificateProblem["code"], setting: string, message: string): NotLoaded {
+  return { ok: false, problem: { code, setting, message } };
+}
+
+const isoOf = (ms: number): string => new Date(ms).toISOString();
+
+/** Far more than any chain of certificates. */
+const pemBytesMax = 1 << 20;
+
+function readPem(path: string): { readonly text: string } | { readonly error: string } {
+  try {
+    if (statSync(path).size > pemBytesMax) return { error: "it is larger than 1 MiB" };
+    return { text: readFileSync(path, "utf8") };
+  } catch (error) {
+    return { error: errorText(error) };
+  }
+}
+
+function parseLeaf(text: string): X509Certificate | null {
+  try {
+    return new X509Certificate(text);
+  } catch {
+    return null;
+  }
+}
+
+function parseKey(text: string): KeyObject | null {
+  try {
+    return createPrivateKey(text);
+  } catch {
+    return null;
+  }
+}
+
+function expiryWarnings({ cert }: Files, notAfterMs: number, nowMs: number): InputProblem[] {
+  if (notAfterMs - nowMs > expiresSoonMs) return [];
+  return [{ setting: certSetting, message: `${cert} expires at ${isoOf(notAfterMs)}` }];
+}
+
+/** Hosts of the https endpoints that others reach this process by. */
+function publicHosts({ relay, cache }: Config): string[] {
+  const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));
+  const hosts = endpoints.filter((one) => one.startsWith("https:")).map((one) => new URL(one).hostname);
+  return [...new Set(hosts.map((host) => host.replace(/^\[|\]$/g, "")))];
+}
+
+function nameWarnings({ cert }: Files, leaf: X509Certificate, hosts: readonly string[]): InputProblem[] {
+  const uncovered = hosts.filter(
+    (host) => (isIP(host) === 0 ? leaf.checkHost(host) : leaf.checkIP(host)) === undefined,
+  );
+  return uncovered.map((host) => ({
+    setting: certSetting,
+    message: `${cert} does not name ${host} of public_endpoints: clients will refuse it`,
+  }));
+}
+
+export type CertificateWatch = {
+  /** Looks at the files now. A problem leaves the certificate in use as it is. */
+  readonly renew: () => "renewed" | "unchanged" | CertificateProblem;
+  /** Seconds since 1970 of the end of the certificate in use. */
+  readonly notAfterSeconds: () => number;
+  readonly close: () => void;
+};
+
+const lookEveryMs = 10_000;
+
+type WatchParts = {
+  readonly config: Config;
+  readonly first: LoadedCertificate;
+  readonly apply: (certificate: Certificate) => void;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+/** Looks at the content every ten seconds: two files of some KiB, so nothing depends on their times. */
+export function watchCertificate({ config, first, apply, now, log }: WatchParts): CertificateWatch {
+  let current = first;
+  const renew: CertificateWatch["renew"] = () => {
+    const loaded = loadCertificate(config, now());
+    if (loaded === null) return "unchanged";
+    if (!loaded.ok) return loaded.problem;
+    const { certificate } = loaded;
+    if (certificate.cert === current.cert && certificate.key === current.key) return "unchanged";
+    apply(certificate);
+    current = certificate;
+    log("warn", "the certificate was renewed", { not_after: isoOf(certificate.notAfterMs) });
+    return "renewed";
+  };
+  // A renewal writes two files. A look between the two finds a pair that does not match; the next look finds one that does.
+  let [seen, reported] = ["", ""];
+  const timer = setInterval(() => {
+    const outcome = renew();
+    const message = typeof outcome === "string" ? "" : outcome.message;
+    if (message !== "" && message === seen && message !== reported) {
+      log("error", "the new certificate was not applied", { reason: message });
+      reported = message;
+    }
+    seen = message;
+  }, lookEveryMs);
+  timer.unref();
+  return { renew, notAfterSeconds: () => current.notAfterMs / 1_000, close: () => clearInterval(timer) };
+}
+
+/** The configured certificate; a failure names what is wrong with it. */
+export function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
+  const loaded = loadCertificate(config, nowMs);
+  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
+  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
+}
+
+// -------------------------------------------------------------------------------------------- key of event proofs
+
+const eventKeySetting = "cache.signing_key_file";
+
+/** A key that signed before the present one; what it signed verifies until then. */
+type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
+
+/** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */
+export type EventKey = {
+  /** Signs with the key of the moment; `null` without a file. */
+  readonly sign: CacheParts["sign"];
+  readonly publicKey: () => string | null;
+  readonly previous: (nowMs: number) => readonly PreviousKey[];
+  /** Whether the file holds another key than before. A file that can't be read changes nothing and throws. */
+  readonly read: () => Promise<boolean>;
+};
+
+export async function openEventKey(file: string | null, log: Log): Promise<EventKey> {
+  if (file === null) return { sign: null, publicKey: () => null, previous: () => [], read: async () => false };
+  let key = await readKey(file);
+  if (isExposed(file)) log("warn", exposedText(file));
+  return {
+    sign: (text) => key.sign(text),
+    publicKey: () => key.publicKey,
+    previous: (nowMs) =>
+      key.previous.filter(({ publicKey, untilMs }) => untilMs > nowMs && publicKey !== key.publicKey),
+    read: async () => {
+      const before = key.publicKey;
+      key = await readKey(file);
+      return key.publicKey !== before;
+    },
+  };
+}
+
+async function readKey(file: string) {
+  const [seed, previous] = await Promise.all([readSeed(file, `${eventKeySetting}: `), readPreviousKeys(file)]);
+  return { sign: createSigner(seed)!, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
+}
+
+/** Beside the key: one line for each previous key, its public form and the time until which it counts. */
+export function previousKeysFile(file: string): string {
+  return `${file}.previous`;
+}
+
+export async function readPreviousKeys(file: string): Promise<PreviousKey[]> {
+  const text = await readFile(previousKeysFile(file), "utf8").catch((error: unknown) => {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return "";
+    throw failed(`${previousKeysFile(file)} can't be read: ${errorText(error)}`);
+  });
+  return text.split("\n").flatMap((line) => {
+    const [publicKey = "", until = ""] = line.trim().split(" ");
+    const untilMs = Date.parse(until);
+    return publicKey === "" || Number.isNaN(untilMs) ? [] : [{ publicKey, untilMs }];
+  });
+}
+
+export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
+  return keys.map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`).join("");
+}
+
+/** The 32 bytes of a key file; `context` begins the failure. */
+export async function readSeed(file: string, context = ""): Promise<Uint8Array> {
+  const text = await readFile(file, "utf8").catch((error: unknown) => {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT")
+      throw failed(`${context}there is no file ${file}; make one: waypost key new ${file}`);
+    throw failed(`${context}${file} can't be read: ${errorText(error)}`);
+  });
+  const seed = decodeHex(text.trim());
+  if (seed?.length !== 32) throw failed(`${context}${file} must hold 32 bytes in hex`);
+  return seed;
+}
+
+/** Whether others than the owner may read or write a file; never on systems without such modes. */
+export function isExposed(file: string): boolean {
+  return process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0;
+}
+
+export function exposedText(file: string): string {
+  return `${eventKeySetting}: other users may read ${file}; run: chmod 600 ${file}`;
+}
