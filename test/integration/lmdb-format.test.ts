@@ -21,7 +21,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 5",
-  store: "87a123d1da1f5e189d6a59889eaa75ffaf1275f975ced18fdc6832ebc33ba365",
+  store: "775eb737fda0ca2f0562dcf5bbc289cbcd9186715bbc8e4f48b237a62cc06a03",
   ledger: "b14847fed01e3c5ae4f1b4c4b8abfd19f6a5610e06e40e1eaf6f4534eba7b224",
 };
 

@@ -132,12 +132,18 @@ type Part = {
 /** What is known of each block: its size, and how much of it is still needed. */
 class BlockTable {
   private readonly parts = new Map<number, Part>();
+  private known = 0;
   /** The part that was used last: neighbours follow each other. */
   private latest: Part | null = null;
   /** Blocks that nothing needs any more. */
   readonly empty = new Set<number>();
   /** Blocks that are mostly dead. */
   readonly sparse = new Set<number>();
+
+  /** Mostly dead blocks take so much that a commit should empty some. */
+  isWasteful(sparseBlocksMin: number): boolean {
+    return this.sparse.size >= Math.max(sparseBlocksMin, this.known / 4);
+  }
 
   /** 0 for a block that is not known. */
   size(block: number): number {
@@ -152,6 +158,7 @@ class BlockTable {
     part.sizes[at] = size;
     part.live[at]! += live;
     part.blocks++;
+    this.known++;
     this.classify(block, part);
   }
 
@@ -174,6 +181,7 @@ class BlockTable {
     if (part === undefined) return;
     part.sizes[block - part.first] = 0;
     part.live[block - part.first] = 0;
+    this.known--;
     if (--part.blocks === 0) {
       this.parts.delete(number);
       this.latest = null;
@@ -196,6 +204,7 @@ class BlockTable {
   }
 
   exchange(snapshot: Snapshot): void {
+    this.known = snapshot.number(this.known);
     for (const first of snapshot.numbers([...this.parts.values()].map((part) => part.first))) {
       const part = this.part(first);
       part.blocks = snapshot.number(part.blocks);

@@ -26,7 +26,11 @@ import type { Snapshot } from "./snapshot.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
-const sparseBlocksMin = 64;
+/**
+ * Moving a message out of a mostly dead block costs as much as storing it, and most of such a block's messages are
+ * acknowledged soon: so 32 MiB of these blocks and a quarter of the store may wait, except for a mebibyte per second.
+ */
+const sparseBlocksMin = 4_096;
 const choreDelayMs = 1_000;
 
 /** What the operations of one commit add up to. */
@@ -43,6 +47,7 @@ type MailboxSettings = {
   readonly rowsMax: number;
   readonly claims: DecidedClaims;
   readonly fold?: FoldLimits;
+  readonly sparseBlocksMin?: number;
 };
 
 export class DiskMailbox implements Mailbox {
@@ -177,8 +182,8 @@ export class DiskMailbox implements Mailbox {
   }
 
   private finish(commit: CommitAtHand): void {
-    const { empty, sparse } = this.bodies.blocks;
-    if (empty.size >= emptyBlocksMin || sparse.size >= sparseBlocksMin) this.doChores(commit);
+    if (this.bodies.blocks.empty.size >= emptyBlocksMin) this.bodies.freeBlocks(commit.batch);
+    if (this.isWasteful) this.bodies.emptyBlocks(commit);
     this.bodies.finish(commit.packer, commit.batch);
     this.pages.write(commit.batch, commit.journal);
     this.planChores();
@@ -186,16 +191,14 @@ export class DiskMailbox implements Mailbox {
 
   // ---------------------------------------------------------------------------------------------- chores
 
-  /** Frees empty blocks and empties sparse ones, a bounded share of it. */
-  private doChores(commit: CommitAtHand): void {
-    this.bodies.freeBlocks(commit.batch);
-    this.bodies.emptyBlocks(commit);
+  private get isWasteful(): boolean {
+    return this.bodies.blocks.isWasteful(this.settings.sparseBlocksMin ?? sparseBlocksMin);
   }
 
   /** Work that nobody waits for goes with the next commit when there is much of it, and otherwise within a second. */
   private planChores(): void {
     const { empty, sparse } = this.bodies.blocks;
-    if (this.pages.isBehind || empty.size >= emptyBlocksMin || sparse.size >= sparseBlocksMin) this.beginChores();
+    if (this.pages.isBehind || empty.size >= emptyBlocksMin || this.isWasteful) this.beginChores(() => {});
     else if (empty.size > 0 || sparse.size > 0) this.planChoresLater();
   }
 
@@ -203,17 +206,21 @@ export class DiskMailbox implements Mailbox {
     if (this.isClosed || this.choreTimer !== null) return;
     this.choreTimer = setTimeout(() => {
       this.choreTimer = null;
-      this.beginChores();
+      this.beginChores((commit) => {
+        this.bodies.freeBlocks(commit.batch);
+        this.bodies.emptyBlocks(commit);
+      });
     }, choreDelayMs);
     this.choreTimer.unref();
   }
 
-  private beginChores(): void {
+  /** Begins a commit, which does what there is much of, and \`more\`. */
+  private beginChores(more: (commit: CommitAtHand) => void): void {
     if (this.isClosed || this.areChoresJoined) return;
     this.areChoresJoined = true;
     const done = this.environment.join(removal, (batch) => {
       this.areChoresJoined = false;
-      this.doChores(this.commitOf(batch));
+      more(this.commitOf(batch));
     });
     done.catch(() => {
       // Refused for the moment, as on a full disk: they are planned again.

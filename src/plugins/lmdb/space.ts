@@ -121,7 +121,7 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
 
 const keepSize = 1;
 const dontNeed = 4;
-const mappedBytesMax = 32 * 1024 * 1024;
+const mappedBytesMax = 8 * 1024 * 1024;
 const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
 
 /** Calls of the C library, or `null` where it is not to be had. */

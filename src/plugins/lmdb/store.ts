@@ -16,8 +16,13 @@ import { type DecidedClaims, DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 import type { Disk, WriteKind } from "./space.ts";
 
-/** Tests give their own disk, shorter folds, and commits as long as a busy machine needs. */
-type LmdbTestSettings = { readonly disk?: Disk; readonly fold?: FoldLimits; readonly commitMsMax?: number };
+/** Tests give their own disk, shorter folds, less waste, and commits as long as a busy machine needs. */
+type LmdbTestSettings = {
+  readonly disk?: Disk;
+  readonly fold?: FoldLimits;
+  readonly sparseBlocksMin?: number;
+  readonly commitMsMax?: number;
+};
 
 export async function openLmdb(
   options: LmdbOptions,
@@ -32,9 +37,8 @@ export async function openLmdb(
     ...(test.commitMsMax === undefined ? {} : { commitMsMax: test.commitMsMax }),
   });
   try {
-    const fold = test.fold === undefined ? {} : { fold: test.fold };
     const claims = new Claims(environment);
-    const mailbox = new DiskMailbox(environment, { rowsMax: options.message_ids_max, claims, ...fold }, host.log);
+    const mailbox = new DiskMailbox(environment, { ...test, rowsMax: options.message_ids_max, claims }, host.log);
     let opening = true;
     const table = openTable(environment, () => (opening ? "removal" : "record"));
     const { ledger, followHead } = await openLedger(table, options.block_time_ms, host);
