@@ -1,8 +1,9 @@
 /** A new DID on a node that is measured, and how to read its mail there. */
-import type { Reader } from "../src/client/cache.ts";
+
 import { cachesOf, connect } from "../src/client/client.ts";
-import { waitingDefault } from "../src/client/confirm.ts";
+import { waitingDefault } from "../src/client/directory.ts";
 import { createIdentity } from "../src/client/keys.ts";
+import type { Reader } from "../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
 
 export async function registered(url: string): Promise<Reader> {

@@ -183,7 +183,7 @@ describe("exports", () => {
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "cli/operations.ts": ["renderTop", "sparkline"],
     "client/receiver.ts": ["Queue"],
-    "client/rotation.ts": ["publishedAgreement", "reconcileAgreements"],
+    "client/rotation.ts": ["reconcileAgreements"],
     "nodes/admission.ts": ["checkParties", "gatherPolicyFacts"],
     "nodes/counting.ts": ["SharedTable", "createSharedMemory"],
     "nodes/http/connections.ts": ["decideSurplus"],
@@ -199,9 +199,8 @@ describe("exports", () => {
     "plugins/chain/rpc.ts": ["parseCount", "withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
-    "client/cache.ts": ["proofHeaders"],
     "client/change.ts": ["signOwnerUpdate"],
-    "client/send.ts": ["postEnvelope"],
+    "client/reader.ts": ["proofHeaders"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Tables that tests go through row by row.
     "cli/program.ts": ["createProgram"],

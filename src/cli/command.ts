@@ -13,7 +13,7 @@ import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
 import { type Client, connect, lookUp } from "../client/client.ts";
-import { type Waiting, waitingDefault } from "../client/confirm.ts";
+import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import type { Did } from "../core/codec/did.ts";

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { cachesOf } from "../client/client.ts";
-import { waitingDefault } from "../client/confirm.ts";
+import { waitingDefault } from "../client/directory.ts";
 import { endpoint, exchange, jsonBody, timeoutMsDefault } from "../client/http.ts";
 import { createIdentity } from "../client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../client/registration.ts";

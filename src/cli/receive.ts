@@ -7,11 +7,10 @@
  */
 import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
-import type { CacheClient, Reader } from "../client/cache.ts";
 import { cachesOf, liveEndpoints } from "../client/client.ts";
 import { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
-import { type LiveEvents, listenLive } from "../client/live.ts";
+import { type CacheClient, type LiveEvents, listenLive, type Reader } from "../client/reader.ts";
 import { backoffMs, pause, Signal } from "../client/receiver.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
 import {

@@ -13,9 +13,15 @@ import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
 import type { Client } from "./client.ts";
-import { confirmChange, confirmDeletion, type Waiting } from "./confirm.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
-import { authorizationLifeMs, provingAt, type Submission } from "./directory.ts";
+import {
+  authorizationLifeMs,
+  confirmChange,
+  confirmDeletion,
+  provingAt,
+  type Submission,
+  type Waiting,
+} from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
 
 /** The counter value that a change uses up, and the clock it is made by. */

@@ -9,11 +9,11 @@ import { minuteMs, renderTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
-import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf, signerOf } from "./cache.ts";
 import { type Signer, verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
+import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf, signerOf } from "./reader.ts";
 import type { EnvelopeJson, Recipient, Sender } from "./retrieve.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {

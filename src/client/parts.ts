@@ -2,7 +2,6 @@
 
 export { renderAgreementKey } from "../core/codec/bytes.ts";
 export type { CachedEntry, Prepared, Registered, RegistrationStatus, Resolved, SubmissionStatus } from "./answers.ts";
-export { type CacheClient, cacheClient, type Reader } from "./cache.ts";
 export {
   type Changed,
   change,
@@ -26,11 +25,17 @@ export {
   send,
   senderOf,
 } from "./client.ts";
-export { type Waiting, waitingDefault } from "./confirm.ts";
 export type { Signer } from "./crypto.ts";
-export type { DirectoryClient } from "./directory.ts";
+export { type DirectoryClient, type Waiting, waitingDefault } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
-export { type LiveEnvelope, type LiveEvents, listenLive } from "./live.ts";
+export {
+  type CacheClient,
+  cacheClient,
+  type LiveEnvelope,
+  type LiveEvents,
+  listenLive,
+  type Reader,
+} from "./reader.ts";
 export { firstDocument, type Homes, register, settleRegistration, signRegistration } from "./registration.ts";
 export {
   acknowledge,

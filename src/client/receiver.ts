@@ -5,12 +5,11 @@
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
-import type { CacheClient, Reader } from "./cache.ts";
 import { type Client, cachesOf, liveEndpoints } from "./client.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
-import { type LiveEnvelope, listenLive } from "./live.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
+import { type CacheClient, type LiveEnvelope, listenLive, type Reader } from "./reader.ts";
 import {
   acknowledge,
   chunkOf,

@@ -13,9 +13,15 @@ import {
 } from "../core/ledger/document-codec.ts";
 import type { Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
-import { type ConfirmedRegistration, confirmRegistration, type Waiting, waitingDefault } from "./confirm.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
-import { authorizationLifeMs, provingAt } from "./directory.ts";
+import {
+  authorizationLifeMs,
+  type ConfirmedRegistration,
+  confirmRegistration,
+  provingAt,
+  type Waiting,
+  waitingDefault,
+} from "./directory.ts";
 import { localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 

@@ -9,8 +9,8 @@ import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { parseTimestamp } from "../core/codec/time.ts";
 import { isRecord } from "./answers.ts";
-import { ackIdsMax, type CacheClient } from "./cache.ts";
 import { ClientError, localError } from "./http.ts";
+import { ackIdsMax, type CacheClient } from "./reader.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
 
 /** One message as in a summary, with every Cache that has it. */

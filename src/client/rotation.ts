@@ -12,9 +12,8 @@ import { dayMs, hourMs, parseDuration } from "../core/codec/time.ts";
 import type { DidDocument } from "../core/ledger/account.ts";
 import { change } from "./change.ts";
 import { activeDocument, type Client } from "./client.ts";
-import { type Waiting, waitingDefault } from "./confirm.ts";
 import { type Signer, x25519PublicKey } from "./crypto.ts";
-import { directoryClient } from "./directory.ts";
+import { directoryClient, type Waiting, waitingDefault } from "./directory.ts";
 import { ClientError, endpoint } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, startChain } from "./keys.ts";
 
@@ -26,7 +25,7 @@ const keptMarginMs = hourMs;
 const epochsAheadMax = 520;
 
 /** The key of the document that senders use, with its id: the first one of X25519. */
-export function publishedAgreement(document: DidDocument): { id: string; publicKey: Uint8Array } | null {
+function publishedAgreement(document: DidDocument): { id: string; publicKey: Uint8Array } | null {
   for (const { id, publicKeyMultibase } of document.keyAgreement) {
     const publicKey = parseAgreementKey(publicKeyMultibase);
     if (publicKey !== null) return { id, publicKey };

@@ -315,7 +315,7 @@ const retryAfterMsMax = 60_000;
 /**
  * Posts one envelope until the Relay reports success. Repeats have identical bytes. Throws the last failure: `refused` with the Relay's code, `unreachable` or `timed_out`.
  */
-export async function postEnvelope(
+async function postEnvelope(
   to: Endpoint,
   envelope: { readonly recipient: string; readonly body: Uint8Array<ArrayBuffer> },
   retrying: Retrying,

@@ -7,16 +7,15 @@ import { equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
-import type { Waiting } from "./confirm.ts";
 import { randomUuid } from "./crypto.ts";
-import { provingAt } from "./directory.ts";
+import { provingAt, type Waiting } from "./directory.ts";
 import { ClientError, localError } from "./http.ts";
-import type { KeyStore } from "./key-stores.ts";
 import {
   agreementSecrets,
   createIdentity,
   type Identity,
   isRotationDue,
+  type KeyStore,
   parseIdentity,
   renderIdentity,
   rotationMsDefault,

@@ -24,7 +24,7 @@
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/cache.ts";
+import { proofHeaders } from "../../src/client/reader.ts";
 import { searchWork } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
 import type { Plan } from "./abuse-attacker.ts";

@@ -6,9 +6,8 @@
  * that was taken may be taken again.
  */
 import { randomBytes } from "node:crypto";
-import { proofHeaders } from "../../src/client/cache.ts";
 import { signIntent } from "../../src/client/change.ts";
-import { listenLive } from "../../src/client/live.ts";
+import { listenLive, proofHeaders } from "../../src/client/reader.ts";
 import {
   type Answered,
   acknowledgementOf,

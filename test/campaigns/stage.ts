@@ -7,13 +7,13 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { prove, type Reader, readersOf } from "../../src/client/cache.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { proofHeaders, type Reader, readersOf } from "../../src/client/reader.ts";
 import { firstDocument, signRegistration } from "../../src/client/registration.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
-import { ackSubject, encodeSenderText } from "../../src/core/message/proof.ts";
+import { ackSubject, encodeSenderText, retrievalHeaders } from "../../src/core/message/proof.ts";
 import { type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
 
 // ------------------------------------------------------------------------------------------------ the node
@@ -265,9 +265,18 @@ export function signedBy(sender: StagePerson, envelope: JsonObject): JsonObject 
 /** The body of an acknowledgement, signed by the reader. */
 export async function acknowledgementOf(reader: Reader, ids: readonly string[]): Promise<JsonObject> {
   const { did, serviceId, at, signer } = reader;
-  const { timestamp, nonce, signature } = await prove(reader, "ack", ackSubject(ids));
-  const names = { service_id: serviceId, cache_endpoint: at.url, key_id: signer.keyId };
-  return { did, message_ids: [...ids], ...names, timestamp, nonce, signature_b64: signature };
+  const headers = await proofHeaders(reader, "ack", ackSubject(ids));
+  const signed = (name: keyof typeof retrievalHeaders) => headers[retrievalHeaders[name]] ?? "";
+  return {
+    did,
+    message_ids: [...ids],
+    service_id: serviceId,
+    cache_endpoint: at.url,
+    key_id: signer.keyId,
+    timestamp: signed("timestamp"),
+    nonce: signed("nonce"),
+    signature_b64: signed("signature"),
+  };
 }
 
 /** Bob has acknowledged something that Alice signed, so that his mailbox knows her. */

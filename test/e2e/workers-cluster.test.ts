@@ -6,13 +6,12 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { proofHeaders, type Reader } from "../../src/client/cache.ts";
 import { change } from "../../src/client/change.ts";
 import { type Client, cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
-import { waitingDefault } from "../../src/client/confirm.ts";
 import { ed25519PublicKey } from "../../src/client/crypto.ts";
+import { waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { listenLive } from "../../src/client/live.ts";
+import { listenLive, proofHeaders, type Reader } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { cachesOf, connect } from "../../src/client/client.ts";
-import { waitingDefault } from "../../src/client/confirm.ts";
+import { waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";

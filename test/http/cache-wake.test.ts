@@ -1,7 +1,7 @@
 /** The wake hook against a real listener: what it says, how seldom, and that its failures stay its own. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { connect } from "../../src/client/client.ts";
-import { waitingDefault } from "../../src/client/confirm.ts";
+import { waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity } from "../../src/client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";

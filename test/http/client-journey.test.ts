@@ -9,13 +9,13 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { openJournal, storeMessage, wasReceived } from "../../src/cli/files/inbox.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
-import type { CacheClient } from "../../src/client/cache.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, cachesOf, connect, lookUp, recipientOf, senderOf } from "../../src/client/client.ts";
-import { waitingDefault } from "../../src/client/confirm.ts";
 import type { Signer } from "../../src/client/crypto.ts";
+import { waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import type { CacheClient } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../../src/client/retrieve.ts";
 import {

@@ -4,9 +4,9 @@
  * another endpoint names the right one at every node.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { Reader } from "../../src/client/cache.ts";
 import { cachesOf, liveEndpoints } from "../../src/client/client.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys.ts";
+import type { Reader } from "../../src/client/reader.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { encodeRetrievalProof, encodeSenderText, type RetrievalOperation } from "../../src/core/message/proof.ts";

@@ -5,9 +5,9 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { connect as connectSocket } from "node:net";
 import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
-import { waitingDefault } from "../../src/client/confirm.ts";
+import { waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { listenLive } from "../../src/client/live.ts";
+import { listenLive } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";

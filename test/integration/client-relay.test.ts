@@ -1,7 +1,7 @@
 /** The SDK hands envelopes to a Relay on a socket: repeats with the same bytes and the agreed pauses, and chunk sets that go on. */
 import { describe, expect, test } from "bun:test";
 import { ClientError, endpoint } from "../../src/client/http.ts";
-import { postEnvelope, retryingDefault, sendPlan } from "../../src/client/send.ts";
+import { retryingDefault, sendPlan } from "../../src/client/send.ts";
 import { plan, source, to } from "../support/send-plan.ts";
 
 /** A Relay that answers as the test says, and keeps what it was sent. */
@@ -23,9 +23,11 @@ function scriptedRelay(answers: readonly { status: number; success?: boolean; co
 }
 
 describe("handing over to the Relay", () => {
-  const body = new TextEncoder().encode("{}");
-  const envelope = { recipient: to, body };
-  const quick = { retries: 0, delaysMs: [1] };
+  type Retrying = Parameters<typeof sendPlan>[2]["retrying"];
+  const quick: Retrying = { retries: 0, delaysMs: [1] };
+  /** A message of one envelope. */
+  const post = ({ at }: ReturnType<typeof scriptedRelay>, retrying: Retrying) =>
+    sendPlan({ ...plan, chunkBytes: 10_000 }, source, { relay: at, retrying, from: 0, onDelivered: () => {} });
 
   test("pauses are 1, 2, 4 and then 8 seconds, three times by default", () => {
     expect(retryingDefault).toEqual({ retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] });
@@ -35,11 +37,12 @@ describe("handing over to the Relay", () => {
     const relay = scriptedRelay([429, 502, 503, 507, 202].map((status) => ({ status })));
     const delays: number[] = [];
     const onRetry = (_: number, __: string, delayMs: number) => delays.push(delayMs);
-    const report = await postEnvelope(relay.at, envelope, { retries: 5, delaysMs: [1, 2, 3], onRetry });
+    const { last } = await post(relay, { retries: 5, delaysMs: [1, 2, 3], onRetry });
     relay.stop();
-    expect(report.code).toBe("cached");
+    expect(last?.code).toBe("cached");
     expect(delays).toEqual([1, 2, 3, 3]);
-    expect(relay.bodies).toEqual(Array.from({ length: 5 }, () => body));
+    expect(relay.bodies.length).toBe(5);
+    for (const body of relay.bodies) expect(body).toEqual(relay.bodies[0] as Uint8Array);
     expect(relay.paths[0]).toBe(`/relay/${encodeURIComponent(to)}`);
   });
 
@@ -52,7 +55,7 @@ describe("handing over to the Relay", () => {
   for (const [name, answer] of final) {
     test(`${name} is not repeated`, async () => {
       const relay = scriptedRelay([answer]);
-      const error = await postEnvelope(relay.at, envelope, { ...quick, retries: 3 }).catch((cause: unknown) => cause);
+      const error = await post(relay, { ...quick, retries: 3 }).catch((cause: unknown) => cause);
       relay.stop();
       expect(relay.bodies.length).toBe(1);
       expect(error instanceof ClientError ? [error.code, error.status] : error).toEqual([answer.code, answer.status]);
@@ -61,10 +64,10 @@ describe("handing over to the Relay", () => {
 
   test("without retries left the last failure is reported", async () => {
     const relay = scriptedRelay([{ status: 503, code: "service_unavailable" }]);
-    const error = await postEnvelope(relay.at, envelope, quick).catch((cause: unknown) => cause);
+    const error = await post(relay, quick).catch((cause: unknown) => cause);
     relay.stop();
     expect(error instanceof ClientError && error.code).toBe("service_unavailable");
-    const gone = await postEnvelope(relay.at, envelope, quick).catch((cause: unknown) => cause);
+    const gone = await post(relay, quick).catch((cause: unknown) => cause);
     expect(gone instanceof ClientError && gone.kind).toBe("unreachable");
   });
 

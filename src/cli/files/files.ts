@@ -10,8 +10,7 @@ import { link, mkdir, open, readdir, readFile, rename, stat, unlink } from "node
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { localError } from "../../client/http.ts";
-import type { KeyStore } from "../../client/key-stores.ts";
-import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
+import { type Identity, type KeyStore, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
 
 /** Longest file name in bytes that common file systems take, with room for ` (999)`. */
 const fileNameBytesMax = 240;

@@ -8,11 +8,10 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { isRecord } from "../../client/answers.ts";
-import type { CacheClient } from "../../client/cache.ts";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
 import { ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
-import type { LiveEnvelope } from "../../client/live.ts";
+import type { CacheClient, LiveEnvelope } from "../../client/reader.ts";
 import {
   acknowledge,
   chunkOf,
