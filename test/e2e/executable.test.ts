@@ -3,7 +3,8 @@
  * configurations, runs the examples, loads a storage plugin from a file, and ends as it should.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 
@@ -268,6 +269,34 @@ test("doctor and storage stats look into stores that nobody serves", async () =>
   const stats = await run(["storage", "stats", "--json"], { cwd: folder });
   expect(JSON.parse(stats.stdout)).toMatchObject([{ name: "main", plugin: "lmdb", durability: "flushed" }]);
 });
+
+test.skipIf(process.platform !== "linux")(
+  "connections that use up all descriptors end nothing",
+  async () => {
+    const folder = join(cwd, "descriptors");
+    const { url } = placeExample("all-in-one.toml", folder);
+    const node = await startNode(["serve"], { cwd: folder, url, descriptorsMax: 100 });
+    const sockets: Socket[] = [];
+    let hasBeenFull = false;
+    for (const until = performance.now() + 4_000; performance.now() < until; await Bun.sleep(100)) {
+      hasBeenFull ||= readdirSync(`/proc/${node.pid}/fd`).length === 100;
+      for (let i = 0; i < 50; i++) {
+        const socket = connect({ host: "127.0.0.1", port: Number(new URL(url).port) });
+        socket.on("error", () => undefined);
+        socket.write("GET / HTTP/1.1\r\n");
+        sockets.push(socket);
+      }
+    }
+    for (const socket of sockets) socket.destroy();
+    expect(hasBeenFull).toBe(true);
+    expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({ checks: { "store main": "ok" } });
+    expect(await node.kill("SIGTERM")).toBe(0);
+    const output = await node.output();
+    expect(output).toContain("too many connections; the newest are closed");
+    expect(output).not.toContain('"level":"error"');
+  },
+  30_000,
+);
 
 test("a second signal ends it at once", async () => {
   const folder = join(cwd, "signals");

@@ -146,13 +146,13 @@ describe("GET /cache/messages/{did}", () => {
     expect(idsOf(await messages(node, bob, `?cursor=${second.next_cursor}`))).toEqual([uuidOf(3), uuidOf(4)]);
   });
 
-  test.each(["0", "1001", "-1", "1.5", "", "x"])("refuses the limit %p", async (limit) => {
+  test.each(["0", "1001", "-1", "1.5", "", "x", "1&limit=1"])("refuses the limit %p", async (limit) => {
     const node = await cacheFor();
     const response = node.read(`/cache/messages/${bob.did}?limit=${limit}`, proofHeaders(bob));
     expect(await outcomeOf(response)).toBe("400 invalid_request");
   });
 
-  test.each(["x", "%00", "null", "a".repeat(65)])("refuses the cursor %p", async (cursor) => {
+  test.each(["x", "%00", "null", "a".repeat(65), "0&cursor=0"])("refuses the cursor %p", async (cursor) => {
     const node = await cacheFor();
     const response = node.read(`/cache/messages/${bob.did}?cursor=${cursor}`, proofHeaders(bob));
     expect(await outcomeOf(response)).toBe("400 invalid_request");

@@ -93,9 +93,13 @@ export type RunningNode = {
   readonly hangUp: () => void;
 };
 
+type NodeOptions = RunOptions & { readonly url: string; readonly descriptorsMax?: number };
+
 /** Starts the executable as a server and waits until `url` is served; what it depends on may be elsewhere. */
-export async function startNode(args: readonly string[], options: RunOptions & { url: string }): Promise<RunningNode> {
-  const child = Bun.spawn([await executable(), ...args], {
+export async function startNode(args: readonly string[], options: NodeOptions): Promise<RunningNode> {
+  const { descriptorsMax } = options;
+  const limited = descriptorsMax === undefined ? [] : ["sh", "-c", `ulimit -n ${descriptorsMax}; exec "$0" "$@"`];
+  const child = Bun.spawn([...limited, await executable(), ...args], {
     cwd: options.cwd,
     env: { ...bareEnvironment(options.cwd), ...options.env },
     stdout: "pipe",

@@ -9,7 +9,7 @@ import { decodeUtf8, encodeBase64 } from "../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, mailboxOf, parseDid, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
-import { badInput, type Fault, isFault } from "../../core/fault.ts";
+import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { EnvelopeLimits } from "../../core/message/envelope.ts";
 import {
   ackMembers,
@@ -195,6 +195,8 @@ function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerCont
 /** The page that `limit` or `cursor` asks for; `null` when neither is there. 400 `invalid_request`. */
 function parsePage(parts: RetrieveParts, call: Call): PageRequest | Fault | null {
   if (call.query.size === 0 || (!call.query.has("limit") && !call.query.has("cursor"))) return null;
+  const twice = ["limit", "cursor"].find((name) => call.query.getAll(name).length > 1);
+  if (twice !== undefined) return fault("invalid_request", `${twice} must be given once`);
   const entriesMax = parseLimit(call, parts.settings.page_entries_max);
   return isFault(entriesMax) ? entriesMax : pageOf(parts, call, entriesMax);
 }
@@ -204,7 +206,7 @@ function parseLimit(call: Call, absent: number): number | Fault {
   const text = call.query.get("limit");
   if (text === null) return absent;
   if (/^[1-9]\d{0,3}$/.test(text) && Number(text) <= limitMax) return Number(text);
-  return badInput("invalid_request", "", `limit must be a number from 1 to ${limitMax}`);
+  return fault("invalid_request", `limit must be a number from 1 to ${limitMax}`);
 }
 
 function pageOf({ settings }: RetrieveParts, call: Call, entriesMax: number): PageRequest {
@@ -295,7 +297,7 @@ function headerText(value: string): string {
 
 /** An id in the path: its normal form, or 400 `invalid_request`. The subject of the proof is its text as sent. */
 function parsePathUuid(call: Call, name: string): Uuid | Fault {
-  return parseUuid(call.params[name] ?? "") ?? badInput("invalid_request", "", `${name} in the path must be a UUID`);
+  return parseUuid(call.params[name] ?? "") ?? fault("invalid_request", `${name} in the path must be a UUID`);
 }
 
 const checkAckBody = compileShape(ackRequestShape);

@@ -2,12 +2,13 @@
  * Bounds connections, in all and for each client network. The server gives no hook before a request's head, so
  * a guard checks once a second: when this process holds many descriptors, it counts the connections to its ports
  * (`/proc`), and shuts down the newest of clients with too many. A connection that never sends a byte is left
- * to the kernel, which hands it over only with the first one.
+ * to the kernel, which hands it over only with the first one. Between two looks strangers can take the last
+ * descriptor: the guard needs none of its own then, and whatever else opens files must do without for that time.
  * Cost: one directory read a second; 30 ms for 10,000 connections once there are that many. Linux only.
  * Source: D171.
  */
 import { dlopen, type FFIFunction, FFIType } from "bun:ffi";
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, readlinkSync, readSync } from "node:fs";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { clientAddress, clientNetwork, isLoopbackAddress } from "../../core/message/address.ts";
 import { type Log, maskAddress } from "./log.ts";
@@ -34,9 +35,12 @@ const descriptorPart = 0.75;
 
 /** The number of connections that the limit of descriptors allows. */
 export function connectionsMaxHere(): number {
+  return Math.min(connectionsUsualMax, Math.floor(descriptorsMaxHere() * descriptorPart));
+}
+
+function descriptorsMaxHere(): number {
   const limits = readText("/proc/self/limits");
-  const descriptors = Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY);
-  return Math.min(connectionsUsualMax, Math.floor(descriptors * descriptorPart));
+  return Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY);
 }
 
 const lookEveryMs = secondMs;
@@ -50,15 +54,18 @@ export function startConnectionGuard(options: GuardOptions): ConnectionGuard | n
     help: "Connections shut down because there were too many, in all or of one client network.",
     labels: ["scope"],
   });
+  const sockets = openSocketTables();
+  const descriptorsMax = descriptorsMaxHere();
   let warnedMs = Number.NEGATIVE_INFINITY;
   const look = (): void => {
     const { connectionsMax } = options;
-    if (descriptors().length <= connectionsMax / 2) return;
-    const held = connectionsTo(options.ports);
+    const open = descriptors() ?? Array.from({ length: descriptorsMax }, (_, i) => String(i));
+    if (open.length <= connectionsMax / 2) return;
+    const held = connectionsTo(options.ports, sockets.read());
     const surplus = decideSurplus(held, connectionsMax, options.trustedProxies());
     if (surplus.length === 0) return;
     const inodes = new Map(surplus.map(({ connection, scope }) => [connection.inode, scope]));
-    for (const descriptor of descriptors()) {
+    for (const descriptor of open) {
       const scope = inodes.get(inodeOf(descriptor));
       if (scope !== undefined && shutDown(Number(descriptor)) === 0) closed.add([scope]);
     }
@@ -69,7 +76,11 @@ export function startConnectionGuard(options: GuardOptions): ConnectionGuard | n
   };
   const timer = setInterval(look, lookEveryMs);
   timer.unref();
-  return { close: () => clearInterval(timer) };
+  const close = (): void => {
+    clearInterval(timer);
+    sockets.close();
+  };
+  return { close };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -135,11 +146,39 @@ function readText(path: string): string {
   }
 }
 
-function descriptors(): readonly string[] {
+/** The descriptors of this process; `null` when none is free to read the list with. */
+function descriptors(): readonly string[] | null {
   try {
     return readdirSync("/proc/self/fd");
   } catch {
-    return [];
+    return null;
+  }
+}
+
+const socketTables = ["tcp", "tcp6"];
+type SocketTables = { readonly read: () => readonly string[]; readonly close: () => void };
+
+/** The kernel's lists of sockets, opened beforehand: at the limit of descriptors they could not be opened. */
+function openSocketTables(): SocketTables {
+  const opened = socketTables.flatMap((table) => {
+    try {
+      return openSync(`/proc/self/net/${table}`, "r");
+    } catch {
+      return [];
+    }
+  });
+  return { read: () => opened.map(readAgain), close: () => opened.forEach(closeSync) };
+}
+
+/** From the start to the end; a file of `/proc` has no size. */
+function readAgain(descriptor: number): string {
+  const parts: Buffer[] = [];
+  for (let at = 0; ; ) {
+    const part = Buffer.allocUnsafe(65_536);
+    const length = readSync(descriptor, part, 0, part.length, at);
+    if (length === 0) return Buffer.concat(parts).toString("latin1");
+    parts.push(part.subarray(0, length));
+    at += length;
   }
 }
 
@@ -158,12 +197,12 @@ const listenStates = ["0A"];
 
 type ListedSocket = { readonly inode: string; readonly local: string; readonly remote: string };
 
-/** Of all processes. */
-function socketsAt(ports: readonly number[], states: readonly string[]): ListedSocket[] {
+/** Of all processes, from the texts of the kernel's lists. */
+function socketsAt(ports: readonly number[], states: readonly string[], tables: readonly string[]): ListedSocket[] {
   const wanted = new Set(ports.map((port) => port.toString(16).toUpperCase().padStart(4, "0")));
   const found: ListedSocket[] = [];
-  for (const table of ["tcp", "tcp6"]) {
-    for (const line of readText(`/proc/self/net/${table}`).split("\n").slice(1)) {
+  for (const table of tables) {
+    for (const line of table.split("\n").slice(1)) {
       const [, local = "", remote = "", state = "", , , , , , inode = "0"] = line.trim().split(/\s+/);
       if (inode === "0" || !states.includes(state) || !wanted.has(local.slice(local.indexOf(":") + 1))) continue;
       found.push({ inode, local, remote });
@@ -172,8 +211,8 @@ function socketsAt(ports: readonly number[], states: readonly string[]): ListedS
   return found;
 }
 
-function connectionsTo(ports: readonly number[]): HeldConnection[] {
-  return socketsAt(ports, openStates).map(({ inode, remote }) => ({
+function connectionsTo(ports: readonly number[], tables: readonly string[]): HeldConnection[] {
+  return socketsAt(ports, openStates, tables).map(({ inode, remote }) => ({
     inode,
     address: addressText(remote.slice(0, remote.indexOf(":"))),
   }));
@@ -188,8 +227,9 @@ type SharedAddress = {
 };
 
 export function sharedAddresses(ports: readonly number[]): SharedAddress[] {
-  const listening = Map.groupBy(socketsAt(ports, listenStates), ({ local }) => local);
-  const known = new Map(descriptors().map((descriptor) => [inodeOf(descriptor), Number(descriptor)]));
+  const tables = socketTables.map((table) => readText(`/proc/self/net/${table}`));
+  const listening = Map.groupBy(socketsAt(ports, listenStates, tables), ({ local }) => local);
+  const known = new Map((descriptors() ?? []).map((descriptor) => [inodeOf(descriptor), Number(descriptor)]));
   return [...listening.values()].flatMap((sockets) => {
     const own = sockets.flatMap(({ inode }) => known.get(inode) ?? []);
     return own.length === 0 ? [] : [{ own, others: sockets.length - own.length }];

@@ -12,6 +12,7 @@ import { type ScrubReport, type StoreEnvironment, StoreError } from "../../stora
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { currentFormat, formatKey } from "./format.ts";
 import { bodiesOf, howToGoOn, unsealed, unsealedUnder } from "./records.ts";
+import { isOutOfDescriptors } from "./space.ts";
 
 /** The check before opening reads at most this much: about a tenth of a second. Absence comes from these tables. */
 const startBytesMax = 64 * 1024 * 1024;
@@ -236,7 +237,7 @@ export class Scrub {
     this.plan(Math.max(slice.bytes, 4_096));
   }
 
-  /** `null` when a commit fell into a slice that looks damaged. */
+  /** `null` when a commit fell into a slice that looks damaged, or the file can't be opened for lack of descriptors. */
   private readSlice(): Slice | null {
     try {
       const before = transactionOf(this.settings.path);
@@ -244,6 +245,7 @@ export class Scrub {
       if (slice.problems.length === 0 || transactionOf(this.settings.path) === before) return slice;
       return ++this.attempts < attemptsMax ? null : { ...slice, problems: [] };
     } catch (error) {
+      if (isOutOfDescriptors(error)) return null;
       // The file can't be read at this moment, or its first pages are damaged: the next step tries again.
       this.note({ table: "", text: errorText(error) });
       return null;

@@ -124,6 +124,8 @@ const dontNeed = 4;
 const mappedBytesMax = 8 * 1024 * 1024;
 const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
 
+type System = NonNullable<ReturnType<typeof systemCalls>>;
+
 /** Calls of the C library, or `null` where it is not to be had. */
 function systemCalls() {
   if (process.platform !== "linux") return null;
@@ -163,17 +165,30 @@ export function openDisk(file: string): Disk {
       return null;
     },
     releaseMap() {
-      if (system === null || residentBytes() - residentAtFirst < mappedBytesMax) return;
-      const path = realpathSync(file);
-      for (const line of readFileSync("/proc/self/maps", "utf8").split("\n")) {
-        const [range = "", mode] = line.split(" ");
-        if (mode !== "r--s" || !line.endsWith(` ${path}`)) continue;
-        const [from, to] = range.split("-").map((hex) => Number.parseInt(hex, 16));
-        system.madvise(from!, to! - from!, dontNeed);
+      if (system === null) return;
+      try {
+        if (residentBytes() - residentAtFirst >= mappedBytesMax) releaseMapOf(file, system);
+      } catch (error) {
+        if (!isOutOfDescriptors(error)) throw error;
       }
     },
     close: () => closeSync(descriptor),
   };
+}
+
+function releaseMapOf(file: string, system: System): void {
+  const path = realpathSync(file);
+  for (const line of readFileSync("/proc/self/maps", "utf8").split("\n")) {
+    const [range = "", mode] = line.split(" ");
+    if (mode !== "r--s" || !line.endsWith(` ${path}`)) continue;
+    const [from, to] = range.split("-").map((hex) => Number.parseInt(hex, 16));
+    system.madvise(from!, to! - from!, dontNeed);
+  }
+}
+
+/** Connections can use up the descriptors of this process, or of the machine, for a moment. */
+export function isOutOfDescriptors(error: unknown): boolean {
+  return error instanceof Error && "code" in error && (error.code === "EMFILE" || error.code === "ENFILE");
 }
 
 const pageBytes = 4_096;
