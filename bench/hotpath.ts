@@ -8,7 +8,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { verifyEd25519 } from "../src/core/codec/crypto.ts";
 import { decodeWith, encodeWith } from "../src/core/codec/scale.ts";
 import { isFault } from "../src/core/fault.ts";
-import { type DocumentPayload, documentPayloadCodec } from "../src/core/ledger/structures.ts";
+import { type DocumentPayload, payloadCodecs } from "../src/core/ledger/structures.ts";
 import { decodeEnvelope, type EnvelopeLimits } from "../src/core/message/envelope.ts";
 import { oracle, oracleEncode, oracleReencode } from "../test/oracles/scale.ts";
 
@@ -82,12 +82,12 @@ const payload: DocumentPayload = {
 
 function scalePaths(): HotPath[] {
   const oracleForm = oracle.documentPayload(payload);
-  const bytes = encodeWith(documentPayloadCodec, payload);
+  const bytes = encodeWith(payloadCodecs.document, payload);
   return [
     {
       name: "SCALE payload encode",
       bytes: bytes.length,
-      ours: { name: "encodeDocumentPayload", run: () => encodeWith(documentPayloadCodec, payload) },
+      ours: { name: "encodeDocumentPayload", run: () => encodeWith(payloadCodecs.document, payload) },
       references: [{ name: "@polkadot codec", run: () => oracleEncode(oracleForm) }],
     },
     {
@@ -95,7 +95,7 @@ function scalePaths(): HotPath[] {
       bytes: bytes.length,
       ours: {
         name: "decode and encode",
-        run: () => encodeWith(documentPayloadCodec, decodeWith(documentPayloadCodec, bytes) ?? payload),
+        run: () => encodeWith(payloadCodecs.document, decodeWith(payloadCodecs.document, bytes) ?? payload),
       },
       references: [{ name: "@polkadot codec", run: () => oracleReencode(oracleForm[0], bytes) }],
     },
@@ -105,7 +105,7 @@ function scalePaths(): HotPath[] {
 function signaturePath(): HotPath {
   const seed = new Uint8Array(32).fill(7);
   const publicKey = ed25519.getPublicKey(seed);
-  const message = encodeWith(documentPayloadCodec, payload);
+  const message = encodeWith(payloadCodecs.document, payload);
   const signature = ed25519.sign(message, seed);
   const der = Buffer.concat([Buffer.from("302a300506032b6570032100", "hex"), publicKey]);
   const key = createPublicKey({ key: der, format: "der", type: "spki" });

@@ -7,7 +7,7 @@ import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts"
 import type { Config } from "../config/schema.ts";
 import { errorText, isFault } from "../core/fault.ts";
 import { isLoopbackListener } from "../core/message/address.ts";
-import type { About } from "../core/schema/node.ts";
+import type { About } from "../core/schema/schema.ts";
 import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/pipeline.ts";

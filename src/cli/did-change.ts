@@ -28,8 +28,8 @@ import {
   renderPublicKey,
 } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
+import type { Intent } from "../core/ledger/actions.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
-import type { Intent } from "../core/ledger/intents.ts";
 import {
   addConnectionFlags,
   addIdentityFlag,

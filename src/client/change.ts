@@ -7,9 +7,8 @@
 import { encodeBase64, encodeHex0x, equalBytes, parsePublicKey } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import { actionRows, actions, counters } from "../core/ledger/actions.ts";
-import { authorizationMessage, encodeAuthorization } from "../core/ledger/authorization.ts";
-import { type Intent, renderItems, requestOf } from "../core/ledger/intents.ts";
+import { actionRows, actions, counters, type Intent, renderItems, requestOf } from "../core/ledger/actions.ts";
+import { authorizationMessage, encodeAuthorization } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
 import type { Client } from "./client.ts";

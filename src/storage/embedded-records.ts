@@ -23,6 +23,7 @@ import { decodeWith, encodeWith } from "../core/codec/scale.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { type Fault, type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
 import { type Account, type AccountId, emptyAccount, type LedgerProofs } from "../core/ledger/account.ts";
+import type { Applied } from "../core/ledger/action-rules.ts";
 import {
   aliasesNamed,
   type Claim,
@@ -31,7 +32,6 @@ import {
   decodeLedgerCall,
   type LedgerCall,
 } from "../core/ledger/calls.ts";
-import type { Applied } from "../core/ledger/effects.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";

@@ -21,8 +21,8 @@ import {
   type LedgerProofs,
   longerThan,
 } from "../core/ledger/account.ts";
+import type { Applied } from "../core/ledger/action-rules.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
-import type { Applied } from "../core/ledger/effects.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";

@@ -5,8 +5,8 @@
  */
 import { Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import type { Applied } from "../../src/core/ledger/action-rules.ts";
 import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Applied } from "../../src/core/ledger/effects.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
 import { readOperatorKey } from "../../src/plugins/chain/driver.ts";

@@ -6,10 +6,9 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
 import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";

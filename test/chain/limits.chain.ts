@@ -6,8 +6,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { encodeCall, generalExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";

@@ -4,10 +4,9 @@
  */
 
 import type { Account, DidDocument, LedgerProofs } from "../../src/core/ledger/account.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import type { DeliveryPolicy } from "../../src/core/ledger/policy.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 

@@ -6,9 +6,8 @@
 import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, documentOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";

@@ -26,7 +26,7 @@ import {
   type SendPlan,
   sendPlan,
 } from "../../src/client/send.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
+import type { Intent } from "../../src/core/ledger/actions.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

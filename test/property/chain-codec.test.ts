@@ -3,8 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
+import type { Intent } from "../../src/core/ledger/actions.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import {
   callFingerprint,
   encodeCall,

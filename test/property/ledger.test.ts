@@ -5,12 +5,11 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Account, DidDocument, KeyAgreement, Service } from "../../src/core/ledger/account.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
-import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
+import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { type Move, type Operation, Twin, type TwinAccount } from "../oracles/ledger.ts";
 import { alice, aliceWorld, cache, did, k1, k2, signed, x1 } from "../support/alice.ts";
 import {

@@ -147,7 +147,7 @@ const call: fc.Arbitrary<LedgerCall> = fc.oneof(
     .map(({ signature, ...payload }) => ({
       name: "apply_control_with_proof" as const,
       did: payload.did,
-      signedPayload: coded(scale.controlPayloadCodec).encode(payload),
+      signedPayload: coded(scale.payloadCodecs.control).encode(payload),
       signature,
       signerKeyId: payload.signerKeyId,
     })),
@@ -195,14 +195,14 @@ const cases = [
     name: "document payloads",
     runs: 1_500,
     values: documentPayload,
-    ...coded(scale.documentPayloadCodec),
+    ...coded(scale.payloadCodecs.document),
     oracleForm: oracle.documentPayload,
   }),
   row({
     name: "root key payloads",
     runs: 500,
     values: fc.record({ did: sealed.did, newRootPubkey: bytes(32), nonce: u64, validUntilMs: u64, signerKeyId: id }),
-    ...coded(scale.rootPubkeyPayloadCodec),
+    ...coded(scale.payloadCodecs.rootPubkey),
     oracleForm: oracle.rootPubkeyPayload,
   }),
   row({
@@ -218,14 +218,14 @@ const cases = [
       validUntilMs: u64,
       signerKeyId: id,
     }),
-    ...coded(scale.aliasPayloadCodec),
+    ...coded(scale.payloadCodecs.alias),
     oracleForm: oracle.aliasPayload,
   }),
   row({
     name: "control payloads",
     runs: 1_000,
     values: fc.record({ did: sealed.did, action: controlAction, nonce: u64, validUntilMs: u64, signerKeyId: id }),
-    ...coded(scale.controlPayloadCodec),
+    ...coded(scale.payloadCodecs.control),
     oracleForm: oracle.controlPayload,
   }),
   row({
@@ -323,7 +323,7 @@ for (const c of cases) {
 test("a value that can't be encoded, or a long one, leaves nothing behind for the next", () => {
   const small = { nonce: 1n, validUntilMs: 2n, signerKeyId: "root", did: "did:svc:1111111111111111" as Did };
   const rootPayload = (newRootPubkey: Uint8Array, nonce = small.nonce) =>
-    coded(scale.rootPubkeyPayloadCodec).encode({ ...small, nonce, newRootPubkey });
+    coded(scale.payloadCodecs.rootPubkey).encode({ ...small, nonce, newRootPubkey });
   const expected = oracleEncode(oracle.rootPubkeyPayload({ ...small, newRootPubkey: new Uint8Array(32) }));
   expect(() => rootPayload(new Uint8Array(32), -1n)).toThrow(RangeError);
   expect(rootPayload(new Uint8Array(32))).toEqual(expected);

@@ -4,9 +4,8 @@
  */
 
 import type { Service, VerificationMethod } from "../../src/core/ledger/account.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { authorizedCall, identityOf, type KeyPair, keyOf, methodOf, registrationOf } from "./identity.ts";
 import { World } from "./world.ts";

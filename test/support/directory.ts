@@ -7,15 +7,14 @@
 import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
-import { encodeAuthorization } from "../../src/core/ledger/authorization.ts";
+import { parseIntent, type RoutedAction, routedActions, subjectParameter } from "../../src/core/ledger/actions.ts";
 import {
   documentMessage,
   encodeDidDocument,
   type ProofBinding,
   registrationMessage,
 } from "../../src/core/ledger/document-codec.ts";
-import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
+import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";
 import { resolutionRoute } from "../../src/nodes/admission.ts";

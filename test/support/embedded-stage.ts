@@ -5,8 +5,8 @@
 
 import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
+import type { Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Intent } from "../../src/core/ledger/intents.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { StoreError, Submission } from "../../src/storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../../src/storage/embedded.ts";

@@ -7,12 +7,11 @@ import { encodeBase58, renderPublicKey } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { DidDocument, VerificationMethod } from "../../src/core/ledger/account.ts";
-import { actions } from "../../src/core/ledger/actions.ts";
-import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/authorization.ts";
+import { actions, type Intent, type Terms } from "../../src/core/ledger/actions.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../../src/core/ledger/document-codec.ts";
-import type { Intent, Terms } from "../../src/core/ledger/intents.ts";
+import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/structures.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
 

@@ -64,22 +64,22 @@ const structures: Readonly<Record<string, Kind>> = {
     oracleType: "Document",
   },
   document_payload: {
-    ...coded(scale.documentPayloadCodec),
+    ...coded(scale.payloadCodecs.document),
     oracleForm: oracle.documentPayload,
     oracleType: "DocumentPayload",
   },
   root_pubkey_payload: {
-    ...coded(scale.rootPubkeyPayloadCodec),
+    ...coded(scale.payloadCodecs.rootPubkey),
     oracleForm: oracle.rootPubkeyPayload,
     oracleType: "RootPubkeyPayload",
   },
   alias_payload: {
-    ...coded(scale.aliasPayloadCodec),
+    ...coded(scale.payloadCodecs.alias),
     oracleForm: oracle.aliasPayload,
     oracleType: "AliasPayload",
   },
   control_payload: {
-    ...coded(scale.controlPayloadCodec),
+    ...coded(scale.payloadCodecs.control),
     oracleForm: oracle.controlPayload,
     oracleType: "ControlPayload",
   },

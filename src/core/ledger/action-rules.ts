@@ -1,24 +1,136 @@
 /**
- * The rule of every signed action: what it changes in a record, or why it changes nothing. Payload, expiry, nonce and
- * signature have been checked before (`rules.ts`). Everything here works on aliases in normal form.
- * Source: docs/ledger.md 1.4, 1.5, 2.2, 2.3 ("Component operations") and 2.6, rules section 10 ("Operation
+ * What calls change: the types of a change and its events, the one place where version, time and counters of a record
+ * move, and the rule of every signed action. Payload, expiry, nonce and signature have been checked before (`rules.ts`).
+ * The rules work on aliases in normal form.
+ * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6, rules section 10 ("Operation
  * refusals").
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import { type Did, normalizeAlias } from "../codec/did.ts";
 import {
+  type Account,
+  type AccountId,
+  type CounterName,
   type DeliveryPolicyLinks,
   type DidDocument,
   type DidRecord,
   type LedgerBounds,
+  type LedgerProofs,
   longerThan,
   scaleBounds,
 } from "./account.ts";
-import { type ActionName, actions, type DocumentAction } from "./actions.ts";
+import { type ActionName, actions, type DocumentAction, type Intent, type IntentOf } from "./actions.ts";
+import type { LedgerCall } from "./calls.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
-import type { Change, LedgerEvent, LedgerInput } from "./effects.ts";
-import type { Intent, IntentOf } from "./intents.ts";
+import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "./policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
+
+/** What the rules of a call look at. */
+export type LedgerInput = {
+  /** The account of `call.did`. */
+  readonly account: Account;
+  /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
+  readonly aliasHolder: (alias: string) => Did | null;
+  readonly call: LedgerCall;
+  /** The time of the block, or of the question whether the call would be accepted. */
+  readonly nowMs: number;
+  /** The account that signs owner calls and owns what is registered. */
+  readonly operator: AccountId;
+  readonly proofs: LedgerProofs;
+  readonly bounds: LedgerBounds;
+};
+
+/** Fields in the runtime's order. */
+type LedgerEvent =
+  | { readonly name: "Registered"; readonly did: Did; readonly account: AccountId | null }
+  | {
+      readonly name: "AliasSet" | "AliasAdded" | "AliasRemoved" | "AliasConflict";
+      readonly did: Did;
+      readonly alias: string;
+    }
+  | { readonly name: "AliasUpdated"; readonly did: Did; readonly oldAlias: string; readonly newAlias: string }
+  | {
+      readonly name: "DeviceAdded" | "DeviceTombstoned" | "DeviceRemoved";
+      readonly did: Did;
+      readonly deviceId: string;
+    }
+  | { readonly name: "DeviceUpdated"; readonly did: Did; readonly oldDeviceId: string; readonly newDeviceId: string }
+  | { readonly name: ComponentEventName; readonly did: Did; readonly id: string }
+  | {
+      readonly name:
+        | "AliasInvalid"
+        | "DocumentSet"
+        | "RootPubkeyUpdated"
+        | "DeliveryPolicyLinksSet"
+        | "DeliveryPolicyLinksCleared"
+        | "DidDeactivated"
+        | "DidDeleted";
+      readonly did: Did;
+    }
+  | { readonly name: "PolicySet"; readonly scope: PolicyScope; readonly did: Did };
+
+type ComponentEventName = (typeof actions)[DocumentAction]["event"];
+
+/** Entries of the alias index: those that now name the DID, and those that name nobody. */
+type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
+
+/** `policy` is `null` when the entry goes. A persona policy has the scope `persona` only. */
+type PolicyChange = {
+  readonly scope: PolicyScope;
+  readonly key: Did;
+  readonly policy: DeliveryPolicy | PersonaPolicy | null;
+};
+
+/** Everything that follows from a call. What is not named here stays as it is. */
+export type Applied = {
+  readonly account: Account;
+  readonly aliases: AliasChange;
+  readonly policies: readonly PolicyChange[];
+  readonly events: readonly LedgerEvent[];
+};
+
+/** What one operation decides; the record's version, time and counter are not its business. */
+type Change = {
+  /** The members of the record that become different; `null` removes the record. */
+  readonly record: Partial<DidRecord> | null;
+  readonly aliases?: AliasChange;
+  readonly policies?: readonly PolicyChange[];
+  readonly events: readonly LedgerEvent[];
+};
+
+/** The account that a change is made to. */
+type ChangedAccount = {
+  readonly account: Account;
+  readonly record: DidRecord;
+  readonly nowMs: number;
+  /** The counter that the call uses up. */
+  readonly counter: CounterName | null;
+};
+
+const noAliases: AliasChange = { set: [], removed: [] };
+
+/**
+ * The account after a change of its record: version and time move, the counter is used up, the others stay. A
+ * deletion ends a life of the DID.
+ */
+export function applyChange(changed: ChangedAccount, change: Change): Applied {
+  const { account, record, nowMs, counter } = changed;
+  const { counters } = account;
+  const touched = { version: record.version + 1n, updatedAtMs: BigInt(nowMs) };
+  return {
+    account: {
+      ...account,
+      life: change.record === null ? account.life + 1 : account.life,
+      record: change.record === null ? null : { ...record, ...change.record, ...touched },
+      counters: counter === null ? counters : { ...counters, [counter]: counters[counter] + 1n },
+    },
+    aliases: change.aliases ?? noAliases,
+    policies: change.policies ?? [],
+    events: change.events,
+  };
+}
+
+// ------------------------------------------------------------------------------------------------ rules of actions
 
 type Outcome = Change | LedgerRefusal;
 type Rule<A extends ActionName> = (input: LedgerInput, intent: IntentOf<A>, record: DidRecord) => Outcome;

@@ -21,13 +21,20 @@ import {
 } from "../codec/scale.ts";
 import { type Fault, fault } from "../fault.ts";
 import { type CounterName, type DeliveryPolicyLinks, longerThan, scaleBounds } from "./account.ts";
-import { type ActionName, actionRows, actions, type ControlName, type ItemName } from "./actions.ts";
-import { decodePayload } from "./authorization.ts";
+import {
+  type ActionName,
+  actionRows,
+  actions,
+  type ControlName,
+  type Intent,
+  type IntentOf,
+  type ItemName,
+  itemsOf,
+} from "./actions.ts";
 import { parseProofTimestamp, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
-import { type Intent, type IntentOf, itemsOf } from "./intents.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "./policy.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
-import { deliveryPolicyCodec, personaPolicyCodec } from "./structures.ts";
+import { decodePayload, deliveryPolicyCodec, personaPolicyCodec } from "./structures.ts";
 
 // ------------------------------------------------------------------------------------------------- values
 

@@ -15,9 +15,16 @@ import {
   type DidRecord,
   longerThan,
 } from "./account.ts";
-import { decideChange, registrationAlias, setLinks, setPrimaryAlias } from "./action-rules.ts";
-import { actions, counters } from "./actions.ts";
-import { authorizationMessage, decodePayload, encodeAuthorization, type Payload } from "./authorization.ts";
+import {
+  type Applied,
+  applyChange,
+  decideChange,
+  type LedgerInput,
+  registrationAlias,
+  setLinks,
+  setPrimaryAlias,
+} from "./action-rules.ts";
+import { actions, counters, type Intent } from "./actions.ts";
 import {
   type DocumentCall,
   intentOfCall,
@@ -36,10 +43,9 @@ import {
   proofLifeMsMax,
   registrationMessage,
 } from "./document-codec.ts";
-import { type Applied, applyChange, type LedgerInput } from "./effects.ts";
-import type { Intent } from "./intents.ts";
 import { checkDeliveryPolicy, checkPersonaPolicy, type PolicyScope } from "./policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
+import { authorizationMessage, decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
 
 /** What a call changes, or why it changes nothing. Pure; costs one signature check, about 60 µs, or two. */
 export function applyCall(input: LedgerInput): Applied | LedgerRefusal {

@@ -1,12 +1,17 @@
 /**
- * Our structures in SCALE besides documents: authorization payloads, policies and records. Field order here is the order on
- * the wire. What is decoded has kept every bound; decoding answers `null` for anything else. Ledger calls are in
- * `calls.ts`.
- * Source: docs/ledger.md 1.1 to 1.6 and 1.9, rules sections 4 and 10.
+ * Our structures in SCALE besides documents (`document-codec.ts`) and calls (`calls.ts`): policies, records, and the
+ * payloads that keys sign to authorize an action. Field order here is the order on the wire. What is decoded has kept
+ * every bound; decoding answers `null` for anything else. Payloads are rebuilt from the request and compared as bytes, by
+ * the Directory and by the ledger alike: a payload that differs from the request is no authorization of it.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
+
+import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
 import {
   boolean,
   type Codec,
+  decodeWith,
+  encodeWith,
   enumeration,
   exactByteVector,
   fixedBytes,
@@ -22,8 +27,10 @@ import {
   variants,
   vector,
 } from "../codec/scale.ts";
+import { jsonPointer } from "../fault.ts";
 import {
   type Account,
+  type CounterName,
   type Counters,
   type DeliveryPolicyLinks,
   type Device,
@@ -37,14 +44,19 @@ import {
   type ActionName,
   type AliasAction,
   actionRows,
+  actions,
   actionsOf,
   type ControlName,
   type DocumentAction,
+  type Intent,
+  type IntentOf,
   type ItemName,
   type Items,
+  itemMember,
+  itemsOf,
+  type Terms,
 } from "./actions.ts";
 import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
-import type { IntentOf, Terms } from "./intents.ts";
 import { type DeliveryPolicy, type ExpirationBehavior, expirationBehaviors, type PersonaPolicy } from "./policy.ts";
 
 const deviceId = text(scaleBounds.deviceIdBytes);
@@ -114,7 +126,7 @@ export type DocumentPayload = Terms & {
   readonly id: string | null;
 };
 
-export const documentPayloadCodec = structure<DocumentPayload>({
+const documentPayloadCodec = structure<DocumentPayload>({
   did,
   action: enumeration(actionsOf<DocumentAction>("document")),
   verificationMethod: option(itemCodecs.verificationMethod),
@@ -127,7 +139,7 @@ export const documentPayloadCodec = structure<DocumentPayload>({
 /** Rotation signs a structure of its own, because the nine positions would not bind the new key. */
 export type RootPubkeyPayload = Terms & { readonly did: string; readonly newRootPubkey: Uint8Array };
 
-export const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
+const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
   did,
   newRootPubkey: itemCodecs.newRootPubkey,
   ...terms,
@@ -141,7 +153,7 @@ export type AliasPayload = Terms & {
   readonly newAlias: string | null;
 };
 
-export const aliasPayloadCodec = structure<AliasPayload>({
+const aliasPayloadCodec = structure<AliasPayload>({
   did,
   action: enumeration(actionsOf<AliasAction>("alias")),
   alias: option(itemCodecs.alias),
@@ -168,7 +180,15 @@ function itemsCodec(action: ActionName): Codec<object> {
 
 export type ControlPayload = Terms & { readonly did: string; readonly action: ControlAction };
 
-export const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...terms });
+const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...terms });
+
+/** A payload in the structure of its counter. */
+export const payloadCodecs = {
+  document: documentPayloadCodec,
+  rootPubkey: rootPubkeyPayloadCodec,
+  alias: aliasPayloadCodec,
+  control: controlPayloadCodec,
+};
 
 // ----------------------------------------------------------------------------------------------- records
 
@@ -195,3 +215,120 @@ export const accountCodec: Codec<Account> = structure<Account>({
   registrationExpiryMs: u64,
   life: trailing(u32, 0),
 });
+
+// ----------------------------------------------------------------------------------------------- payloads
+
+const noItems = {
+  document: { verificationMethod: null, keyAgreement: null, service: null, id: null },
+  alias: { alias: null, oldAlias: null, newAlias: null },
+} as const;
+
+/** The exact bytes that authorize `intent` on these terms. */
+export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
+  const { did, action } = intent;
+  const { nonce, validUntilMs, signerKeyId } = terms;
+  const items = itemsOf(intent);
+  const end = { nonce, validUntilMs, signerKeyId };
+  switch (actions[action].counter) {
+    case "document":
+      return encodeWith(payloadCodecs.document, {
+        did,
+        action: action as DocumentAction,
+        ...noItems.document,
+        ...items,
+        ...end,
+      });
+    case "alias":
+      return encodeWith(payloadCodecs.alias, {
+        did,
+        action: action as AliasAction,
+        ...noItems.alias,
+        ...items,
+        ...end,
+      });
+    case "rootPubkey":
+      return encodeWith(payloadCodecs.rootPubkey, { did, newRootPubkey: items.newRootPubkey as Uint8Array, ...end });
+    case "control":
+      return encodeWith(payloadCodecs.control, { did, action: { kind: action, ...items } as ControlAction, ...end });
+  }
+}
+
+/** The content of a payload. It may name any action of its structure with any of its items: compare it as bytes. */
+export type Payload = Terms & {
+  readonly did: string;
+  readonly action: ActionName;
+  readonly items: { readonly [I in keyof Items]?: Items[I] | null };
+};
+
+/** The payload that the bytes encode, or `null` when they do not have that counter's structure. */
+export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload | null {
+  switch (counter) {
+    case "document": {
+      const payload = decodeWith(payloadCodecs.document, bytes);
+      if (payload === null) return null;
+      const { verificationMethod, keyAgreement, service, id, ...rest } = payload;
+      return { ...rest, items: { verificationMethod, keyAgreement, service, id } };
+    }
+    case "alias": {
+      const payload = decodeWith(payloadCodecs.alias, bytes);
+      if (payload === null) return null;
+      const { alias, oldAlias, newAlias, ...rest } = payload;
+      return { ...rest, items: { alias, oldAlias, newAlias } };
+    }
+    case "rootPubkey": {
+      const payload = decodeWith(payloadCodecs.rootPubkey, bytes);
+      if (payload === null) return null;
+      const { newRootPubkey, ...rest } = payload;
+      return { ...rest, action: "UpdateRootPubkey", items: { newRootPubkey } };
+    }
+    case "control": {
+      const payload = decodeWith(payloadCodecs.control, bytes);
+      if (payload === null) return null;
+      const { kind, ...items } = payload.action;
+      return { ...payload, action: kind as ControlName, items };
+    }
+  }
+}
+
+/**
+ * The JSON pointer to the first member of a request, in the order of the payload, that differs from the
+ * payload does.
+ */
+export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {
+  if (payload.did !== intent.did) return "/did";
+  if (payload.action !== intent.action) return "/action";
+  const asked = itemsOf(intent);
+  for (const [name, value] of Object.entries(payload.items) as [ItemName, unknown][]) {
+    const at = itemDifference(value, asked[name] ?? null);
+    if (at !== null) return `${jsonPointer(itemMember(name))}${at}`;
+  }
+  if (payload.nonce !== terms.nonce) return "/nonce";
+  if (payload.validUntilMs !== terms.validUntilMs) return "/valid_until";
+  return payload.signerKeyId === terms.signerKeyId ? "/canonical_payload" : "/signer_key_id";
+}
+
+/** Where two values of an item differ, or `null`. Lists count as one value. */
+function itemDifference(signed: unknown, asked: unknown): string | null {
+  if (signed instanceof Uint8Array && asked instanceof Uint8Array) return equalBytes(signed, asked) ? null : "";
+  if (!isComponent(signed) || !isComponent(asked)) return JSON.stringify(signed) === JSON.stringify(asked) ? null : "";
+  const name = Object.keys(signed).find((key) => JSON.stringify(signed[key]) !== JSON.stringify(asked[key]));
+  return name === undefined ? null : jsonPointer(name);
+}
+
+function isComponent(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !(value instanceof Uint8Array);
+}
+
+// -------------------------------------------------------------------------------------------- authorizations
+
+const authorizationDomains = {
+  document: "document",
+  rootPubkey: "root_pubkey",
+  alias: "alias",
+  control: "control",
+} as const satisfies Record<CounterName, string>;
+
+/** The bytes that version 3 signs for a payload: which structure it is, and which ledger it is for. */
+export function authorizationMessage(counter: CounterName, genesisHash: Uint8Array, payload: Uint8Array): Uint8Array {
+  return concatBytes(utf8(`svc:authorization:v3:${authorizationDomains[counter]}|`), genesisHash, payload);
+}

@@ -6,11 +6,17 @@
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
-import { actions, type ItemName, type RoutedAction } from "../ledger/actions.ts";
+import {
+  actions,
+  type Intent,
+  type ItemName,
+  itemForms,
+  type RoutedAction,
+  type RoutedItem,
+  renderItems,
+} from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
-import { type Intent, itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
-import { actionTexts } from "./actions.ts";
 import {
   documentInShape,
   documentShape,
@@ -41,7 +47,7 @@ import {
   timestampText,
   u64Text,
 } from "./schema.ts";
-import { type Signed, signedBytes, signedIntent } from "./signing.ts";
+import { actionTexts, type Signed, signedBytes, signedIntent } from "./signing.ts";
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({

@@ -1,14 +1,16 @@
 /**
- * What clients sign: each form once, with the text of a worked example and its signature, which verify. OpenAPI shows
- * the example at every signed operation; the page "Signing" shows the forms.
- * Source: interface "Authentication", docs/ledger.md 1 and 4, rules sections 2, 4 and 10.
+ * The documentation of what clients sign: each form once, with the text of a worked example and its signature, which
+ * verify, and the routes of signed actions. OpenAPI shows the example at every signed operation; the page "Signing" shows
+ * the forms.
+ * Source: interface "Authentication" and "Signed DID-document updates", docs/ledger.md 1 and 4, rules sections 2, 4 and 10.
  */
-import { decodeUtf8, encodeBase64, encodeHex0x, utf8 } from "../codec/bytes.ts";
+import { decodeUtf8, encodeBase64, encodeHex0x, parsePublicKey, utf8 } from "../codec/bytes.ts";
 import { createSigner } from "../codec/crypto.ts";
 import type { JsonObject } from "../codec/json.ts";
-import { encodeAuthorization } from "../ledger/authorization.ts";
+import type { FaultCode } from "../fault.ts";
+import type { Intent, Items, RoutedAction } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
-import type { Intent } from "../ledger/intents.ts";
+import { encodeAuthorization } from "../ledger/structures.ts";
 import {
   encodeRetrievalProof,
   encodeSenderText,
@@ -17,7 +19,17 @@ import {
   retrievalHeaders,
   updateHeaders,
 } from "../message/proof.ts";
-import { exampleDid, exampleKey, exampleMethod, exampleSeed, exampleService, exampleTime } from "./schema.ts";
+import {
+  exampleAgreement,
+  exampleDid,
+  exampleKey,
+  exampleMethod,
+  exampleNewKey,
+  exampleSecondMethod,
+  exampleSeed,
+  exampleService,
+  exampleTime,
+} from "./schema.ts";
 
 export type SchemeName =
   | "registrationProof"
@@ -243,3 +255,93 @@ export function signedIntent(intent: Intent, validUntilMs: bigint): Signed {
   const terms = { nonce: 0n, validUntilMs, signerKeyId: rootKeyId };
   return signedBytes("authorization", () => encodeAuthorization(intent, terms));
 }
+
+// -------------------------------------------------------------------------------------- the routes of signed actions
+
+type ActionText = {
+  readonly summary: string;
+  /** Codes of the action's own rules. */
+  readonly codes: readonly FaultCode[];
+  /** Its items in an example. A test sends each example to a Directory that holds what it supposes. */
+  readonly example: Partial<Items>;
+};
+
+export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
+  AddVerificationMethod: {
+    summary: "Add a verification method",
+    codes: ["component_exists", "document_invalid"],
+    example: { verificationMethod: { ...exampleMethod, id: `${exampleDid}#k3` } },
+  },
+  UpdateVerificationMethod: {
+    summary: "Replace a verification method",
+    codes: ["component_not_found", "document_invalid"],
+    example: { verificationMethod: { ...exampleSecondMethod, publicKeyMultibase: exampleNewKey } },
+  },
+  RemoveVerificationMethod: {
+    summary: "Remove a verification method",
+    codes: ["component_not_found", "component_in_use"],
+    example: { id: exampleSecondMethod.id },
+  },
+  AddAuthentication: {
+    summary: "List a verification method in authentication",
+    codes: ["component_not_found", "component_exists", "document_invalid"],
+    example: { id: exampleSecondMethod.id },
+  },
+  RemoveAuthentication: {
+    summary: "Remove a verification method from authentication",
+    codes: ["component_not_found"],
+    example: { id: exampleMethod.id },
+  },
+  AddKeyAgreement: {
+    summary: "Add a key agreement",
+    codes: ["component_exists", "document_invalid"],
+    example: { keyAgreement: { ...exampleAgreement, id: `${exampleDid}#x25519-2` } },
+  },
+  UpdateKeyAgreement: {
+    summary: "Replace a key agreement",
+    codes: ["component_not_found", "document_invalid"],
+    example: { keyAgreement: { ...exampleAgreement, type: "Multikey" } },
+  },
+  RemoveKeyAgreement: {
+    summary: "Remove a key agreement",
+    codes: ["component_not_found"],
+    example: { id: exampleAgreement.id },
+  },
+  AddService: {
+    summary: "Add a service",
+    codes: ["component_exists", "document_invalid"],
+    example: {
+      service: {
+        id: `${exampleDid}#inbox`,
+        type: "SvcInboxService",
+        serviceEndpoint: ["https://inbox.example"],
+        authorization: null,
+        priority: 1,
+      },
+    },
+  },
+  UpdateService: {
+    summary: "Replace a service",
+    codes: ["component_not_found", "document_invalid"],
+    example: { service: { ...exampleService, serviceEndpoint: ["https://cache2.example"] } },
+  },
+  RemoveService: { summary: "Remove a service", codes: ["component_not_found"], example: { id: exampleService.id } },
+  UpdateRootPubkey: {
+    summary: "Rotate the root key; the signed structure is (did, new root key, nonce, valid_until, signer_key_id)",
+    codes: ["document_invalid"],
+    example: { newRootPubkey: parsePublicKey(exampleNewKey) as Uint8Array },
+  },
+  add_alias: {
+    summary: "Add an alias",
+    codes: ["alias_taken", "alias_exists", "document_invalid"],
+    example: { alias: "team.two" },
+  },
+  update_alias: {
+    summary: "Rename an alias in its place",
+    codes: ["alias_taken", "alias_exists", "alias_not_found"],
+    example: { oldAlias: "team.one", newAlias: "team.three" },
+  },
+  remove_alias: { summary: "Remove an alias", codes: ["alias_not_found"], example: { alias: "team.one" } },
+  deactivate_did: { summary: "Deactivate a DID permanently; its record stays", codes: [], example: {} },
+  delete_did: { summary: "Delete a DID, its aliases and its policies; its counters stay", codes: [], example: {} },
+};

@@ -8,7 +8,7 @@
  * warnings. The metrics are read as any scraper reads them, so the page shows nothing else than `/metrics` does. Cost:
  * one rendering of the metrics per sample, about 100 KiB of memory in all.
  */
-import { StatusAnswer } from "../../core/schema/node.ts";
+import { StatusAnswer } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 

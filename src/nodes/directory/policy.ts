@@ -15,8 +15,8 @@ import {
   longerThan,
   scaleBounds,
 } from "../../core/ledger/account.ts";
+import { parseAlias } from "../../core/ledger/actions.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
-import { parseAlias } from "../../core/ledger/intents.ts";
 import { type DeliveryPolicy, type PersonaPolicy, type PolicyScope, policyLimits } from "../../core/ledger/policy.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {

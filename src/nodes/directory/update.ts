@@ -15,8 +15,17 @@ import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/code
 import { parseU64 } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { actionRows, counters, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
-import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/authorization.ts";
+import {
+  actionRows,
+  counters,
+  type Intent,
+  parseIntent,
+  type RoutedAction,
+  routedActions,
+  subjectOf,
+  subjectParameter,
+  type Terms,
+} from "../../core/ledger/actions.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
@@ -26,8 +35,7 @@ import {
   parseProofTimestamp,
   proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
-import { type Intent, parseIntent, subjectOf, subjectParameter, type Terms } from "../../core/ledger/intents.ts";
-import { actionTexts } from "../../core/schema/actions.ts";
+import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
 import {
   aliasUpdateAnswer,
   type authorizationShape,
@@ -39,6 +47,7 @@ import {
   updateBody,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import { actionTexts } from "../../core/schema/signing.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,

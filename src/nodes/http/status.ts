@@ -13,7 +13,7 @@ import {
   ProblemEntrySchema,
   ProblemList,
   ReadyAnswer,
-} from "../../core/schema/node.ts";
+} from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
 import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
 import type { Answer, Operation, Route } from "./route.ts";

@@ -17,7 +17,7 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
-import { blocksMax } from "../../core/schema/node.ts";
+import { blocksMax } from "../../core/schema/schema.ts";
 import type { Bus } from "../../storage/bus.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";

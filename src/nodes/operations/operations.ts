@@ -7,8 +7,7 @@
 import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { BlockRequest, LeaveRequest, PurgeRequest, ReloadRequest } from "../../core/schema/node.ts";
-import { compileShape } from "../../core/schema/schema.ts";
+import { BlockRequest, compileShape, LeaveRequest, PurgeRequest, ReloadRequest } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";

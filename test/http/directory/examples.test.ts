@@ -6,7 +6,7 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
 import { renderDocument } from "../../../src/core/ledger/account.ts";
-import { renderItems } from "../../../src/core/ledger/intents.ts";
+import { renderItems } from "../../../src/core/ledger/actions.ts";
 import { exampleIntent } from "../../../src/core/schema/directory.ts";
 import {
   exampleAgreement,

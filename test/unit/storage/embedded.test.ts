@@ -1,9 +1,9 @@
 /** The embedded ledger over a table in memory: what is taken, what becomes of it, what survives. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../src/core/fault.ts";
+import type { Intent } from "../../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
-import type { Intent } from "../../../src/core/ledger/intents.ts";
 import {
   addAlias,
   alice,

@@ -1,7 +1,7 @@
 /** Changing the components of a document, and who may sign for it. */
 import { describe, expect, test } from "bun:test";
 import type { DidDocument } from "../../../../src/core/ledger/account.ts";
-import type { Intent } from "../../../../src/core/ledger/intents.ts";
+import type { Intent } from "../../../../src/core/ledger/actions.ts";
 import { alice, aliceWorld, bob, cache, did, k1, k2, signed, x1 } from "../../../support/alice.ts";
 import { documentOf, keyOf, methodOf } from "../../../support/identity.ts";
 

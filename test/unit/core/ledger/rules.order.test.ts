@@ -4,10 +4,10 @@
  */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../../../src/core/codec/did.ts";
+import type { Intent } from "../../../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
-import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import type { LedgerError } from "../../../../src/core/ledger/refusals.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
 import { authorizedCall, documentOf, identityOf, registrationOf, setDocumentOf } from "../../../support/identity.ts";

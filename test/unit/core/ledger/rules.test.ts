@@ -3,9 +3,8 @@
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
 import { type CounterName, embeddedBounds } from "../../../../src/core/ledger/account.ts";
-import { counters } from "../../../../src/core/ledger/actions.ts";
+import { counters, type Intent } from "../../../../src/core/ledger/actions.ts";
 import { aliasesNamed, counterOf, type LedgerCall } from "../../../../src/core/ledger/calls.ts";
-import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import type { DeliveryPolicy, PersonaPolicy } from "../../../../src/core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../../../src/core/ledger/rules.ts";

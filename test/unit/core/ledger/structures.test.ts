@@ -7,8 +7,7 @@ import { describe, expect, test } from "bun:test";
 import { decodeBase64, decodeHex, encodeHex, utf8 } from "../../../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
-import { type ActionName, actions } from "../../../../src/core/ledger/actions.ts";
-import { decodePayload, encodeAuthorization } from "../../../../src/core/ledger/authorization.ts";
+import { type ActionName, actions, type Intent } from "../../../../src/core/ledger/actions.ts";
 import { callOfIntent, intentOfCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
 import {
   documentMessage,
@@ -16,8 +15,8 @@ import {
   registrationMessage,
   renderProofTimestamp,
 } from "../../../../src/core/ledger/document-codec.ts";
-import type { Intent } from "../../../../src/core/ledger/intents.ts";
 import { isRefusal } from "../../../../src/core/ledger/refusals.ts";
+import { decodePayload, encodeAuthorization } from "../../../../src/core/ledger/structures.ts";
 import { cache, k1, x1 } from "../../../support/alice.ts";
 import { keyPair } from "../../../support/identity.ts";
 
