@@ -253,11 +253,12 @@ export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
   return keys.map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`).join("");
 }
 
-/** The 32 bytes of a key file; `context` begins the failure. */
+/** The 32 bytes of a key file; `context` names the setting in failures. */
 export async function readSeed(file: string, context = ""): Promise<Uint8Array> {
   const text = await readFile(file, "utf8").catch((error: unknown) => {
+    const hint = context === "" ? "" : `; make one: waypost key new ${file}`;
     if (error instanceof Error && "code" in error && error.code === "ENOENT")
-      throw failed(`${context}there is no file ${file}; make one: waypost key new ${file}`);
+      throw failed(`${context}${file}: there is no such file${hint}`);
     throw failed(`${context}${file} can't be read: ${errorText(error)}`);
   });
   const seed = decodeHex(text.trim());

@@ -1,12 +1,15 @@
 /**
- * What every command shares. Parsers of option values run while the command line is parsed, so a mistake is reported before
- * the command starts; their bounds are those of the program, and a ledger or a node may allow less and reports that itself.
- * A command reports its result on standard output, as text or as one line of JSON, and progress on standard error, as one
- * line that is written over on a terminal and not at all elsewhere. It ends by returning (exit code 0) or by throwing: a
- * usage error, a refusal by a node or by the operating system, or a bug, printed as text, or with `--json` as one line
- * `{ok: false, code, message, status}`. For commands of a client: where the nodes are, where keys lie, and how long to wait.
- * Flags win over the environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`, `WAYPOST_RELAY_URL`, `WAYPOST_CACHE_URL`,
- * `WAYPOST_KEYS`, `WAYPOST_AS`), which wins over the defaults of the development mode.
+ * What every command shares.
+ *
+ * - Parsers of option values run while the command line is parsed, so a mistake is reported before the command starts.
+ * - A command prints its result on standard output, as text or as one line of JSON, and progress on standard error, as one
+ *   line that is overwritten, on terminals only.
+ * - It ends by returning (exit code 0) or by throwing: a usage error, a refusal by a node or by the operating system, or a
+ *   bug. The failure is printed as text, or with `--json` as one line `{ok: false, code, message, status}`.
+ * - A command of a client runs in a session, which knows the nodes and the folder of the keys. Flags win over the
+ *   environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`, `WAYPOST_RELAY_URL`, `WAYPOST_CACHE_URL`, `WAYPOST_KEYS`,
+ *   `WAYPOST_AS`), and the environment over the defaults of the development mode.
+ * - What a node answers about itself (`GET /node`).
  */
 
 import { resolve } from "node:path";
@@ -32,7 +35,7 @@ export function parseWait(text: string): number {
   return ms;
 }
 
-/** The same, or a bare number of seconds, 0 among them. */
+/** As `parseWait`; a bare number is in seconds, and may be 0. */
 export function parseSeconds(text: string): number {
   return /^[0-9]{1,6}$/.test(text) ? Number(text) * secondMs : parseWait(text);
 }
@@ -52,10 +55,10 @@ export function parseBetween(min: number, max: number): (text: string) => number
   };
 }
 
-/** As large as any number of the wire: a u32. */
+/** Numbers on the wire are at most a u32. */
 export const parseCount = parseBetween(0, 2 ** 32 - 1);
 
-/** An unsigned integer that may be larger than a number holds exactly: kept as text. */
+/** An unsigned integer as text: it may be larger than a number can hold exactly. */
 export function parseAmount(text: string): string {
   if (!/^(0|[1-9][0-9]{0,38})$/.test(text))
     throw new InvalidArgumentError("It must be a whole number without leading zeros.");
@@ -78,11 +81,11 @@ export function collectUrls(text: string, before: readonly string[] | undefined)
 // --------------------------------------------------------------------------------------------- results and failures
 
 type Report = {
-  /** The line of the moment. Nothing when the output is JSON or not a terminal. */
+  /** Replaces the progress line. Prints nothing with `--json` and without a terminal. */
   readonly progress: (text: string) => void;
-  /** Something worth knowing besides the result, on standard error. */
+  /** A line on standard error besides the result; nothing with `--json`. */
   readonly note: (text: string) => void;
-  /** A result, with `--json` as one line. A command that goes on has several. */
+  /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
   readonly result: (json: unknown, text: string) => void;
   /** Clears the progress line. Idempotent. */
   readonly end: () => void;
@@ -139,7 +142,7 @@ export function renderBar(done: number, total: number): string {
   return `[${"#".repeat(filled)}${".".repeat(width - filled)}] ${String(Math.floor(share * 100)).padStart(3)} %`;
 }
 
-/** Text from the network may hold anything: control characters must not reach a terminal. */
+/** Text from the network without control characters, which must not reach a terminal. */
 export function printable(text: string): string {
   return text.toWellFormed().replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\ufffd");
 }
@@ -172,7 +175,7 @@ export function endingOf(error: unknown, json: boolean): Ending {
   return { text: json ? failureLine("internal_error", stack) : stack, exitCode: 1 };
 }
 
-/** What the operating system says, in words, about the file that it means. */
+/** The operating system's refusal in words, with the path of the file. */
 function refusalText(error: Error): string {
   const [code, path] = ["code", "path"].map((name) => Reflect.get(error, name) as unknown);
   const reason = systemReasons[String(code)];
@@ -183,12 +186,12 @@ const systemReasons: Readonly<Record<string, string>> = {
   ENOENT: "there is no such file or folder",
   EACCES: "this user may not open it",
   EISDIR: "it is a folder",
-  ENOTDIR: "something on the way to it is no folder",
+  ENOTDIR: "a part of the path is not a folder",
   ENOSPC: "the disk is full",
   EROFS: "the file system is read-only",
 };
 
-/** The parser has printed its text, or help, before it threw. */
+/** The parser printed its text, or help, before it threw. */
 function usageEnding(error: CommanderError, json: boolean): Ending {
   if (error.exitCode === 0) return { text: null, exitCode: 0 };
   if (!json) return { text: null, exitCode: 1 };
@@ -205,7 +208,7 @@ function clientEnding(error: ClientError, json: boolean): Ending {
   return { text: failureLine(error.code, error.message, extra), exitCode };
 }
 
-/** A proof is made and sent within a moment: that it is too old or too new is a matter of clocks. */
+/** A proof is sent as soon as it is made, so one that is too old or too new means that clocks differ. */
 function hintOf({ code, message }: ClientError): string {
   if (code === "unreachable" && message.startsWith(urlDefault)) return "; name another node with --url or WAYPOST_URL";
   const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
@@ -228,7 +231,7 @@ export type ConnectionFlags = {
   readonly json?: boolean;
 };
 
-export function addConnectionFlags(command: Command): Command {
+function addConnectionFlags(command: Command): Command {
   return command
     .option("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`, parseUrl)
     .option("--directory <url>", "address of the Directory, if it differs (WAYPOST_DIRECTORY_URL)", parseUrl)
@@ -262,14 +265,21 @@ export type Session = {
   readonly report: Report;
 };
 
-/** Runs a command's work with what it needs; `endingOf` renders failures. */
-export async function runSession(flags: ConnectionFlags, work: (session: Session) => Promise<void>): Promise<void> {
-  const report = createReport(flags.json === true);
-  try {
-    await work(openSession(flags, report));
-  } finally {
-    report.end();
-  }
+/** Adds the connection flags to a command of a client, and runs `work` in a session; `endingOf` renders failures. */
+export function clientCommand<F extends ConnectionFlags, A extends (string | undefined)[] = []>(
+  command: Command,
+  work: (session: Session, flags: F, ...values: A) => Promise<void>,
+): void {
+  addConnectionFlags(command).action(async (...given: unknown[]) => {
+    // Commander passes the values, then the flags, then the command itself.
+    const flags = given.at(-2) as F;
+    const report = createReport(flags.json === true);
+    try {
+      await work(openSession(flags, report), flags, ...(given.slice(0, -2) as A));
+    } finally {
+      report.end();
+    }
+  });
 }
 
 function openSession(flags: ConnectionFlags, report: Report): Session {
@@ -287,7 +297,7 @@ function openSession(flags: ConnectionFlags, report: Report): Session {
   };
 }
 
-/** The identity that `--as` or the environment names, else the only one there is. */
+/** The identity that `--as` or the environment names, else the only one. */
 export async function chooseIdentity(session: Session, name: string | undefined): Promise<Identity> {
   const chosen = name ?? process.env["WAYPOST_AS"];
   if (chosen !== undefined) return useIdentity(session, chosen);
@@ -298,14 +308,14 @@ export async function chooseIdentity(session: Session, name: string | undefined)
   throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
 }
 
-/** Signs for the ledger that the identity belongs to, and no other. */
+/** Loads an identity; the client then signs for the ledger of that identity and for no other. */
 export async function useIdentity({ keysFolder, client }: Session, name: string): Promise<Identity> {
   const identity = await loadIdentity(keysFolder, name);
   client.learnt.ledger = identity.ledger;
   return identity;
 }
 
-/** A DID from what a person types: a DID, the name of an identity here, or an alias. */
+/** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
 export async function targetDid(session: Session, target: string): Promise<Did> {
   const names = await listIdentities(session.keysFolder);
   if (names.includes(target)) return (await loadIdentity(session.keysFolder, target)).did;

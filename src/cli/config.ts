@@ -67,7 +67,7 @@ function registerConfig(program: Command): void {
     });
 }
 
-/** What else a reader wants: `toServe` looks at the certificate, which only a process that listens needs. */
+/** `toServe` checks the certificate as well, which only a process that listens needs. */
 type ReadOptions = { readonly toServe?: boolean };
 
 export async function readConfig(file: string, options: ReadOptions = {}): Promise<Config> {
@@ -111,7 +111,7 @@ async function readTextOf(file: string): Promise<string> {
 }
 
 function problemReport(file: string, problems: readonly ConfigProblem[]) {
-  // As compilers write it, so that terminals and editors lead to the place.
+  // In the form of compilers, which terminals and editors turn into links.
   const lines = problems.map(({ setting, message, place }) => {
     const where = place === null ? file : `${file}:${place.line}:${place.column}`;
     return `  ${where}: ${setting}: ${message}`;
@@ -119,7 +119,7 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Warnings of settings that are retired or probably not meant, of the certificate, and of quotas above the disk. */
+/** Warnings about retired settings, settings that are probably a mistake, the certificate, and quotas above the disk. */
 export function warningsOf(config: Config, retired: readonly InputProblem[]): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
@@ -137,12 +137,12 @@ function diskWarnings({ cache, stores }: Config): InputProblem[] {
 
 // ------------------------------------------------------------------------------------------------------ waypost doctor
 
-/** A warning is a finding that may be meant so, or that can't be checked while no node runs. */
+/** A warning may be intended, or can't be checked while no node runs. */
 type Finding = {
   readonly name: string;
   readonly ok: boolean;
   readonly warning?: true;
-  /** What is wrong, for programs. */
+  /** The problem as a code, for programs. */
   readonly code?: string;
   readonly detail: string;
 };
@@ -172,7 +172,7 @@ function registerDoctor(program: Command): void {
           : await findingsOfNode(running)),
         ...certificate(config),
         ...(await signingKey(config)),
-        ...(await operatorKeys(config)),
+        ...operatorKeys(config),
         ...(await directories(config)),
         ...(await publicEndpoints(config, running !== null)),
       ];
@@ -193,7 +193,7 @@ function settingWarnings(config: Config, retired: readonly InputProblem[]): Find
   }));
 }
 
-/** A clock of long ago makes every proof too late; a small skew shows only against a Directory. */
+/** With a clock far in the past, every proof is too old. A small skew shows only in a comparison with a Directory. */
 function clock(): Finding {
   const nowMs = Date.now();
   const ok = nowMs > Date.UTC(2026, 0);
@@ -257,7 +257,7 @@ function disk(folder: string): Omit<Finding, "name"> {
   }
 }
 
-/** The folder, or the nearest above it that is there: where it will be made. */
+/** The folder, or the nearest existing one above it. */
 function nearest(folder: string): string {
   return existsSync(folder) || dirname(folder) === folder ? folder : nearest(dirname(folder));
 }
@@ -305,7 +305,7 @@ async function signingKey({ cache }: Config): Promise<Finding[]> {
   }
 }
 
-/** A missing store is not a fault. It is not made here: it would belong to the user who runs the check. */
+/** A missing store is not a failure. The check does not create it: it would belong to the user who runs the check. */
 async function stores(config: Config): Promise<Finding[]> {
   const findings: Finding[] = [];
   for (const step of await storesOf(config)) {
@@ -334,7 +334,7 @@ async function openOnce({ open }: OpenStep): Promise<Omit<Finding, "name">> {
   }
 }
 
-/** Blocks never go back, so nothing can be registered until the clock has passed the last one. */
+/** Block times only grow, so nothing can be registered until the clock has passed the last one. */
 async function ledgerAhead({ capabilities }: Store): Promise<string | null> {
   const head = (await capabilities.ledger?.head())?.finalized;
   if (head === undefined || head.timeMs <= Date.now() + minuteMs) return null;
@@ -365,7 +365,7 @@ async function runningNode(config: Config): Promise<RunningNode | null> {
   return null;
 }
 
-/** Whether roles and endpoints are those of the configuration: another node may have taken the address. */
+/** Whether roles and endpoints are those of the configuration: another node may use the address. */
 function isNodeOf(config: Config, about: JsonReply["json"]): boolean {
   const roles = (["directory", "relay", "cache"] as const).filter((role) => config[role].enabled);
   const endpoints = [config.relay, config.cache].map((node) => (node.enabled ? node.public_endpoints : []));
@@ -413,8 +413,8 @@ async function directoryFinding(url: string): Promise<Finding> {
   return { name, ok: true, detail: "is ready, and the clocks agree" };
 }
 
-/** The files with the keys of chain operators: there, readable, and readable by nobody else. */
-async function operatorKeys({ stores }: Config): Promise<Finding[]> {
+/** Each file with the key of a chain operator must exist, and only its owner may read it. */
+function operatorKeys({ stores }: Config): Finding[] {
   return Object.entries(stores).flatMap(([store, options]) => {
     const file = options["operator_key_file"];
     return typeof file === "string" ? [{ name: `operator key of store ${store}`, ...keyFileFinding(file) }] : [];

@@ -1,7 +1,7 @@
 /**
- * `waypost did rotate|rotate-agreement|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`:
- * changes of an identity, signed here with a key of this machine and waited for. New secrets are on disk before
- * anything that needs them is submitted. A command that receives rotates the agreement key when that is due.
+ * `waypost did rotate|rotate-agreement|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
+ * an identity, signed with a key of this machine. New secrets are on disk before a change that needs them is submitted.
+ * Commands that receive messages rotate the agreement key when that is due.
  * Source: interface "Signed DID-document updates", rules section 4, docs/client.md "Forward secrecy".
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
@@ -31,15 +31,14 @@ import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
 import {
-  addConnectionFlags,
   addIdentityFlag,
   addWaitFlags,
   type ConnectionFlags,
   chooseIdentity,
+  clientCommand,
   collectUrls,
   parseCount,
   parseWait,
-  runSession,
   type Session,
   type WaitFlags,
   waitingOf,
@@ -49,7 +48,7 @@ import { forgetIdentity, saveIdentity } from "./files/files.ts";
 export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
 
 function addChangeFlags(command: Command): Command {
-  return addWaitFlags(addIdentityFlag(addConnectionFlags(command))).option(
+  return addWaitFlags(addIdentityFlag(command)).option(
     "--signer <id>",
     "the key that signs: root, or the id of a method whose key is on this machine",
     rootSignerId,
@@ -72,12 +71,12 @@ function signerOf(identity: Identity, flags: ChangeFlags): Signer {
 
 function ownId(identity: Identity, text: string): DidUrl {
   const id = parseDidUrl(text, identity.did);
-  // Routes name a component in their path, which accepts no slash: it could not be changed or removed again.
+  // Routes name a component in their path, which can't hold a slash: the component could never be changed or removed.
   if (id === null || id.includes("/")) throw failed(`not an id of ${identity.did}: ${text}; write #name`);
   return id;
 }
 
-/** The identity that is changed, by whom, and how. */
+/** A change under way: the session, the identity that is changed, and the flags. */
 type Changing<F extends ChangeFlags = ChangeFlags> = {
   readonly session: Session;
   readonly identity: Identity;
@@ -115,14 +114,9 @@ export function changeCommand<F extends ChangeFlags, A extends string[]>(
   command: Command,
   work: (changing: Changing<F>, ...values: A) => Promise<void>,
 ): void {
-  addChangeFlags(command).action((...given: unknown[]) => {
-    // Commander hands over the values, then the flags, then the command itself.
-    const flags = given.at(-2) as F;
-    const values = given.slice(0, -2) as A;
-    return runSession(flags, async (session) =>
-      work({ session, identity: await chooseIdentity(session, flags.as), flags }, ...values),
-    );
-  });
+  clientCommand<F, A>(addChangeFlags(command), async (session, flags, ...values) =>
+    work({ session, identity: await chooseIdentity(session, flags.as), flags }, ...values),
+  );
 }
 
 // ------------------------------------------------------------------------------------------------- keys
@@ -155,8 +149,8 @@ function registerKeyCommands(did: Command): void {
 }
 
 /**
- * The new seed is written down as the next one before it is submitted. After a crash the same command
- * finds out by the record whether it came into force, and goes on with it.
+ * The new seed is saved as the next one before it is submitted. After a crash, the same command reads from the record
+ * whether it is in force, and continues.
  */
 async function rotate(changing: Changing<RotateFlags>): Promise<void> {
   const { session, identity, flags } = changing;
@@ -181,8 +175,8 @@ async function rotate(changing: Changing<RotateFlags>): Promise<void> {
 }
 
 /**
- * An old root key that stays in the document as a method would go on signing. Whichever of the keys held
- * here the method has is replaced, so that a rotation that was cut off is completed by the next one.
+ * An old root key that stays in the document as a method could still sign. The method's key is replaced if this machine
+ * holds it, whichever it is: so the next rotation completes one that was interrupted.
  */
 async function rotateRootMethod(changing: Changing): Promise<Changed | null> {
   const { session, identity, flags } = changing;
@@ -231,7 +225,7 @@ async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<vo
   reportChange(session, changed, `${id} added`);
 }
 
-/** Asked before new secrets are written down under the id: the ones in force must not be shadowed. */
+/** Checked before new secrets are saved under the id: they must not hide those in force. */
 async function refuseTaken(session: Session, identity: Identity, id: string): Promise<void> {
   const document = await activeDocument(session.client, identity.did);
   const components = [...document.verificationMethod, ...document.keyAgreement];
@@ -381,7 +375,7 @@ function registerEndCommands(did: Command): void {
   );
 }
 
-/** Asks on the terminal; without one, `--yes` must have been given. */
+/** Asks for confirmation on the terminal; without a terminal, `--yes` is required. */
 export function confirmed(question: string, flags: { readonly yes?: boolean }): void {
   if (flags.yes === true) return;
   if (process.stdin.isTTY !== true) throw failed("this can't be undone; confirm with --yes");
@@ -393,34 +387,35 @@ export function confirmed(question: string, flags: { readonly yes?: boolean }): 
 type RotateAgreementFlags = ChangeFlags & { readonly ifOlder?: number };
 
 export function registerAgreementCommand(did: Command): void {
-  const command = did
-    .command("rotate-agreement")
-    .description(
-      "replace the key that others seal to; the old secret is destroyed once everything sealed to it has expired",
-    )
-    .option("--if-older <duration>", "replace it only when it is older than this: 7d (default: always)", parseWait);
-  addChangeFlags(command).action((flags: RotateAgreementFlags) =>
-    runSession(flags, async (session) => {
-      if (flags.wait === false) throw failed("--no-wait is not possible: the command must see the rotation in force");
-      const identity = await chooseIdentity(session, flags.as);
-      const rotated = await rotateIfOlder(session, identity, { flags, everyMs: flags.ifOlder ?? 0 });
-      if (!rotated.holdsPublished) throw failed(missingText);
-      const kept = rotated.identity.agreements.filter(({ destroyAtMs }) => destroyAtMs !== null);
-      const until = kept.map(({ destroyAtMs }) => new Date(destroyAtMs ?? 0).toISOString()).sort();
-      session.report.result(
-        { ok: true, did: identity.did, rotated: rotated.rotated, old_secrets_kept_until: until },
-        rotated.rotated
-          ? `${identity.name} has a new agreement key; the old secret is destroyed at ${until.at(-1) ?? "once"}`
-          : `${identity.name} keeps its agreement key: it is not old enough`,
-      );
-    }),
+  changeCommand(
+    did
+      .command("rotate-agreement")
+      .description(
+        "replace the key that others seal to; the old secret is destroyed once everything sealed to it has expired",
+      )
+      .option("--if-older <duration>", "replace it only when it is older than this: 7d (default: always)", parseWait),
+    rotateAgreementKey,
+  );
+}
+
+async function rotateAgreementKey({ session, identity, flags }: Changing<RotateAgreementFlags>): Promise<void> {
+  if (flags.wait === false) throw failed("--no-wait is not possible: the command must see the rotation in force");
+  const rotated = await rotateIfOlder(session, identity, { flags, everyMs: flags.ifOlder ?? 0 });
+  if (!rotated.holdsPublished) throw failed(missingText);
+  const kept = rotated.identity.agreements.filter(({ destroyAtMs }) => destroyAtMs !== null);
+  const until = kept.map(({ destroyAtMs }) => new Date(destroyAtMs ?? 0).toISOString()).sort();
+  session.report.result(
+    { ok: true, did: identity.did, rotated: rotated.rotated, old_secrets_kept_until: until },
+    rotated.rotated
+      ? `${identity.name} has a new agreement key; the old secret is destroyed at ${until.at(-1) ?? "once"}`
+      : `${identity.name} keeps its agreement key: it is not old enough`,
   );
 }
 
 const missingText =
   "another device has published an agreement key that can't be derived here: import the identity again";
 
-/** Before receiving. What goes wrong is reported and holds nothing up: the old key goes on working. */
+/** Runs before messages are received. A failure is only reported: the old key still works. */
 export async function rotateIfDue(session: Session, identity: Identity): Promise<Identity> {
   if (!isRotationDue(identity, Date.now(), rotationMsDefault)) return identity;
   try {

@@ -1,8 +1,8 @@
 /**
- * `waypost did`: identities of this machine. Here: making one, looking at one, and changes signed by a key that is not
- * on this machine: the Directory prepares the bytes (`did prepare`), something else signs them (`waypost key sign` on
- * another machine, or hardware), and `did submit` adds the signature; and `did policy`: what a recipient permits, and
- * which policies count for it. Changes with own keys are in `did-change.ts`.
+ * `waypost did`: identities of this machine. This file makes and shows them; sets policies (`did policy`); and submits
+ * changes that a key elsewhere signs: the Directory prepares the bytes (`did prepare`), another machine or a hardware key
+ * signs them (`waypost key sign`), and `did submit` adds the signature. Changes with keys of this machine are in
+ * `did-change.ts`.
  * Source: rules section 4 ("Preparation"), interface "Recipient delivery policy".
  */
 import { type Command, Option } from "commander";
@@ -17,16 +17,15 @@ import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/policy.ts";
 import {
-  addConnectionFlags,
   addIdentityFlag,
   addWaitFlags,
   type ConnectionFlags,
   checkEndpoint,
   chooseIdentity,
+  clientCommand,
   parseAmount,
   parseCount,
   printable,
-  runSession,
   type Session,
   targetDid,
   useIdentity,
@@ -60,9 +59,7 @@ function registerCreate(did: Command): void {
     .description("make keys on this machine and register a DID for them")
     .requiredOption("--name <name>", "name of the identity on this machine")
     .option("--alias <alias>", "a public alias to register with it");
-  addWaitFlags(addConnectionFlags(command)).action((flags: CreateFlags) =>
-    runSession(flags, (session) => createDid(session, flags)),
-  );
+  clientCommand(addWaitFlags(command), createDid);
 }
 
 async function createDid(session: Session, flags: CreateFlags): Promise<void> {
@@ -89,7 +86,7 @@ async function createDid(session: Session, flags: CreateFlags): Promise<void> {
   );
 }
 
-/** A document that names an address to which its node does not answer makes an identity that can never receive. */
+/** An identity whose document names an address where no such node answers could never receive. */
 async function refuseWrongEndpoints({ relayUrl, cacheUrl }: Session): Promise<void> {
   const published = [
     ["relay", relayUrl],
@@ -103,8 +100,8 @@ async function refuseWrongEndpoints({ relayUrl, cacheUrl }: Session): Promise<vo
 }
 
 /**
- * Keys on disk before anything is registered. Keys of a registration that did not come through are used
- * again: the name then belongs to an identity that the Directory does not know.
+ * Saves the keys before anything is registered. If the name belongs to an identity that the Directory does not know, an
+ * earlier registration failed, and its keys are used again.
  */
 async function claimIdentity(session: Session, name: string): Promise<Identity> {
   const { keysFolder, client } = session;
@@ -127,25 +124,20 @@ function registerReads(did: Command): void {
     .description(
       "show the record of a DID, an alias, or an identity of this machine (default: the one that --as names)",
     );
-  addIdentityFlag(addConnectionFlags(show)).action((target: string | undefined, flags: ReadFlags) =>
-    runSession(flags, (session) => showDid(session, target, flags)),
-  );
+  clientCommand(addIdentityFlag(show), showDid);
   const status = did
     .command("status [target]")
     .description("show whether a DID is registered, and its counters (default: the identity that --as names)");
-  addIdentityFlag(addConnectionFlags(status)).action((target: string | undefined, flags: ReadFlags) =>
-    runSession(flags, (session) => showStatus(session, target, flags)),
-  );
-  const list = did.command("list").description("list the identities of this machine");
-  addConnectionFlags(list).action((flags: ConnectionFlags) => runSession(flags, listNames));
+  clientCommand(addIdentityFlag(status), showStatus);
+  clientCommand(did.command("list").description("list the identities of this machine"), listNames);
 }
 
-async function didOf(session: Session, target: string | undefined, flags: ReadFlags): Promise<string> {
+async function didOf(session: Session, flags: ReadFlags, target: string | undefined): Promise<string> {
   return target === undefined ? (await chooseIdentity(session, flags.as)).did : targetDid(session, target);
 }
 
-async function showDid(session: Session, target: string | undefined, flags: ReadFlags): Promise<void> {
-  const did = await didOf(session, target, flags);
+async function showDid(session: Session, flags: ReadFlags, target: string | undefined): Promise<void> {
+  const did = await didOf(session, flags, target);
   const record = await session.client.directory.resolve(did);
   const { document } = record;
   const section = (title: string, lines: readonly string[]) => [title, ...lines.map((line) => `  ${printable(line)}`)];
@@ -165,8 +157,8 @@ async function showDid(session: Session, target: string | undefined, flags: Read
   session.report.result(record, text.join("\n"));
 }
 
-async function showStatus(session: Session, target: string | undefined, flags: ReadFlags): Promise<void> {
-  const did = await didOf(session, target, flags);
+async function showStatus(session: Session, flags: ReadFlags, target: string | undefined): Promise<void> {
+  const did = await didOf(session, flags, target);
   if (!isDid(did)) throw failed(`not a DID: ${did}`);
   const { directory } = session.client;
   const [status, nonces] = await Promise.all([
@@ -212,22 +204,18 @@ function registerExternalCommands(did: Command): void {
     .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
     .option("--signer <id>", "root, or the id of a method, such as #k1")
     .option("--out <file>", "keep the preparation in a file for submit");
-  addConnectionFlags(prepare).action((target: string, action: string, flags: PrepareFlags) =>
-    runSession(flags, (session) => prepareChange(session, target, action, flags)),
-  );
+  clientCommand(prepare, prepareChange);
   const submit = did
     .command("submit <file>")
     .description("submit a preparation with its signature")
     .requiredOption("--signature <text>", "the 64 bytes as Base64 or hex");
-  addConnectionFlags(submit).action((file: string, flags: SubmitFlags) =>
-    runSession(flags, (session) => submitPrepared(session, file, flags)),
-  );
+  clientCommand(submit, submitPrepared);
 }
 
 type PrepareFlags = ConnectionFlags & { readonly body: string; readonly signer?: string; readonly out?: string };
 type SubmitFlags = ConnectionFlags & { readonly signature: string };
 
-async function prepareChange(session: Session, target: string, action: string, flags: PrepareFlags): Promise<void> {
+async function prepareChange(session: Session, flags: PrepareFlags, target: string, action: string): Promise<void> {
   const members = parseRecord(flags.body);
   if (members === null) throw failed("--body must be a JSON object");
   const { directory } = session.client;
@@ -251,7 +239,7 @@ async function prepareUpdate(session: Session, target: string, members: Record<s
   return session.client.directory.prepare(did, { did, ...members, signer_key_id: signerId });
 }
 
-async function submitPrepared(session: Session, file: string, flags: SubmitFlags): Promise<void> {
+async function submitPrepared(session: Session, flags: SubmitFlags, file: string): Promise<void> {
   const prepared = parseRecord(await Bun.file(file).text());
   if (prepared === null || !isRecord(prepared["submit"])) throw failed(`${file} is not a preparation`);
   const signature = parseSignature(flags.signature);
@@ -288,7 +276,7 @@ function requestOf(prepared: Record<string, unknown>): Record<string, unknown> {
   return request;
 }
 
-/** Base64 of 64 bytes from what a signer answered. */
+/** A signature in Base64 or hex as Base64; `null` unless it has 64 bytes. */
 function parseSignature(text: string): string | null {
   const bytes = /^(0x)?[0-9a-fA-F]{128}$/.test(text) ? decodeHex(text) : decodeBase64(text);
   return bytes?.length === 64 ? encodeBase64(bytes) : null;
@@ -304,24 +292,22 @@ function registerPolicyCommand(did: Command): void {
 
 function registerShow(policy: Command): void {
   const show = policy.command("show [target]").description("show the recipient policy of a DID, and its links");
-  addIdentityFlag(addConnectionFlags(show)).action((target: string | undefined, flags: ChangeFlags) =>
-    runSession(flags, async (session) => {
-      const did = await didOf(session, target, flags);
-      const { directory } = session.client;
-      const [record, answer] = await Promise.all([
-        directory.resolve(did),
-        orNull(directory.recipientPolicy(did), "policy_not_found"),
-      ]);
-      const lines = [
-        answer === null ? `${did} has no policy: the limits of the nodes hold` : JSON.stringify(answer.policy, null, 2),
-        record.delivery_policy_links === null
-          ? "no policy is linked"
-          : `links ${JSON.stringify(record.delivery_policy_links, null, 2)}`,
-      ];
-      const result = { did, policy: answer?.policy ?? null, delivery_policy_links: record.delivery_policy_links };
-      session.report.result(result, lines.join("\n"));
-    }),
-  );
+  clientCommand(addIdentityFlag(show), showPolicy);
+}
+
+async function showPolicy(session: Session, flags: ReadFlags, target: string | undefined): Promise<void> {
+  const did = await didOf(session, flags, target);
+  const { directory } = session.client;
+  const [{ delivery_policy_links }, answer] = await Promise.all([
+    directory.resolve(did),
+    orNull(directory.recipientPolicy(did), "policy_not_found"),
+  ]);
+  const policy = answer?.policy ?? null;
+  const lines = [
+    policy === null ? `${did} has no policy: the limits of the nodes hold` : JSON.stringify(policy, null, 2),
+    delivery_policy_links === null ? "no policy is linked" : `links ${JSON.stringify(delivery_policy_links, null, 2)}`,
+  ];
+  session.report.result({ did, policy, delivery_policy_links }, lines.join("\n"));
 }
 
 /** Registers a command that submits one owner update of the chosen identity. */
@@ -369,7 +355,7 @@ function registerRecipientPolicy(policy: Command): void {
   }));
 }
 
-/** What was not said is not sent: the Directory has a default for it. */
+/** An option that is not given is not sent: the Directory has its default. */
 function policyOf(flags: PolicyFlags): DeliveryPolicyMembers {
   const fees = { base_fee: flags.baseFee ?? "0", per_kib_fee: flags.perKibFee ?? "0" };
   const priced = flags.baseFee !== undefined || flags.perKibFee !== undefined;

@@ -200,7 +200,7 @@ function isPackaged(): boolean {
   return process.execPath === "/usr/bin/waypost";
 }
 
-/** What of the next steps is done already. */
+/** Which of the next steps are already done. */
 type Found = { readonly isInstalled: boolean; readonly hasUser: boolean; readonly hasUnit: boolean };
 
 /** The unit of the package names these two. */
@@ -239,7 +239,7 @@ export function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: stri
 
 // ----------------------------------------------------------------------------------------- unit and proxy
 
-/** What systemd makes for the service's user. */
+/** Whether systemd creates the folder for the service's user. */
 function isStateFolder(path: string): boolean {
   return path.startsWith("/var/lib/");
 }
@@ -306,7 +306,7 @@ WantedBy=multi-user.target
 `;
 }
 
-/** Caddy gets and renews the certificate by itself, and holds requests back while the node restarts. */
+/** Caddy gets and renews the certificate by itself, and delays requests while the node restarts. */
 export function proxyFile(host: string, listen: string): string {
   return `# A proxy that ends TLS in front of all nodes. Caddy gets and renews the certificate by itself.
 
@@ -396,7 +396,7 @@ async function rotate(file: string, flags: KeyFlags & { readonly overlap: number
   createReport(flags.json === true).result({ file, public_key: publicKey, previous, valid_until: until }, text);
 }
 
-/** As root: the new file gets the owner of the previous one, which may be the user of a service. */
+/** Run as root, the new file gets the owner of the previous one, which may be the user of a service. */
 async function replaceOwned(path: string, text: string, owner: { uid: number; gid: number }): Promise<void> {
   const made = `${path}.new`;
   await removeIfThere(made);

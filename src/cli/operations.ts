@@ -17,9 +17,9 @@ import type { Did } from "../core/codec/did.ts";
 import { errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import {
-  addConnectionFlags,
   askJson,
   type ConnectionFlags,
+  clientCommand,
   createReport,
   parseBetween,
   parseSeconds,
@@ -27,7 +27,6 @@ import {
   printable,
   probeTimeoutMs,
   renderBytes,
-  runSession,
   type Session,
 } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
@@ -44,7 +43,7 @@ export function registerOperationsCommands(program: Command): void {
 
 type Answered = Readonly<Record<string, unknown>>;
 
-/** Which running node: that of a configuration file, or the one behind a socket. */
+/** The running node: that of a configuration file, or the one behind a socket. */
 type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
 
 function addNodeFlags(command: Command): Command {
@@ -58,7 +57,7 @@ function addNodeFlags(command: Command): Command {
 export const devFolder = ".waypost";
 export const devSocketName = "admin.sock";
 
-/** In a folder without a configuration file, where `waypost dev` runs, its node is meant. */
+/** In a folder without a configuration file where `waypost dev` runs, the commands ask that node. */
 async function socketOf({ config, socket }: NodeFlags): Promise<string> {
   if (socket !== undefined) return socket;
   const ofDev = join(devFolder, devSocketName);
@@ -164,7 +163,7 @@ async function change(flags: NodeFlags, body: unknown): Promise<void> {
 
 type Flags = NodeFlags & { readonly url?: string; readonly once?: true };
 
-/** The node takes a sample every ten seconds; the terminal follows closer, so that a stop shows at once. */
+/** The node takes a sample every ten seconds; the terminal asks more often, so that a stop shows soon. */
 const refreshMs = 2_000;
 
 function registerTop(program: Command): void {
@@ -191,7 +190,7 @@ async function readStatus({ url, ...node }: Flags): Promise<Answered> {
   return reply.json;
 }
 
-/** Until a key such as Ctrl-C ends the process. The terminal is given back as it was. */
+/** Runs until Ctrl-C or a signal, and restores the terminal. */
 async function follow(flags: Flags): Promise<void> {
   const leave = (): void => void process.stdout.write("\u001b[?25h\u001b[?1049l");
   process.stdout.write("\u001b[?1049h\u001b[?25l");
@@ -274,7 +273,7 @@ function numberText(value: number): string {
 
 const bars = "▁▂▃▄▅▆▇█";
 
-/** One character a sample, the largest of them full; a sample without a value is a gap. */
+/** One character per sample, the largest at full height; a sample without a value is a gap. */
 export function sparkline(values: readonly (number | null)[]): string {
   const most = Math.max(...values.map((value) => value ?? 0), Number.MIN_VALUE);
   const of = (value: number): string => bars[Math.round((Math.max(0, value) / most) * (bars.length - 1))] ?? "";
@@ -353,7 +352,7 @@ function registerBench(program: Command): void {
     .option("--count <number>", "envelopes to store", parseBetween(1, countMax), 2_000)
     .option("--size <bytes>", "bytes of the payload of each", parseBetween(1, 1_048_576), 1_024)
     .option("--clients <number>", "requests at once", parseBetween(1, 1_024), 64);
-  addConnectionFlags(command).action((flags: BenchFlags) => runSession(flags, (session) => bench(session, flags)));
+  clientCommand(command, bench);
 }
 
 async function bench(session: Session, flags: BenchFlags): Promise<void> {
@@ -385,7 +384,7 @@ async function bench(session: Session, flags: BenchFlags): Promise<void> {
   report.result({ ok: true, ...flags, laps }, renderLaps(laps, flags));
 }
 
-/** Stores past the Relay, so that what is measured is one node and one synced write. */
+/** Stores directly in the Cache, so that the figures are those of one node and one synced write. */
 function storing(cacheUrl: string, to: Did, size: number): (i: number) => Promise<void> {
   const at = endpoint(cacheUrl, timeoutMsDefault);
   const ciphertext = crypto.getRandomValues(new Uint8Array(Math.min(size, 65_536)));

@@ -1,8 +1,8 @@
 /**
- * `waypost receive` fetches what waits in the Caches of an identity, writes each file to disk, and only then
- * acknowledges it; with `--follow` it goes on when the streams of the Caches announce an arrival. `waypost listen`
- * receives files live from the Relay as they are sent, and from the Caches what was sent before, until interrupted; it
- * connects again by itself. `waypost query` lists what waits without fetching it, `waypost purge` removes it unread.
+ * `waypost receive` fetches the messages that wait in the Caches of an identity, writes each file to disk, and only then
+ * acknowledges it; with `--follow` it fetches again whenever a stream of a Cache announces a message. `waypost listen`
+ * receives files live from the Relay until interrupted, and those sent before from the Caches; it reconnects by itself.
+ * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
  * Source: docs/ledger.md 3.2 and 3.3, rules sections 5 ("Live sessions") and 6.
  */
 import { type Command, Option } from "commander";
@@ -14,17 +14,15 @@ import { type CacheClient, type LiveEvents, listenLive, type Reader } from "../c
 import { backoffMs, pause, Signal } from "../client/receiver.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
 import {
-  addConnectionFlags,
   addIdentityFlag,
   type ConnectionFlags,
   chooseIdentity,
+  clientCommand,
   countOf,
-  createReport,
   parseWait,
   printable,
   renderBar,
   renderBytes,
-  runSession,
   type Session,
 } from "./command.ts";
 import { defaultConfigFile } from "./config.ts";
@@ -43,7 +41,7 @@ type ReceiveFlags = ConnectionFlags & {
 
 const deviceOption = (): Option => new Option("--device <id>", "the device to read as").default("", "none");
 
-/** Between two looks while waiting, and the longest pause between two when the streams are silent. */
+/** Pause between two reads while waiting; the longest pause while the streams are silent; pause before a reconnect. */
 const pollMs = 1_000;
 const followPollMs = 30_000;
 const reconnectMs = 2_000;
@@ -67,14 +65,12 @@ function registerReceive(program: Command): void {
       parseWait,
     )
     .option("--follow", "keep receiving until interrupted");
-  addIdentityFlag(addConnectionFlags(command)).action((flags: ReceiveFlags) =>
-    runSession(flags, async (session) => {
-      const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
-      const work = (inbox: Inbox) =>
-        flags.follow === true ? follow(session, inbox) : receiveWaiting(session, inbox, flags.waitFor ?? 0);
-      await withInbox(session, identity, { place: { folder: flags.out, device: flags.device }, work });
-    }),
-  );
+  clientCommand(addIdentityFlag(command), async (session, flags: ReceiveFlags) => {
+    const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
+    const work = (inbox: Inbox) =>
+      flags.follow === true ? follow(session, inbox) : receiveWaiting(session, inbox, flags.waitFor ?? 0);
+    await withInbox(session, identity, { place: { folder: flags.out, device: flags.device }, work });
+  });
 }
 
 async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): Promise<void> {
@@ -124,30 +120,28 @@ function registerListen(program: Command): void {
     .description("receive live, until interrupted")
     .requiredOption("--out <folder>", "folder for the files")
     .option("--device <id>", "the name of this device", "cli");
-  addIdentityFlag(addConnectionFlags(command)).action((flags: ListenFlags) =>
-    runSession(flags, async (session) => {
-      const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
-      const posts = await liveEndpoints(session.client, identity, flags.device);
-      const work = (inbox: Inbox) => listen(session, inbox, posts);
-      // Caches are read for all devices: the name is only that of the live session.
-      await withInbox(session, identity, { place: { folder: flags.out, device: "" }, work });
-    }),
-  );
+  clientCommand(addIdentityFlag(command), async (session, flags: ListenFlags) => {
+    const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
+    const relays = await liveEndpoints(session.client, identity, flags.device);
+    const work = (inbox: Inbox) => listen(session, inbox, relays);
+    // Caches are read for all devices: the name is only that of the live session.
+    await withInbox(session, identity, { place: { folder: flags.out, device: "" }, work });
+  });
 }
 
-/** One Relay after the other, in turn; a proof that is refused at the first attempt ends it. */
-async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]): Promise<void> {
+/** Connects to the Relays in turn. Ends when every one refused at the first attempt, without a live session before. */
+async function listen(session: Session, inbox: Inbox, relays: readonly Reader[]): Promise<void> {
   const signal = untilInterrupted();
   let failures = 0;
   for (let turn = 0; !signal.aborted; turn++) {
-    const post = posts[turn % posts.length] as Reader;
+    const relay = relays[turn % relays.length] as Reader;
     let admitted = false;
     const rounds = createRounds(session, inbox);
     const events: LiveEvents = {
       onReady: () => {
         admitted = true;
         failures = 0;
-        session.report.note(`listening at ${post.at.url}`);
+        session.report.note(`listening at ${relay.at.url}`);
         rounds.request("everywhere");
       },
       onEnvelope: async (chunk) => {
@@ -157,9 +151,9 @@ async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]):
       },
     };
     try {
-      await listenLive(post, events, signal);
+      await listenLive(relay, events, signal);
     } catch (error) {
-      if (!(error instanceof ClientError) || (error.kind === "refused" && !admitted && turn < posts.length))
+      if (!(error instanceof ClientError) || (error.kind === "refused" && !admitted && turn < relays.length))
         throw error;
       session.report.note(`${error.message} (${error.code})`);
     } finally {
@@ -171,7 +165,7 @@ async function listen(session: Session, inbox: Inbox, posts: readonly Reader[]):
 
 type Where = "here" | "everywhere";
 
-/** Rounds one after the other; requests that come during one are answered by one more. */
+/** Runs rounds one at a time; requests during a round cause one more. */
 function createRounds(session: Session, inbox: Inbox) {
   const reportRound = createRoundReporter(session);
   let wanted: Where | null = null;
@@ -197,7 +191,7 @@ function createRounds(session: Session, inbox: Inbox) {
 
 type InboxPlace = { readonly folder: string; readonly device: string };
 
-/** Opens what an identity receives into, for this process alone, and closes it after the work. */
+/** Opens the inbox of an identity for this process alone, and closes it after the work. */
 async function withInbox(
   session: Session,
   identity: Identity,
@@ -302,9 +296,7 @@ function registerQuery(program: Command): void {
     .command("query")
     .description("list waiting messages without removing them")
     .addOption(deviceOption());
-  addIdentityFlag(addConnectionFlags(command)).action((flags: QueryFlags) =>
-    runSession(flags, (session) => query(session, flags)),
-  );
+  clientCommand(addIdentityFlag(command), query);
 }
 
 async function query(session: Session, flags: QueryFlags): Promise<void> {
@@ -355,25 +347,23 @@ function registerPurge(program: Command): void {
     .option("--recipient <did>", "for operators: all envelopes that wait for this DID on the running node of --config")
     .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)
     .option("--socket <path>", "Unix socket of that node's admin_listen, instead of --config");
-  addIdentityFlag(addConnectionFlags(command)).action((flags: PurgeFlags) =>
-    flags.recipient === undefined
-      ? runSession(flags, (session) => purge(session, flags))
-      : purgeRecipient(flags.recipient, flags),
+  clientCommand(addIdentityFlag(command), (session, flags: PurgeFlags) =>
+    flags.recipient === undefined ? purge(session, flags) : purgeRecipient(session, flags, flags.recipient),
   );
 }
 
-/** By the operator: the running node removes what waits for the DID, without a proof of the recipient. */
-async function purgeRecipient(recipient: string, flags: PurgeFlags): Promise<void> {
+/** For the operator: the running node removes all messages that wait for the DID, without a proof of the recipient. */
+async function purgeRecipient({ report }: Session, flags: PurgeFlags, recipient: string): Promise<void> {
   if (flags.all !== undefined || flags.id !== undefined || flags.as !== undefined)
     throw failed("--recipient excludes --id, --all and --as");
   confirmed(`Remove everything that waits for ${printable(recipient)}?`, flags);
   const answer = await askNode(flags, "/operations/purge", { recipient });
   const { entries, bytes } = answer;
   const text = `${countOf(Number(entries), "message")} removed, ${renderBytes(Number(bytes))}.`;
-  createReport(flags.json === true).result({ ok: true, recipient, entries, bytes }, text);
+  report.result({ ok: true, recipient, entries, bytes }, text);
 }
 
-/** Acknowledges what was never stored, so it asks first. */
+/** Acknowledges messages without storing them, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined)) throw failed("choose the messages: --id <id...> or --all");
   const identity = await chooseIdentity(session, flags.as);
@@ -390,7 +380,7 @@ async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   );
 }
 
-/** A group is named by its own id or by that of any of its messages: chunks alone are worth nothing. */
+/** The id of any of its messages names a whole group: single chunks are useless. */
 function names(message: PendingMessage, ids: readonly string[]): boolean {
   const wanted = new Set(ids.map((id) => id.toLowerCase()));
   return wanted.has(message.groupId ?? "") || message.held.some(({ messageId }) => wanted.has(messageId));

@@ -1,9 +1,9 @@
 /**
- * `waypost send`: one file, sealed to a recipient's key and handed to the Relay, in chunks when it is large. An interrupted
- * chunk set is gone on with when the same command is given again. And `waypost explain <target>` and `waypost send
- * --explain`: why an envelope would or would not reach a recipient now. Both ask the Directory for record and policies, and
- * every published service for its node. `send --explain` builds the message besides, and looks at it as each node does: with
- * the limits and the clock that the node shows. Nothing is sent.
+ * `waypost send`: one file, sealed to a recipient's key and given to the Relay, in chunks when it is large. The same command
+ * continues an interrupted chunk set. `waypost explain <target>` and `waypost send --explain`: why an envelope would or would
+ * not reach a recipient now. Both read record and policies from the Directory and ask every published service for its node.
+ * `send --explain` also builds the message and checks it as each node would, with the limits and the clock that the node
+ * shows. Nothing is sent.
  * Source: docs/ledger.md 3.2, rules sections 2 and 5.
  */
 import { basename } from "node:path";
@@ -37,12 +37,12 @@ import {
   verifySender,
 } from "../core/message/envelope.ts";
 import {
-  addConnectionFlags,
   addIdentityFlag,
   askJson,
   type ConnectionFlags,
   checkEndpoint,
   chooseIdentity,
+  clientCommand,
   countOf,
   parseBetween,
   parseCount,
@@ -50,7 +50,6 @@ import {
   printable,
   renderBar,
   renderBytes,
-  runSession,
   type Session,
   targetDid,
 } from "./command.ts";
@@ -90,8 +89,8 @@ function registerSend(program: Command): void {
     .option("--retries <number>", "retries for each chunk", parseCount, retryingDefault.retries)
     .option("--chunk-bytes <number>", "bytes of the file in one envelope (default: 1 MiB)", parseBetween(1, 16_777_216))
     .option("--explain", "send nothing; report whether the message would be accepted, and why (exit code 1 if not)");
-  addIdentityFlag(addConnectionFlags(command)).action((flags: SendFlags) =>
-    runSession(flags, (session) => (flags.explain === true ? explainFile : sendFile)(session, flags)),
+  clientCommand(addIdentityFlag(command), (session, flags: SendFlags) =>
+    (flags.explain === true ? explainFile : sendFile)(session, flags),
   );
 }
 
@@ -150,7 +149,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
   );
 }
 
-/** What became of a file, by the mode in which its last chunk was delivered. */
+/** The result in words, by the delivery mode of the last chunk. */
 const outcomes: Readonly<Record<string, string>> = {
   direct: "was delivered to",
   forwarded: "was forwarded towards",
@@ -186,12 +185,12 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
 
 // ---------------------------------------------------------------------------------------------------------- explain
 
-/** `stops`: no envelope reaches the recipient while this holds. */
+/** `stops`: no envelope can reach the recipient because of this. */
 type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
 
 /**
- * A Cache that answers holds an envelope. `unknown`: nothing stops it, but only an inbox or a Relay is left, and whether
- * the recipient is there only a delivery shows.
+ * `accepted`: a Cache answers, and stores the envelope. `unknown`: nothing stops the envelope, but only an inbox or a Relay
+ * is left, and only a delivery shows whether the recipient is there.
  */
 type Verdict = "accepted" | "stopped" | "unknown";
 
@@ -199,19 +198,17 @@ function registerExplain(program: Command): void {
   const command = program
     .command("explain <target>")
     .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine");
-  addConnectionFlags(command).action((target: string, flags: ConnectionFlags) =>
-    runSession(flags, async (session) => {
-      const did = await targetDid(session, target);
-      const { steps } = await explainRecipient(session.client, did, anyMessage);
-      const verdict = verdictOf(steps);
-      const sentence = {
-        accepted: `An envelope to ${did} is accepted.`,
-        stopped: `No envelope reaches ${did} now.`,
-        unknown: `Only a delivery shows whether an envelope reaches ${did}.`,
-      }[verdict];
-      session.report.result({ ok: true, did, reachable: verdict === "accepted", steps }, render(sentence, steps));
-    }),
-  );
+  clientCommand(command, async (session, _: ConnectionFlags, target: string) => {
+    const did = await targetDid(session, target);
+    const { steps } = await explainRecipient(session.client, did, anyMessage);
+    const verdict = verdictOf(steps);
+    const sentence = {
+      accepted: `An envelope to ${did} is accepted.`,
+      stopped: `No envelope reaches ${did} now.`,
+      unknown: `Only a delivery shows whether an envelope reaches ${did}.`,
+    }[verdict];
+    session.report.result({ ok: true, did, reachable: verdict === "accepted", steps }, render(sentence, steps));
+  });
 }
 
 function verdictOf(steps: readonly Step[]): Verdict {
@@ -231,7 +228,7 @@ function render(sentence: string, steps: readonly Step[]): string {
 
 // ------------------------------------------------------------------------------------------------- recipient
 
-/** What of a message decides where it may go. */
+/** The members of a message that decide its destinations. */
 type Wish = { readonly hint: DeliveryHint; readonly tag: string | null };
 const anyMessage: Wish = { hint: "standard", tag: null };
 
@@ -249,7 +246,7 @@ async function explainRecipient(client: Client, did: Did, wish: Wish): Promise<E
   const links = record.delivery_policy_links;
   const policy = await policyOf(client, links?.recipient_policy ?? did);
   const wanted = destinationsOf(service, wish, policy.isCacheEligible);
-  const ways = await Promise.all(wanted.map(wayIn));
+  const services = await Promise.all(wanted.map(serviceStep));
   const none =
     service.length === 0 ? "the document publishes none" : "the document publishes none for such an envelope";
   const steps: Step[] = [
@@ -257,8 +254,8 @@ async function explainRecipient(client: Client, did: Did, wish: Wish): Promise<E
     keyStep(keyAgreement.length),
     policy.step,
     ...linkSteps(links, wish.tag),
-    ...ways,
-    ...(ways.length === 0 ? [{ what: "services", state: "stops", detail: none } as const] : []),
+    ...services,
+    ...(services.length === 0 ? [{ what: "services", state: "stops", detail: none } as const] : []),
   ];
   return { steps, personas: links?.persona_policies ?? [] };
 }
@@ -311,7 +308,7 @@ function destinationsOf(services: readonly Service[], { hint }: Wish, isCacheEli
   );
 }
 
-async function wayIn({ type, endpoint }: Destination): Promise<Step> {
+async function serviceStep({ type, endpoint }: Destination): Promise<Step> {
   const what = `service ${type} ${endpoint}`;
   // An inbox belongs to the recipient and need not be a node; asking it anything would be a delivery.
   if (type === "SvcInboxService") return { what, state: "note", detail: "not tried: only a delivery shows" };
@@ -325,7 +322,7 @@ async function wayIn({ type, endpoint }: Destination): Promise<Step> {
 
 // --------------------------------------------------------------------------------------------------- message
 
-/** A message as it would go out. */
+/** A message as it would be sent. */
 type BuiltMessage = {
   readonly chunks: number;
   readonly sizeBytes: number;
@@ -334,7 +331,7 @@ type BuiltMessage = {
 };
 
 type Sending = Wish & {
-  /** Seals the message; throws what a sender would be refused with. */
+  /** Seals the message; throws the refusal that a sender would get. */
   readonly build: () => Promise<BuiltMessage>;
 };
 
@@ -353,7 +350,7 @@ async function explainSending(session: Session, to: Did, sending: Sending): Prom
   if (verdict !== "accepted") throw failedInResult("the message may not be delivered");
 }
 
-/** The steps of the recipient, with what each Cache says of this message, and those of the message. */
+/** The steps of the recipient, with the answer of each Cache to this message, and the steps of the message. */
 async function withMessage(session: Session, recipient: Explained, sending: Sending): Promise<Step[]> {
   const message = await sending.build().catch((error: unknown) => {
     if (error instanceof ClientError) return error;
@@ -391,7 +388,7 @@ async function signatureStep(client: Client, body: Uint8Array): Promise<Step> {
   return { what, state: "stops", detail: `${sender.keyId} does not verify by the document of ${sender.from}` };
 }
 
-/** What a node that names no limits is assumed to allow. */
+/** The limits assumed of a node that states none. */
 const loosest: EnvelopeLimits = {
   body_bytes_max: Number.MAX_SAFE_INTEGER,
   unchunked_bytes_max: Number.MAX_SAFE_INTEGER,
@@ -419,8 +416,8 @@ function limitsOf(shown: NodeLimits): EnvelopeLimits {
 
 type NodeView = { readonly limits: NodeLimits; readonly ttlMs: number };
 
-/** The message as the node at `url` would look at it, by its own clock; a text says why it can't be asked. */
-async function lookAs(url: string, body: Uint8Array): Promise<NodeView | Fault | string> {
+/** Checks the message as the node at `url` would, by its own clock; a text is the reason why it can't be asked. */
+async function checkAsNode(url: string, body: Uint8Array): Promise<NodeView | Fault | string> {
   const ready = await askJson(url, "/readyz");
   if (typeof ready === "string") return ready;
   if (ready.status !== 200) return `answers ${ready.status}: it is not ready`;
@@ -434,14 +431,14 @@ async function lookAs(url: string, body: Uint8Array): Promise<NodeView | Fault |
 
 type Relayed = { readonly message: BuiltMessage; readonly personas: readonly string[] };
 
-/** The Relay that the sender hands the message to. */
+/** The Relay that the sender gives the message to. */
 async function relaySteps({ client, relayUrl }: Session, { message, personas }: Relayed): Promise<Step[]> {
   const what = `your Relay ${relayUrl}`;
   const about = await askJson(relayUrl, "/node");
   if (typeof about === "string") return [{ what, state: "stops", detail: about }];
   const roles = about.status === 200 && Array.isArray(about.json["roles"]) ? about.json["roles"] : null;
   if (roles !== null && !roles.includes("relay")) return [{ what, state: "stops", detail: "no relay answers there" }];
-  const view = await lookAs(relayUrl, message.body);
+  const view = await checkAsNode(relayUrl, message.body);
   if (typeof view === "string") return [{ what, state: "stops", detail: view }];
   if (isFault(view)) return [{ what, state: "stops", detail: refusalText(view) }];
   const publicId = roles === null ? null : String(about.json["relay_public_id"]);
@@ -459,9 +456,9 @@ async function personaStep(client: Client, persona: string, publicId: string | n
   return { what, state: "stops", detail: `does not allow your Relay ${publicId}: only ${allowed.join(", ")}` };
 }
 
-/** What a Cache says of its bounds against this message. A refusal is a note: a live session may still accept it. */
+/** Compares the message with the limits of a Cache. A refusal is a note: a live session may still accept it. */
 async function cacheStep({ what }: Step, { body, chunks }: BuiltMessage): Promise<Step> {
-  const view = await lookAs(what.slice(cacheService.length), body);
+  const view = await checkAsNode(what.slice(cacheService.length), body);
   if (typeof view === "string") return { what, state: "note", detail: view };
   if (isFault(view)) return { what, state: "note", detail: refusalText(view) };
   const { max_mailbox_bytes: bytesMax, max_mailbox_entries: entriesMax } = view.limits;

@@ -1,8 +1,8 @@
 /**
- * `waypost serve`: the nodes of a configuration file, until a signal. SIGTERM and SIGINT stop accepting, finish what is
- * in flight and end with 0; a second signal ends at once. SIGHUP reads the file again. A store that can no longer keep
- * its promises ends the process with 1, so that a supervisor starts it again. `waypost dev`: all three nodes on one
- * loopback listener without a configuration, for trying and developing.
+ * `waypost serve` runs the nodes of a configuration file until a signal. After SIGTERM or SIGINT it accepts nothing new,
+ * finishes requests in flight and exits with 0; a second signal ends it at once. SIGHUP reads the file again. When a store
+ * can no longer keep its promises, the process exits with 1, so that a supervisor starts it again. `waypost dev` runs all
+ * three nodes on one loopback listener without a configuration, for trying and developing.
  * Source: rules section 9.
  */
 import { delimiter, join, resolve } from "node:path";
@@ -45,7 +45,7 @@ function registerServe(program: Command): void {
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
       });
       reloading.end();
-      // Everything is written and closed; no timer that is still set may hold the end up.
+      // Everything is written and closed; no timer that is still set may delay the end.
       process.exit(0);
     });
 }
@@ -79,14 +79,14 @@ type Run = Pick<StartOptions, "readConfig" | "takesOver"> & {
   readonly onReady: (running: RunningNodes) => void;
 };
 
-/** `false` when the process that should have followed has ended before it served. */
+/** `false` when the process that took over ended before it served: then this one runs again. */
 async function runOnce(config: Config, { sink, signals, onReady, ...options }: Run): Promise<boolean> {
   let follower: number | null = null;
   const starting = startNodes(config, {
     ...options,
     log: sink.log,
     onLeave: (pid) => {
-      // One of another container can't be seen from here, and is not waited for.
+      // A process of another container can't be seen from here, so nobody waits for it.
       if (isAlive(pid)) follower = pid;
       signals.end("take-over");
     },
@@ -96,7 +96,7 @@ async function runOnce(config: Config, { sink, signals, onReady, ...options }: R
       endAtOnce(sink);
     },
   });
-  // A start can wait for a store. Nothing has been answered yet, so it may be left as it is.
+  // The start may be waiting for a store. Nothing was answered yet, so it can be abandoned.
   const running = await Promise.race([starting, signals.first]);
   if (typeof running === "string") {
     sink.log("info", "stopped before the start", { signal: running });
@@ -116,7 +116,7 @@ async function runOnce(config: Config, { sink, signals, onReady, ...options }: R
   return isLast;
 }
 
-/** On SIGHUP the file is read again; the log says what changed. One that comes before the nodes run waits for them. */
+/** Reads the file again on SIGHUP; the log says what changed. A signal before the nodes run takes effect when they do. */
 function reloadOnHangup() {
   let nodes: RunningNodes | null = null;
   let isWaiting = false;
@@ -141,9 +141,9 @@ function refuseWeakEnvironment(config: Config): void {
 
 type Signals = {
   first: Promise<string>;
-  /** As a first signal. */
+  /** Ends the run as a signal would. */
   readonly end: (reason: string) => void;
-  /** What `end` did; `false` when there was a signal as well. */
+  /** Undoes `end`; `false` when there was a signal as well. */
   readonly forget: () => boolean;
   readonly release: () => void;
 };
@@ -185,7 +185,7 @@ const usualUrl = `http://${hostname}:${usualPort}`;
 
 type DevOptions = { readonly port: number; readonly folder: string };
 
-/** What `dev` runs, as a file would say it. */
+/** The configuration of `waypost dev`. */
 function devConfig({ port, folder }: DevOptions): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
@@ -204,7 +204,7 @@ function devConfig({ port, folder }: DevOptions): Config {
     cache: { enabled: true, public_endpoints: [url] },
   };
   const result = checkConfig(input);
-  // Whoever develops a client sees which bytes were verified.
+  // A developer of a client must see which bytes were verified.
   const forDevelopers = { show_signed_text: true, shows_status: true };
   if (result.ok) return { ...result.config, server: { ...result.config.server, ...forDevelopers } };
   throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
@@ -258,14 +258,14 @@ ${elsewhere}  ${waypost} did create --name alice
 `;
 }
 
-/** How the person who started this can start another command: the executable itself, or the package script. */
+/** What the user can type to start another command: the executable itself, or the package script. */
 function ownCommand(): string {
   const compiled = Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
   if (compiled) return process.execPath;
   return hasBun() ? "bun run waypost" : "npx -y bun@1.4.5 run waypost";
 }
 
-/** Whether the person has bun: package scripts and npx put folders of their own in front of the PATH. */
+/** Whether the user has bun; package scripts and npx put folders of their own in front of the PATH. */
 function hasBun(): boolean {
   const folders = (process.env["PATH"] ?? "").split(delimiter).filter((folder) => !folder.includes("node_modules"));
   return Bun.which("bun", { PATH: folders.join(delimiter) }) !== null;

@@ -1,18 +1,14 @@
 /**
- * `waypost storage`: what operators do with the stores of a configuration. `stats` opens the stores, so it does not run
- * beside the nodes; running nodes show the same at `/metrics`. `migrate` prepares stores before the first start and
- * after an upgrade. `backup`, `verify`, `export` and `top` run beside the nodes; `restore`, `compact` and `import` do
- * not. `top` shows who uses a store: entries and bytes of each recipient, and of each label that entries carry (senders
- * and client networks, as digests).
+ * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
+ * start and after an upgrade. `backup`, `verify`, `export` and `top` run beside the nodes; `restore`, `compact`, `import`
+ * and `stats` do not (running nodes show the figures of `stats` at `/metrics`). `top` shows who uses a store: entries and
+ * bytes of each recipient, and of each label of the entries (senders and client networks, as digests).
  */
 import {
-  closeSync,
   createReadStream,
   createWriteStream,
   existsSync,
-  fsyncSync,
   mkdirSync,
-  openSync,
   renameSync,
   rmSync,
   statSync,
@@ -29,6 +25,7 @@ import type { Store, StoreEnvironment, StoreRecord } from "../storage/contract.t
 import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
+import { syncFolder } from "./files/files.ts";
 
 type StoreReport = {
   readonly name: string;
@@ -43,41 +40,78 @@ export function registerStorageCommand(program: Command): void {
   const storage = program
     .command("storage")
     .description("back up, restore, check and move the stores of a configuration");
-  storage
-    .command("migrate")
-    .description("bring the schema of every database to the version of this program")
-    .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .option("--json", "print JSON")
-    .action(async (options: { config: string; json?: boolean }) => {
-      const done = await migrateStores(await storesOf(await readConfig(options.config)));
-      const text = done.map(({ name, result }) => `${name}: ${result}`).join("\n");
-      createReport(options.json === true).result(done, text);
-    });
-  registerMaintenance(storage);
-  storage
-    .command("stats")
-    .description("print counts and sizes of every store of a stopped node (waypost top shows a running one)")
-    .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .option("--json", "print JSON")
-    .action(async (options: { config: string; json?: boolean }) => {
-      const reports = await reportStores(await storesOf(await readConfig(options.config)));
-      createReport(options.json === true).result(reports, reports.map(renderReport).join("\n\n"));
-    });
+  command(storage, "migrate", "bring the schema of every database to the version of this program").action(migrate);
+  command(storage, "backup", "copy the stores into a folder, beside running nodes")
+    .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
+    .option("--rate <MiB/s>", "read and write at most this many MiB per second", "64")
+    .action(backup);
+  command(storage, "restore", "make the stores from a backup; existing ones are renamed")
+    .requiredOption("--from <folder>", "folder that `backup` wrote")
+    .action(restore);
+  command(storage, "verify", "check every record of the stores, beside running nodes").action(verify);
+  command(storage, "compact", "return free space inside the files to the disk").action(compact);
+  command(storage, "export", "write everything a store holds as JSON lines, beside running nodes")
+    .option("--to <file>", "file to write; standard output without it")
+    .action(exportStore);
+  command(storage, "import", "read an export into a new, empty store")
+    .requiredOption("--from <file>", "file that `export` wrote")
+    .action(importStore);
+  command(storage, "top", "print which recipients and labels hold the most, beside running nodes")
+    .option("--limit <number>", "how many of each", "20")
+    .action(top);
+  const statsText = "print counts and sizes of the stores of a stopped node (waypost top shows a running one)";
+  command(storage, "stats", statsText).action(stats);
 }
 
-type Migrated = { readonly name: string; readonly result: string };
+type Options = {
+  readonly config: string;
+  readonly json?: boolean;
+  readonly store?: string;
+  readonly to?: string;
+  readonly from?: string;
+  readonly rate?: string;
+  readonly limit?: string;
+};
 
-async function migrateStores(steps: readonly OpenStep[]): Promise<Migrated[]> {
-  const done: Migrated[] = [];
-  for (const { name, migrate } of steps) {
-    const result = migrate === null ? "has nothing to prepare" : await migrate().catch(toFailure);
-    done.push({ name, result });
-  }
-  return done;
+function command(storage: Command, name: string, description: string): Command {
+  return storage
+    .command(name)
+    .description(description)
+    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .option("-s, --store <name>", "only this store")
+    .option("--json", "print JSON");
 }
+
+/** The stores of the configuration, or the one that `--store` names. */
+async function chosenSteps({ config, store }: Options): Promise<OpenStep[]> {
+  const steps = await storesOf(await readConfig(config));
+  const chosen = store === undefined ? steps : steps.filter(({ name }) => name === store);
+  if (chosen.length === 0) throw failed(`no node uses a store named "${store ?? ""}"`);
+  return chosen;
+}
+
+/** Works on one store after another; the result has a line for each. */
+async function reportEach<T extends { readonly name: string }>(
+  options: Options,
+  ones: readonly T[],
+  work: (one: T) => Promise<string>,
+): Promise<void> {
+  const done: { readonly name: string; readonly result: string }[] = [];
+  for (const one of ones) done.push({ name: one.name, result: await work(one).catch(toFailure) });
+  createReport(options.json === true).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
+}
+
+async function migrate(options: Options): Promise<void> {
+  await reportEach(options, await chosenSteps(options), async ({ migrate: run }) =>
+    run === null ? "has nothing to prepare" : run(),
+  );
+}
+
+// --------------------------------------------------------------------------------------------------------------- stats
 
 /** Reading must not create anything: a missing store is reported before any is opened. */
-async function reportStores(steps: readonly OpenStep[]): Promise<StoreReport[]> {
+async function stats(options: Options): Promise<void> {
+  const steps = await chosenSteps(options);
   const absent = steps.flatMap(({ name, absence }) => {
     const reason = absence();
     return reason === null ? [] : [`store "${name}": ${reason}; it is made when a node starts`];
@@ -85,7 +119,7 @@ async function reportStores(steps: readonly OpenStep[]): Promise<StoreReport[]> 
   if (absent.length > 0) throw failed(absent.join("\n"));
   const reports: StoreReport[] = [];
   for (const step of steps) reports.push(await reportOpened(step));
-  return reports;
+  createReport(options.json === true).result(reports, reports.map(renderReport).join("\n\n"));
 }
 
 async function reportOpened({ name, open }: OpenStep): Promise<StoreReport> {
@@ -125,60 +159,15 @@ function renderReport(report: StoreReport): string {
 
 // --------------------------------------------------------------------------------------------------------- maintenance
 
-type Options = {
-  readonly config: string;
-  readonly json?: boolean;
-  readonly store?: string;
-  readonly to?: string;
-  readonly from?: string;
-  readonly rate?: string;
-  readonly limit?: string;
-};
-
 const mebibyte = 1024 * 1024;
-
-function registerMaintenance(storage: Command): void {
-  command(storage, "backup", "copy the stores into a folder, beside running nodes")
-    .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
-    .option("--rate <MiB/s>", "read and write at most this many MiB per second", "64")
-    .action(backup);
-  command(storage, "restore", "make the stores from a backup; existing ones are renamed")
-    .requiredOption("--from <folder>", "folder that `backup` wrote")
-    .action(restore);
-  command(storage, "verify", "check every record of the stores, beside running nodes").action(verify);
-  command(storage, "compact", "return free space inside the files to the disk").action(compact);
-  command(storage, "export", "write everything a store holds as JSON lines, beside running nodes")
-    .option("--to <file>", "file to write; standard output without it")
-    .action(exportStore);
-  command(storage, "import", "read an export into a new, empty store")
-    .requiredOption("--from <file>", "file that `export` wrote")
-    .action(importStore);
-  command(storage, "top", "print which recipients and labels hold the most, beside running nodes")
-    .option("--limit <number>", "how many of each", "20")
-    .action(top);
-}
-
-function command(storage: Command, name: string, description: string): Command {
-  return storage
-    .command(name)
-    .description(description)
-    .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .option("-s, --store <name>", "only this store")
-    .option("--json", "print JSON");
-}
 
 type Maintained = { readonly name: string; readonly work: BoundMaintenance };
 
-async function chosenSteps({ config, store }: Options): Promise<OpenStep[]> {
-  const steps = await storesOf(await readConfig(config));
-  return store === undefined ? steps : steps.filter(({ name }) => name === store);
-}
-
-/** The stores that the options name and that can be maintained by us. */
+/** The chosen stores that this program maintains itself. */
 async function maintained(options: Options): Promise<Maintained[]> {
-  const steps = await chosenSteps(options);
-  if (steps.length === 0) throw failed(`no node uses a store named "${options.store ?? ""}"`);
-  const found = steps.flatMap(({ name, maintenance }) => (maintenance === null ? [] : [{ name, work: maintenance }]));
+  const found = (await chosenSteps(options)).flatMap(({ name, maintenance }) =>
+    maintenance === null ? [] : [{ name, work: maintenance }],
+  );
   if (found.length === 0) throw failed("the stores keep their data in a database: use its own tools");
   return found;
 }
@@ -190,13 +179,7 @@ async function theOne(options: Options): Promise<Maintained> {
   return one;
 }
 
-async function each(options: Options, work: (one: Maintained) => Promise<string>): Promise<void> {
-  const done: { readonly name: string; readonly result: string }[] = [];
-  for (const one of await maintained(options)) done.push({ name: one.name, result: await work(one).catch(toFailure) });
-  createReport(options.json === true).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
-}
-
-/** Stands in a backup until all of its stores are whole. */
+/** A file in a backup until all of its stores are whole. */
 const unfinishedFile = "UNFINISHED";
 
 async function backup(options: Options): Promise<void> {
@@ -204,27 +187,23 @@ async function backup(options: Options): Promise<void> {
   if (!(rate > 0)) throw failed("--rate is a number of MiB a second above 0");
   const folder = resolve(options.to ?? "");
   const stores = await maintained(options);
-  const began = beginBackup(
-    folder,
-    stores.map(({ name }) => name),
-  );
-  await each(options, ({ name, work }) =>
-    backupOne(join(folder, name), { work, rate, isResumed: began === "resumed" }),
-  );
+  const isResumed = await resumesBackup(folder, stores);
+  await reportEach(options, stores, ({ name, work }) => backupOne(join(folder, name), { work, rate, isResumed }));
   rmSync(join(folder, unfinishedFile));
-  syncFolderSync(folder);
+  await syncFolder(folder);
 }
 
-/** The same command again goes on with an interrupted backup: whole stores stay, the others begin again. */
-function beginBackup(folder: string, names: readonly string[]): "begun" | "resumed" {
+/** The same command continues an interrupted backup: whole stores stay, the others begin again. */
+async function resumesBackup(folder: string, stores: readonly Maintained[]): Promise<boolean> {
   const note = join(folder, unfinishedFile);
-  if (existsSync(note)) return "resumed";
-  const present = names.find((name) => existsSync(join(folder, name)));
-  if (present !== undefined) throw failed(`${join(folder, present)} exists already: name an empty folder with --to`);
+  if (existsSync(note)) return true;
+  const present = stores.find(({ name }) => existsSync(join(folder, name)));
+  if (present !== undefined)
+    throw failed(`${join(folder, present.name)} exists already: name an empty folder with --to`);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   writeFileSync(note, `begun ${new Date().toISOString()}; run the same backup again to finish it\n`, { flush: true });
-  syncFolderSync(folder);
-  return "begun";
+  await syncFolder(folder);
+  return false;
 }
 
 type BackupWork = { readonly work: BoundMaintenance; readonly rate: number; readonly isResumed: boolean };
@@ -236,7 +215,7 @@ async function backupOne(target: string, { work, rate, isResumed }: BackupWork):
   rmSync(partial, { recursive: true, force: true });
   const result = await work.backup(partial, rate * mebibyte);
   renameSync(partial, target);
-  syncFolderSync(dirname(target));
+  await syncFolder(dirname(target));
   return result.replace(partial, target);
 }
 
@@ -244,22 +223,14 @@ async function restore(options: Options): Promise<void> {
   const folder = resolve(options.from ?? "");
   if (existsSync(join(folder, unfinishedFile)))
     throw failed(`the backup in ${folder} is not finished: run the same \`waypost storage backup\` again`);
-  const missing = (await maintained(options)).find(({ name }) => !existsSync(join(folder, name)));
+  const stores = await maintained(options);
+  const missing = stores.find(({ name }) => !existsSync(join(folder, name)));
   if (missing !== undefined) throw failed(`${folder} holds no backup of the store "${missing.name}"`);
-  await each(options, ({ name, work }) => work.restore(join(folder, name)));
-}
-
-function syncFolderSync(folder: string): void {
-  const descriptor = openSync(folder, "r");
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
+  await reportEach(options, stores, ({ name, work }) => work.restore(join(folder, name)));
 }
 
 async function compact(options: Options): Promise<void> {
-  await each(options, ({ work }) => work.compact());
+  await reportEach(options, await maintained(options), ({ work }) => work.compact());
 }
 
 async function verify(options: Options): Promise<void> {

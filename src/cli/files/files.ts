@@ -12,7 +12,7 @@ import { dirname, join } from "node:path";
 import { localError } from "../../client/http.ts";
 import { type Identity, type KeyStore, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
 
-/** Longest file name in bytes that common file systems take, with room for ` (999)`. */
+/** Longest file name in bytes on common file systems, with room for ` (999)`. */
 const fileNameBytesMax = 240;
 const attemptsMax = 1_000;
 
@@ -70,8 +70,8 @@ const leftoverForm = /\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/;
 const leftoverAgeMs = 60_000;
 
 /**
- * Removes what a killed process left of files it was writing: these may hold secrets. A file that is younger
- * than a minute may still be written by another process.
+ * Removes temporary files of killed processes, which may hold secrets. One that is younger than a minute may still be
+ * written by another process.
  */
 export async function sweepLeftovers(folder: string, nowMs: number): Promise<void> {
   const names = await readdir(folder).catch(() => []);
@@ -135,9 +135,8 @@ function splitExtension(name: string): [stem: string, extension: string] {
 }
 
 /**
- * Gives a finished temporary file its name in `folder`, or `name (1).ext` and so on when that is in use,
- * without ever replacing a file. Whether it already has its name can be seen by `isPlaced` until the
- * temporary name is gone. Answers the path.
+ * Gives a finished temporary file its name in `folder`, or `name (1).ext` and so on when that is in use, and answers the
+ * path. No file is ever replaced. Until the temporary name is gone, `isPlaced` shows whether the file has its name.
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
   const [stem, extension] = splitExtension(name);
@@ -197,7 +196,7 @@ function identityPath(folder: string, name: string): string {
   return join(folder, `${name}.json`);
 }
 
-/** Folder for what the client remembers of an identity between runs: no secrets of its keys. */
+/** Folder of an identity's state between runs, such as received ids; it holds no secrets of keys. */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
 }

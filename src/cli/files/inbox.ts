@@ -1,8 +1,7 @@
 /**
- * An identity's inbox on this machine: what is complete is stored as files, and only then acknowledged on
- * every Cache that holds a copy. One message that fails does not hold up the others, and nothing is stored
- * twice, also after a crash. Envelopes of a live session are kept on disk until their file is complete. One process
- * at a time for an identity.
+ * An identity's inbox on this machine: complete messages are stored as files, and only then acknowledged on every Cache
+ * that holds a copy. A message that fails does not delay the others, and no message is stored twice, even after a crash.
+ * Envelopes of a live session are kept on disk until their file is complete. One process at a time uses an inbox.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, rules section 6.
  */
 import { mkdir, open, readdir } from "node:fs/promises";
@@ -41,21 +40,21 @@ import {
 export type InboxOptions = {
   /** Where files go; made when it is not there. */
   readonly folder: string;
-  /** What is remembered between runs: a folder of this identity's own (`stateFolder`). */
+  /** Folder of the state between runs, of this identity alone (`stateFolder`). */
   readonly state: string;
   /** The device to read the Caches as; empty for all. */
   readonly deviceId: string;
   readonly onPart?: (done: number, total: number) => void;
 };
 
-/** What went wrong: with a Cache (its address), or with a message (its id, or that of its group). */
+/** A problem with a Cache (its address) or with a message (its id, or that of its group). */
 export type Problem = { readonly what: string; readonly code: string; readonly message: string };
 
 export type Round = {
   readonly received: readonly Received[];
   /** Files of which chunks are missing so far. */
   readonly incomplete: readonly { readonly groupId: string | null; readonly held: number; readonly total: number }[];
-  /** Messages that can't be opened: they stay where they are until they expire or are purged. */
+  /** Messages that can't be opened: they stay in the Caches until they expire or are purged. */
   readonly unreadable: readonly Problem[];
   /** Messages that could not be received this time. */
   readonly failed: readonly Problem[];
@@ -66,12 +65,9 @@ export type Round = {
 export type Inbox = {
   /** Every Cache that the identity's document names and that one of its keys may read. */
   readonly caches: readonly CacheClient[];
-  /**
-   * Stores and acknowledges everything that is complete in `caches` and on this machine. Throws when none
-   * of the Caches could be asked.
-   */
+  /** Stores and acknowledges every message that is complete in `caches` and on this machine. Throws when no Cache answers. */
   readonly receive: (caches: readonly CacheClient[]) => Promise<Round>;
-  /** Keeps what a live session brought until its file is complete; `true` means synced. */
+  /** Keeps an envelope of a live session until its file is complete; `true` means synced. */
   readonly keep: (chunk: LiveEnvelope) => Promise<boolean>;
   readonly close: () => Promise<void>;
 };
@@ -170,8 +166,8 @@ type ReceiveOptions = {
 };
 
 /**
- * Whether an earlier run stored the file and its acknowledgement did not arrive everywhere. The journal
- * knows whole files only, so one known chunk stands for all: another copy of a chunk is no new file.
+ * Whether an earlier run stored the file and its acknowledgement did not arrive everywhere. The journal has whole files
+ * only, so one known chunk means that all were stored.
  */
 export function wasReceived(message: PendingMessage, journal: Journal): boolean {
   return message.held.some(({ messageId }) => journal.has(messageId));
@@ -187,7 +183,7 @@ export async function storeMessage(
   const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
   const { file, from } = await writeTemporary(temporary, message, recipient, options.onChunk);
   const messageIds = message.held.map(({ messageId }) => messageId);
-  // From here on the file belongs to the journal: should its naming fail, the next run finishes it.
+  // From here on the file belongs to the journal: if it can't be named now, the next run does it.
   const path = await options.journal.place({
     messageIds,
     untilMs: message.held.reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
@@ -220,10 +216,7 @@ async function writeTemporary(
   }
 }
 
-/**
- * Removes temporary files of runs that were cut off before they had anything to keep. Only for who holds
- * the journal of the recipient: the prefix must be his alone.
- */
+/** Removes temporary files of interrupted runs. The caller must hold the journal, so that no other run uses the prefix. */
 async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
   const files = await readdir(folder).catch(() => []);
   for (const file of files) {
@@ -233,7 +226,7 @@ async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
 
 // -------------------------------------------------------------------------------------------- live chunks
 
-/** More than this are refused, and then go to the Cache. */
+/** Further ones are refused; the Relay then stores them in the Cache. */
 const chunksKeptMax = 100_000;
 
 type LiveChunks = {
@@ -282,14 +275,14 @@ type StoredEnvelope = {
   readonly envelope: Record<string, unknown>;
 };
 
-/** Keeps what places the chunk in memory, and leaves its payload on disk. */
+/** Keeps the chunk's place in its message in memory, and its payload on disk. */
 function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
   const { messageId, expiresAtMs, envelope } = chunk;
   const local = async () => (await readChunkFile(path).catch(() => null))?.envelope ?? null;
   return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
 }
 
-/** `null` when it is no chunk. Throws when it can't be read: nobody else may have it, so it must not count as none. */
+/** `null` when the file is no chunk. Throws when it can't be read: it may be the only copy, so it is not removed. */
 async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
   const text = await readText(path);
   try {
@@ -314,18 +307,18 @@ type JournalEntry = {
 };
 
 /**
- * What was received and may not be acknowledged everywhere, on disk, so that neither a crash between storing and
- * acknowledging nor an unreachable Cache brings a file twice. One line of JSON per file, appended and synced before the
- * file gets its name; lines are dropped when the messages have expired.
+ * The received messages on disk, so that no file is stored twice after a crash between storing and acknowledging, or when
+ * a Cache could not be reached. One line of JSON per file, appended and synced before the file gets its name; lines are
+ * dropped when the messages have expired.
  */
 type Journal = {
   readonly has: (messageId: string) => boolean;
-  /** Writes the entry down, then gives the file its name. Answers its path. */
+  /** Appends the entry, then gives the file its name. Answers the path. */
   readonly place: (entry: JournalEntry) => Promise<string>;
   readonly close: () => Promise<void>;
 };
 
-/** Opens the journal in a folder of the identity's own, and finishes what a crash left half done. */
+/** Opens the journal in a folder of this identity alone, and names the files that a crash left without a name. */
 export async function openJournal(folder: string, nowMs: number): Promise<Journal> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const unlock = await lock(join(folder, "receiver.lock"));
@@ -374,7 +367,7 @@ async function finish(entry: JournalEntry): Promise<void> {
 
 const renderEntry = (entry: JournalEntry) => `${JSON.stringify(entry)}\n`;
 
-/** A last line that a crash cut off is no entry: its file did not get its name. */
+/** A last line that a crash cut off is ignored: its file did not get its name. */
 function parseEntries(text: string): JournalEntry[] {
   return text.split("\n").flatMap((line) => {
     const entry = parseLine(line);
@@ -397,15 +390,15 @@ function parseLine(line: string): JournalEntry | null {
 
 const sqliteBusy = 5;
 
-/** Deno gives no code of SQLite, and SQLite's own words for it. */
+/** Deno gives no code of SQLite, only its message. */
 function isBusy(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   return "errcode" in error ? error.errcode === sqliteBusy : error.message === "database is locked";
 }
 
 /**
- * A lock that the kernel takes back when the process dies, however it dies: SQLite's exclusive lock on an
- * empty file. A process id would lie: in a container the next process has the same one.
+ * A lock that the kernel releases when the process dies, however it dies: SQLite's exclusive lock on an empty file. A
+ * process id would not do: in a container the next process has the same one.
  */
 async function lock(path: string): Promise<() => void> {
   const { DatabaseSync } = await import("node:sqlite");

@@ -1,8 +1,7 @@
 /**
- * What is sent from this machine: the file, measured and hashed once and then read by ranges, so that nothing is sealed
- * that its own SHA-256 contradicts; and chunk sets that are on their way, on disk: what is needed to build every chunk
- * again and how many were delivered, so that an interrupted send goes on where it stopped instead of starting a second
- * set. The files hold the seed of the set and are removed once it is complete.
+ * Files that this machine sends. A file is hashed once and then read by ranges; a file that changed meanwhile is not sent.
+ * An unfinished chunk set is on disk, with its seed and the number of delivered chunks, so that the next send continues it
+ * instead of starting a second set. It is removed once the set is complete.
  */
 import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -34,9 +33,9 @@ export async function saveProgress(folder: string, plan: SendPlan, delivered: nu
 }
 
 /**
- * The unfinished set for the same file, recipient and sender that is still worth going on with. It keeps the
- * key that it was sealed to: chunks of one set must be sealed alike, and a recipient that has replaced its
- * key since holds the old secret for longer than the set lives. Sets whose time is over are removed on the way.
+ * The unfinished set for the same file, recipient and sender, if it has not expired. It keeps the key that it was sealed to:
+ * all chunks of a set need the same one, and a recipient that has replaced its key keeps the old secret for longer than
+ * the set lives. Expired sets are removed.
  */
 export async function findUnfinished(folder: string, wanted: SendPlan, nowMs: number): Promise<Unfinished | null> {
   await sweepLeftovers(folder, nowMs);
