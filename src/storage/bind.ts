@@ -301,7 +301,7 @@ async function openNamed(
 // as a 500.
 
 /** What a capability may lack. */
-type Optional = "version";
+type Optional = "version" | "claimSoon";
 
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
 export const capabilityMethods = {

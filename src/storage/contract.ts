@@ -216,6 +216,12 @@ export interface Mailbox {
 
 export type TagClaim = { readonly tag: string; readonly untilMs: number };
 
+export type SoonClaim = {
+  readonly isFirst: boolean;
+  /** Resolves when the claim is durable. Until this is called the driver may let the claim wait for other writes, but not long. */
+  readonly durable: () => Promise<void>;
+};
+
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
@@ -223,6 +229,11 @@ export interface Replay {
    * characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
+  /**
+   * The same, answered before the claim is durable: of all claims of a tag exactly one wins in a process, and after a
+   * crash a claim of the last moments may be absent. A driver has it where waiting for the disk costs much.
+   */
+  claimSoon?(tag: string, untilMs: number, nowMs: number): SoonClaim;
   /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }

@@ -314,3 +314,30 @@ test("a refused acknowledgement removes nothing", async () => {
   expect(await outcomeOf(node.ack(ackBody(mallory, [uuidOf(1)], { did: bob.did })))).toBe("403 proof_not_authorized");
   expect((await node.mailbox.stats(testNowMs)).entries).toBe(1);
 });
+
+test("a pull is answered before its nonce is on disk when nothing waits, and else after", async () => {
+  const disk = Promise.withResolvers<void>();
+  const claimed = new Set<string>();
+  let waits = 0;
+  const durable = () => {
+    waits++;
+    return disk.promise;
+  };
+  const node = await createTestCache({
+    claimSoon: (tag) => ({ isFirst: claimed.size < claimed.add(tag).size, durable }),
+  });
+  node.recipients.add(bob);
+  const pull = (headers = proofHeaders(bob)) => outcomeOf(node.read(`/cache/messages/${bob.did}`, headers));
+  const headers = proofHeaders(bob);
+  expect([await pull(headers), await pull(headers), waits]).toEqual(["200 ok", "409 proof_replayed", 0]);
+  await node.store(envelopeTo(bob, 1));
+  let isAnswered = false;
+  const waiting = pull().finally(() => {
+    isAnswered = true;
+  });
+  while (waits === 0) await Bun.sleep(1);
+  await Bun.sleep(5);
+  expect(isAnswered).toBe(false);
+  disk.resolve();
+  expect(await waiting).toBe("200 ok");
+});

@@ -213,13 +213,15 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   /** Methods that stand in front of the memory driver's mailbox. */
   readonly wrap?: (mailbox: Mailbox) => Partial<Mailbox>;
   readonly memory?: Record<string, unknown>;
+  /** Claims of pulls, in front of the memory driver's. */
+  readonly claimSoon?: CacheParts["replay"]["claimSoon"];
   /** Nobody but the streams of this Cache gets to know of new entries. */
   readonly unreported?: boolean;
   readonly signal?: CacheParts["signal"];
 };
 
 export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
-  const { sign = null, wrap = () => ({}), memory, unreported = false, limits, signal, ...changed } = options;
+  const { sign = null, wrap = () => ({}), memory, unreported = false, limits, signal, claimSoon, ...changed } = options;
   const parsed = memoryPlugin.parseOptions(memory);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const clock = { nowMs: testNowMs };
@@ -235,7 +237,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const metrics = createMetrics();
   const cache = createCache({
     mailbox,
-    replay,
+    replay: claimSoon === undefined ? replay : { ...replay, claimSoon },
     receipts,
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
     metrics,

@@ -248,10 +248,14 @@ async function readProven(
   const decided = decideProof(proven, found instanceof Promise ? await found : found);
   if (isFault(decided)) return decided;
   const { claim, mailbox } = decided;
+  const soon = proof.claims.operation === "pull" ? replay.claimSoon?.(claim.tag, claim.untilMs, nowMs) : undefined;
   // The read follows in the turn in which the claim is answered, so that it waits for no commit of its own.
-  if (!(await replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
-  // A promise that is returned as it is would be followed by another one.
-  return await read({ did, proof, mailbox });
+  const isFirst = soon === undefined ? await replay.claim(claim.tag, claim.untilMs, nowMs) : soon.isFirst;
+  if (!isFirst) return proofReplayed();
+  const answer = await read({ did, proof, mailbox });
+  // That nothing waits may be answered before the claim is on disk (D222).
+  if (answer !== nothingWaiting) await soon?.durable();
+  return answer;
 }
 
 /** What a valid proof must claim, and the mailbox that it opens. */

@@ -40,6 +40,9 @@ export type Environment = View & {
   keys(database: DatabaseName, range: KeyRange): Buffer[];
   /** Decides an operation when the next group commit begins, and resolves when that is on disk: a sync for many. */
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T>;
+  /** The same for what nobody waits for yet, in a commit that begins soon, or at `beginCommit`. Throws when it is refused at once. */
+  joinLazily<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T>;
+  beginCommit(): void;
   /** Runs a read when no group commit is under way. */
   whenCommitted<T>(read: () => T): Promise<T>;
   /** Reads the data file beside the library. */
@@ -194,6 +197,14 @@ class Running implements Environment {
 
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
     return this.group.join(size, decide);
+  }
+
+  joinLazily<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
+    return this.group.joinLazily(size, decide);
+  }
+
+  beginCommit(): void {
+    this.group.begin();
   }
 
   whenCommitted<T>(read: () => T): Promise<T> {

@@ -36,11 +36,11 @@ const choreDelayMs = 1_000;
 /** What the operations of one commit add up to. */
 type CommitAtHand = Moving & { readonly batch: Batch };
 
-/** Claims that are decided as a part of a commit. */
+/** Joins the write of a claim to a commit. */
+export type JoinClaim<T> = (size: WriteSize, write: (batch: Batch) => void) => Promise<T>;
 export type DecidedClaims = {
-  /** What a claim asks of a commit. Throws when the tag is not one. */
-  sizeOf(tag: string): WriteSize;
-  decide(batch: Batch, claim: TagClaim, nowMs: number): boolean;
+  /** Decides a claim at once; `null` while an earlier one lasts. Throws when the tag is not one. */
+  win<T>(claim: TagClaim, nowMs: number, join: JoinClaim<T>): Promise<T> | null;
 };
 
 type MailboxSettings = {
@@ -125,9 +125,11 @@ export class DiskMailbox implements Mailbox {
   async claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
-    const { claims } = this.settings;
-    return this.environment.join(claims.sizeOf(claim.tag), (batch) =>
-      claims.decide(batch, claim, nowMs) ? this.removeIn(batch, mailbox, messageIds, nowMs) : null,
+    return this.settings.claims.win(claim, nowMs, (size, write) =>
+      this.environment.join(size, (batch) => {
+        write(batch);
+        return this.removeIn(batch, mailbox, messageIds, nowMs);
+      }),
     );
   }
 

@@ -3,16 +3,16 @@
  * (replay claims and receipts). Loaded only when a store is opened, because it brings the native addon along.
  */
 import { join, resolve } from "node:path";
-import type { Receipts, Replay, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
+import type { Receipts, Replay, SoonClaim, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
-import type { Batch, View, WriteSize } from "./commits.ts";
+import type { Batch, View } from "./commits.ts";
 import { type Environment, openEnvironment } from "./environment.ts";
 import { dataFile } from "./folder.ts";
 import { Scrub } from "./integrity.ts";
 import type { FoldLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
-import { type DecidedClaims, DiskMailbox } from "./mailbox.ts";
+import { type DecidedClaims, DiskMailbox, type JoinClaim } from "./mailbox.ts";
 import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 import type { Disk, WriteKind } from "./space.ts";
 
@@ -143,30 +143,36 @@ function endOfPrefix(prefix: Buffer): Buffer | null {
 
 type Kind = "claims" | "receipts";
 type Standing = { readonly untilMs: number; readonly value: Uint8Array };
+type Replacement = { readonly before: Standing | null; readonly record: Standing | null };
 
 const endBytes = 8;
 const recordOverhead = 64;
 const nothing = new Uint8Array(0);
 
+/** Claims are decided when they are made; their records go with a commit. */
 class Claims implements DecidedClaims {
   private readonly records: EndingRecords;
+  /** The ends of claims that are not on disk yet, by tag. */
+  private readonly pending = new Map<string, number>();
 
-  constructor(environment: Environment) {
+  constructor(private readonly environment: Environment) {
     this.records = new EndingRecords(environment, "claims");
   }
 
-  /** What a claim asks of a commit. Throws when the tag is not one. */
-  sizeOf(tag: string): WriteSize {
+  win<T>({ tag, untilMs }: TagClaim, nowMs: number, join: JoinClaim<T>): Promise<T> | null {
     checkText("tag", tag);
-    return { kind: "removal", bytes: tag.length * 4 + recordOverhead };
-  }
-
-  decide(batch: Batch, { tag, untilMs }: TagClaim, nowMs: number): boolean {
     const key = keyOf(tag);
-    const standing = this.records.standing(batch, key);
-    if (standing !== null && standing.untilMs > nowMs) return false;
-    this.records.set(batch, key, { untilMs, value: nothing });
-    return true;
+    const before = this.records.standing(this.environment, key);
+    if (Math.max(this.pending.get(tag) ?? 0, before?.untilMs ?? 0) > nowMs) return null;
+    const size = { kind: "removal", bytes: key.length * 2 + recordOverhead } as const;
+    const record = { untilMs, value: nothing };
+    const joined = join(size, (batch) => this.records.replace(batch, key, { before, record }));
+    this.pending.set(tag, untilMs);
+    const end = () => {
+      if (this.pending.get(tag) === untilMs) this.pending.delete(tag);
+    };
+    joined.then(end, end);
+    return joined;
   }
 
   expire(nowMs: number, limit: number): Promise<number> {
@@ -174,10 +180,23 @@ class Claims implements DecidedClaims {
   }
 }
 
+const lost: SoonClaim = { isFirst: false, durable: async () => {} };
+
 function openReplay(environment: Environment, claims: Claims): Replay {
   return {
     async claim(tag, untilMs, nowMs) {
-      return environment.join(claims.sizeOf(tag), (batch) => claims.decide(batch, { tag, untilMs }, nowMs));
+      const written = claims.win({ tag, untilMs }, nowMs, (size, write) => environment.join(size, write));
+      await written;
+      return written !== null;
+    },
+    claimSoon(tag, untilMs, nowMs) {
+      const written = claims.win({ tag, untilMs }, nowMs, (size, write) => environment.joinLazily(size, write));
+      if (written === null) return lost;
+      const durable = () => {
+        environment.beginCommit();
+        return written;
+      };
+      return { isFirst: true, durable };
     },
     expire: (nowMs, limit) => claims.expire(nowMs, limit),
   };
@@ -239,9 +258,13 @@ class EndingRecords {
   }
 
   /** Sets the value of a key; `null` removes it. */
-  set(batch: Batch, key: Buffer, to: Standing | null): void {
+  set(batch: Batch, key: Buffer, record: Standing | null): void {
+    this.replace(batch, key, { before: this.standing(batch, key), record });
+  }
+
+  /** The same when it is known what stands there. */
+  replace(batch: Batch, key: Buffer, { before, record: to }: Replacement): void {
     const { kind } = this;
-    const before = this.standing(batch, key);
     if (before !== null && before.untilMs !== to?.untilMs) batch.remove(`${kind}-due`, endKey(before.untilMs, key));
     if (to === null) {
       if (before !== null) batch.remove(kind, key);

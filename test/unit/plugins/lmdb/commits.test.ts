@@ -70,6 +70,36 @@ test("turns that bring many are waited for, until there are enough for one commi
   expect(writes[0]!.keys.length).toBeLessThanOrEqual(200);
 });
 
+test("what nobody waits for goes with the next commit, and begins one only after a while or when somebody waits", async () => {
+  const { commits, writes, put } = heldDisk();
+  const putLazily = (key: string) =>
+    commits.joinLazily(size, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
+  const turns = async () => {
+    for (let n = 0; n < 3; n++) await turn();
+  };
+  void putLazily("a");
+  expect(commits.isIdle).toBe(false);
+  await turns();
+  expect(writes).toEqual([]);
+  void put("b");
+  await turns();
+  void putLazily("c");
+  writes[0]!.end();
+  await turns();
+  expect(writes.map(({ keys }) => keys)).toEqual([["a", "b"]]);
+  commits.begin();
+  await turns();
+  expect(writes.map(({ keys }) => keys)).toEqual([["a", "b"], ["c"]]);
+  writes[1]!.end();
+  await turns();
+  void putLazily("d");
+  while (writes.length < 3) await Bun.sleep(1);
+  expect(writes[2]!.keys).toEqual(["d"]);
+  writes[2]!.end();
+  await turns();
+  expect(commits.isIdle).toBe(true);
+});
+
 test("a failed commit is an error for all that it held, and nothing else is answered", async () => {
   const { commits, put } = heldDisk();
   const failing = new GroupCommits({
