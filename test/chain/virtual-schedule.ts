@@ -191,7 +191,7 @@ function startDriver(world: World): void {
     environment,
     key: { ...world.key, address: "virtual" },
     table,
-    lastRoom: table,
+    reserveTable: table,
     host,
     runtimes,
   });

@@ -101,7 +101,6 @@ export const chainPlugin: StoragePlugin<ChainOptions> = {
   provides: ["ledger"],
   parseOptions: (input) => parseWith(chainOptions, input),
   async open(options, environment) {
-    // The chain library takes its time to load.
     const { openChain } = await loadNative(() => import("./driver.ts"));
     return openChain(options, environment);
   },

@@ -1,6 +1,6 @@
 /**
- * The chain store, put together: the endpoints, reading, submissions and their outbox. Loaded only when a
- * configuration names it, because the chain library takes its time to start.
+ * Composes the chain store: the endpoints, reading, submissions and their outbox. Loaded only when a configuration names
+ * it, because the chain library loads slowly.
  */
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -33,7 +33,7 @@ const mebibyte = 1024 * 1024;
 export async function openChain(
   options: ChainOptions,
   environment: StoreEnvironment,
-  /** No configuration names the canary: tests do. */
+  /** Only tests accept the canary runtime. */
   { takesCanary = false }: { readonly takesCanary?: boolean } = {},
 ): Promise<Store> {
   const key = await readOperatorKey(options);
@@ -46,7 +46,7 @@ export async function openChain(
   let light: LightClients | null = null;
   try {
     light = withLightClients(systemHost(environment.now), options, environment.log);
-    const tables = { table: openTable(files, () => "record"), lastRoom: openTable(files, () => "removal") };
+    const tables = { table: openTable(files, () => "record"), reserveTable: openTable(files, () => "removal") };
     open = openLedger(options, { environment, key, takesCanary, ...tables, host: light.host });
     await firstContact(open, options.start_wait_ms);
   } catch (error) {
@@ -80,8 +80,8 @@ type LedgerParts = {
   readonly environment: StoreEnvironment;
   readonly key: OperatorKey & { readonly address: string };
   readonly table: Table;
-  /** The same table, whose commits may use the disk's last room: an end that is known must be written. */
-  readonly lastRoom: Table;
+  /** The same table, with commits that may use the reserved disk space: a known end must be written. */
+  readonly reserveTable: Table;
   readonly host: Host;
   /** Metadata by genesis and version, where several ledgers share it. */
   readonly runtimes?: Map<string, RuntimeMetadata>;
@@ -91,7 +91,7 @@ type LedgerParts = {
 export type OpenLedger = {
   readonly endpoints: Endpoints;
   readonly ledger: Ledger;
-  /** Whether the outbox knew its chain before: then another chain is an outage, and no mistake of a first start. */
+  /** Whether the outbox knew its chain before: then another chain is an outage, not a mistake of a first start. */
   readonly isKnown: boolean;
   readonly close: () => Promise<void>;
 };
@@ -100,7 +100,7 @@ export type OpenLedger = {
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
   const { environment, key, host } = parts;
   const retention = { retainedMs: options.retention_days * dayMs, retainedMax: options.retention_entries };
-  const outbox = new Outbox(parts.table, parts.lastRoom, retention);
+  const outbox = new Outbox(parts.table, parts.reserveTable, retention);
   const isKnown = outbox.genesis() !== null;
   takeOver(outbox, key.address, environment);
   const pollMs = options.block_time_ms ?? blockTimeMsDefault;
@@ -168,7 +168,7 @@ function write(environment: StoreEnvironment, work: Promise<void>): void {
   work.catch((error: unknown) => environment.fatal(`the outbox can't be written: ${errorText(error)}`));
 }
 
-/** Calls that another account signed would be signed anew by this one, and fail where their proofs name the other. */
+/** This account would sign the calls of another account again, and they would fail where their proofs name the other. */
 function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment): void {
   const previous = outbox.operator();
   if (previous === address) return;
@@ -180,7 +180,7 @@ function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment
   write(environment, outbox.keepOperator(address));
 }
 
-/** The last finalized block, at most once a block time: a restart must not believe a node that is behind it. */
+/** Writes the last finalized block, at most once a block time: after a restart, a node behind it must not be trusted. */
 function anchorWriter(given: {
   readonly outbox: Outbox;
   readonly environment: StoreEnvironment;

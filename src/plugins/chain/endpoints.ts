@@ -1,12 +1,12 @@
 /**
- * The configured nodes: one connection at a time to one of them, the next one in turn whenever it is lost, after a
- * growing pause when none can be used. While there is none, `session()` throws `unavailable` with the reason: a
- * chain that can't be asked never counts as one that holds nothing.
+ * The configured nodes: one connection at a time to one of them. When it is lost, the next node is tried; when none can
+ * be used, after a growing pause. Meanwhile `session()` throws `unavailable` with the reason: a chain that can't be asked
+ * never counts as an empty one.
  *
- * What is believed of a node:
- * - The last finalized block that was shown is the anchor, also over restarts: a node must have the same block at
- *   that number. When more than half of the endpoints have had another one for a time, it is the anchor that was a
- *   lie, or the chain was reset, and they are believed.
+ * How far the driver trusts a node:
+ * - The last finalized block that a node showed is the anchor, also after a restart: every node must have the same block
+ *   at that number. When more than half of the endpoints have had another one for a time, the anchor was false or the
+ *   chain was reset, and the driver follows them.
  * - With two endpoints or more, a call ends only by a block that a second endpoint has finalized too, with the same
  *   state (`confirm`). When no other endpoint answers for ten minutes, one is enough, and the log says so.
  */
@@ -24,7 +24,7 @@ export type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "an
 };
 
 export type EndpointsEvents = {
-  /** A connection is open, also when an earlier one was lost. Its head was reported before. */
+  /** A connection is open, the first one or a later one. Its head was reported before. */
   readonly onSession: (session: Session) => void;
   readonly onHead: (head: Head) => void;
   readonly onBest: (hash: string) => void;
@@ -34,12 +34,12 @@ export type OpenSession = Session & { readonly head: Head };
 
 const firstPauseMs = 200;
 /**
- * Block times for which the anchor stands against nodes that have another block at its number, or are only behind,
- * and more for each block in between. A node that is behind catches up as a rule; one on another branch never does.
+ * Block times for which the anchor holds against nodes that have another block at its number (`forked`) or are only
+ * behind; and more for each block in between. A node that is behind usually catches up; one on another branch never does.
  */
 const disputeBlocks = { forked: 32, behind: 600 } as const;
 const distanceBlocks = 2;
-/** How long a call may wait for the word of a second endpoint when none answers. */
+/** How long a call waits for the confirmation of a second endpoint when none answers. */
 const aloneMsMax = 600_000;
 
 /** How the use of an endpoint ended; `stoodMs` is `null` when it never began. */
@@ -64,7 +64,7 @@ export class Endpoints {
   private wake: () => void = () => {};
   private readonly firstRound = Promise.withResolvers<void>();
   private running: Promise<void> = Promise.resolve();
-  /** What the log said last, until there is a connection again: an outage is one line for each reason. */
+  /** The last line in the log, until there is a connection again: an outage is one line for each reason. */
   private logged = "";
 
   constructor(
@@ -114,7 +114,7 @@ export class Endpoints {
     return this.reasons.some(({ kind }) => kind === "differs");
   }
 
-  /** Each endpoint in turn, whichever was used last: a bad first one is not preferred. */
+  /** Tries the endpoints in turn, so a bad first one is not preferred. */
   private async run(): Promise<void> {
     const { endpoints, log, reconnectMsMax } = this.options;
     let pauseMs = firstPauseMs;
@@ -126,7 +126,7 @@ export class Endpoints {
       if (stoodMs !== null) {
         log("warn", "the connection to the chain has ended", { endpoint: nameOf(endpoint), reason: reason.message });
         failed = failed.slice(-1);
-        // A node that lets everybody in and throws them out again is asked as rarely as one that is gone.
+        // A node that soon ends every connection is asked as rarely as one that is gone.
         if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
       }
       this.reasons = failed;
@@ -176,7 +176,7 @@ export class Endpoints {
     session.onHead = (head) => this.show(head);
     session.onBest = (hash) => this.events.onBest(hash);
     this.disputes.clear();
-    // It may be the endpoint that is used now, and no endpoint bears itself out.
+    // It may be the endpoint that is used now, and no endpoint can confirm itself.
     this.dropWitness();
     this.show(session.head);
     this.current = session;
@@ -197,7 +197,7 @@ export class Endpoints {
     this.events.onHead(head);
   }
 
-  /** Counts endpoints that do not have the anchor; when most of them have not had it for long, it is given up. */
+  /** Counts endpoints without the anchor; when most of them have lacked it for long, the anchor is given up. */
   private dispute(endpoint: string, { kind, distance }: Unusable): void {
     const { endpoints, host, log } = this.options;
     if (kind !== "behind" && kind !== "forked") return void this.disputes.delete(endpoint);
@@ -232,7 +232,7 @@ export class Endpoints {
     try {
       const other = await witness.headAt(await witness.finalizedHash());
       const common = other.number < head.number ? await session.headAt(await session.hashAt(other.number)) : head;
-      // What was read of `common` is compared, not what a second request would answer now.
+      // The state that was read of `common` is compared, not what a second request would answer now.
       if (
         common.hash === (await witness.hashAt(common.number)) &&
         isSameState(common, await witness.headAt(common.hash))
@@ -248,7 +248,7 @@ export class Endpoints {
     return null;
   }
 
-  /** When every other endpoint contradicts the one in use, that one is left. */
+  /** When every other endpoint contradicts the one in use, its connection ends. */
   private contradicted(session: OpenSession): void {
     const others = this.options.endpoints.length - 1;
     this.logOnce("two endpoints of the chain disagree; no call ends meanwhile", { reason: "block or state" });
@@ -271,7 +271,7 @@ export class Endpoints {
     }
   }
 
-  /** Whether nothing is compared: a light client proves its answers. */
+  /** Whether answers need no comparison: with one endpoint, or with a light client, which proves its answers. */
   private isAlone(): boolean {
     const { endpoints, finality } = this.options;
     return endpoints.length < 2 || finality === "best" || isLight(this.currentEndpoint);
@@ -303,7 +303,7 @@ export class Endpoints {
     }
   }
 
-  /** Also when nothing is waited for: a connection that nobody needs is not kept. */
+  /** Called as well when no call is pending: the connection is not needed then. */
   dropWitness(): void {
     this.aloneSinceMs = null;
     this.witness?.end(new Unusable("gone", "it is not needed"));

@@ -13,7 +13,7 @@ import type { LedgerBoundName } from "../../core/ledger/account.ts";
 import { actionRows, type ItemName } from "../../core/ledger/actions.ts";
 import { encodeLedgerCall, type LedgerCall, type LedgerCallName, type ProofCall } from "../../core/ledger/calls.ts";
 
-/** Without one from the chain or the configuration. */
+/** Used when neither the chain nor the configuration has one. */
 export const blockTimeMsDefault = 6_000;
 
 export type PalletRole = "did_registry" | "delivery_policy";
@@ -31,7 +31,7 @@ type CallLayout = { readonly pallet: PalletRole; readonly layout: readonly strin
 const registry = (layout: readonly string[]): CallLayout => ({ pallet: "did_registry", layout });
 const policies = (layout: readonly string[]): CallLayout => ({ pallet: "delivery_policy", layout });
 
-/** What an item of a signed action is as an argument; every other one is bytes. */
+/** The type of an item of a signed action as an argument; every other one is bytes. */
 const itemLayouts: Partial<Record<ItemName, string>> = {
   verificationMethod: method,
   keyAgreement: method,
@@ -77,13 +77,13 @@ export const mapLayouts = {
   PersonaPolicies: { pallet: "delivery_policy", value: persona },
 } as const satisfies Readonly<Record<string, MapLayout>>;
 
-/** What a chain of the family need not have, laid out like this where it does. Maps are keyed as those above. */
+/** Items that a chain need not have, with the layout they must have. Maps are keyed as those above. */
 export const optionalLayouts = {
   /** How often a DID was deleted. */
   Lives: { pallet: "did_registry", value: "u32", isMap: true },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
   ProofAllowances: { pallet: "did_registry", value: "u32", isMap: true },
-  /** Stands where the chain knows version 3 of the proofs: whether it accepts the others as well. */
+  /** Exists where the chain knows version 3 of the proofs: whether it accepts the others as well. */
   PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
 } as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean }>>;
 
@@ -113,12 +113,12 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   policyRefBytes: "MaxPolicyRefLen",
 };
 
-/** Names of what a chain's metadata holds: its pallets, and of the pallet of DIDs the items of each kind. */
+/** Names in a chain's metadata: its pallets, and the items of the pallet of DIDs by kind. */
 export type Inventory = Readonly<Record<"pallets" | "calls" | "constants" | "storage", ReadonlySet<string>>>;
 
 /**
- * What the reference runtime has against abuse and a chain of the family may lack, and how the metadata shows it.
- * Such a chain is used nevertheless, and the log names what it lacks.
+ * Protections of the reference runtime against abuse, and how the metadata shows them. A chain that lacks some is used
+ * nevertheless, and the log names them.
  */
 const protections: readonly { readonly name: string; readonly isThere: (chain: Inventory) => boolean }[] = [
   {
@@ -140,7 +140,7 @@ export const lackingProtections = (chain: Inventory): string[] =>
 
 // -------------------------------------------------------------------------------------------------------- extrinsics
 
-/** What a chain at one runtime version wants around a call. */
+/** What surrounds a call in an extrinsic at one runtime version. */
 export type Frame = {
   readonly specVersion: number;
   readonly transactionVersion: number;

@@ -1,15 +1,14 @@
 /**
- * A light client of the chain (smoldot) behind the form of a connection, so that the rest of the driver asks it as it
- * asks a node. It checks finality from the specification's first block on, and every value that it hands out against
- * the state root of its block; so an operator trusts no node, only the file. It lives as long as the ledger does:
- * connections come and go over one client, which need not catch up again.
+ * A light client of the chain (smoldot) with the interface of a connection, so that the driver asks it like a node. It
+ * checks finality from the specification's first block on, and every value against the state root of its block; so an
+ * operator trusts no node, only the file. It lives as long as the ledger: a new connection need not catch up again.
  *
- * What it can't answer is put together here: `state_queryStorageAt` from single proven values, and the hash of a
- * number from the parents of the finalized head. Its word about an extrinsic is only that it was passed on; the blocks show
- * whether one takes it.
+ * Two answers that it can't give are composed here: `state_queryStorageAt` from single proven values, and the hash of a
+ * block number from the parents of the finalized head. Its answer to an extrinsic only means that it passed it on; the
+ * blocks show whether one includes it.
  *
- * Law: what no peer answers now is asked again and then left unanswered, which ends the connection. Only what peers
- * may have let go of (older than `statesKept` blocks) is refused as gone.
+ * Law: a question that no peer answers is asked again and then left unanswered, which ends the connection. Only data that
+ * peers may have discarded (older than `statesKept` blocks) is refused as gone.
  */
 import { readFileSync, statSync } from "node:fs";
 import { resolve } from "node:path";
@@ -33,11 +32,11 @@ import {
 const specificationBytesMax = 64 * 1024 * 1024;
 /** How far back a full node keeps states and bodies unless it is configured otherwise. */
 const statesKept = 256n;
-/** Headers that one question may fetch; what was fetched is remembered for the next one. */
+/** Most headers that one question fetches; they are cached for the next one. */
 const walkMax = 20_000n;
 const attemptsMax = 8;
 const attemptPauseMs = 1_000;
-/** Of the light client's own levels: errors. Its warnings are about any want of peers. */
+/** The light client's own level for errors. Its warnings report every lack of peers. */
 const logLevel = 1;
 const methodNotFound = -32_601;
 
@@ -56,7 +55,7 @@ type Waiting = {
 };
 type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
 
-/** `takesNull`: that there is nothing is an answer. */
+/** `takesNull`: `null` is an answer. */
 type Question = {
   readonly method: string;
   readonly params: readonly unknown[];

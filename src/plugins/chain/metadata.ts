@@ -1,7 +1,6 @@
 /**
- * The runtime metadata of a chain at one version: where our maps lie, how our calls are numbered, its bounds,
- * its errors, and the keys of its storage. A chain that differs from what the program reads and writes is
- * refused with a list of every difference.
+ * The runtime metadata of a chain at one version: the prefixes of our maps, the indices of our calls, its bounds, its
+ * errors, and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every difference.
  * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
 import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
@@ -37,20 +36,20 @@ export type RuntimeMetadata = {
   readonly blockTimeMs: number | null;
   /** `null` when calls with a proof have no limit on this chain. */
   readonly proofLimit: ProofLimit | null;
-  /** What the reference runtime has against abuse and this one lacks. */
+  /** Protections of the reference runtime that this one lacks. */
   readonly lacks: readonly string[];
   /** twox128 of the pallet's and the map's name. */
   prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;
-  /** The same of what a chain need not have; `null` when this one has not. */
+  /** The same for an optional item; `null` when the chain lacks it. */
   optionalPrefixOf(name: OptionalName): Uint8Array | null;
-  /** Per extrinsic index of a block: the error that failed it, `null` for success; absent when there is no word. */
+  /** By the index of an extrinsic in its block: its error, or `null` for success; absent without an event about it. */
   outcomes(events: Uint8Array): Map<number, DispatchFailure | null>;
 };
 
 /** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
 type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
 
-/** A failure of one of our pallets by the name of its error, or of anything else by what it is called. */
+/** A failure by the name of its error; `pallet` is `null` unless it is one of ours. */
 export type DispatchFailure = { readonly pallet: PalletRole | null; readonly error: string };
 
 /** Newest first; version 14 is what `state_getMetadata` answers. */
@@ -330,7 +329,7 @@ type StorageKeys = {
   readonly events: Uint8Array;
   readonly account: (id: Uint8Array) => Uint8Array;
   readonly entry: (map: MapName, key: string) => Uint8Array;
-  /** Of a map that a chain need not have; `null` when this one has not. */
+  /** Of an optional map; `null` when the chain lacks it. */
   readonly optionalEntry: (map: "Lives" | "ProofAllowances", key: string) => Uint8Array | null;
   readonly plainProofs: Uint8Array | null;
 };
@@ -376,7 +375,7 @@ export function readAccountState(bytes: Uint8Array | null): { readonly nonce: nu
   return { nonce: view.getUint32(0, true), free: view.getBigUint64(16, true) + (view.getBigUint64(24, true) << 64n) };
 }
 
-/** A node may answer anything: too few bytes are damage, and no defect of this program. */
+/** Too few bytes are an invalid answer of the node, not a bug of this program. */
 function viewOf(bytes: Uint8Array, bytesMin: number): DataView {
   if (bytes.length < bytesMin) throw new StoreError("corrupt", "the chain has a number that can't be read");
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

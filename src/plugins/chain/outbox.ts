@@ -1,7 +1,6 @@
 /**
- * What was submitted and has not ended, on disk: a call is here before its submission is answered and until its
- * end is written, so that a restart neither loses nor doubles it. Ends are kept for a time and up to a number,
- * oldest first away.
+ * The pending calls on disk: a call is here before its submission is answered and until its end is written, so that a
+ * restart neither loses it nor submits it twice. Ends are kept for a time and up to a number; the oldest go first.
  *
  *   genesis        the chain that this outbox belongs to
  *   operator       the account whose key signed last
@@ -59,8 +58,8 @@ export class Outbox {
 
   constructor(
     private readonly table: Table,
-    /** The same table, whose commits may use the disk's last room: an end that is known must be written. */
-    private readonly lastRoom: Table,
+    /** The same table, with commits that may use the reserved disk space: a known end must be written. */
+    private readonly reserveTable: Table,
     private readonly retention: Retention,
   ) {
     const first = table.range("t/", { limit: 1 })[0];
@@ -82,7 +81,7 @@ export class Outbox {
   }
 
   keepGenesis(genesis: string): Promise<void> {
-    return this.lastRoom.commit((view) => view.put(genesisKey, utf8(genesis)));
+    return this.reserveTable.commit((view) => view.put(genesisKey, utf8(genesis)));
   }
 
   operator(): string | null {
@@ -91,7 +90,7 @@ export class Outbox {
   }
 
   keepOperator(address: string): Promise<void> {
-    return this.lastRoom.commit((view) => view.put(operatorName, utf8(address)));
+    return this.reserveTable.commit((view) => view.put(operatorName, utf8(address)));
   }
 
   anchor(): Anchor | null {
@@ -103,7 +102,7 @@ export class Outbox {
   }
 
   keepAnchor(anchor: Anchor): Promise<void> {
-    return this.lastRoom.commit((view) => putAnchor(view, anchor));
+    return this.reserveTable.commit((view) => putAnchor(view, anchor));
   }
 
   /** Everything pending, in the order of acceptance. */
@@ -131,15 +130,15 @@ export class Outbox {
     });
   }
 
-  /** Puts another list of extrinsics in the place of the one that is kept. */
+  /** Replaces the list of extrinsics of a call. */
   replace(entry: Pending): Promise<void> {
-    return this.lastRoom.commit((view) => view.put(records.poolKey(entry.sequence), encodePending(entry)));
+    return this.reserveTable.commit((view) => view.put(records.poolKey(entry.sequence), encodePending(entry)));
   }
 
-  /** Takes them out of what is pending; the block that decided is written with them. One call at a time. */
+  /** Writes the ends of pending calls, and with them the block that decided. One call at a time. */
   finish(ended: readonly Ended[], given: { readonly nowMs: number; readonly anchor: Anchor | null }): Promise<void> {
     const { nowMs, anchor } = given;
-    return this.lastRoom.commit((view) => {
+    return this.reserveTable.commit((view) => {
       if (anchor !== null) putAnchor(view, anchor);
       let next = this.endsNext;
       for (const { sequence, submission } of ended) {
@@ -177,7 +176,7 @@ export class Outbox {
   }
 }
 
-/** What we wrote ourselves; only damage can make it something else. */
+/** Parses what this program wrote; `null` means that the file is damaged. */
 function parseJson<T>(bytes: Uint8Array): T | null {
   try {
     return JSON.parse(decodeUtf8(bytes) ?? "") as T;
@@ -201,7 +200,7 @@ function encodePending({ call, submission, signed, renewals }: Pending): Uint8Ar
   return utf8(JSON.stringify(plain));
 }
 
-/** After a restart nobody knows what a node has accepted. */
+/** After a restart, every extrinsic may be with a node. */
 function decodeSigned({ extrinsic, birth, death, ...one }: PlainSigned): Signed {
   return {
     ...one,

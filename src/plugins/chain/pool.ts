@@ -6,8 +6,8 @@
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds one of its extrinsics or the head's
  *    state shows the call (`submissions.ts` reports both), `dropped` only when none of them can enter any more.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
- *    every finalized block since its birth was looked through. A node's word ends nothing. Nothing signs the era of
- *    a call that carries its own proof, so its bytes are valid again a life later: only the state ends it.
+ *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
+ *    that carries its own proof, so its bytes are valid again a life later: only the state ends it.
  * 3. Extrinsics of one entry that can still enter, or may be with some node, have one nonce: so at most one of them
  *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
  *    none of the present ones is a reason for it.
@@ -41,11 +41,11 @@ export type Entry = {
   nonce: number | null;
   /** Those that may still enter, oldest first. The last one of the present runtime is the one that is sent. */
   signed: readonly Signed[];
-  /** Stands in the outbox; not sent before. */
+  /** Whether it is in the outbox; it is not sent before. */
   stored: boolean;
   /** How often it was signed again because a nonce was lost or an era was over. */
   renewals: number;
-  /** Number of the present attempt to send; answers to earlier ones only show that it may be out. */
+  /** Number of the present attempt to send; answers to earlier ones only show that a node may have it. */
   attempt: number;
   sending: boolean;
   /** When the node of this connection last answered about it, or `null`. */
@@ -55,20 +55,20 @@ export type Entry = {
   /** The finalized head at which a node had it and its nonce was the next. */
   turn: bigint | null;
   inBlock: Block | null;
-  /** Another extrinsic or a look at the state was asked for and has not come. */
+  /** Another extrinsic or a look at the state was requested and is not done. */
   busy: boolean;
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
 /** What a node answered to an extrinsic; `silence` is no answer or one that leaves open whether it was accepted. */
 export type Verdict = "taken" | "known" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
-/** Present: the runtime that extrinsics are signed for, and the block at which their era begins. */
+/** The finalized head: extrinsics are signed for its runtime, and their era begins at its block. */
 type PoolHead = {
   readonly number: bigint;
   /** The operator's next nonce in the head's state. */
   readonly nonce: number;
   readonly specVersion: number;
-  /** Whether the head's time is that of the clock: an old one gives nothing up. */
+  /** Whether the head's time is close to the clock: with an old head, no call is given up. */
   readonly recent: boolean;
 };
 
@@ -81,11 +81,11 @@ export type PoolEvent =
     })
   /** Signed again and stored. */
   | { readonly kind: "signed"; readonly entry: Entry; readonly signed: Signed }
-  /** What was asked for brought nothing: the entry stays as it is. */
+  /** The request had no result: the entry stays as it is. */
   | { readonly kind: "unchanged"; readonly entry: Entry }
   /** The head's state shows that no block holds the call, and would accept it. */
   | { readonly kind: "absent"; readonly entry: Entry }
-  /** Every finalized block up to the head was looked through but those up to `missed`. */
+  /** Every finalized block after `missed` up to the head was scanned. */
   | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
   /** Where fingerprints lie in blocks that are not final. */
   | { readonly kind: "unfinalized"; readonly blocks: ReadonlyMap<string, Block> }
@@ -96,7 +96,7 @@ export type Why = "missed" | "invalid" | "over";
 export type PoolAction =
   | { readonly do: "send"; readonly entry: Entry; readonly signed: Signed; readonly attempt: number }
   | { readonly do: "sign"; readonly entry: Entry; readonly nonce: number | null }
-  /** Look at the head's state: for what blocks could not show, for why a node calls it invalid, after its life. */
+  /** Look at the head's state: blocks were missed, a node calls it invalid, or its life is over. */
   | { readonly do: "inspect"; readonly entry: Entry; readonly why: Why }
   | { readonly do: "end"; readonly entry: Entry; readonly end: End };
 
@@ -135,7 +135,7 @@ export class SubmissionPool {
   /** Every nonce from the chain's up to, not including, this one is used by an entry. */
   private lowestNonce = 0;
   private head: PoolHead | null = null;
-  /** How many entries lie in blocks that are not final; they occupy no place in the window. */
+  /** How many entries are in blocks that are not final; they take no place in the window. */
   private inBlocks = 0;
   /** To be sent, the most urgent last. */
   private queue: Entry[] = [];
@@ -159,7 +159,7 @@ export class SubmissionPool {
     return this.byFingerprint.get(fingerprint);
   }
 
-  /** The block after which something of ours may lie, or `null`. */
+  /** The block after which a block may hold one of our extrinsics, or `null`. */
   oldestBirth(): bigint | null {
     let oldest: bigint | null = null;
     for (const { signed } of this.entries.values())
@@ -175,7 +175,7 @@ export class SubmissionPool {
     return nonce;
   }
 
-  /** Takes a call in; it is sent once `stored` was reported. */
+  /** Adds a call; it is sent once `stored` was reported. */
   add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed" | "renewals">): Entry {
     const fresh = { stored: false, attempt: 0, sending: false, sentAtMs: null, invalid: 0 };
     const entry: Entry = { ...given, ...fresh, turn: null, inBlock: null, busy: false };
@@ -265,7 +265,7 @@ export class SubmissionPool {
     return this.sendQueue();
   }
 
-  /** Fills the queue with what is due within the window, and sends as much as may be without an answer. */
+  /** Fills the queue with the entries of the window that are due, and sends as many as may wait for an answer. */
   private flush(nowMs?: number): PoolAction[] {
     const dueMs = nowMs === undefined ? Number.NEGATIVE_INFINITY : nowMs - this.limits.resendMs;
     const owned: Entry[] = [];
@@ -308,7 +308,7 @@ export class SubmissionPool {
     entry.sentAtMs = atMs;
     this.adapt(verdict, atMs);
     const isRefused = verdict === "invalid" || verdict === "banned";
-    // Whatever node had it has lost it: its chance ended there, and the next one begins when a node has it again.
+    // The node that had it has dropped it: its chance ended, and the next one begins when a node has it again.
     if (isRefused || verdict === "full") entry.turn = null;
     entry.invalid = isRefused ? entry.invalid + (verdict === "banned" ? 2 : 1) : 0;
     return [...(isRefused ? this.onRefused(entry) : []), ...this.sendQueue()];
@@ -317,7 +317,7 @@ export class SubmissionPool {
   private adapt(verdict: Verdict, atMs: number): void {
     if (verdict === "taken") this.window = Math.min(this.limits.windowMax, this.window + 1);
     if (verdict !== "silence" && verdict !== "full") return;
-    // All answers that fail to come at one time are one silence.
+    // Answers that are missing at the same time count as one silence.
     if (atMs - this.halvedAtMs < this.limits.resendMs) return;
     this.halvedAtMs = atMs;
     this.window = Math.max(1, this.window >> 1);
@@ -357,7 +357,7 @@ export class SubmissionPool {
     return this.flush();
   }
 
-  /** What a finalized block holds has ended before; what can't come any more is signed again or given up. */
+  /** Calls in finalized blocks have ended before; calls that can't enter any more are signed again or given up. */
   private onScanned(head: PoolHead, missed: bigint): PoolAction[] {
     this.head = head;
     this.lowestNonce = head.nonce;
@@ -385,7 +385,7 @@ export class SubmissionPool {
     return entry.nonce === null ? this.inspect(entry, "over") : this.renew(entry);
   }
 
-  /** None of its extrinsics can enter any more. A call that had its chance is over, any other is signed again. */
+  /** None of its extrinsics can enter any more. A call that had its chance ends, any other is signed again. */
   private renew(entry: Entry): PoolAction[] {
     const { head } = this;
     if (head === null) return [];
@@ -397,13 +397,13 @@ export class SubmissionPool {
     entry.renewals++;
     entry.turn = null;
     this.keepSigned(entry, entry.nonce === null ? entry.signed.slice(-1) : []);
-    // Also when its own is not used: with a hole below, it would wait another life.
+    // Even if its own nonce is unused: above a gap it would wait another life.
     const free = this.freeNonce(head.nonce);
     if (entry.nonce !== null && (isUsed || free < entry.nonce)) this.moveTo(entry, free);
     return this.sign(entry);
   }
 
-  /** A hole keeps every later call out of the blocks. */
+  /** A gap in the nonces keeps every later call out of the blocks. */
   private fillGaps(head: PoolHead): PoolAction[] {
     const actions: PoolAction[] = [];
     for (const nonce of [...this.nonces.keys()].sort((a, b) => a - b)) {
@@ -426,7 +426,7 @@ export class SubmissionPool {
   }
 
   private sign(entry: Entry): PoolAction[] {
-    // Above a hole another life for the same nonce would only keep the call from moving down.
+    // Above a gap, another extrinsic with the same nonce would only keep the call from moving down.
     const waits = entry.nonce !== null && this.freeNonce(this.head?.nonce ?? 0) < entry.nonce;
     if (entry.busy || (waits && entry.signed.length > 0)) return [];
     if (entry.signed.length >= signedMax) {

@@ -22,7 +22,7 @@ import { type DispatchFailure, type RuntimeMetadata, storageKeys, u32Of, u64Of }
 import type { Header } from "./rpc.ts";
 import { type Head, type Session, StateGone, singleFlight } from "./session.ts";
 
-/** What decides over a call, all of one block. */
+/** The state that decides about a call, all of one block. */
 export type Facts = {
   readonly head: Head;
   readonly account: Account;
@@ -74,13 +74,13 @@ export class Reader {
     return this.cached(`${scope} ${key}`, ({ head }) => this.policyAt(head, scope, key));
   }
 
-  /** The account and the holders of some aliases, of one block and in one question. */
+  /** The account and the holders of some aliases, at one block and with one request. */
   async facts(did: Did, aliases: readonly string[]): Promise<Facts> {
     const read = (session: OpenSession) => readFacts({ session, head: session.head }, did, aliases);
     return aliases.length > 0 ? read(this.endpoints.session()) : this.cached(`facts ${did}`, read);
   }
 
-  /** At one head, which need not be the newest. */
+  /** At the given head, which need not be the newest. */
   factsAt(head: Head, did: Did, aliases: readonly string[]): Promise<Facts> {
     return readFacts({ session: this.endpoints.session(), head }, did, aliases);
   }
@@ -103,8 +103,8 @@ export class Reader {
   }
 
   /**
-   * Whether a state shows that a call took effect. A proof is used up by its call, so its counter shows it; what the
-   * operator signs shows in the content.
+   * Whether a state shows that a call took effect. A call with a proof raises its counter; a call that the operator signs
+   * shows in the content.
    */
   async showsEffect(call: LedgerCall, { head, account }: Facts, operator: Uint8Array): Promise<boolean> {
     const { record } = account;
@@ -155,7 +155,7 @@ export class Reader {
     if (known !== undefined) return known as Promise<T>;
     const answer = read(session);
     this.memo.set(name, answer);
-    // A failure is for those who waited for it, and not cached.
+    // A failure is not cached.
     answer.catch(() => {
       if (this.memo.get(name) === answer) this.memo.delete(name);
     });
@@ -164,8 +164,8 @@ export class Reader {
 }
 
 /**
- * What the chain does not accept yet, because the DID has made many calls with a proof in a short time; `null` when it
- * takes the call. Law: docs/ledger.md 1.7, "Allowance".
+ * `rate_limited` while the chain would refuse the call because the DID has made many calls with a proof in a short time.
+ * Law: docs/ledger.md 1.7, "Allowance".
  */
 export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Facts): Fault | null {
   const { proofLimit, blockTimeMs } = head.metadata;
@@ -180,7 +180,7 @@ export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Fa
   return fault("rate_limited", detail, { retryAfterSeconds });
 }
 
-/** What saves a DID from a thief, or ends it. */
+/** Calls that save a DID from a thief, or end it. */
 function drawsOnReserve(call: LedgerCall): boolean {
   if (call.name === "update_root_pubkey") return true;
   if (call.name !== "apply_control_with_proof") return false;
@@ -200,7 +200,7 @@ async function readFacts(
   const all = await session.values([...keys, ...optional.filter((key) => key !== null)], head.hash);
   const values = all.slice(0, keys.length);
   const rest = all.slice(keys.length);
-  // A chain of the family need not have them.
+  // A chain need not have these two maps.
   const [life, wholeAt] = optional.map((key) => {
     const bytes = key === null ? null : rest.shift();
     return bytes == null ? 0 : u32Of(bytes);
@@ -261,8 +261,8 @@ export type BlockContents = Header & {
 };
 
 /**
- * `null` when the node no longer has the block's body. `fallback`: the metadata to read general extrinsics with when
- * the node has let go of the state of the block before, which names the runtime that made this one.
+ * `null` when the node no longer has the block's body. The state of the block before names the runtime of this one; when
+ * the node has discarded it, general extrinsics are read with the metadata `fallback`.
  */
 async function readContents(session: Session, hash: string, fallback: RuntimeMetadata): Promise<BlockContents | null> {
   const block = await readable(session.block(hash));
@@ -282,14 +282,14 @@ async function readContents(session: Session, hash: string, fallback: RuntimeMet
 
 type Outcomes = {
   readonly block: Block;
-  /** As the node gave them. */
+  /** The events as the node sent them. */
   readonly events: Uint8Array;
   readonly byIndex: ReadonlyMap<number, DispatchFailure | null>;
 };
 
 /**
- * What became of a block's extrinsics, and the block's time; `null` when the node no longer has the state of the
- * block. A block without any event is a lie: every block has some.
+ * The outcomes of a block's extrinsics, and the block's time; `null` when the node no longer has the state of the block.
+ * Every block has events, so an answer without any is false.
  */
 export async function readOutcomes(session: Session, contents: BlockContents): Promise<Outcomes | null> {
   const { hash, number, parentHash } = contents;
@@ -305,7 +305,7 @@ export async function readOutcomes(session: Session, contents: BlockContents): P
   return { block: { number, hash, timeMs: Number(u64Of(now)) }, events, byIndex };
 }
 
-/** `null` when the node refuses to answer, as it does about a state that it has discarded. */
+/** `null` when the node refuses to answer, because it has discarded the state. */
 async function readable<T>(work: Promise<T>): Promise<T | null> {
   try {
     return await work;
@@ -342,38 +342,38 @@ export function faultOfFailure(failure: DispatchFailure, call: LedgerCall): Faul
 
 // ----------------------------------------------------------------------------------------- finalized blocks
 
-/** Looks through finalized blocks once, in order. */
+/** Scans finalized blocks, each once and in order. */
 export class FinalizedScan {
-  /** Every finalized block up to this one was looked through for what is pending. */
+  /** Every finalized block up to this one was scanned for pending calls. */
   head: Head | null = null;
-  /** The last block that no node could show any more: what lies before it may have been missed. */
+  /** The last block that no node could show any more: calls in it or before it may have been missed. */
   missed = -1n;
   private number: bigint | null = null;
   private hash = "";
 
   constructor(private readonly log: StoreEnvironment["log"]) {}
 
-  /** Nothing is pending that could lie in a block up to `head`. */
+  /** No pending call can be in a block up to `head`. */
   skipTo(head: Head): void {
     this.head = head;
     this.number = head.number;
     this.hash = head.hash;
   }
 
-  /** Whether a head comes late: the chain still holds the later one that was looked through. */
+  /** Whether a head is late: the chain still has the later one that was scanned. */
   async isPast(session: Session, head: Head): Promise<boolean> {
     if (this.head === null || head.number >= this.head.number) return false;
     return (await session.hashAt(this.head.number)) === this.head.hash;
   }
 
-  /** From `oldest` on, without those that were looked through. What fails is gone on with the next time. */
+  /** Scans from `oldest` on, without the blocks that were scanned. After a failure the next call continues. */
   async upTo(
     session: Session,
     head: Head,
     given: { readonly oldest: bigint; readonly onBlock: (contents: BlockContents) => Promise<void> },
   ): Promise<void> {
     const { oldest, onBlock } = given;
-    // A head that is not beyond what was looked through is another branch, or comes again.
+    // A head that is not after the scanned blocks is on another branch, or comes again.
     const goesOn = this.number !== null && this.number <= head.number && this.number + 1n >= oldest;
     if (!goesOn) this.hash = "";
     for (let number = goesOn ? (this.number as bigint) + 1n : oldest; number <= head.number; number++) {
@@ -406,19 +406,19 @@ const unfinalizedMax = 256;
 type UnfinalizedOptions = {
   readonly endpoints: Endpoints;
   readonly log: StoreEnvironment["log"];
-  /** Whether anything is waited for at all. */
+  /** Whether any call is pending. */
   readonly isWanted: () => boolean;
-  /** Called after each look: where every fingerprint lies that lies in one of those blocks. */
+  /** Called after each scan with the block of every fingerprint in one of those blocks. */
   readonly onBlocks: (blocks: ReadonlyMap<string, Block>) => void;
 };
 
-/** Of best heads that come faster than they can be looked through, the newest counts. */
+/** Scans the blocks from the best head to the finalized one; of best heads that come fast, only the newest. */
 export class UnfinalizedBlocks {
-  /** The blocks of the last look. */
+  /** The blocks of the last scan. */
   private known = new Map<string, BlockContents>();
   private best = "";
   private closing = false;
-  private readonly follow = singleFlight(() => this.lookAtBest());
+  private readonly follow = singleFlight(() => this.scanBest());
 
   constructor(private readonly options: UnfinalizedOptions) {}
 
@@ -427,10 +427,10 @@ export class UnfinalizedBlocks {
     if (!this.closing) this.follow();
   }
 
-  private async lookAtBest(): Promise<void> {
+  private async scanBest(): Promise<void> {
     if (this.closing || !this.options.isWanted()) return;
     try {
-      const blocks = await this.look(this.best);
+      const blocks = await this.scan(this.best);
       if (!this.closing) this.options.onBlocks(blocks);
     } catch (error) {
       if (error instanceof StoreError) return;
@@ -438,8 +438,7 @@ export class UnfinalizedBlocks {
     }
   }
 
-  /** From the best head back to the finalized one. */
-  private async look(hash: string): Promise<Map<string, Block>> {
+  private async scan(hash: string): Promise<Map<string, Block>> {
     const session = this.options.endpoints.session();
     const { head } = session;
     const seen = new Map<string, BlockContents>();
@@ -448,7 +447,7 @@ export class UnfinalizedBlocks {
       const contents = this.known.get(at) ?? (await readContents(session, at, head.metadata));
       if (contents === null || contents.number <= head.number) break;
       seen.set(at, contents);
-      // The time of a block that may go again is not asked for: the finalized one's stands in.
+      // Nobody needs the exact time of a block that may be reverted: it gets that of the finalized one.
       const block: Block = { number: contents.number, hash: at, timeMs: head.timeMs };
       for (const fingerprint of contents.fingerprints.keys()) found.set(fingerprint, block);
       at = contents.parentHash;

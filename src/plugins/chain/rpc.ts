@@ -14,7 +14,7 @@ import { blake2b256 } from "../../core/codec/crypto.ts";
 import { type After, late, withDeadline } from "../../core/std/bounded.ts";
 import { encodeCompact } from "./layouts.ts";
 
-/** Time and the network, so that tests can run both faster than they pass. */
+/** Time and network, which tests replace to run faster than time passes. */
 export type Host = {
   /** Wall clock. */
   readonly nowMs: () => number;
@@ -46,7 +46,7 @@ export const systemHost = (nowMs: () => number): Host => ({
   chance: Math.random,
 });
 
-/** What a node answered instead of a result. */
+/** A node, or the light client, answered with an error instead of a result. */
 export class NodeRefusal extends Error {
   constructor(
     readonly code: number,
@@ -56,19 +56,19 @@ export class NodeRefusal extends Error {
   }
 }
 
-/** What an endpoint begins with that is a light client; the file of a specification follows. */
+/** Begins an endpoint that is a light client; the file of a specification follows. */
 export const lightScheme = "light:";
 export const isLight = (endpoint: string): boolean => endpoint.startsWith(lightScheme);
 
 /** The name of an endpoint in logs and answers. */
 export const nameOf = (endpoint: string): string => (isLight(endpoint) ? endpoint : new URL(endpoint).origin);
 
-/** The largest block is far below: 5 MiB of extrinsics in hex, and their events. */
+/** Far above the largest block, which has 5 MiB of extrinsics in hex, and their events. */
 const frameCharsMax = 64 * 1024 * 1024;
 /** Logs show a node's text up to this length. */
 const textCharsMax = 300;
 const notRpc = "the node sent an invalid JSON-RPC message";
-/** A shorter part is no key, and may well be a word of the text around it. */
+/** A shorter part is no key, and may be a word of the text around it. */
 const secretCharsMin = 4;
 
 type Request = {
@@ -164,7 +164,7 @@ export class Rpc {
     }
   }
 
-  /** Nobody could catch what is thrown here: even turning a member into text can throw. */
+  /** Nobody could catch an exception of this method, and even turning a member into text can throw. */
   private onMessage(text: unknown): void {
     try {
       const frame: Frame | null = parseObject(text);
@@ -212,7 +212,7 @@ function connectWebSocket(endpoint: string, { onOpen, onMessage, onClose }: Sock
   try {
     socket = new WebSocket(endpoint);
   } catch {
-    // What is thrown holds the whole address.
+    // The exception holds the whole address.
     throw new Error("the endpoint is not the address of a WebSocket");
   }
   socket.onopen = onOpen;
@@ -240,7 +240,7 @@ export function parseObject(text: unknown): object | null {
   }
 }
 
-/** Takes out of a text whatever an endpoint has behind its host, as a whole and in its parts, and shortens it. */
+/** Removes from a text everything that an endpoint has behind its host, as a whole and in its parts, and shortens it. */
 export function withoutSecrets(endpoint: string): (text: string) => string {
   if (isLight(endpoint)) return shortened;
   const { href, origin, pathname, search } = new URL(endpoint);
@@ -274,7 +274,7 @@ async function within<T>(host: Host, given: { work: Promise<T>; ms: number; miss
 
 // --------------------------------------------------------------------------------------- parsing of answers
 
-/** A parser of an answer throws when the node did not keep to the form; the session then leaves the node. */
+/** Parsers of answers throw when an answer has another form; the session then ends the connection. */
 export type Header = { readonly number: bigint; readonly parentHash: string; readonly hash: string };
 export type SignedBlock = { readonly header: Header; readonly extrinsics: readonly Uint8Array[] };
 export type RuntimeVersion = {

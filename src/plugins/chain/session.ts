@@ -1,10 +1,10 @@
 /**
- * One connection to one node: opened only when the node is on our chain, has caught up, and offers what the
- * program needs; then it follows the heads. Every request has a deadline; a node that leaves one unanswered,
- * shows a head that can't be true, or goes back behind a finalized block, is left.
+ * One connection to one node. It opens only when the node is on our chain, has caught up, and offers what the program
+ * needs; then it follows the heads. Every request has a deadline. The connection ends when the node leaves a request
+ * unanswered, shows a head that can't be true, or goes back behind a finalized block.
  *
- * Heartbeat: once a block time the node is asked for its head, so a connection that has died without a word is
- * noticed after at most `pollMs + requestMs`.
+ * Heartbeat: the driver asks for the head once a block time, so it notices a dead connection after at most
+ * `pollMs + requestMs`.
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
@@ -41,7 +41,7 @@ import {
 
 type Finality = "finalized" | "best";
 
-/** A finalized block that was shown, and when: every later head must follow it. */
+/** A finalized block that a node showed, and when: every later head must follow it. */
 export type Anchor = { readonly number: bigint; readonly hash: string; readonly seenAtMs: number };
 
 export type SessionOptions = {
@@ -53,7 +53,7 @@ export type SessionOptions = {
   /** Ends the connection, also while it is being opened. */
   readonly signal: AbortSignal;
   readonly pollMs: number;
-  /** Instead of what the chain says. */
+  /** Overrides the block time that the chain states. */
   readonly blockTimeMs: number | null;
   readonly host: Host;
   /** The genesis that this store belongs to, once it is known. */
@@ -61,9 +61,9 @@ export type SessionOptions = {
   /** By genesis and version: the metadata is read once for all connections. */
   readonly runtimes: Map<string, RuntimeMetadata>;
   readonly anchor: () => Anchor | null;
-  /** For tests of the tests: the runtime that breaks rules is accepted too. */
+  /** For tests of the tests: also accepts the runtime that breaks rules. */
   readonly takesCanary?: boolean;
-  /** Opened to compare answers: it follows no heads. */
+  /** Only for comparing answers: it follows no heads. */
   readonly passive?: true;
 };
 
@@ -76,12 +76,12 @@ export type Head = Block & {
   readonly proofs: LedgerProofs;
 };
 
-/** The newest block of the node, which may go again. */
+/** The newest block of the node, which may be reverted. */
 type BestHead = { readonly number: bigint; readonly hash: string };
 
 /**
- * Why a node can't be used: it differs from what is wanted, it is catching up or behind, it has other finalized
- * blocks than were shown before, or it does not answer.
+ * Why a node can't be used: it has another chain or runtime, it is catching up or behind, its finalized blocks differ from
+ * those shown before, or it does not answer.
  */
 type UnusableKind = "differs" | "syncing" | "behind" | "forked" | "gone";
 export class Unusable extends Error {
@@ -95,7 +95,7 @@ export class Unusable extends Error {
   }
 }
 
-/** The node answered with a refusal: it does not have what was asked for, as the state of an old block. */
+/** The node refused to answer: it no longer has what was asked for, such as the state of an old block. */
 export class StateGone extends StoreError {}
 
 /** What a node answered to an extrinsic, and its words when it refused. */
@@ -116,11 +116,11 @@ const verdicts: Readonly<Record<number, Verdict>> = {
 
 /** How long a node may fail to check every extrinsic before another one is asked. */
 const failingMsMax = 30_000;
-/** A node that checks many extrinsics one after another answers late, and is no less alive for it. */
+/** How many times longer a submission may take: a node checks many extrinsics one after another. */
 const submitPatience = 6;
-/** Runtimes that are remembered: blocks of more than two at a time are hardly ever looked at. */
+/** Most runtimes whose metadata is kept; blocks of more than two at a time are rare. */
 const runtimesMax = 8;
-/** How far a node's clock may be from ours. */
+/** Largest difference between a node's clock and ours. */
 export const clockSkewMs = 300_000;
 
 export class Session {
@@ -168,8 +168,8 @@ export class Session {
   }
 
   /**
-   * Asks the node. What it refuses to answer is `StateGone`; when it does not answer, or its answer can't be parsed,
-   * the connection ends. Both are `unavailable`.
+   * Asks the node. Throws `StateGone` when it refuses. When it does not answer, or its answer can't be parsed, the
+   * connection ends. Both errors are `unavailable`.
    */
   private async ask<T>(method: string, params: readonly unknown[], parse: (answer: unknown) => T): Promise<T> {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain has ended");
@@ -208,8 +208,8 @@ export class Session {
   }
 
   /**
-   * A node that could not check an extrinsic says nothing about it. The pool of a real node can go on so for good:
-   * after a long fork it looked at a block whose state was gone, while the node itself followed the chain.
+   * A node that can't check an extrinsic says nothing about it. The pool of a real node can stay in that state for good:
+   * after a long fork, one looked at a block whose state was gone, while the node itself followed the chain.
    */
   private countFailure(message: string): void {
     const nowMs = this.options.host.elapsedMs();
@@ -271,7 +271,7 @@ export class Session {
       this.best = { number, hash };
       this.onBest(hash);
     } catch {
-      // Either the connection has ended by it, or the node would not answer; the finalized head shows which.
+      // Either the connection has ended, or the node refused; the next finalized head shows which.
     }
   }
 
@@ -298,7 +298,7 @@ export class Session {
     checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
   }
 
-  /** A block with what its state says of time, runtime and operator. */
+  /** A block, with time, runtime and operator's account as its state has them. */
   async headAt(hash: string): Promise<Head> {
     const [{ number }, version] = await Promise.all([
       this.header(hash),
@@ -312,7 +312,7 @@ export class Session {
     const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
-    // A chain without the switch is from before version 3, and accepts what there was then.
+    // A chain without the switch knows only the versions before 3, and accepts them.
     const bound = keys.plainProofs !== null;
     const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1 };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
@@ -327,7 +327,7 @@ export class Session {
     throw new Unusable("forked", text, this.head.number - anchor.number);
   }
 
-  /** What the runtime in force after a block offers. */
+  /** The metadata of the runtime in force after a block. */
   async metadataAt(hash: string): Promise<RuntimeMetadata> {
     return this.metadataOf(await this.ask("state_getRuntimeVersion", [hash], parseVersion), hash);
   }
@@ -353,7 +353,7 @@ export class Session {
     return metadata;
   }
 
-  /** The newest version of the metadata that both sides know; `state_getMetadata` is version 14, and may go. */
+  /** The newest version of the metadata that both sides know. `state_getMetadata`, version 14, may be removed from nodes. */
   private async metadataBytes(hash: string): Promise<`0x${string}`> {
     for (const version of metadataVersions) {
       try {
@@ -381,10 +381,10 @@ function checkHash({ hash, number }: Header, asked: string): void {
   if (hash !== asked && number !== 0n) throw new Error("it is not the block that was asked for");
 }
 
-/** Blocks that a chain may have made beyond its block time, at once. */
+/** How many blocks more than its block time allows a chain may have. */
 const leapBlocksMax = 16n;
 
-/** Law: a node can't make us believe in a head much further than time allows, nor in one behind what was shown. */
+/** Law: a head is never much further than time allows, and never behind a finalized block that was shown. */
 function checkNumber(
   number: bigint,
   anchor: Anchor,
@@ -404,8 +404,8 @@ const unusable = (error: unknown): Unusable =>
   error instanceof Unusable ? error : new Unusable("gone", errorText(error));
 
 /**
- * Work that news call for: it runs one at a time, and news that come while it runs make it run once more. So
- * however fast a node sends news, one request of a kind is with it. `work` must not throw.
+ * Runs `work` at each call, one run at a time; calls during a run cause one more run. So a node that sends notifications
+ * fast still gets one request of a kind at a time. `work` must not throw.
  */
 export function singleFlight(work: () => Promise<void>): () => void {
   let isRunning = false;

@@ -1,7 +1,7 @@
 /**
- * Submissions: from a call that was handed in to its end on the chain. This file does what the pool decides
- * (`pool.ts`): it writes a call to the outbox before it is answered, signs, hands in, looks through every finalized
- * block, and looks at the head's state where blocks are gone. An end is written before it is shown.
+ * Submissions: a call from its acceptance to its end on the chain. This file executes the actions of the pool (`pool.ts`):
+ * it writes a call to the outbox before it answers, signs, submits, scans every finalized block, and reads the head's
+ * state where blocks are gone. An end is on disk before anyone can read it.
  * Source: docs/decisions.md D74, D75.
  */
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
@@ -60,7 +60,7 @@ type SubmissionsOptions = {
   readonly limits: SubmissionLimits;
   readonly environment: Pick<StoreEnvironment, "now" | "log">;
   readonly host: Host;
-  /** Best heads are looked through as well, to show `in_block`. */
+  /** Also scans unfinalized blocks, to show `in_block`. */
   readonly watchBest: boolean;
 };
 
@@ -77,10 +77,10 @@ type Kept = {
 const readsMax = 8;
 /** Far more than can end while one state is read. */
 const endsMax = 10_000;
-/** Finality further behind than this is a stall: an era that began there would be over before it is used. */
+/** With finality further behind than this, an era that began at the finalized head could be over before its use. */
 const finalityLagMax = 5n;
 
-const noWord = fault("chain_submission_rejected", "the block does not show the outcome of the call");
+const notShown = fault("chain_submission_rejected", "the block does not show the outcome of the call");
 
 export class Submissions {
   private readonly pool: SubmissionPool;
@@ -91,7 +91,7 @@ export class Submissions {
   private readonly ends = new BoundedMap<string, bigint>(endsMax);
   private nextSequence = 0n;
   private readonly scan: FinalizedScan;
-  /** The head that is to be followed next, and the hash of the one that was followed to the end. */
+  /** The head to follow next, and the hash of the last one that was followed to the end. */
   private wanted: Head | null = null;
   private followed = "";
   private work: Promise<void> = Promise.resolve();
@@ -174,7 +174,7 @@ export class Submissions {
     const session = endpoints.session();
     const signed = this.sign(call, session, isOwned(call) ? this.pool.freeNonce(session.head.nonce) : null);
     const holder = this.pool.holder(signed.fingerprint);
-    // The very same proof is on its way, and no block can hold it twice.
+    // The same proof is already pending, and no block can hold it twice.
     if (holder !== undefined) return whenDurable(this.kept.get(holder.id) as Kept);
     const submission: Submission = {
       txHash: extrinsicHash(signed.extrinsic),
@@ -254,7 +254,7 @@ export class Submissions {
   private onTick(): void {
     const session = this.sessionOrNull();
     if (session === null) return;
-    // What was left for want of an answer is gone through again, also when no newer head comes.
+    // A head that could not be followed for lack of an answer is followed again, even if no newer one comes.
     if (session.head.hash !== this.followed) this.onHead(session.head);
     this.apply({ kind: "tick", nowMs: this.options.host.elapsedMs() });
   }
@@ -291,7 +291,7 @@ export class Submissions {
     this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
   }
 
-  /** Whatever keeps one call out keeps out all of them, again and again: one line is enough. */
+  /** The reason is usually the same for all calls, again and again: one line is enough. */
   private logRefusal(reason: string): void {
     if (reason === this.loggedRefusal) return;
     this.loggedRefusal = reason;
@@ -303,7 +303,7 @@ export class Submissions {
     const kept = this.kept.get(entry.id);
     if (kept === undefined) return;
     const signed = this.sign(kept.call, this.options.endpoints.session(), nonce);
-    // An ed25519 key signs the same twice: nothing is new before the era can be another one.
+    // An ed25519 key signs the same bytes the same way, so nothing is new until the era differs.
     const isNew = nonce === null || entry.signed.every(({ fingerprint }) => fingerprint !== signed.fingerprint);
     if (!isNew) return this.apply({ kind: "unchanged", entry });
     const { call, submission } = kept;
@@ -312,7 +312,7 @@ export class Submissions {
     this.apply({ kind: "signed", entry, signed });
   }
 
-  /** What blocks can't show, or a node holds against a call, is decided by the head's state. */
+  /** Decides by the head's state what blocks can't show, and why a node refuses a call. */
   private async inspect(entry: Entry, why: Why): Promise<void> {
     const kept = this.kept.get(entry.id);
     if (kept === undefined) return;
@@ -332,8 +332,8 @@ export class Submissions {
   }
 
   /**
-   * At the last head that was looked through: a newer state may be changed by our own call, and one that is older
-   * than the call proves nothing about it.
+   * Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing about
+   * the call.
    */
   private async factsOf({ call, entry }: Kept): Promise<Facts | null> {
     const { head } = this.scan;
@@ -347,7 +347,7 @@ export class Submissions {
 
   // ----------------------------------------------------------------------------------------------- following
 
-  /** Of heads that come faster than they can be followed the newest counts. */
+  /** When heads come faster than they can be followed, only the newest is followed. */
   onHead(head: Head): void {
     const isAwaited = this.wanted !== null;
     this.wanted = head;
@@ -363,7 +363,7 @@ export class Submissions {
     if (this.options.watchBest) this.unfinalized.onBest(hash);
   }
 
-  /** One thing after another; what fails for want of an answer is done again later. */
+  /** Runs one step after another; a step that fails for lack of an answer runs again later. */
   private queued(step: () => Promise<void>, entry?: Entry): Promise<void> {
     this.work = this.work.then(async () => {
       if (this.closing) return;
@@ -414,8 +414,8 @@ export class Submissions {
     const ends: [Entry, End][] = [];
     for (const { kept, index } of found) {
       const failure = outcomes?.byIndex.get(index);
-      const reported = failure === undefined ? noWord : failure && faultOfFailure(failure, kept.call);
-      // What one endpoint alone answers about events counts where the state does not show the opposite.
+      const reported = failure === undefined ? notShown : failure && faultOfFailure(failure, kept.call);
+      // Events of one endpoint alone count unless the state shows the opposite.
       const reason =
         isSame === true && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
       ends.push([kept.entry, { state: reason === null ? "finalized" : "failed", reason, block }]);
@@ -423,16 +423,16 @@ export class Submissions {
     await this.finish(ends);
   }
 
-  /** For a call in a block whose events are gone or in doubt: `null` when the head's state shows its effect. */
+  /** For a call in a block whose events are gone or unconfirmed: `null` when the head's state shows its effect. */
   private async reasonByState(call: LedgerCall, head: Head, reported: Fault | null): Promise<Fault | null> {
     const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
     if (reported === null || (await this.isShown(call, facts))) return null;
-    return reported === noWord ? (this.dryRun(call, facts) ?? noWord) : reported;
+    return reported === notShown ? (this.dryRun(call, facts) ?? notShown) : reported;
   }
 
   // -------------------------------------------------------------------------------------------------- finish
 
-  /** Ends are written, and only then shown. */
+  /** Writes the ends, and only then shows them. */
   private async finish(ends: readonly (readonly [Entry, End])[]): Promise<void> {
     const known = ends.flatMap(([{ id }, end]) => [this.kept.get(id) ?? []].flat().map((kept) => ({ kept, end })));
     await Promise.allSettled(known.map(({ kept }) => kept.durable));
@@ -469,5 +469,5 @@ function submissionOf({ entry, submission }: Kept): Submission {
   return entry.inBlock === null ? submission : { ...submission, state: "in_block", block: entry.inBlock };
 }
 
-/** The DID and the aliases that a call is about. No alias looks like a DID. */
+/** The DID and the aliases of a call. No alias has the form of a DID. */
 const subjectsOf = (call: LedgerCall): string[] => [call.did, ...aliasesNamed(call)];
