@@ -1,7 +1,7 @@
 /**
- * The bus over nats-server (core NATS, 2.x). Opening never fails because the server is away: the driver
- * connects as soon as it can and comes back by itself; until then every request is "nobody" and what is
- * published is dropped and counted, never kept in memory.
+ * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable server: the driver connects as
+ * soon as it can, and reconnects by itself. Until then every request answers "nobody", and published messages are dropped
+ * and counted, never kept in memory.
  */
 import { readFile } from "node:fs/promises";
 import {
@@ -61,7 +61,7 @@ export const natsOptions = z
 
 export type NatsBusOptions = z.output<typeof natsOptions>;
 
-/** Until the server allows more. */
+/** The limit until the server states its own. */
 const messageBytesMaxAtFirst = 64 * 1024;
 const connectMsMax = 5_000;
 const againMs = 500;
@@ -88,7 +88,7 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
     maxPingOut: 2,
     reconnect: true,
     maxReconnectAttempts: -1,
-    // Two stacks for each request, which nobody reads.
+    // Traces cost two stacks for each request, which nobody reads.
     noAsyncTraces: true,
     reconnectTimeWait: againMs,
     ...(user === null ? {} : { user }),
@@ -99,12 +99,12 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
   };
 }
 
-type Listening = { readonly subject: string; readonly inbox: Inbox; remote: NatsSubscription | null };
+type Registered = { readonly subject: string; readonly inbox: Inbox; remote: NatsSubscription | null };
 
 class NatsBus implements Bus {
   readonly plugin = "nats";
   private connection: NatsConnection | null = null;
-  private readonly listening = new Set<Listening>();
+  private readonly registered = new Set<Registered>();
   private readonly connected = { now: false, soon: new Waiters() };
   private readonly ending = new Waiters();
   private dropped = 0;
@@ -121,7 +121,7 @@ class NatsBus implements Bus {
     return this.connection?.info?.max_payload ?? messageBytesMaxAtFirst;
   }
 
-  /** Waits a moment for the first connection, so that a server that is there is used from the start. */
+  /** Waits shortly for the first connection, so that a reachable server is used from the start. */
   async start(options: ConnectionOptions): Promise<void> {
     const first = this.keepConnecting(options);
     await withDeadline(first, busReadyMsMax);
@@ -156,7 +156,7 @@ class NatsBus implements Bus {
     if (this.closed) return;
     this.onDisconnected();
     this.connection = null;
-    for (const one of this.listening) one.remote = null;
+    for (const one of this.registered) one.remote = null;
     await Bun.sleep(againMs);
     await this.keepConnecting(options);
   }
@@ -171,14 +171,14 @@ class NatsBus implements Bus {
     this.connected.now = true;
     this.unreadBytes = 0;
     this.log("info", "the bus is connected");
-    for (const one of this.listening) {
+    for (const one of this.registered) {
       one.remote ??= this.subscribeRemote(one);
       one.inbox.reportMissed();
     }
     this.connected.soon.release();
   }
 
-  private subscribeRemote({ subject, inbox }: Listening): NatsSubscription | null {
+  private subscribeRemote({ subject, inbox }: Registered): NatsSubscription | null {
     const { connection } = this;
     if (connection === null || connection.isClosed()) return null;
     const callback = (error: Error | null, message: Msg): void => {
@@ -222,12 +222,12 @@ class NatsBus implements Bus {
     checkSubject(subject);
     if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
     const inbox = new Inbox({ subject, handler: receiver, missed, log: this.log, onDrop: () => this.dropped++ });
-    const one: Listening = { subject, inbox, remote: null };
+    const one: Registered = { subject, inbox, remote: null };
     one.remote = this.subscribeRemote(one);
-    this.listening.add(one);
+    this.registered.add(one);
     const unsubscribe = () => {
       inbox.close();
-      this.listening.delete(one);
+      this.registered.delete(one);
       one.remote?.unsubscribe();
     };
     return { ready: this.ready(), unsubscribe };
@@ -256,14 +256,14 @@ class NatsBus implements Bus {
 
   stats() {
     const connected = this.connected.now && !this.closed;
-    return { connected, subscriptions: this.listening.size, dropped: this.dropped };
+    return { connected, subscriptions: this.registered.size, dropped: this.dropped };
   }
 
   async close(): Promise<void> {
     this.closed = true;
     this.ending.release();
-    for (const { inbox } of this.listening) inbox.close();
-    this.listening.clear();
+    for (const { inbox } of this.registered) inbox.close();
+    this.registered.clear();
     this.connected.soon.release();
     await this.connection?.close().catch(() => {});
   }

@@ -1,9 +1,8 @@
 /**
- * Calls between two threads of a process. Whatever one turn of the event loop brings, calls and answers alike,
- * goes in one message, because waking the other thread costs far more than a further call. Its bytes are in memory
- * that both threads share; a turn that is larger than what is free there crosses as a text of one character for each
- * byte. Order is kept: what is called first arrives first. A thread that hangs is noticed by its beats in that memory:
- * then calls fail and wait for nothing.
+ * Calls between two threads of a process. All calls and answers of one turn of the event loop go in one message, because
+ * waking the other thread costs far more than a further call. The bytes of a turn are in memory that both threads share; a
+ * turn without room there is sent as a text with one character per byte. Calls arrive in their order. Each thread counts
+ * heartbeats in the shared memory; when those of the other thread stop, calls to it fail at once.
  */
 import { errorStack, Fault, type FaultCode, type FaultExtra, isFault } from "../../core/fault.ts";
 import { StoreError, type StoreErrorCode } from "../../storage/contract.ts";
@@ -15,37 +14,37 @@ type MessageEnd = {
   on(event: "message", listener: (message: unknown) => void): unknown;
 };
 
-/** Serves the calls of one target. What it returns is given away: large bytes are moved and not copied. */
+/** Serves the calls of one target. The channel owns its result: large bytes are moved, not copied. */
 type ServeCall = (method: string, args: readonly unknown[]) => unknown;
 
 type Pending = { readonly resolve: (value: unknown) => void; readonly reject: (error: unknown) => void };
 
-/** How many bytes of a turn are in the shared memory; a text of one character for each where they don't. */
+/** The number of bytes in the shared memory, or the bytes as a text with one character each. */
 type TurnBytes = number | string;
-/** First the memory for turns; then turns, of which most are nothing but bytes. */
+/** The first message is the memory for turns. Then turns follow, most of them bytes alone. */
 type Message = SharedArrayBuffer | TurnBytes | (TurnExtras & { readonly bytes: TurnBytes });
 
 const noExtras: TurnExtras = { lists: [], moved: [], cloned: [] };
 
 const beatMs = 1_000;
-/** Five seconds without a turn of its event loop are a thread that hangs, and not one that is busy. */
-const looksMax = 5;
+/** A thread without a heartbeat for five seconds hangs; a busy one has some. */
+const missedBeatsMax = 5;
 
 /** How a record of a turn begins. */
 const callKind = 0;
 const answerKind = 1;
-/** Of a call that asks for no answer. */
+/** The id of a call without an answer. */
 const noId = 0;
 
 export class Channel {
   private readonly handlers = new Map<string, ServeCall>();
   private readonly pending = new Map<number, Pending>();
   private readonly ring = new Ring();
-  /** Of the other end, which sends it first of all. */
+  /** The memory of the other end, which is its first message. */
   private otherRing: Ring | null = null;
   private readonly writer = new TurnWriter();
   private readonly reader = new TurnReader();
-  /** Of this turn; when it can't be sent, nobody may wait for ever. */
+  /** Ids of this turn. If it can't be sent, these calls must fail. */
   private calls: number[] = [];
   private answers: number[] = [];
   private scheduled = false;
@@ -56,8 +55,8 @@ export class Channel {
   private closed = false;
   private beating: ReturnType<typeof setInterval> | null = null;
   private beatsSeen = 0;
-  /** How often this end has looked since the other one last gave a beat. */
-  private looksInVain = 0;
+  /** Checks in a row without a new heartbeat of the other end. */
+  private missedBeats = 0;
 
   constructor(private readonly end: MessageEnd) {
     end.on("message", (message) => this.receive(message as Message));
@@ -70,26 +69,26 @@ export class Channel {
     this.beating.unref();
   }
 
-  /** Looks for the other end's beats. `onReturn` hears of a silence that is over. */
+  /** Watches the other end's heartbeats. `onReturn` gets the length of a silence when it ends. */
   watch(onReturn: (silentMs: number) => void): void {
-    this.beating ??= setInterval(() => this.look(onReturn), beatMs);
+    this.beating ??= setInterval(() => this.countBeats(onReturn), beatMs);
     this.beating.unref();
   }
 
-  /** Looks are counted, not time: a thread that hung itself has not looked. */
-  private look(onReturn: (silentMs: number) => void): void {
+  /** Counts checks, not time: while this thread hangs itself, it makes none. */
+  private countBeats(onReturn: (silentMs: number) => void): void {
     const beats = this.otherRing?.beats() ?? 0;
     const wasSilent = this.isSilent;
-    const silentMs = this.looksInVain * beatMs;
-    this.looksInVain = beats === this.beatsSeen ? this.looksInVain + 1 : 0;
+    const silentMs = this.missedBeats * beatMs;
+    this.missedBeats = beats === this.beatsSeen ? this.missedBeats + 1 : 0;
     this.beatsSeen = beats;
     if (wasSilent && !this.isSilent) onReturn(silentMs);
     if (this.isSilent) this.failPending(silentError);
   }
 
-  /** The other thread hangs: what is called fails at once, and what it answers later is dropped. */
+  /** The other thread hangs: calls fail at once, and late answers are dropped. */
   get isSilent(): boolean {
-    return this.looksInVain >= looksMax;
+    return this.missedBeats >= missedBeatsMax;
   }
 
   private failPending(error: () => StoreError): void {
@@ -158,7 +157,7 @@ export class Channel {
     try {
       this.end.postMessage(isPlain ? carried : { bytes: carried, ...extras }, extras.moved);
     } catch (error) {
-      // Something that can't be cloned: a bug of a caller in this turn.
+      // A value can't be cloned: a bug of a caller in this turn.
       if (isShared) this.ring.takeBack(bytes.length);
       this.writer.undo(extras);
       for (const id of calls) this.settle(id, ({ reject }) => reject(error));
@@ -189,7 +188,7 @@ export class Channel {
     this.flushWhenDone();
   }
 
-  /** When everything that was asked is answered, nothing can join these answers. */
+  /** When no call is open, no further answer can join these. */
   private flushWhenDone(): void {
     if (this.open === 0 && !this.receiving && this.answers.length > 0) this.flush();
   }
@@ -264,14 +263,14 @@ function silentError(): StoreError {
 
 /** Turns under load have 10 to 100 KiB. */
 export const ringBytes = 256 * 1024;
-/** Two counts of four bytes stand before the turns. */
+/** Two counts of four bytes precede the turns. */
 const countBytes = 8;
 
 /** Memory of one direction: one thread puts turns in, the other takes them out in the same order. */
 export class Ring {
   /** How many bytes were taken out since the start, modulo 2^32. */
   private readonly taken: Int32Array;
-  /** Of the thread that puts turns in. */
+  /** Heartbeats of the thread that puts turns in. */
   private readonly beatCount: Int32Array;
   private readonly memory: Uint8Array;
   /** Bytes that this thread has put in or taken out since the start, modulo 2^32. */
@@ -295,7 +294,7 @@ export class Ring {
     return true;
   }
 
-  /** Takes back what was put in last and not announced. */
+  /** Takes back the last turn, which was not announced. */
   takeBack(length: number): void {
     this.passed = (this.passed - length) >>> 0;
   }
@@ -348,7 +347,7 @@ function packError(error: unknown): Outcome {
   return { kind: "bug", text: errorStack(error) };
 }
 
-/** The value or the refusal; throws what the other thread threw. */
+/** The value or the refusal; throws the error of the other thread. */
 function unpack(outcome: Outcome): unknown {
   switch (outcome.kind) {
     case "value":

@@ -1,10 +1,11 @@
 /**
- * Values on their way between threads: those of a turn are written one behind the other into one row of bytes. Three
- * kinds of value travel beside it: large bytes are moved, what only structured cloning knows is cloned, and names that
- * come again and again are sent once. A short text that comes again in the same turn is the number of the first.
+ * The encoding of values between threads. The values of a turn are written one after another into one byte array. Three
+ * kinds are sent beside it: large byte arrays are moved, types that only structured cloning knows are cloned, and the lists
+ * of a record's names are sent once and then named by number. A short text that repeats within a turn is the number of its
+ * first occurrence.
  */
 
-/** What travels beside the bytes of a turn. */
+/** The parts of a turn that are not in its bytes. */
 export type TurnExtras = {
   /** Lists of names that the receiver does not know yet; each has the next number. */
   readonly lists: readonly (readonly string[])[];
@@ -14,13 +15,13 @@ export type TurnExtras = {
 
 /** Smaller bytes are cheaper to copy than to move. */
 const movedBytesMin = 16 * 1024;
-/** Values inside each other; a value that contains itself would never end. */
+/** Deepest nesting; a value that contains itself would never end. */
 const depthMax = 64;
-/** Lists that get a number, and names on the way to them. The names of records are those of our own code. */
+/** Most lists with a number, and most nodes of the tree that finds them. The names of records are those of our own code. */
 const listsMax = 4_096;
 const nodesMax = 32_768;
 const firstBytes = 16 * 1024;
-/** A buffer that a large turn needed is given back after it. */
+/** A buffer that grew larger for one turn is released after it. */
 const keptBytesMax = 1024 * 1024;
 
 const tagUndefined = 0;
@@ -44,9 +45,9 @@ const tagMap = 17;
 const tagCloned = 18;
 const tagKnownText = 19;
 
-/** Longer texts are ids of messages and the like, which do not come again in a turn. */
+/** Longer texts, such as ids of messages, seldom repeat within a turn. */
 const knownCharsMax = 32;
-/** As many as two bytes count. */
+/** As many as two bytes can number. */
 const knownTextsMax = 65_536;
 
 const u64End = 1n << 64n;
@@ -75,7 +76,7 @@ class Lists {
     return next;
   }
 
-  /** Of the keys of a record; -1 when their list has no number and gets none. */
+  /** The number of the list of a record's keys; -1 when there is no room for it. */
   ofKeys(record: object): number {
     let node: Node | null = this.root;
     for (const name in record) {
@@ -125,7 +126,7 @@ class Scratch {
 /** Before the records of a turn: where their byte arrays begin. Before each record: how many bytes these have. */
 const lengthBytes = 4;
 
-/** Writes the records of a turn. What it was given may be changed as soon as `record` has returned. */
+/** Writes the records of a turn. The caller may change its values as soon as `record` has returned. */
 export class TurnWriter {
   private readonly out = new Scratch();
   /** The byte arrays of all records, one behind the other. */
@@ -140,7 +141,7 @@ export class TurnWriter {
     this.out.at = lengthBytes;
   }
 
-  /** What `write` writes, all of it or, when something can't cross, nothing: then it throws. */
+  /** Adds what `write` writes as one record. Adds nothing and throws when a value can't be sent. */
   record(write: () => void): void {
     const { out, arrays, texts } = this;
     const start = out.at;
@@ -189,7 +190,7 @@ export class TurnWriter {
     else this.object(value, isOwned, depthLeft - 1);
   }
 
-  /** The bytes of the turn until the next record is written, and what travels beside them. */
+  /** The turn. Its bytes are valid until the next record is written. */
   take(): { readonly bytes: Uint8Array; readonly extras: TurnExtras } {
     const { out, arrays, lists, moved, cloned } = this;
     out.view.setInt32(0, out.at);
@@ -295,7 +296,7 @@ export class TurnWriter {
     if (!isLatin1(value)) {
       this.tagged(tagWideText, length * 2);
       out.reserve(length * 2);
-      // Every code unit as it is, lone halves of a pair too.
+      // Every code unit as it is, lone surrogates too.
       out.at += out.bytes.write(value, out.at, "utf16le");
       return;
     }

@@ -22,7 +22,7 @@ export type Row = Readonly<Record<string, unknown>>;
 /** `ca`: certificates in PEM; `null` connects without encryption. */
 type PoolSettings = PostgresOptions & { readonly ca: string | null };
 
-/** The statement may have been carried out or not: only the database knows. */
+/** Whether the statement was executed is unknown: only the database can tell. */
 class OutcomeUnknown extends Error {}
 
 /** The statement failed as a whole and left nothing behind. `code` is the SQLSTATE. */
@@ -41,8 +41,8 @@ const connectMsMax = 5_000;
 const answerSlackMs = 2_000;
 
 /**
- * Statements name few rows and find them by index, which the planner can't know: it would read whole
- * partitions to join them. Making a plan takes longer than carrying it out, so it is made once.
+ * Statements touch few rows and find them by index, which the planner can't know: it would read whole partitions to join
+ * them. Planning takes longer than execution, so each plan is made once.
  */
 const planning = {
   jit: "off",
@@ -163,10 +163,10 @@ class Connection {
 
 /** The most operations that may wait for a connection. */
 const waitingMax = 4_096;
-/** How long the outcome of a write whose answer was lost is asked for. */
+/** How long to ask for the outcome of a write whose answer was lost. */
 const findOutMsMax = 15_000;
 const againMs = 100;
-/** Serialization failure, deadlock: the statement left nothing behind and may simply be sent again. */
+/** Serialization failure, deadlock: the statement changed nothing and can be sent again. */
 const againCodes = new Set(["40001", "40P01"]);
 const againMax = 5;
 

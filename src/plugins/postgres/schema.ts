@@ -1,17 +1,15 @@
 /**
  * The schema of the database: its tables, and its versions. `waypost storage migrate` brings a database to the version
- * of this program; a node opens a database only of its own version, and does not touch a newer one. A migration keeps
- * the functions of the version before under their names, so that nodes of both versions run side by side while they
- * are exchanged one by one.
+ * of this program; a node opens only a database of its own version. A migration keeps the functions of the previous
+ * version under their names, so that nodes of both versions run side by side while they are replaced one by one.
  *
- * Messages are in partitions by the time of their end, and are dropped with their partition: `held` and `acked` by
- * expiry, `kept` by the end of its remains. Single rows are deleted only for acknowledged messages, replay claims
- * and receipts.
+ * Messages are partitioned by the time of their end, and are dropped with their partition: `held` and `acked` by expiry,
+ * `kept` by the end of the remains. Single rows are deleted only for acknowledged messages, replay claims and receipts.
  *
  *   mailbox   one row a mailbox: its lock, its sums, its last place in the order of arrival
  *   held      envelopes that are neither acknowledged nor dropped
  *   acked     ids that were acknowledged, until their expiry
- *   kept      what a message leaves behind after its expiry
+ *   kept      remains of messages after their expiry
  *   part      all partitions
  *   tally     sums of the whole store by span of expiry, in one row a writer and span
  *   writer    the last write of each connection with its outcome: a lost answer is found here
