@@ -26,7 +26,7 @@ import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweep
 import { type Ahead, giveUp, isAlive, listenOnAll, takeOver } from "./takeover.ts";
 import { startThreads, type Workers, type WorkerThreads, workerCount } from "./workers.ts";
 
-/** What `serve` fixes and tests may set. A clock and a resolver can't be given to workers. */
+/** Tests set another clock and resolver, which can't be given to workers. */
 export type StartOptions = NodeOverrides & {
   readonly log: Log;
   readonly now?: () => number;
@@ -161,7 +161,7 @@ async function giveUpAll({ ahead, threads }: Opening): Promise<void> {
   await threads?.end();
 }
 
-/** However often it is asked for, the work is done once. */
+/** Runs the work once, however often the result is called. */
 function once(work: () => Promise<void>): () => Promise<void> {
   let begun: Promise<void> | null = null;
   return () => {
@@ -170,7 +170,7 @@ function once(work: () => Promise<void>): () => Promise<void> {
   };
 }
 
-/** What nodes get that run in the thread of the stores. */
+/** The parts of nodes that run in the thread of the stores. */
 function inThisThread(shared: SharedParts, ahead: Ahead | null) {
   const own = { counting: ownCounting, threads: 1, relayId: createRelayId(), sharePort: false };
   return { ...shared, ...own, ...(ahead === null ? {} : { ahead }) };
@@ -179,7 +179,7 @@ function inThisThread(shared: SharedParts, ahead: Ahead | null) {
 /** For a part of the end. The stores have a bound of their own. */
 const partMsMax = 4_000;
 
-/** A process that announced a take-over and did not follow. */
+/** How long an announced take-over may take before this process serves as usual again. */
 const leavingMsMax = 60_000;
 
 function leaveFor({ onLeave }: StartOptions, setLeaving: (isLeaving: boolean) => void): ProcessView["leave"] {
@@ -240,7 +240,7 @@ async function reloadFile(
 
 type GuardParts = Pick<SharedParts, "metrics" | "now" | "log"> & { readonly urls: readonly string[] };
 
-/** The descriptors are those of the process: where workers serve, this thread watches for all. */
+/** Descriptors belong to the process, so this thread watches them for all workers. */
 function guardConnections(config: Config, { urls, metrics, now, log }: GuardParts): ConnectionGuard | null {
   const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
   const bound = urls.map((url) => Number(URL.parse(url)?.port));

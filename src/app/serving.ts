@@ -43,7 +43,7 @@ export type ProcessView = {
   readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
 };
 
-/** What all threads of a process have alike. */
+/** The parts that are the same in all threads of a process. */
 export type SharedParts = Omit<ComposeParts, "counting" | "threads" | "relayId"> & { readonly view: ProcessView };
 
 type ServingParts = SharedParts &

@@ -71,7 +71,7 @@ export function bindOpenStores(config: Config, stores: ReadonlyMap<string, Store
   return bindStores(needsOf(config), stores);
 }
 
-/** What a store says when it can't be opened is for the person who runs the command. */
+/** A store that can't be opened is reported to the person who runs the command, without a stack. */
 export function toFailure(error: unknown): never {
   throw error instanceof StoreError ? failed(error.message) : error;
 }

@@ -1,7 +1,7 @@
 /**
- * What every route of the Directory is made of: the stores and settings it works with, the members that
- * all its routes share, the first steps of decoding (body, path, the DID that both must name), and the versions of
- * proofs: which ones this Directory accepts on its ledger, which one a preparation makes, and what version 3 binds.
+ * What the routes of the Directory share: their stores and settings, the common part of a route, the first steps of
+ * decoding (body, path, the DID that both must name), and the versions of proofs: which ones this Directory accepts on its
+ * ledger, which one a preparation makes, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
 import type { TSchema } from "@sinclair/typebox";

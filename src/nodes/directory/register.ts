@@ -98,8 +98,8 @@ function registerRoute(parts: DirectoryParts): Route {
       const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
       const registration = decodeRegistration(call, rule, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
-      const shutOut = parts.blocks?.checkDid(registration.did) ?? null;
-      if (shutOut !== null) return shutOut;
+      const blocked = parts.blocks?.checkDid(registration.did) ?? null;
+      if (blocked !== null) return blocked;
       const tooFast = checkPace(call);
       if (tooFast !== null) return tooFast;
       return inTurn(registration.did, () => register({ ...parts, binding }, registration, call));
@@ -336,7 +336,7 @@ async function stillPending(
 ): Promise<Receipt | null> {
   if (receipt === null) return null;
   const submission = receipt.txId === null ? null : await ledger.submission(receipt.txId);
-  // A submission ends by blocks of the chain, which may have stopped, so the clock can't end it.
+  // Only blocks end a submission, and the chain may have stopped, so the clock can't end it.
   if (submission !== null) return submission.state === "pending" || submission.state === "in_block" ? receipt : null;
   return receipt.pendingUntilMs > nowMs ? receipt : null;
 }

@@ -51,7 +51,7 @@ export type Blocks = {
   readonly checkClient: (client: string) => Fault | null;
   /** 403 `policy_denied` for a DID that is blocked altogether. */
   readonly checkDid: (did: Did) => Fault | null;
-  /** Calls back when the list has changed, for what was let in before; the answer ends that. */
+  /** Calls back after each change, so that sessions and streams from before are checked again; the result unsubscribes. */
   readonly follow: (changed: () => void) => () => void;
   readonly close: () => void;
 };
@@ -83,7 +83,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   const refreshLater = (): void => {
     refresh().catch((error: unknown) => log("warn", "the block list could not be read", { error: errorText(error) }));
   };
-  const heard = bus.subscribe(
+  const subscription = bus.subscribe(
     subject,
     () => {
       refreshLater();
@@ -124,12 +124,12 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
     },
     close: () => {
       clearInterval(timer);
-      heard.unsubscribe();
+      subscription.unsubscribe();
     },
   };
 }
 
-/** A list that is not kept would end with the process, and the other ones would not have it: so nothing is blocked. */
+/** A list that can't be stored would end with this process, and no other would have it: so nothing changes. */
 function unchanged(error: unknown): Fault {
   if (!(error instanceof StoreError)) throw error;
   const code = error.code === "full" ? "storage_full" : "service_unavailable";
@@ -224,7 +224,7 @@ async function writeList(receipts: Receipts, { blocks, revision, before }: Writt
   for (let page = 0; page < pages; page++)
     await put(pageKey(revision, page), blocks.slice(page * pageEntries, (page + 1) * pageEntries));
   await put(headKey, { revision, pages });
-  // The list is written: pages of the previous one that can't be removed now are read by nobody.
+  // The list is written. Nobody reads pages of the previous one, so a failed removal does no harm.
   const previous = Array.from({ length: before.pages }, (_, page) => receipts.remove(pageKey(before.revision, page)));
   await Promise.allSettled(previous);
   return { revision, pages, blocks };

@@ -69,7 +69,7 @@ function operation({ method, path, id, summary, answer, request, handle }: Descr
   };
 }
 
-/** The socket may be forwarded to the machine of a person, whose browser a page could use under a name of its own. */
+/** If the socket is forwarded to a person's machine, a page in that person's browser could send requests to it. */
 function checkHost({ headers }: Call): Fault | null {
   const isHere = /^(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/.test(headers.get("host") ?? "");
   return isHere ? null : fault("policy_denied", "operations must be requested under the host name localhost");
@@ -183,7 +183,7 @@ function decodeChange(call: Call): BlockChange | Fault {
 // -------------------------------------------------------------------------------------------------- purge
 
 const checkPurgeRequest = compileShape(PurgeRequest);
-/** Lives of a deleted DID that nobody can be asked about any more. */
+/** How many lives are purged for a DID that the ledger no longer has. */
 const pastLivesMax = 16;
 
 function purgeRoute({ cache, now, log }: OperationsParts): Route {
