@@ -380,7 +380,7 @@ export function parseDurationSetting(text: string): number | null {
 }
 
 /** Bytes of `25MiB`, `4KiB`, `512B` or of a plain number; `null` for anything else. */
-export function parseSizeSetting(value: unknown): number | null {
+function parseSizeSetting(value: unknown): number | null {
   if (typeof value === "number") return Number.isSafeInteger(value) && value >= 0 ? value : null;
   const m = typeof value === "string" ? /^(\d{1,12})(B|KiB|MiB|GiB|TiB)$/.exec(value) : null;
   return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);

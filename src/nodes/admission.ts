@@ -100,7 +100,7 @@ async function gatherRecipientFacts(source: RecipientSource, did: Did, tag: stri
  * What `decidePolicy` needs to know of one recipient and one tag, in one round of parallel reads. The
  * block time is asked only when a policy counts in blocks.
  */
-export async function gatherPolicyFacts(
+async function gatherPolicyFacts(
   source: RecipientSource,
   recipient: Subject,
   tag: string | null,
@@ -181,7 +181,7 @@ export function decideAdmission(
  * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
  * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
  */
-export function checkParties(envelope: Envelope, sender: SenderFacts, operator: OperatorRules): Fault | null {
+function checkParties(envelope: Envelope, sender: SenderFacts, operator: OperatorRules): Fault | null {
   if (envelope.sender === null) {
     if (operator.require_sender_signature)
       return fault("sender_signature_invalid", "this node accepts signed envelopes only");

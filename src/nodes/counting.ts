@@ -232,7 +232,7 @@ const bytesPerCell = 24;
 const spinsMax = 200;
 const lockWaitMs = 1;
 
-export function createSharedMemory(cellsMin: number): SharedMemory {
+function createSharedMemory(cellsMin: number): SharedMemory {
   const cells = 2 ** Math.ceil(Math.log2(Math.max(setLength, cellsMin)));
   const [seed = 0n] = crypto.getRandomValues(new BigUint64Array(1));
   return { buffer: new SharedArrayBuffer(headBytes + cells * bytesPerCell), seed };
@@ -247,7 +247,7 @@ type Cell = number;
  * has a place in one set only.
  * Cost: about 0.3 µs for each use, of which the lock is held for a third.
  */
-export class SharedTable {
+class SharedTable {
   private readonly lock: Int32Array;
   private readonly sum: Float64Array;
   private readonly keys: BigUint64Array;

@@ -5,7 +5,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
-import { createTracer, parseTraceparent, tracingSettings } from "../../src/nodes/http/tracing.ts";
+import { createTracer, tracingSettings } from "../../src/nodes/http/tracing.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 type Span = {
@@ -252,9 +252,17 @@ describe("the variables", () => {
     });
   });
 
-  test("of a caller's trace must have the form", () => {
+  test("of a caller's trace must have the form, else the request begins a trace", async () => {
+    const settings = { url: "http://127.0.0.1:1/v1/traces", headers: {}, serviceName: "x", sampledShare: 1 };
+    const tracer = createTracer(settings, { version: "0", now: Date.now, log: () => {} });
+    const traceOf = (traceparent: string | null) => {
+      const headers = new Headers(traceparent === null ? {} : { traceparent });
+      return tracer.begin("/x", "GET", headers)?.traceparent.split("-")[1];
+    };
     const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    expect(parseTraceparent(good)).toMatchObject({ spanId: "b7ad6b7169203331", sampled: true });
+    const trace = "0af7651916cd43dd8448eb211c80319c";
+    expect(traceOf(good)).toBe(trace);
+    expect(traceOf(good.replace(/01$/, "00"))).toBeUndefined();
     const bad = [
       null,
       "",
@@ -263,6 +271,7 @@ describe("the variables", () => {
       good.replace("0af7651916cd43dd8448eb211c80319c", "0".repeat(32)),
       `ff${good.slice(2)}`,
     ];
-    expect(bad.map(parseTraceparent)).toEqual(bad.map(() => null));
+    for (const text of bad) expect(traceOf(text)).toMatch(/^(?!0af7|0{32})[0-9a-f]{32}$/);
+    await tracer.close();
   });
 });

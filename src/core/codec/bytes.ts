@@ -166,7 +166,7 @@ export function encodeBase58(bytes: Uint8Array): string {
 }
 
 /** As `encodeBase58`. */
-export function decodeBase58(text: string): Uint8Array | null {
+function decodeBase58(text: string): Uint8Array | null {
   const digits = Array.from(text, (character) => base58Digits.indexOf(character));
   return digits.includes(-1) ? null : Uint8Array.from(convertRadix(digits, 58, 256));
 }

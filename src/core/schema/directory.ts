@@ -240,7 +240,7 @@ function itemMembers(action: RoutedAction): Record<never, TSchema> {
   return Object.fromEntries(routed.map((item) => [itemForms[item].member, itemShapes[item]]));
 }
 
-export function exampleIntent(action: RoutedAction): Intent {
+function exampleIntent(action: RoutedAction): Intent {
   return { action, did: exampleDid, ...actionTexts[action].example } as Intent;
 }
 

@@ -90,7 +90,7 @@ type Series = { readonly labels: Readonly<Record<string, string>>; readonly valu
 type Reading = { readonly atMs: number; readonly values: ReadonlyMap<string, readonly Series[]> };
 
 /** Series by family name, from the Prometheus text format. */
-export function parseMetrics(text: string): Map<string, Series[]> {
+function parseMetrics(text: string): Map<string, Series[]> {
   const families = new Map<string, Series[]>();
   for (const line of text.split("\n")) {
     const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);

@@ -174,7 +174,7 @@ function jsonContent(schema: TSchema): DescribedContent {
 }
 
 /** A schema carries its example as `examples[0]` or `example`. */
-export function exampleOf(schema: TSchema): unknown {
+function exampleOf(schema: TSchema): unknown {
   const { examples, example } = schema as { examples?: unknown; example?: unknown };
   return Array.isArray(examples) && examples.length > 0 ? examples[0] : example;
 }

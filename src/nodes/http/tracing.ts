@@ -180,7 +180,7 @@ type Parent = { readonly traceId: string; readonly spanId: string; readonly samp
 const traceparentForm = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?$/;
 
 /** `null` for none, a malformed one, and ids of zeros. */
-export function parseTraceparent(text: string | null): Parent | null {
+function parseTraceparent(text: string | null): Parent | null {
   const match = text === null || text.length > 256 || text.startsWith("ff") ? null : traceparentForm.exec(text);
   const [, traceId = "", spanId = "", flags = ""] = match ?? [];
   if (match === null || /^0+$/.test(traceId) || /^0+$/.test(spanId)) return null;

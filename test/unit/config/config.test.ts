@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig, settingsWithoutEffect } from "../../../src/config/config.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
 import { configWarnings } from "../../../src/config/relations.ts";
-import { parseDurationSetting, parseSizeSetting } from "../../../src/config/schema.ts";
+import { parseDurationSetting } from "../../../src/config/schema.ts";
 
 const allInOne = `
 [stores.main]
@@ -355,7 +355,10 @@ describe("text forms", () => {
     [-1, null],
     [1.5, null],
     [true, null],
-  ])("the size %p is %p bytes", (value, bytes) => expect(parseSizeSetting(value)).toBe(bytes));
+  ])("the size %p is %p bytes", (value, bytes) => {
+    const result = checkConfig({ directory: { enabled: true }, cache: { recipient_bytes_max: value } });
+    expect(result.ok ? result.config.cache.recipient_bytes_max : null).toBe(bytes);
+  });
 });
 
 describe("what is said about settings", () => {

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { base58 } from "@scure/base";
 import fc from "fast-check";
-import { decodeBase58, decodePayloadText, encodeBase58 } from "../../../../src/core/codec/bytes.ts";
+import { decodePayloadText, encodeBase58, parseMultibaseKey } from "../../../../src/core/codec/bytes.ts";
 
 test("the same bytes are read from hex and from Base64 of either alphabet, padded or not", () => {
   fc.assert(
@@ -32,9 +32,11 @@ test("base58btc is what another implementation writes, leading zeros included, a
     fc.property(fc.uint8Array({ maxLength: 40 }), fc.nat(4), (bytes, zeros) => {
       const value = Uint8Array.of(...new Array<number>(zeros).fill(0), ...bytes);
       expect(encodeBase58(value)).toBe(base58.encode(value));
-      expect(decodeBase58(encodeBase58(value))).toEqual(value);
+      const key = Uint8Array.of(...value, ...new Uint8Array(32).fill(1)).subarray(0, 32);
+      expect(parseMultibaseKey(`z${encodeBase58(key)}`)).toEqual(key);
     }),
     { numRuns: 500 },
   );
-  for (const text of ["0", "O", "I", "l", " 1", "1\n", "é", "😀", "a-b"]) expect(decodeBase58(text)).toBeNull();
+  for (const text of ["0", "O", "I", "l", " 1", "1\n", "é", "😀", "a-b"])
+    expect(parseMultibaseKey(`z${text}`)).toBeNull();
 });

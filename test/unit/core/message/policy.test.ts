@@ -1,10 +1,7 @@
 /** Which policy applies to an envelope, and what it permits. */
 import { describe, expect, test } from "bun:test";
-import { decodeHex, renderPublicKey, utf8 } from "../../../../src/core/codec/bytes.ts";
-import type { Did } from "../../../../src/core/codec/did.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { DeliveryPolicy } from "../../../../src/core/ledger/policy.ts";
-import { decodeEnvelope } from "../../../../src/core/message/envelope.ts";
 import {
   checkPayloadSize,
   checkRelay,
@@ -12,10 +9,6 @@ import {
   type EffectivePolicy,
   type PolicyFacts,
 } from "../../../../src/core/message/policy.ts";
-import { checkParties, gatherPolicyFacts, type OperatorRules } from "../../../../src/nodes/admission.ts";
-import type { RecipientSource } from "../../../../src/nodes/recipients.ts";
-import { limitsDefault, relayDefault } from "../../../support/settings.ts";
-import signedEnvelopes from "../../../vectors/envelope/valid/signed.json";
 
 const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({
   effectiveTtlBlocks: 10,
@@ -134,93 +127,5 @@ describe("decidePolicy", () => {
     expect(checkPayloadSize(limited, 5)).toBeNull();
     expect(checkPayloadSize(limited, 6)?.code).toBe("too_large");
     expect(checkPayloadSize(effective({}), 1e9)).toBeNull();
-  });
-});
-
-test("gathering reads the tag, the linked recipient and the personas that exist", async () => {
-  const asked: string[] = [];
-  const source: RecipientSource = {
-    subject: async () => null,
-    policy: async (scope, key) => {
-      asked.push(`${scope}:${key}`);
-      return scope === "tag" ? null : policy();
-    },
-    persona: async (key) => (key === "known" ? persona(["r1"]) : null),
-    blockTimeMs: async () => 500,
-  };
-  const did = "did:svc:1111111111111111111111" as Did;
-  const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
-  const subject = { did, document: null, deactivated: false, links: linked, life: 0 };
-  expect(await gatherPolicyFacts(source, subject, "t")).toEqual({
-    links: linked,
-    tag: "t",
-    tagPolicy: null,
-    recipientPolicy: policy(),
-    personaPolicies: [persona(["r1"])],
-    blockTimeMs: 500,
-  });
-  await gatherPolicyFacts(source, { ...subject, links: null }, null);
-  expect(asked.toSorted()).toEqual([`recipient:${did}`, "recipient:other", "tag:t"].toSorted());
-});
-
-describe("checkParties", () => {
-  const [vector] = signedEnvelopes;
-  const decode = (members: Record<string, unknown>) => {
-    const envelope = decodeEnvelope(utf8(JSON.stringify(members)), limitsDefault);
-    if (isFault(envelope)) throw new Error(envelope.detail);
-    return envelope;
-  };
-  if (vector === undefined) throw new Error("no vector");
-  const signed = decode(vector.envelope);
-  const { from: _from, sender_key_id: _key, sender_signature: _signature, ...unsignedMembers } = vector.envelope;
-  const unsigned = decode(unsignedMembers);
-  const { envelope } = vector;
-  const method = {
-    id: envelope.sender_key_id,
-    type: "Multikey",
-    controller: envelope.from,
-    publicKeyMultibase: renderPublicKey(decodeHex(vector.public_key_hex) as Uint8Array),
-  };
-  const document = {
-    id: envelope.from,
-    verificationMethod: [method],
-    authentication: [method.id],
-    keyAgreement: [],
-    service: [],
-  };
-  const code = (
-    given: typeof signed,
-    rules: Partial<OperatorRules>,
-    sender: Parameters<typeof checkParties>[1] = null,
-  ) => checkParties(given, sender, { ...relayDefault, ...rules })?.code ?? "admitted";
-
-  test("takes unsigned envelopes unless signatures are required or senders are listed", () => {
-    expect(code(unsigned, {})).toBe("admitted");
-    expect(code(unsigned, { require_sender_signature: true })).toBe("sender_signature_invalid");
-    expect(code(unsigned, { allow_senders: [envelope.from] })).toBe("policy_denied");
-    expect(code(unsigned, { deny_senders: [envelope.from] })).toBe("admitted");
-  });
-
-  test("never takes a supplied signature on trust", () => {
-    expect(code(signed, {})).toBe("sender_signature_invalid");
-    expect(code(signed, {}, { document, deactivated: false })).toBe("admitted");
-    expect(code(signed, {}, { document, deactivated: true })).toBe("sender_signature_invalid");
-    expect(code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false })).toBe(
-      "sender_signature_invalid",
-    );
-    expect(code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
-  });
-
-  test("keeps to the operator's lists of proven senders", () => {
-    const known = { document, deactivated: false };
-    expect(code(signed, { require_sender_signature: true, allow_senders: [envelope.from] }, known)).toBe("admitted");
-    expect(code(signed, { allow_senders: [unsigned.to] }, known)).toBe("policy_denied");
-    expect(code(signed, { deny_senders: [envelope.from] }, known)).toBe("policy_denied");
-  });
-
-  test("keeps to the operator's lists of recipients", () => {
-    expect(code(unsigned, { deny_recipients: [unsigned.to] })).toBe("policy_denied");
-    expect(code(unsigned, { allow_recipients: [unsigned.to] })).toBe("admitted");
-    expect(code(unsigned, { allow_recipients: ["did:svc:3333333333333333333333"] })).toBe("policy_denied");
   });
 });

@@ -1,0 +1,121 @@
+/** Which facts are gathered for an envelope, and what its parties must be for it to be admitted. */
+import { describe, expect, test } from "bun:test";
+import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
+import { isFault } from "../../../src/core/fault.ts";
+import type { DeliveryPolicy } from "../../../src/core/ledger/policy.ts";
+import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
+import { decidePolicy } from "../../../src/core/message/policy.ts";
+import {
+  type AdmissionFacts,
+  createFactsSource,
+  decideAdmission,
+  type OperatorRules,
+} from "../../../src/nodes/admission.ts";
+import type { RecipientSource, Subject } from "../../../src/nodes/recipients.ts";
+import { limitsDefault, relayDefault } from "../../support/settings.ts";
+import signedEnvelopes from "../../vectors/envelope/valid/signed.json";
+
+const [vector] = signedEnvelopes;
+if (vector === undefined) throw new Error("no vector");
+const { envelope } = vector;
+const { from: _from, sender_key_id: _key, sender_signature: _signature, ...unsignedMembers } = envelope;
+
+function decode(members: Record<string, unknown>) {
+  const decoded = decodeEnvelope(utf8(JSON.stringify(members)), limitsDefault);
+  if (isFault(decoded)) throw new Error(decoded.detail);
+  return decoded;
+}
+const signed = decode(envelope);
+const unsigned = decode(unsignedMembers);
+const recipient: Subject = { did: unsigned.to, document: null, deactivated: false, links: null, life: 0 };
+
+const policy: DeliveryPolicy = {
+  effectiveTtlBlocks: 10,
+  maxMessageBytes: 1_000,
+  cacheEligible: false,
+  replication: null,
+  encryptedHeaderPreviewBytes: null,
+  releasePricing: null,
+  expirationBehavior: null,
+};
+const persona = { releasePricing: null, expirationBehavior: null, allowedRelays: ["r1"] };
+
+test("the facts of an envelope are the tag's policy, the linked recipient's and those of the personas that exist", async () => {
+  const asked: string[] = [];
+  const sourceOf = (subject: Subject): RecipientSource => ({
+    subject: async () => subject,
+    policy: async (scope, key) => {
+      asked.push(`${scope}:${key}`);
+      return scope === "tag" ? null : policy;
+    },
+    persona: async (key) => (key === "known" ? persona : null),
+    blockTimeMs: async () => 500,
+  });
+  const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
+  const tagged = decode({ ...unsignedMembers, tag: "t" });
+  const facts = await createFactsSource(sourceOf({ ...recipient, links: linked }))(tagged);
+  const read = { links: linked, tag: "t", tagPolicy: null, recipientPolicy: policy, personaPolicies: [persona] };
+  expect(facts.policy).toEqual(decidePolicy({ ...read, blockTimeMs: 500 }));
+  await createFactsSource(sourceOf(recipient))(decode(unsignedMembers));
+  expect(asked.toSorted()).toEqual([`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted());
+});
+
+describe("the parties of an envelope", () => {
+  const method = {
+    id: envelope.sender_key_id,
+    type: "Multikey",
+    controller: envelope.from,
+    publicKeyMultibase: renderPublicKey(decodeHex(vector.public_key_hex) as Uint8Array),
+  };
+  const document = {
+    id: envelope.from,
+    verificationMethod: [method],
+    authentication: [method.id],
+    keyAgreement: [],
+    service: [],
+  };
+  const open = decidePolicy({
+    links: null,
+    tag: null,
+    tagPolicy: null,
+    recipientPolicy: null,
+    personaPolicies: [],
+    blockTimeMs: 6_000,
+  });
+  const code = (given: typeof signed, rules: Partial<OperatorRules>, sender: AdmissionFacts["sender"] = null) => {
+    const operator = { ...relayDefault, ...rules };
+    const admission = { operator, limits: limitsDefault, checkPolicy: () => null };
+    const admitted = decideAdmission(given, { recipient, sender, policy: open }, admission, given.timestampMs);
+    return isFault(admitted) ? admitted.code : "admitted";
+  };
+
+  test("may be unsigned unless signatures are required or senders are listed", () => {
+    expect(code(unsigned, {})).toBe("admitted");
+    expect(code(unsigned, { require_sender_signature: true })).toBe("sender_signature_invalid");
+    expect(code(unsigned, { allow_senders: [envelope.from] })).toBe("policy_denied");
+    expect(code(unsigned, { deny_senders: [envelope.from] })).toBe("admitted");
+  });
+
+  test("are never taken on trust when there is a signature", () => {
+    expect(code(signed, {})).toBe("sender_signature_invalid");
+    expect(code(signed, {}, { document, deactivated: false })).toBe("admitted");
+    expect(code(signed, {}, { document, deactivated: true })).toBe("sender_signature_invalid");
+    expect(code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false })).toBe(
+      "sender_signature_invalid",
+    );
+    expect(code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
+  });
+
+  test("are held against the operator's lists of proven senders", () => {
+    const known = { document, deactivated: false };
+    expect(code(signed, { require_sender_signature: true, allow_senders: [envelope.from] }, known)).toBe("admitted");
+    expect(code(signed, { allow_senders: [unsigned.to] }, known)).toBe("policy_denied");
+    expect(code(signed, { deny_senders: [envelope.from] }, known)).toBe("policy_denied");
+  });
+
+  test("are held against the operator's lists of recipients", () => {
+    expect(code(unsigned, { deny_recipients: [unsigned.to] })).toBe("policy_denied");
+    expect(code(unsigned, { allow_recipients: [unsigned.to] })).toBe("admitted");
+    expect(code(unsigned, { allow_recipients: ["did:svc:3333333333333333333333"] })).toBe("policy_denied");
+  });
+});
