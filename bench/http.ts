@@ -3,7 +3,7 @@
  * twenty, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
- * commas; `--workers 1,2,4` measures a node of so many workers each, in turn; `--against <folder>` another checkout of
+ * commas; `--workers 1,2,4` measures a node of so many threads each, in turn; `--against <folder>` another checkout of
  * the program, `--p99` the time at half of the best rate. Prints one JSON
  * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
  * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
@@ -98,7 +98,7 @@ async function measureDriver(driver: string): Promise<Row[]> {
   const [first = "1", ...more] = flags.workers.split(",");
   const nodes = [
     ["ours", here, first] as const,
-    ...more.map((workers) => [`${workers} workers`, here, workers] as const),
+    ...more.map((workers) => [`${workers} threads`, here, workers] as const),
     ...(flags.against === undefined ? [] : [["other", flags.against, "1"] as const]),
   ];
   const targets: Target[] = [];

@@ -83,7 +83,7 @@ async function startOwn(driver: "bare" | "lmdb" | "memory", workers = 1): Promis
   const node = await startProcess(driver, join(folder, "store"), String(workers));
   const names = driver === "bare" ? [`did:svc:${"7".repeat(44)}`] : await recipientsAt(node);
   return {
-    name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}${workers === 1 ? "" : `, ${workers} workers`}`,
+    name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}${workers === 1 ? "" : `, ${workers} threads`}`,
     promise: { bare: "parses the body, keeps nothing", memory: "keeps it in memory", lmdb: "syncs" }[driver],
     ports: [portOf(node)],
     protocol: http("/cache/store", names),

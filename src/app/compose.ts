@@ -1,6 +1,6 @@
 /**
- * One process out of a configuration: stores, bus, sweepers and metrics in this thread; nodes and listeners in it as
- * well, or in worker threads; and how all of it ends. `serve`, `dev` and the tests start nodes through `startNodes`
+ * One process out of a configuration: stores, bus, sweepers and metrics in this thread; nodes and listeners in the
+ * threads that answer; and how all of it ends. `serve`, `dev` and the tests start nodes through `startNodes`
  * and nothing else.
  * Source: rules section 9.
  */
@@ -9,22 +9,20 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
 import { createWakeHook, type WakeHook } from "../nodes/cache/stream.ts";
-import { ownCounting } from "../nodes/counting.ts";
 import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics, mergeSamples, renderMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
-import { createRelayId } from "../nodes/relay/relay.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { StoreEnvironment } from "../storage/contract.ts";
 import { certificateOf, type EventKey, openEventKey } from "./credentials.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
-import { type ProcessView, type Serving, type SharedParts, startServing } from "./serving.ts";
+import type { ProcessView, SharedParts } from "./serving.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
-import { type Ahead, giveUp, isAlive, listenOnAll, takeOver } from "./takeover.ts";
-import { startThreads, type Workers, type WorkerThreads, workerCount } from "./workers.ts";
+import { isAlive, takeOver } from "./takeover.ts";
+import { type ServingThreads, startThreads, type Threads, threadCount } from "./workers.ts";
 
 /** Tests set another clock and resolver, which can't be given to workers. */
 export type StartOptions = NodeOverrides & {
@@ -42,7 +40,7 @@ export type StartOptions = NodeOverrides & {
   readonly onLeave?: (pid: number) => void;
   /** What runs in a worker: the program itself unless a test gives another. */
   readonly workerEntry?: URL;
-  /** What decides the number of workers where it is not set; those of the machine unless a test sets another number. */
+  /** What decides the number of threads where it is not set; those of the machine unless a test sets another number. */
   readonly cores?: number;
 };
 
@@ -51,7 +49,7 @@ export type RunningNodes = {
   readonly url: string;
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
-  /** Threads that answer requests; 1 is the thread of the stores. */
+  /** Threads that answer requests; that of the stores is one of them where there are at most two threads. */
   readonly workers: number;
   readonly stores: OpenStores;
   /** Takes over what can change while running; names the rest. */
@@ -66,19 +64,15 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const now = options.now ?? Date.now;
   certificateOf(config, now());
   const metrics = createMetrics();
-  let workers: Workers | null = null;
-  const collect = async () => mergeSamples([await metrics.collect(), ...((await workers?.collect()) ?? [])]);
+  let serving: ServingThreads | null = null;
+  const collect = async () => mergeSamples([await metrics.collect(), ...((await serving?.collect()) ?? [])]);
   const render = async () => renderMetrics(await collect());
-  const history = startHistory(render, now, () => workers?.loopLagSeconds() ?? 0);
+  const history = startHistory(render, now, () => serving?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const count = workerCount(config, log, options.cores);
-  const threads = count === 1 ? null : startThreads({ ...options, log, count });
-  const opening: Opening = { environment: { now, log, fatal: options.onFatal }, threads, ahead: null };
-  const opened = await openStores(config, options, opening).catch(async (error: unknown) => {
-    await giveUpAll(opening);
-    throw error;
-  });
+  const threads = startThreads({ ...options, log, count: threadCount(config, log, options.cores) });
+  const environment = { now, log, fatal: options.onFatal };
+  const opened = await openStores(config, { environment, threads, takesOver: options.takesOver === true });
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
@@ -92,7 +86,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
-    let serving: Serving | null = null;
     const reload = async (next: Config): Promise<ReloadPlan> => {
       const plan = decideReload(config, next);
       applyReload(config, next, plan);
@@ -100,18 +93,17 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       return plan;
     };
     const readAgain = (): Promise<ReloadPlan | string> =>
-      reloadFile(options, { log, reload, readKey: () => readEventKey(eventKey, workers) });
+      reloadFile(options, { log, reload, readKey: () => readEventKey(eventKey, serving) });
     const view: ProcessView = {
       startedAtMs: now(),
       renderMetrics: render,
       history: async () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
-      blocksChanged: async () => workers?.readBlocks(),
+      blocksChanged: async () => serving?.readBlocks(),
       leave: leaveFor(options, (isLeaving) => serving?.setLeaving(isLeaving)),
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
-    workers = (await threads?.serve(config, shared)) ?? null;
-    const started = workers ?? (await startServing(config, inThisThread(shared, opening.ahead)));
+    const started = await threads.serve(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
     const { urls, adminUrls } = started;
@@ -119,46 +111,32 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const end = once(async () => {
       guard?.close();
       await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
-      await endInTime(log, "workers", workers?.end() ?? Promise.resolve(), partMsMax);
+      await endInTime(log, "workers", threads.end(), partMsMax);
       await endInTime(log, "bus", release(), partMsMax);
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
     });
-    return { url: urls[0] ?? "", urls, adminUrls, workers: count, stores, reload, reloadFile: readAgain, stop: end };
+    const workers = started.answering;
+    return { url: urls[0] ?? "", urls, adminUrls, workers, stores, reload, reloadFile: readAgain, stop: end };
   } catch (error) {
-    await giveUpAll(opening);
+    await threads.end();
     await release();
     await stores.close();
     throw error;
   }
 }
 
-type Opening = {
-  readonly environment: StoreEnvironment;
-  readonly threads: WorkerThreads | null;
-  /** Listeners of this thread that wait for the stores. */
-  ahead: Ahead | null;
-};
+type Opening = { readonly environment: StoreEnvironment; readonly threads: Threads; readonly takesOver: boolean };
 
-async function openStores(config: Config, { takesOver, log }: StartOptions, opening: Opening): Promise<OpenStores> {
-  const { environment, threads } = opening;
-  const taken =
-    takesOver !== true
-      ? null
-      : await takeOver(config, {
-          log,
-          listen: async () => {
-            if (threads !== null) await threads.listenAhead(config);
-            else opening.ahead = listenOnAll(config, 1);
-          },
-          open: (isLeft) => openConfiguredStores(config, environment, isLeft),
-        });
-  return taken ?? openConfiguredStores(config, environment);
-}
-
-async function giveUpAll({ ahead, threads }: Opening): Promise<void> {
-  giveUp(ahead);
-  await threads?.end();
+async function openStores(config: Config, { environment, threads, takesOver }: Opening): Promise<OpenStores> {
+  const open = (isLeft?: () => Promise<boolean>) => openConfiguredStores(config, environment, isLeft);
+  const steps = { log: environment.log, listen: () => threads.listenAhead(config), open };
+  try {
+    return (takesOver ? await takeOver(config, steps) : null) ?? (await open());
+  } catch (error) {
+    await threads.end();
+    throw error;
+  }
 }
 
 /** Runs the work once, however often the result is called. */
@@ -168,12 +146,6 @@ function once(work: () => Promise<void>): () => Promise<void> {
     begun ??= work();
     return begun;
   };
-}
-
-/** The parts of nodes that run in the thread of the stores. */
-function inThisThread(shared: SharedParts, ahead: Ahead | null) {
-  const own = { counting: ownCounting, threads: 1, relayId: createRelayId(), sharePort: false };
-  return { ...shared, ...own, ...(ahead === null ? {} : { ahead }) };
 }
 
 /** For a part of the end. The stores have a bound of their own. */
@@ -205,9 +177,9 @@ function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {
 }
 
 /** In this thread first: a file that can't be read changes nothing anywhere. */
-async function readEventKey(eventKey: EventKey, workers: Workers | null): Promise<boolean> {
+async function readEventKey(eventKey: EventKey, threads: ServingThreads | null): Promise<boolean> {
   const isNew = await eventKey.read();
-  await workers?.readEventKey();
+  await threads?.readEventKey();
   return isNew;
 }
 

@@ -16,10 +16,10 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
 import { openLibc, sharedAddresses } from "../nodes/http/connections.ts";
-import type { Log } from "../nodes/http/log.ts";
 import { type AheadListener, listenAhead, removeStaleSocket } from "../nodes/http/server.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import type { StoreEnvironment } from "../storage/contract.ts";
 import { certificateOf } from "./credentials.ts";
 import { endingMsMax, failed } from "./failure.ts";
 
@@ -38,7 +38,7 @@ const freeMsMax = 5_000;
 const againMs = 20;
 
 type Steps = {
-  readonly log: Log;
+  readonly log: StoreEnvironment["log"];
   /** In every thread that will answer; it resolves when all listen. */
   readonly listen: () => Promise<void>;
   /** `isLeft` says whether to try again while another process has a store. */

@@ -1,7 +1,8 @@
 /**
- * The main thread's side of workers: starts them, gives them the stores and the bus over message ports, and makes one
- * process of them, with one log, one set of metrics and one end. A worker that ends by itself ends the process.
- * Source: D190.
+ * The threads that answer requests, and what makes one process of them: one log, one set of metrics and one end. The
+ * main thread gives its stores and its bus to workers over message ports. Of one or two threads it is one that answers
+ * as well; of more it has enough to do with the stores. A worker that ends by itself ends the process.
+ * Source: D190, D199.
  */
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -10,21 +11,22 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
-import { type CountingMemory, createCountingMemory } from "../nodes/counting.ts";
+import { type CountingMemory, createCountingMemory, ownCounting, sharedCounting } from "../nodes/counting.ts";
 import type { Log, LogLevel } from "../nodes/http/log.ts";
-import type { FamilySample, Metrics } from "../nodes/http/metrics.ts";
+import type { FamilySample } from "../nodes/http/metrics.ts";
 import { createRelayId } from "../nodes/relay/relay.ts";
 import { Channel } from "../plugins/port/channel.ts";
 import {
   type BusDescription,
-  SharedSubjects,
   type StoreDescription,
   serveBus,
   serveStore,
+  ThreadsBus,
 } from "../plugins/port/contracts.ts";
 import { failed } from "./failure.ts";
 import { loopLagFamily } from "./metrics.ts";
-import type { Serving, SharedParts } from "./serving.ts";
+import { type Serving, type SharedParts, startServing } from "./serving.ts";
+import { type Ahead, giveUp, listenOnAll } from "./takeover.ts";
 
 /** What a worker begins with. It crosses by structured clone, the memory of the counts is shared. */
 export type WorkerStart = {
@@ -43,21 +45,22 @@ export type WorkerStart = {
 export type WorkerLine = readonly [level: LogLevel, message: string, fields: Readonly<Record<string, unknown>> | null];
 
 /** Threads that wait for what they serve with. */
-export type WorkerThreads = {
-  /** Every thread listens on the ports of a process that it takes over from. */
+export type Threads = {
+  /** Every thread that will answer listens on the ports of a process that it takes over from. */
   readonly listenAhead: (config: Config) => Promise<void>;
-  readonly serve: (config: Config, parts: SharedParts) => Promise<Workers>;
+  readonly serve: (config: Config, parts: SharedParts) => Promise<ServingThreads>;
   readonly end: () => Promise<void>;
 };
 
-export type Workers = Serving & {
+export type ServingThreads = Serving & {
+  /** How many answer. */
+  readonly answering: number;
   /** Every worker reads the key of event proofs again. */
   readonly readEventKey: () => Promise<void>;
   /** The samples of every worker that answers in time. */
   readonly collect: () => Promise<FamilySample[][]>;
   /** The largest delay of an event loop that the workers had when they were last asked. */
   readonly loopLagSeconds: () => number;
-  readonly end: () => Promise<void>;
 };
 
 type ThreadParts = {
@@ -68,12 +71,11 @@ type ThreadParts = {
 };
 
 /**
- * How many threads answer requests: as set, or one less than the cores, which leaves one to the thread of the stores.
- * On two cores a second thread would only slow the first.
+ * How many threads a node has: as set, or one for each core.
  * Source: D199.
  */
-export function workerCount({ server }: Config, log: Log, cores: number = coresHere()): number {
-  const wanted = server.workers ?? Math.max(1, Math.min(defaultWorkersMax, cores - 1));
+export function threadCount({ server }: Config, log: Log, cores: number = coresHere()): number {
+  const wanted = server.workers ?? Math.min(defaultThreadsMax, cores);
   if (wanted === 1) return 1;
   const reason = whyAlone(server);
   if (reason === null) return wanted;
@@ -81,7 +83,12 @@ export function workerCount({ server }: Config, log: Log, cores: number = coresH
   return 1;
 }
 
-const defaultWorkersMax = 8;
+const defaultThreadsMax = 8;
+/**
+ * A store takes 23 µs of the thread of the stores when a worker asks for it, and 74 µs when that thread answers it
+ * itself. Answering a third of all requests would make it the busiest of three threads, which the others wait for.
+ */
+const mainAnswersMax = 2;
 
 /** What this process may use of the machine: a container's quota counts. */
 function coresHere(): number {
@@ -113,30 +120,29 @@ type Running = { readonly thread: Worker; readonly channel: Channel; readonly re
 type Given = {
   readonly start: Omit<WorkerStart, "index" | "stores" | "bus">;
   readonly parts: SharedParts;
-  readonly subjects: SharedSubjects | null;
 };
 
 const collectMs = 2_000;
 const reloadMsMax = 10_000;
 
-export function startThreads(parts: ThreadParts): WorkerThreads {
+export function startThreads(parts: ThreadParts): Threads {
   const { count } = parts;
+  const mainAnswers = count <= mainAnswersMax;
+  const answering = mainAnswers ? count : count - 1;
+  /** The index of the first worker: the main thread has 0 where it answers. */
+  const first = answering - (count - 1);
+  let ahead: Ahead | null = null;
   let ending = false;
   const onDeath = (index: number, reason: string): void => {
     if (!ending) parts.onFatal(`worker ${index} ended: ${reason}`);
     ending = true;
     // No caller waits for its answers.
-    running[index]?.channel.close();
+    running[index - first]?.channel.close();
   };
   const given = Promise.withResolvers<Given>();
-  const running: Running[] = Array.from({ length: count }, (_, index) =>
-    startWorker(index, { ...parts, given: given.promise }, onDeath),
+  const running: Running[] = Array.from({ length: count - 1 }, (_, place) =>
+    startWorker(first + place, { ...parts, answering, given: given.promise }, onDeath),
   );
-  const end = async (): Promise<void> => {
-    ending = true;
-    for (const { channel } of running) channel.close();
-    await Promise.all(running.map(({ thread }) => thread.terminate()));
-  };
   const askAll = async (method: string, args: readonly unknown[]): Promise<void> => {
     // A worker that has ended never answers.
     const dead = Promise.all(running.map(({ ready }) => ready)).then(() => undefined);
@@ -144,74 +150,89 @@ export function startThreads(parts: ThreadParts): WorkerThreads {
     const refused = (await Promise.race([answered, dead.then(() => answered)])).find((one) => typeof one === "string");
     if (typeof refused === "string") throw failed(refused);
   };
-  let hasAddresses = false;
   return {
     listenAhead: async (config) => {
-      await askAll("listen ahead", [configOf(config, 1, count), count]);
-      hasAddresses = true;
+      ahead = mainAnswers ? listenOnAll(config, answering) : new Map();
+      await askAll("listen ahead", [configOf(config, 1, answering), answering]);
     },
     serve: async (config, shared) => {
-      const { now, resolve } = shared;
-      if (now !== Date.now || resolve !== undefined) throw new Error("workers can't get a clock or a resolver");
-      const server = withFixedPorts(config.server, hasAddresses);
-      const start: Given["start"] = {
-        config: { ...config, server },
-        threads: count,
-        counting: createCountingMemory(),
-        relayId: createRelayId(),
-        startedAtMs: shared.view.startedAtMs,
-        ca: shared.ca ?? null,
+      const isAlone = count === 1;
+      const { now, resolve, bus, view, ca, metrics } = shared;
+      if (!isAlone && (now !== Date.now || resolve !== undefined))
+        throw new Error("workers can't get a clock or a resolver");
+      const memory = isAlone ? null : createCountingMemory();
+      const all = isAlone ? config : { ...config, server: withFixedPorts(config.server, ahead !== null) };
+      const parts = isAlone || bus.plugin !== "local" ? shared : { ...shared, bus: new ThreadsBus(bus) };
+      const ofAll = { threads: answering, relayId: createRelayId() };
+      const { startedAtMs } = view;
+      if (memory !== null)
+        given.resolve({ parts, start: { ...ofAll, config: all, counting: memory, startedAtMs, ca: ca ?? null } });
+      const ownParts = {
+        ...{ ...parts, ...ofAll, sharePort: !isAlone },
+        counting: memory === null ? ownCounting : sharedCounting(memory),
+        ...(ahead === null ? {} : { ahead }),
       };
-      const subjects = shared.bus.plugin === "local" ? new SharedSubjects() : null;
-      given.resolve({ start, parts: shared, subjects });
-      const ready = await Promise.all(running.map((one) => one.ready));
-      return workersOf(running, { ready, metrics: shared.metrics, askAll, end });
+      const own = mainAnswers ? [await startServing(configOf(all, 0, answering), ownParts)] : [];
+      const workers = await Promise.all(running.map(async (one) => servingOf(one.channel, await one.ready)));
+      metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => answering);
+      const readEventKey = (): Promise<void> => askAll("read key", []);
+      return { ...together([...own, ...workers]), ...measured(running), answering, readEventKey };
     },
-    end,
+    end: async () => {
+      ending = true;
+      giveUp(ahead);
+      for (const { channel } of running) channel.close();
+      await Promise.all(running.map(({ thread }) => thread.terminate()));
+    },
   };
 }
 
-type WorkersParts = {
-  readonly ready: readonly Ready[];
-  readonly metrics: Metrics;
-  readonly askAll: (method: string, args: readonly unknown[]) => Promise<void>;
-  readonly end: () => Promise<void>;
-};
-
-function workersOf(running: readonly Running[], { ready, metrics, askAll, end }: WorkersParts): Workers {
-  let lagSeconds = 0;
-  metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => running.length);
+/** One worker as it is seen from here. */
+function servingOf(channel: Channel, { urls, adminUrls }: Ready): Serving {
   return {
-    urls: ready[0]?.urls ?? [],
-    adminUrls: ready[0]?.adminUrls ?? [],
+    urls,
+    adminUrls,
     reload: async (next) => {
-      const taken = await withDeadline(askAll("reload", [next]), reloadMsMax);
+      const taken = await withDeadline(channel.call("worker", "reload", [next]), reloadMsMax);
       if (taken === late) throw failed("a worker did not take the configuration over in time");
     },
+    setLeaving: (isLeaving) => channel.send("worker", "leaving", [isLeaving]),
+    // One that does not answer in time reads the list within ten seconds by itself.
+    readBlocks: async () => void (await withDeadline(channel.call("worker", "read blocks", []), collectMs)),
+    // One that has ended has nothing left to answer.
+    drain: async () => void (await channel.call("worker", "drain", []).catch(() => undefined)),
+  };
+}
+
+function together(threads: readonly Serving[]): Serving {
+  const all = async (work: (one: Serving) => Promise<void>): Promise<void> =>
+    void (await Promise.all(threads.map(work)));
+  return {
+    urls: threads[0]?.urls ?? [],
+    adminUrls: threads[0]?.adminUrls ?? [],
+    reload: (next) => all((one) => one.reload(next)),
     setLeaving: (isLeaving) => {
-      for (const { channel } of running) channel.send("worker", "leaving", [isLeaving]);
+      for (const one of threads) one.setLeaving(isLeaving);
     },
-    readEventKey: () => askAll("read key", []),
-    // A worker that does not answer in time reads the list within ten seconds by itself.
-    readBlocks: async () => void (await withDeadline(askAll("read blocks", []), collectMs)),
-    drain: async () => {
-      await Promise.allSettled(running.map(({ channel }) => channel.call("worker", "drain", [])));
-    },
+    readBlocks: () => all((one) => one.readBlocks()),
+    drain: () => all((one) => one.drain()),
+  };
+}
+
+function measured(workers: readonly Running[]): Pick<ServingThreads, "collect" | "loopLagSeconds"> {
+  let lagSeconds = 0;
+  const collectOf = ({ channel }: Running) => {
+    const collected = channel.call("worker", "collect", []).catch(() => null);
+    return withDeadline(collected, collectMs);
+  };
+  return {
     collect: async () => {
-      const asked = await Promise.all(
-        running.map(({ channel }) =>
-          withDeadline(
-            channel.call("worker", "collect", []).catch(() => null),
-            collectMs,
-          ),
-        ),
-      );
+      const asked = await Promise.all(workers.map(collectOf));
       const samples = asked.filter((one) => one !== late && one !== null) as FamilySample[][];
       lagSeconds = Math.max(0, ...samples.flat().map(lagOf));
       return samples;
     },
     loopLagSeconds: () => lagSeconds,
-    end,
   };
 }
 
@@ -222,7 +243,7 @@ function lagOf({ family, series }: FamilySample): number {
 
 function startWorker(
   index: number,
-  { log, workerEntry, count, given }: ThreadParts & { readonly given: Promise<Given> },
+  { log, workerEntry, answering, given }: ThreadParts & { readonly answering: number; readonly given: Promise<Given> },
   onDeath: (index: number, reason: string) => void,
 ): Running {
   const { promise: ready, resolve, reject } = Promise.withResolvers<Ready>();
@@ -241,12 +262,12 @@ function startWorker(
   thread.on("exit", (code) => dead(`exit code ${code}`));
   const channel = new Channel(thread);
   channel.beat();
-  const startWith = ({ start, parts, subjects }: Given): WorkerStart => ({
+  const startWith = ({ start, parts }: Given): WorkerStart => ({
     ...start,
     index,
-    config: configOf(start.config, index, count),
+    config: configOf(start.config, index, answering),
     stores: [...parts.stores.stores].map(([name, store]) => serveStore(channel, name, store)),
-    bus: serveBus(channel, parts.bus, subjects),
+    bus: serveBus(channel, parts.bus),
   });
   channel.serve("process", (method, args) => {
     const [first, second] = args;
@@ -314,8 +335,9 @@ function withFixedPorts(server: Config["server"], hasAddresses: boolean): Config
   };
 }
 
-/** Limits of what lasts are divided. A Unix socket is the first worker's: it can't be shared. */
+/** Limits of what lasts are divided. A Unix socket is the first thread's: it can't be shared. */
 function configOf(config: Config, index: number, count: number): Config {
+  if (count === 1) return config;
   const { server, relay, cache } = config;
   const own = (addresses: readonly string[]): string[] =>
     addresses.filter((address) => index === 0 || !address.startsWith("unix:"));

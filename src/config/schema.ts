@@ -105,7 +105,7 @@ const serverSchema = z.strictObject({
     .prefault(null)
     .meta(
       doc(
-        "Threads that answer requests, all on the same addresses (default: one less than the cores, at least 1 and at most 8). Linux only.",
+        "Threads of the node (default: one for each core, at most 8). Two answer requests both; of more, one serves the stores only. Linux only.",
       ),
     ),
   share_port: flag(false).meta(

@@ -5,7 +5,7 @@ import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { Channel } from "../../src/plugins/port/channel.ts";
-import { PortBus, SharedSubjects, serveBus } from "../../src/plugins/port/contracts.ts";
+import { PortBus, serveBus, ThreadsBus } from "../../src/plugins/port/contracts.ts";
 import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { folderInMemory, scratchPaths } from "../support/scratch.ts";
@@ -44,26 +44,25 @@ async function openAt(path: string, environment: StoreEnvironment): Promise<Stor
 }
 
 /** One end of a bus that another thread would have open: messages cross a port in either direction. */
-function portEnd(bus: Bus, environment: BusEnvironment, subjects: SharedSubjects | null): Bus {
+function portEnd(bus: Bus, environment: BusEnvironment): Bus {
   const pair = new MessageChannel();
   ports.push(pair);
-  return new PortBus(new Channel(pair.port2), serveBus(new Channel(pair.port1), bus, subjects), environment.log);
+  return new PortBus(new Channel(pair.port2), serveBus(new Channel(pair.port1), bus), environment.log);
 }
 
 runBusConformance({
   name: "local between two workers",
   open: async (environment) => {
     const bus = openLocalBus(environment);
-    return [portEnd(bus, environment, null), portEnd(bus, environment, null)];
+    return [portEnd(bus, environment), portEnd(bus, environment)];
   },
 });
 
 runBusConformance({
   name: "local between two workers that know each other's subjects",
   open: async (environment) => {
-    const bus = openLocalBus(environment);
-    const subjects = new SharedSubjects();
-    return [portEnd(bus, environment, subjects), portEnd(bus, environment, subjects)];
+    const bus = new ThreadsBus(openLocalBus(environment));
+    return [portEnd(bus, environment), portEnd(bus, environment)];
   },
 });
 
@@ -71,6 +70,14 @@ runBusConformance({
   name: "local between a worker and the thread that has it open",
   open: async (environment) => {
     const bus = openLocalBus(environment);
-    return [portEnd(bus, environment, null), bus];
+    return [portEnd(bus, environment), bus];
+  },
+});
+
+runBusConformance({
+  name: "local between a worker and the thread that has it open, which know each other's subjects",
+  open: async (environment) => {
+    const bus = new ThreadsBus(openLocalBus(environment));
+    return [portEnd(bus, environment), bus];
   },
 });

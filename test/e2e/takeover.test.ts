@@ -127,7 +127,7 @@ async function pendingOf({ url, bob }: Place): Promise<Set<string>> {
   return new Set(pending.pending.flatMap((one) => one.held.map(({ messageId }) => messageId)));
 }
 
-describe.skipIf(process.platform !== "linux").each([1, 3])("serve --take-over with workers = %d", (workers) => {
+describe.skipIf(process.platform !== "linux").each([1, 2, 3])("serve --take-over with workers = %d", (workers) => {
   let place: Place;
   beforeAll(async () => {
     place = await begin(workers);

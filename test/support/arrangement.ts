@@ -1,7 +1,7 @@
 /**
  * How the nodes of tests are arranged. One process over memory, unless the environment says otherwise:
  *
- * - `WAYPOST_TEST_WORKERS=4`: every node answers with so many threads;
+ * - `WAYPOST_TEST_WORKERS=4`: every node has so many threads;
  * - `WAYPOST_TEST_STORE=lmdb`: over LMDB where the test would use memory;
  * - `WAYPOST_TEST_POSTGRES=<url>` and `WAYPOST_TEST_NATS=<url>`: every test node that has all three kinds becomes three
  *   nodes over one schema and one bus, each with two of the kinds, behind a router that picks any of those that have
@@ -24,7 +24,7 @@ const natsUrl = env["WAYPOST_TEST_NATS"];
 const workers = Number(env["WAYPOST_TEST_WORKERS"] ?? 1);
 
 /** For a test with a `server` section of its own, which leaves the number of threads to the cores. */
-export const coresOfTests = workers === 1 ? 1 : workers + 1;
+export const coresOfTests = workers;
 export const serverOfTests = { workers };
 
 export type Arranged = {

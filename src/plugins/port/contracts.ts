@@ -184,32 +184,61 @@ const busTarget = "bus";
 const receiverTarget = "bus receiver";
 
 /** What another thread must know of a bus to offer it. */
-export type BusDescription = Pick<Bus, "plugin" | "messageBytesMax"> & {
-  /** Whether every subscription there is belongs to a thread that shares its subjects. */
-  readonly sharesSubjects: boolean;
-};
+export type BusDescription = Pick<Bus, "plugin" | "messageBytesMax">;
 
 /**
- * Which subjects the threads of a process subscribe to, known to each of them: most messages have no receiver, and
- * then need not cross a port. Only for a bus within one process, all of whose subscriptions come through here.
+ * A bus within one process as its threads use it, the thread that has it open included: each of them knows which
+ * subjects have a receiver in any, because most messages have none, and then need not cross a port.
  */
-export class SharedSubjects {
+export class ThreadsBus implements Bus {
+  readonly plugin: string;
+  readonly messageBytesMax: number;
   private readonly counts = new Map<string, number>();
   private readonly channels: Channel[] = [];
 
-  add(channel: Channel): void {
-    this.channels.push(channel);
-    for (const subject of this.counts.keys()) channel.send(receiverTarget, "known", [subject]);
+  constructor(private readonly bus: Bus) {
+    this.plugin = bus.plugin;
+    this.messageBytesMax = bus.messageBytesMax;
   }
 
-  /** Resolves when every thread knows. A thread that is gone needs to know nothing. */
-  async begin(subject: string): Promise<void> {
+  /** The subjects of now. The other end of the channel hears of every change from now on. */
+  announceTo(channel: Channel): readonly string[] {
+    this.channels.push(channel);
+    return [...this.counts.keys()];
+  }
+
+  publish(subject: string, message: Uint8Array): void {
+    this.bus.publish(subject, message);
+  }
+
+  request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+    return this.bus.request(subject, message, timeoutMs);
+  }
+
+  /** `ready` resolves when every thread knows. A thread that is gone needs to know nothing. */
+  subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription {
+    const subscription = this.bus.subscribe(subject, handler, options);
     this.counts.set(subject, (this.counts.get(subject) ?? 0) + 1);
     const announced = this.channels.map((channel) => channel.call(receiverTarget, "known", [subject]));
-    await Promise.allSettled(announced);
+    const ready = Promise.allSettled([subscription.ready, ...announced]).then(() => {});
+    let isOver = false;
+    const unsubscribe = (): void => {
+      subscription.unsubscribe();
+      if (!isOver) this.end(subject);
+      isOver = true;
+    };
+    return { ready, unsubscribe };
   }
 
-  end(subject: string): void {
+  stats(): BusStats {
+    return this.bus.stats();
+  }
+
+  close(): Promise<void> {
+    return this.bus.close();
+  }
+
+  private end(subject: string): void {
     const left = (this.counts.get(subject) ?? 0) - 1;
     if (left > 0) this.counts.set(subject, left);
     else {
@@ -219,12 +248,9 @@ export class SharedSubjects {
   }
 }
 
-type Served = { readonly subject: string; readonly subscription: Subscription };
-
 /** Lets the other end of the channel use the bus. */
-export function serveBus(channel: Channel, bus: Bus, subjects: SharedSubjects | null = null): BusDescription {
-  subjects?.add(channel);
-  const subscriptions = new Map<number, Served>();
+export function serveBus(channel: Channel, bus: Bus): BusDescription {
+  const subscriptions = new Map<number, Subscription>();
   channel.serve(busTarget, (method, args) => {
     const [first, second, third] = args;
     switch (method) {
@@ -239,24 +265,21 @@ export function serveBus(channel: Channel, bus: Bus, subjects: SharedSubjects | 
           return answer instanceof Uint8Array ? answer : undefined;
         };
         const missed = () => channel.send(receiverTarget, "missed", [id, bus.stats().dropped]);
-        const subject = textOf(second);
-        const subscription = bus.subscribe(subject, deliver, { missed });
-        subscriptions.set(id, { subject, subscription });
-        return Promise.all([subscription.ready, subjects?.begin(subject)]).then(() => undefined);
+        const subscription = bus.subscribe(textOf(second), deliver, { missed });
+        subscriptions.set(id, subscription);
+        return subscription.ready;
       }
-      case "unsubscribe": {
-        const served = subscriptions.get(Number(first));
-        if (served === undefined) return undefined;
-        served.subscription.unsubscribe();
-        subjects?.end(served.subject);
+      case "unsubscribe":
+        subscriptions.get(Number(first))?.unsubscribe();
         return void subscriptions.delete(Number(first));
-      }
+      case "subjects":
+        return bus instanceof ThreadsBus ? bus.announceTo(channel) : null;
       default:
         throw new Error(`a bus has no operation ${method}`);
     }
   });
   const { plugin, messageBytesMax } = bus;
-  return { plugin, messageBytesMax, sharesSubjects: subjects !== null };
+  return { plugin, messageBytesMax };
 }
 
 function textOf(value: unknown): string {
@@ -275,8 +298,9 @@ export class PortBus implements Bus {
   readonly plugin: string;
   readonly messageBytesMax: number;
   private readonly receivers = new Map<number, Receiver>();
-  /** `null` when subscriptions elsewhere are not known here. */
-  private readonly known: Set<string> | null;
+  private readonly known = new Set<string>();
+  /** Whether a subject that is not known has no receiver in any thread. */
+  private knowsAll = false;
   private readonly ending = new Waiters();
   private lastId = 0;
   /** Too large, or while the other thread hung. */
@@ -292,15 +316,19 @@ export class PortBus implements Bus {
   ) {
     this.plugin = description.plugin;
     this.messageBytesMax = description.messageBytesMax;
-    this.known = description.sharesSubjects ? new Set() : null;
     channel.serve(receiverTarget, (method, [id, given]) => {
-      if (method === "known") return void this.known?.add(textOf(id));
-      if (method === "unknown") return void this.known?.delete(textOf(id));
+      if (method === "known") return void this.known.add(textOf(id));
+      if (method === "unknown") return void this.known.delete(textOf(id));
       if (method === "missed") this.droppedThere = Number(given);
       const receiver = this.receivers.get(Number(id));
       if (receiver === undefined) return undefined;
       return method === "missed" ? this.reportMissed(receiver) : this.deliver(receiver, bytesOf(given));
     });
+    const learn = (subjects: unknown): void => {
+      this.knowsAll = Array.isArray(subjects);
+      if (Array.isArray(subjects)) for (const subject of subjects) this.known.add(textOf(subject));
+    };
+    channel.call(busTarget, "subjects", []).then(learn, () => undefined);
   }
 
   publish(subject: string, message: Uint8Array): void {
@@ -316,7 +344,7 @@ export class PortBus implements Bus {
     const id = ++this.lastId;
     this.receivers.set(id, { subject, handler, missed });
     // Others know when `ready` resolves; messages of this thread reach it from now on.
-    this.known?.add(subject);
+    this.known.add(subject);
     const ready = this.channel.call(busTarget, "subscribe", [id, subject]).then(
       () => {},
       () => {},
@@ -349,7 +377,7 @@ export class PortBus implements Bus {
   }
 
   private isUnknown(subject: string): boolean {
-    return this.known !== null && !this.known.has(subject);
+    return this.knowsAll && !this.known.has(subject);
   }
 
   private async deliver({ subject, handler }: Receiver, message: Uint8Array): Promise<Uint8Array | undefined> {

@@ -1,6 +1,6 @@
-/** How many threads a node answers with, by its settings and its machine. */
+/** How many threads a node has, by its settings and its machine. */
 import { describe, expect, test } from "bun:test";
-import { parseQuota, workerCount } from "../../../src/app/workers.ts";
+import { parseQuota, threadCount } from "../../../src/app/workers.ts";
 import { checkConfig } from "../../../src/config/config.ts";
 import type { ConfigInput } from "../../../src/config/schema.ts";
 
@@ -8,15 +8,15 @@ function countOf(server: NonNullable<ConfigInput["server"]>, cores: number): { c
   const checked = checkConfig({ server, directory: { enabled: true } });
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
   const lines: string[] = [];
-  return { count: workerCount(checked.config, (_, message) => lines.push(message), cores), lines };
+  return { count: threadCount(checked.config, (_, message) => lines.push(message), cores), lines };
 }
 
-describe.if(process.platform === "linux")("the number of workers", () => {
+describe.if(process.platform === "linux")("the number of threads", () => {
   const listen = ["127.0.0.1:7400"];
 
-  test("leaves a core to the stores, and is bounded", () => {
+  test("is one for each core, and is bounded", () => {
     const counts = [1, 2, 3, 4, 8, 9, 64].map((cores) => countOf({ listen }, cores).count);
-    expect(counts).toEqual([1, 1, 2, 3, 7, 8, 8]);
+    expect(counts).toEqual([1, 2, 3, 4, 8, 8, 8]);
   });
 
   test("is the setting's where there is one", () => {
