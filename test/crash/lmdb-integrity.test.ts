@@ -11,7 +11,7 @@ import { DataFile } from "../../src/plugins/lmdb/data-file.ts";
 import { Scrub, verifyFile } from "../../src/plugins/lmdb/integrity.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
-import { type Store, StoreError } from "../../src/storage/contract.ts";
+import { type Mailbox, type Store, StoreError } from "../../src/storage/contract.ts";
 import { buildShim, diskAfter, loggedWrites } from "../campaigns/storage-shim.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
@@ -187,6 +187,56 @@ describe("the saved index", () => {
     expect(before.isBuilt).toBe(true);
     expect(before.answers).not.toBe(after.answers);
   });
+
+  type Work = (mailbox: Mailbox) => Promise<unknown>;
+  const storing = (n: number) => (mailbox: Mailbox) => mailbox.store(entry(n, { recipient: did(1) }), quota());
+  const acknowledging = (r: number) => (mailbox: Mailbox) => {
+    const numbers = Array.from({ length: 300 }, (_, n) => n);
+    return mailbox.remove(did(r), numbers.map(id), 2_000);
+  };
+
+  /** A copy of a store in which this was done. */
+  async function changed(work: Work, end: "clean" | "crash" = "clean", of = whole): Promise<string> {
+    const [path, crashed] = [folder(), folder()];
+    await sound;
+    cpSync(of, path, { recursive: true });
+    const store = await open(path);
+    await work(store.capabilities.mailbox!);
+    cpSync(path, crashed, { recursive: true });
+    await store.close();
+    return end === "clean" ? path : crashed;
+  }
+
+  /** That an index of the one store, beside the data of the other, is ignored. */
+  async function checkIgnored(one: string, other: string): Promise<void> {
+    const [expected, path] = [folder(), folder()];
+    for (const copy of [expected, path]) cpSync(other, copy, { recursive: true });
+    rmSync(saved(expected), { force: true });
+    cpSync(saved(one), saved(path));
+    expect(await answersAt(path)).toEqual({ ...(await answersAt(expected)), isBuilt: true });
+  }
+
+  const lengthOf = (path: string) => readFileSync(file(path)).length;
+
+  test("of another store is not used, though that has as many transactions", async () => {
+    const [one, other] = [await changed(storing(998)), await changed(storing(999))];
+    expect(lengthOf(one)).toBe(lengthOf(other));
+    await checkIgnored(one, other);
+  });
+
+  test("of the state before a crash is not used, though the file was no longer", async () => {
+    // Free pages, so that the next commit does not lengthen the file.
+    const before = await changed(acknowledging(2));
+    const after = await changed(acknowledging(1), "crash", before);
+    expect(lengthOf(after)).toBe(lengthOf(before));
+    await checkIgnored(before, after);
+  });
+
+  test("is not used for a file of another length", async () => {
+    const [path, longer] = [await copied(), await copied()];
+    writeFileSync(file(longer), Buffer.concat([readFileSync(file(path)), Buffer.alloc(4_096)]));
+    await checkIgnored(path, longer);
+  });
 });
 
 async function answersOf(store: Store): Promise<string> {
@@ -336,8 +386,6 @@ const shimFolder = folder();
 mkdirSync(shimFolder);
 
 describe.skipIf(missing !== null)("a migration that does not come to its end", () => {
-  const formats = ["format-2", "format-3"];
-
   async function migrated(data: Buffer): Promise<{ path: string; text: string }> {
     const path = folder();
     mkdirSync(path);
@@ -345,112 +393,40 @@ describe.skipIf(missing !== null)("a migration that does not come to its end", (
     return { path, text: await lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path })) };
   }
 
-  test.each(formats)(
-    "is finished by the next one, killed at any write or cut off at any sync (%s)",
-    async (name) => {
-      const [before, path] = [vector(name), folder()];
-      mkdirSync(path);
-      writeFileSync(file(path), before);
-      const log = join(path, "log");
-      expect(await migratedElsewhere(path, { WAYPOST_SHIM_LOG: log })).toBe(true);
-      const expected = await everythingIn(path);
-      expect(expected.length).toBeGreaterThan(10);
-      const writes = loggedWrites(readFileSync(log));
-      expect(writes.length).toBeGreaterThan(2);
-      const finished = new Set<boolean>();
-      for (let end = 0; end <= writes.length; end++) {
-        for (const keepsLoose of [true, false]) {
-          const { path, text } = await migrated(diskAfter(before, writes.slice(0, end), keepsLoose));
-          finished.add(text.includes("has the current format"));
-          expect(await everythingIn(path)).toEqual(expected);
-        }
-      }
-      expect(finished).toEqual(new Set([true, false]));
-    },
-    60_000,
-  );
-
-  test.each(formats)(
-    "because the disk is full leaves a store that the next one finishes (%s)",
-    async (name) => {
-      const expected = await everythingIn((await migrated(vector(name))).path);
-      let failed = 0;
-      for (const n of [1, 2, 4, 7]) {
-        const path = folder();
-        mkdirSync(path);
-        writeFileSync(file(path), vector(name));
-        if (!(await migratedElsewhere(path, { WAYPOST_SHIM_FAIL: `enospc:${n}` }))) failed++;
-        await lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path }));
+  test("is finished by the next one, killed at any write or cut off at any sync", async () => {
+    const [before, path] = [vector("format-2"), folder()];
+    mkdirSync(path);
+    writeFileSync(file(path), before);
+    const log = join(path, "log");
+    expect(await migratedElsewhere(path, { WAYPOST_SHIM_LOG: log })).toBe(true);
+    const expected = await everythingIn(path);
+    expect(expected.length).toBeGreaterThan(10);
+    const writes = loggedWrites(readFileSync(log));
+    expect(writes.length).toBeGreaterThan(2);
+    const finished = new Set<boolean>();
+    for (let end = 0; end <= writes.length; end++) {
+      for (const keepsLoose of [true, false]) {
+        const { path, text } = await migrated(diskAfter(before, writes.slice(0, end), keepsLoose));
+        finished.add(text.includes("has the current format"));
         expect(await everythingIn(path)).toEqual(expected);
       }
-      expect(failed).toBeGreaterThan(0);
-    },
-    60_000,
-  );
-});
+    }
+    expect(finished).toEqual(new Set([true, false]));
+  }, 60_000);
 
-test("a store of format 4 goes on as one of format 5: its mail keeps the checksums that it has", async () => {
-  const path = folder();
-  mkdirSync(path);
-  // Written by the version before: pages, a journal after them, and blocks.
-  writeFileSync(file(path), vector("format-4"));
-  const store = await open(path);
-  const { mailbox } = store.capabilities;
-  await mailbox!.store(entry(22, { recipient: did(3) }), quota());
-  expect(ids(await listAll(mailbox!, did(3), pageOf()))).toEqual([20, 21, 22].map(id));
-  expect(await mailbox!.message(did(1), id(1), 2_700)).toEqual({ state: "acked" });
-  await store.close();
-  const { records, problems } = verifyFile(file(path));
-  expect([records > 15, problems]).toEqual([true, []]);
-  const flipped = readFileSync(file(path));
-  // The slot of a body of each format: the same flip is found in both.
-  for (const n of [20, 22]) flipped[flipped.indexOf(Buffer.from(id(n).replaceAll("-", ""), "hex")) - 9]! ^= 1;
-  writeFileSync(file(path), flipped);
-  expect(verifyFile(file(path)).problems.length).toBeGreaterThan(0);
-  const again = await open(path);
-  expect(ids(await listAll(again.capabilities.mailbox!, did(3), pageOf()))).toEqual([id(21)]);
-  await again.close();
-});
-
-test("a store of format 4 is migrated by hand, too", async () => {
-  const path = folder();
-  mkdirSync(path);
-  writeFileSync(file(path), vector("format-4"));
-  const options = optionsOf(lmdbPlugin, { path });
-  expect(await lmdbPlugin.migrate!(options)).toContain("was migrated");
-  expect(await lmdbPlugin.migrate!(options)).toContain("has the current format");
-  expect((await everythingIn(path)).length).toBeGreaterThan(12);
-});
-
-describe("a store of format 3", () => {
-  test("is refused with what to do, and keeps its mail when it is migrated", async () => {
-    const path = folder();
-    mkdirSync(path);
-    // Written by the version before: pages and a journal after them, with labels, a chunk group and what was kept.
-    writeFileSync(file(path), vector("format-3"));
-    const refused = await failureOf(() => open(path));
-    expect((refused as Error).message).toContain("waypost storage migrate");
-    const options = optionsOf(lmdbPlugin, { path });
-    expect(await lmdbPlugin.migrate!(options)).toContain("12 message ids");
-    expect(verifyFile(file(path)).problems).toEqual([]);
-    const store = await open(path);
-    const { mailbox, replay, receipts } = store.capabilities;
-    const group = await mailbox!.group(did(1), chunkOf(1, 0, 2).groupId, pageOf());
-    expect(group).toMatchObject({ total: 2, complete: true, entries: [{ messageId: id(2) }, { messageId: id(12) }] });
-    expect(await mailbox!.message(did(1), id(1), 2_700)).toEqual({ state: "acked" });
-    const kept = { state: "expired", expiresAtMs: 2_500 };
-    expect(await mailbox!.message(did(1), id(3), 2_700)).toMatchObject({ ...kept, headerPreview: bytesOf(3, 8) });
-    expect(await mailbox!.message(did(1), id(4), 2_700)).toMatchObject({ ...kept, headerPreview: null });
-    expect(ids(await listAll(mailbox!, did(2), pageOf()))).toEqual([5, 7, 8, 9, 10, 11].map(id));
-    const [five] = await mailbox!.remove(did(2), [id(5)], 2_700);
-    expect(five).toEqual({ messageId: id(5), labels: ["from:2"] });
-    expect(await replay!.claim("tag", 4e12, 2_000)).toBe(false);
-    expect(await receipts!.get("key", 2_000)).toEqual(bytesOf(9, 20));
-    await store.close();
-    const again = await open(path);
-    expect((await again.capabilities.mailbox!.stats(2_700)).entries).toBe(7);
-    await again.close();
-  });
+  test("because the disk is full leaves a store that the next one finishes", async () => {
+    const expected = await everythingIn((await migrated(vector("format-2"))).path);
+    let failed = 0;
+    for (const n of [1, 2, 4, 7]) {
+      const path = folder();
+      mkdirSync(path);
+      writeFileSync(file(path), vector("format-2"));
+      if (!(await migratedElsewhere(path, { WAYPOST_SHIM_FAIL: `enospc:${n}` }))) failed++;
+      await lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path }));
+      expect(await everythingIn(path)).toEqual(expected);
+    }
+    expect(failed).toBeGreaterThan(0);
+  }, 60_000);
 });
 
 describe("a store of format 2", () => {
@@ -483,6 +459,24 @@ describe("a store of format 2", () => {
     expect((await ledger!.account(registered)).record).not.toBeNull();
     expect((await ledger!.head()).finalized.number).toBe(1n);
     await store.close();
+  });
+
+  test("keeps the checksums of its mail, beside those of new mail", async () => {
+    const path = folder();
+    mkdirSync(path);
+    writeFileSync(file(path), written);
+    await lmdbPlugin.migrate!(optionsOf(lmdbPlugin, { path }));
+    const store = await open(path);
+    await store.capabilities.mailbox!.store(entry(22, { recipient: did(1) }), quota());
+    await store.close();
+    const flipped = readFileSync(file(path));
+    // The slot of a body of each version: the same flip is found in both.
+    for (const n of [3, 22]) flipped[flipped.indexOf(Buffer.from(id(n).replaceAll("-", ""), "hex")) - 9]! ^= 1;
+    writeFileSync(file(path), flipped);
+    expect(verifyFile(file(path)).problems.length).toBeGreaterThan(0);
+    const again = await open(path);
+    expect(ids(await listAll(again.capabilities.mailbox!, did(1), pageOf()))).toEqual([id(2)]);
+    await again.close();
   });
 
   test("is not migrated when a record is damaged: it gets no new checksum", async () => {

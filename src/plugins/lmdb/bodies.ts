@@ -8,7 +8,7 @@
  * slot 4, expiry 8, message id 16, preview, envelope. The checksum covers all that follows it.
  * Memory: 8 bytes for each block.
  */
-import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import type { StoreEnvironment } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
 import { DamagedFile } from "./data-file.ts";
 import type { Environment } from "./environment.ts";
@@ -19,7 +19,6 @@ import {
   checksumBytes,
   type FoundBody,
   headerBytes,
-  howToGoOn,
   matchesChecksum,
   recordVersion,
   Writer,
@@ -299,21 +298,15 @@ export class Bodies {
   }
 
   private eachBlock(each: (number: number, size: number) => void): void {
-    const file = this.environment.openFile();
-    try {
-      const tree = file.trees().find(({ name }) => name === "blocks");
+    this.environment.readFile((file) => {
+      const tree = file.tree("blocks");
       if (tree === undefined) return;
       file.eachKey(tree, blockKeyBytes, (page, at) => {
         const number = page.readUInt32BE(at) * 2 ** 32 + page.readUInt32BE(at + 4);
         each(number, page.readUInt32BE(at + 8));
         return number;
       });
-    } catch (error) {
-      if (!(error instanceof DamagedFile)) throw error;
-      throw new StoreError("corrupt", `the table of blocks is damaged: ${error.message}${howToGoOn}`);
-    } finally {
-      file.close();
-    }
+    });
   }
 
   /** Puts the body of a new row into the blocks of a commit. */

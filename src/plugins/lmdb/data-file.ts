@@ -118,10 +118,14 @@ export class DataFile {
     return found;
   }
 
-  /** The value of a key, or `null`. */
-  find(tree: Tree, key: Buffer): Buffer | null {
-    for (const record of this.records(tree, key)) return record.key.equals(key) ? record.value() : null;
-    return null;
+  tree(name: string): Tree | undefined {
+    return this.trees().find((tree) => tree.name === name);
+  }
+
+  /** The records of a table by its name, none of one that is not there. */
+  *recordsOf(name: string): Generator<FileRecord> {
+    const tree = this.tree(name);
+    if (tree !== undefined) yield* this.records(tree);
   }
 
   /** The records of a tree in order of their keys, from `from` on. Its entries are counted when all are read. */

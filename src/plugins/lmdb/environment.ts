@@ -12,7 +12,7 @@ import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type Batch, GroupCommits, type KeyRange, type View, type Write, type WriteSize } from "./commits.ts";
-import { DataFile } from "./data-file.ts";
+import type { DataFile } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
 import {
   currentFormat,
@@ -24,7 +24,7 @@ import {
   openRoot,
   tableBytes,
 } from "./format.ts";
-import { checkDataFile, transactionOf } from "./integrity.ts";
+import { checkDataFile, readDataFile, transactionOf } from "./integrity.ts";
 import { type Snapshot, type StoreState, saveSnapshot, takeSnapshot } from "./snapshot.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
@@ -45,8 +45,8 @@ export type Environment = View & {
   beginCommit(): void;
   /** Runs a read when no group commit is under way. */
   whenCommitted<T>(read: () => T): Promise<T>;
-  /** Reads the data file beside the library. */
-  openFile(): DataFile;
+  /** Reads the data file beside the library. Throws `corrupt` where it is damaged. */
+  readFile<T>(read: (file: DataFile) => T): T;
   /** Throws when the store is closed or has failed. */
   checkOpen(): void;
   /** Throws also while a commit takes long: nothing new is begun then. */
@@ -286,8 +286,8 @@ class Running implements Environment {
     }
   }
 
-  openFile(): DataFile {
-    return DataFile.open(join(this.options.path, dataFile));
+  readFile<T>(read: (file: DataFile) => T): T {
+    return readDataFile(join(this.options.path, dataFile), read);
   }
 
   /** Pages of the file that no database uses. Cost: one look at the root page of each. */

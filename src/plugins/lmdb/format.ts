@@ -28,13 +28,9 @@ export const formatKey = Buffer.from("format");
 /** What names the state that the saved index belongs to (snapshot.ts). */
 export const nonceKey = Buffer.from("index");
 export const currentFormat = `${formatText}${formatNumber}`;
-/** What `storage migrate` reads. */
+/** What `storage migrate` reads: a store of version 0.1.0, and one that it began to migrate, which no version opens. */
 export const format2 = `${formatText}2`;
-export const format3 = `${formatText}3`;
-/** Differs from the current one in checksums alone, and each record says by its version which it has. */
-export const format4 = `${formatText}4`;
-/** The stamp on the way from 2 to 3: no version opens a store that is half one and half another. */
-export const bindingFormat = `${formatText}2, on its way to 3`;
+export const migratingFormat = `${formatText}2, on its way to ${formatNumber}`;
 
 export function openRoot(path: string, extra: { readonly readOnly?: true } = {}): RootDatabase<Buffer, Buffer> {
   // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
@@ -89,18 +85,15 @@ export function formatIn(root: RootDatabase<Buffer, Buffer>, path: string): stri
 }
 
 /**
- * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty, of format
- * 4, or of format 3 without mail. Any other is refused before a single page of it is written.
+ * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty. Any other
+ * is refused before a single page of it is written.
  */
 export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string): Promise<boolean> {
   const format = formatIn(root, path);
   if (format === currentFormat) return true;
-  if (format === null && holdsAny(root, databaseNames)) throw notOurs(path);
-  // Formats 3 and 4 differ in the index of mail alone.
-  if (format === null || format === format4 || (format === format3 && !holdsAny(root, ["pages", "journal"])))
-    return false;
-  const isMigrated = format === format2 || format === bindingFormat || format === format3;
-  const advice = isMigrated
+  if (format === null && holdsAny(root)) throw notOurs(path);
+  if (format === null) return false;
+  const advice = [format2, migratingFormat].includes(format)
     ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"
     : "Start the version that wrote it, or move the folder away to begin with an empty store";
   throw new StoreError(
@@ -110,10 +103,8 @@ export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string
   );
 }
 
-function holdsAny(root: RootDatabase<Buffer, Buffer>, names: readonly DatabaseName[]): boolean {
-  const found = namesIn(root);
-  return names.some((name) => {
-    if (!found.includes(name)) return false;
+function holdsAny(root: RootDatabase<Buffer, Buffer>): boolean {
+  return namesIn(root).some((name) => {
     const table = root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
     return [...table.getKeys({ limit: 1 })].length > 0;
   });

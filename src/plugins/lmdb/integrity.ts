@@ -62,12 +62,7 @@ const problemsMax = 100;
 
 /** Checks every record of a store that nobody writes to. Reads only the file; the process can't crash on it. */
 export function verifyFile(path: string): FileReport {
-  const file = openedFile(path);
-  try {
-    return verifyRecords(file);
-  } finally {
-    file.close();
-  }
+  return readDataFile(path, verifyRecords);
 }
 
 export function verifyRecords(file: DataFile): FileReport {
@@ -104,12 +99,16 @@ function listed(file: DataFile, note: (problem: string) => void): Tree[] {
   }
 }
 
-function openedFile(path: string): DataFile {
+/** Throws `corrupt` when the file is damaged. */
+export function readDataFile<T>(path: string, read: (file: DataFile) => T): T {
+  let file: DataFile | null = null;
   try {
-    return DataFile.open(path);
+    file = DataFile.open(path);
+    return read(file);
   } catch (error) {
-    if (!(error instanceof DamagedFile)) throw error;
-    throw damaged(path, error);
+    throw error instanceof DamagedFile ? damaged(path, error) : error;
+  } finally {
+    file?.close();
   }
 }
 
@@ -124,11 +123,8 @@ function pairProblem(trees: readonly Tree[]): string | null {
 
 /** The format of the store, or `null` when the file is not a finished store of ours. */
 export function formatOf(file: DataFile): string | null {
-  const trees = file.trees();
-  if (trees.some(({ name }) => !checkedFirst.includes(name))) return null;
-  for (const tree of trees.filter(({ name }) => name === "meta")) {
-    for (const { key, value } of file.records(tree)) if (key.equals(formatKey)) return value().toString();
-  }
+  if (file.trees().some(({ name }) => !checkedFirst.includes(name))) return null;
+  for (const { key, value } of file.recordsOf("meta")) if (key.equals(formatKey)) return value().toString();
   return null;
 }
 
@@ -143,28 +139,25 @@ export function damaged(path: string, { message, isCut }: DamagedFile): StoreErr
  */
 export function checkDataFile(path: string, bytesMax = startBytesMax): void {
   if (!existsSync(path) || statSync(path).size === 0) return;
-  const file = openedFile(path);
-  try {
-    const format = formatOf(file);
-    if (format === null) return;
-    const order = (tree: Tree) => checkedFirst.indexOf(tree.name);
-    const trees = file.trees().sort((a, b) => order(a) - order(b));
-    for (const tree of trees) {
-      if (tree.name === "blocks" && format === currentFormat) continue;
-      const isReadLater = readLater.has(tree.name) || format !== currentFormat;
-      for (const record of file.records(tree)) {
-        const problem = isReadLater ? null : recordProblem(tree.name, record);
-        if (problem !== null) throw new DamagedFile(problem);
-        if (file.bytesRead > bytesMax) return;
-      }
+  readDataFile(path, (file) => checkTables(file, bytesMax));
+}
+
+function checkTables(file: DataFile, bytesMax: number): void {
+  const format = formatOf(file);
+  if (format === null) return;
+  const order = (tree: Tree) => checkedFirst.indexOf(tree.name);
+  const trees = file.trees().sort((a, b) => order(a) - order(b));
+  for (const tree of trees) {
+    if (tree.name === "blocks" && format === currentFormat) continue;
+    const isReadLater = readLater.has(tree.name) || format !== currentFormat;
+    for (const record of file.records(tree)) {
+      const problem = isReadLater ? null : recordProblem(tree.name, record);
+      if (problem !== null) throw new DamagedFile(problem);
+      if (file.bytesRead > bytesMax) return;
     }
-    const problem = pairProblem(trees);
-    if (problem !== null) throw new DamagedFile(problem);
-  } catch (error) {
-    throw error instanceof DamagedFile ? damaged(path, error) : error;
-  } finally {
-    file.close();
   }
+  const problem = pairProblem(trees);
+  if (problem !== null) throw new DamagedFile(problem);
 }
 
 const sliceBytes = 64 * 1024;

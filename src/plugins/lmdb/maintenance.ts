@@ -22,7 +22,7 @@ import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/c
 import { blockKey, isSameId } from "./bodies.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
-import { currentFormat, openRoot } from "./format.ts";
+import { currentFormat, type DatabaseName, openRoot } from "./format.ts";
 import { checkDataFile, damaged, formatOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
@@ -213,8 +213,7 @@ type Skipped = (problem: string) => void;
 export async function* exportRecords(path: string, skipped: Skipped): AsyncGenerator<StoreRecord> {
   const { file, close } = await openSnapshot(path);
   try {
-    const trees = new Map(file.trees().map((tree) => [tree.name, tree]));
-    const whole = (name: string) => sound(file, trees.get(name), skipped);
+    const whole = (name: DatabaseName) => sound(file, name, skipped);
     for (const { key, value } of whole("table")) {
       const found = tried(() => unsealedUnder(key, value(), `ledger record ${key}`), skipped);
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
@@ -222,8 +221,9 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
     yield* timed(whole("claims"), "claim", skipped);
     yield* timed(whole("receipts"), "receipt", skipped);
     const index = indexOf(whole("pages"), whole("journal"), skipped);
+    const blocks = file.tree("blocks");
     for (const slot of inOrder(index.rows)) {
-      const message = messageOf(file, trees.get("blocks"), index, slot);
+      const message = messageOf(file, blocks, index, slot);
       if (message === null) skipped(`message ${idText(index.rows.words(slot))} is damaged`);
       else yield message;
     }
@@ -233,10 +233,9 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
 }
 
 /** Ends at the first page that can't be read. */
-function* sound(file: DataFile, tree: Tree | undefined, skipped: Skipped): Generator<FileRecord> {
-  if (tree === undefined) return;
+function* sound(file: DataFile, table: DatabaseName, skipped: Skipped): Generator<FileRecord> {
   try {
-    yield* file.records(tree);
+    yield* file.recordsOf(table);
   } catch (error) {
     if (!(error instanceof DamagedFile)) throw error;
     skipped(error.message);

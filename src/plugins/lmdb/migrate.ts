@@ -1,21 +1,19 @@
 /**
- * From formats 2 to 4 to format 5. From 2 on, the records of the ledger, of claims and of receipts are sealed
- * together with their keys. From 3 on, the index of the mailbox names texts by number, and its pages hold arrays:
- * they are written again in one transaction. Mail stays as it is. A migration that is interrupted is finished by
- * the next one. Memory: about 500 bytes for each message id.
+ * From format 2, that of version 0.1.0, to the current one. The records of the ledger, of claims and of receipts are
+ * sealed together with their keys. The index of the mailbox names texts by number, and its pages hold arrays: it is
+ * written again in one transaction. Mail stays as it is. A migration that is interrupted is finished by the next one.
+ * Memory: about 500 bytes for each message id.
  */
 import { join, resolve } from "node:path";
 import type { Database, RootDatabase } from "lmdb";
 import { StoreError } from "../../storage/contract.ts";
 import { dataFile, lockFolder, storeAbsence } from "./folder.ts";
 import {
-  bindingFormat,
   currentFormat,
   format2,
-  format3,
-  format4,
   formatIn,
   formatKey,
+  migratingFormat,
   notOurs,
   openRoot,
   tableBytes,
@@ -57,20 +55,13 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   if (format === currentFormat) return "has the current format";
   if (format === null) throw notOurs(path);
   const meta = tableOf(root, "meta");
-  if (format === format4) {
-    await root.transaction(() => void meta.put(formatKey, Buffer.from(currentFormat)));
-    return "was migrated to the current format: records keep their checksums";
-  }
-  if (format !== format2 && format !== bindingFormat && format !== format3) {
+  if (format !== format2 && format !== migratingFormat) {
     throw new StoreError("unavailable", `${path} has a format that can't be migrated`);
   }
   checkRoom(root, join(path, dataFile));
+  await root.transaction(() => void meta.put(formatKey, Buffer.from(migratingFormat)));
   let records = 0;
-  if (format !== format3) {
-    await root.transaction(() => void meta.put(formatKey, Buffer.from(bindingFormat)));
-    for (const name of boundTables) records += await bindRecords(root, tableOf(root, name), name);
-    await root.transaction(() => void meta.put(formatKey, Buffer.from(format3)));
-  }
+  for (const name of boundTables) records += await bindRecords(root, tableOf(root, name), name);
   const messages = await rewriteIndex(root, meta);
   return `was migrated to the current format: ${records} records sealed again, ${messages} message ids kept`;
 }
@@ -116,7 +107,7 @@ async function bindRecords(root: Root, table: Table, name: string): Promise<numb
   }
 }
 
-// ------------------------------------------------------------------------- the index of formats 2 and 3
+// --------------------------------------------------------------------------------- the index of format 2
 
 const operations = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5 } as const;
 const noPreview = 0xffff;
