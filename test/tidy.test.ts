@@ -185,11 +185,9 @@ describe("exports", () => {
     "client/receiver.ts": ["Queue"],
     "client/rotation.ts": ["reconcileAgreements"],
     "nodes/http/connections.ts": ["decideSurplus"],
-    "plugins/chain/layouts.ts": ["callFingerprint", "encodeCall", "generalExtrinsic", "signedExtrinsic"],
     "plugins/port/channel.ts": ["Ring", "ringBytes"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "client/seal.ts": ["decodeCborMap", "encodeCborMap"],
-    "plugins/chain/light.ts": ["readSpecification"],
     "plugins/chain/rpc.ts": ["parseCount", "withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
@@ -198,7 +196,6 @@ describe("exports", () => {
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Tables that tests go through row by row.
     "cli/program.ts": ["createProgram"],
-    "config/config.ts": ["settingsWithoutEffect"],
     "nodes/http/openapi.ts": ["codesOf"],
   };
 

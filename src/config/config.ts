@@ -218,11 +218,6 @@ function withoutEffect(instead: string): string {
   return `is no longer a setting and has no effect: ${instead}`;
 }
 
-/** Every setting that is accepted without effect, as `section.name`. */
-export function settingsWithoutEffect(): string[] {
-  return [...Object.keys(removed), ...figureNames()];
-}
-
 /** The shortest of several values counts, unless the new setting is there. */
 function merge(input: Table, { from, to, defaultMs, minMs }: Merged): { setting: string; to: string }[] {
   const found = from.map((setting) => ({ setting, value: take(input, setting) }));

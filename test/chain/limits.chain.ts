@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
-import { encodeCall, generalExtrinsic } from "../../src/plugins/chain/layouts.ts";
+import { encodeExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Ledger, Store, Submission } from "../../src/storage/contract.ts";
@@ -167,10 +167,12 @@ async function stranger(to: Node) {
   const { frame } = metadata;
   return async (person: Identity, intent: Intent, nonce: bigint): Promise<string> => {
     const terms = { nonce, validUntilMs: BigInt(Date.now() + 3_000_000), signerKeyId: "root" };
-    const call = encodeCall(authorizedCall(intent, terms, person.root), frame);
+    const call = authorizedCall(intent, terms, person.root);
     const { number } = await to.ask<{ number: string }>("chain_getHeader");
     const birthHash = Uint8Array.fromHex((await to.ask<string>("chain_getBlockHash")).slice(2));
-    const extrinsic = generalExtrinsic(call, { birth: BigInt(number), birthHash, periodBlocks: 64 }, frame);
+    const era = { birth: BigInt(number), birthHash, periodBlocks: 64 };
+    const key = { ...person.root, scheme: 0 as const };
+    const { extrinsic } = encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame, key });
     const answer = await to.ask<string>("author_submitExtrinsic", [encodeHex0x(extrinsic)]).then(() => "", String);
     if (answer === "") await makeBlock(to);
     return /"custom":(\d+)/.exec(answer)?.[0].replace(/"custom":/, "custom ") ?? answer;

@@ -6,15 +6,12 @@ import { embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import {
-  callFingerprint,
-  encodeCall,
   encodeCompact,
+  encodeExtrinsic,
   extrinsicHash,
   type Frame,
   fingerprintsOf,
-  generalExtrinsic,
   lackingProtections,
-  signedExtrinsic,
 } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import { beyondAllowance } from "../../src/plugins/chain/reader.ts";
@@ -30,6 +27,9 @@ const metadataHex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}
 const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
 const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
 const genesis = new Uint8Array(32).fill(0x45);
+const { publicKey, sign } = keyOf("operator");
+const key = { publicKey, sign, scheme: 0 as const };
+const era = { birth: 1_234n, birthHash: new Uint8Array(32).fill(9), periodBlocks: 64 };
 
 function runtimeOf(given = names): RuntimeMetadata | string[] {
   return readMetadata(metadataHex, { version, genesis, names: given });
@@ -62,7 +62,8 @@ describe("the metadata of the reference runtime", () => {
 
   test("numbers its calls as the specification says", () => {
     for (const call of [registration, removal]) {
-      expect(encodeCall(call, runtime().frame).toHex()).toBe(encodeLedgerCall(call).toHex());
+      const { extrinsic } = encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame: runtime().frame, key });
+      expect(extrinsic.toHex()).toEndWith(encodeLedgerCall(call).toHex());
     }
   });
 
@@ -112,16 +113,13 @@ describe("the metadata of the reference runtime", () => {
 });
 
 describe("extrinsics", () => {
-  const { publicKey, sign } = keyOf("operator");
-  const key = { publicKey, sign, scheme: 0 as const };
-  const era = { birth: 1_234n, birthHash: new Uint8Array(32).fill(9), periodBlocks: 64 };
   const frame: Frame = runtime().frame;
   const registry = new TypeRegistry();
   registry.setMetadata(new Metadata(registry, metadataHex));
 
   test("of the operator are what the chain library reads and would sign", () => {
-    const call = encodeCall(registration, frame);
-    const bytes = signedExtrinsic(call, { era, nonce: 70_000, tip: 5n }, { frame, key });
+    const call = encodeLedgerCall(registration);
+    const { extrinsic: bytes } = encodeExtrinsic(registration, { era, nonce: 70_000, tip: 5n }, { frame, key });
     const read = registry.createTypeUnsafe<GenericExtrinsic>("Extrinsic", [bytes]);
     expect([read.isSigned, read.nonce.toNumber(), read.tip.toNumber()]).toEqual([true, 70_000, 5]);
     expect<string>(read.method.toHex()).toBe(encodeHex0x(call));
@@ -153,13 +151,14 @@ describe("extrinsics", () => {
   });
 
   test("that carry a proof are found by their call, whoever framed them", () => {
-    const call = encodeCall(removal, frame);
-    const one = generalExtrinsic(call, era, frame);
-    const other = generalExtrinsic(call, { ...era, birth: 99n }, frame);
+    const encoded = (nonce: number | null, birth: bigint) =>
+      encodeExtrinsic(removal, { era: { ...era, birth }, nonce, tip: 0n }, { frame, key });
+    const { extrinsic: one, fingerprint } = encoded(null, 1_234n);
+    const { extrinsic: other } = encoded(null, 99n);
     expect(extrinsicHash(one)).not.toBe(extrinsicHash(other));
-    expect(fingerprintsOf(one, frame)).toEqual([extrinsicHash(one), callFingerprint(call)]);
-    expect(fingerprintsOf(other, frame)).toContain(callFingerprint(call));
-    expect(fingerprintsOf(signedExtrinsic(call, { era, nonce: 1, tip: 0n }, { frame, key }), frame)).toHaveLength(1);
+    expect(fingerprintsOf(one, frame)).toEqual([extrinsicHash(one), fingerprint]);
+    expect(fingerprintsOf(other, frame)).toContain(fingerprint);
+    expect(fingerprintsOf(encoded(1, 1_234n).extrinsic, frame)).toHaveLength(1);
   });
 
   test("have compact numbers as the chain library has", () => {

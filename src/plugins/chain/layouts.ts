@@ -198,7 +198,7 @@ export function isOwned(call: LedgerCall): boolean {
 }
 
 /** The call's bytes on this chain: its own two index bytes, and the arguments as everywhere. */
-export function encodeCall(call: LedgerCall, { callIndices }: Frame): Uint8Array {
+function encodeCall(call: LedgerCall, { callIndices }: Frame): Uint8Array {
   return concatBytes(callIndices.get(call.name) as Uint8Array, encodeLedgerCall(call).subarray(2));
 }
 
@@ -224,7 +224,7 @@ const extensionVersion = 0;
 /** A longer payload is signed by its hash. */
 const signedBytesMax = 256;
 
-export function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: Frame; key: OperatorKey }): Uint8Array {
+function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: Frame; key: OperatorKey }): Uint8Array {
   const { frame, key } = given;
   const explicit = explicitBytes(terms, frame);
   const implicit = frame.extensions.map((name) => extensions[name]?.implicit?.(terms, frame) ?? nothing);
@@ -236,7 +236,7 @@ export function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: 
   );
 }
 
-export function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array {
+function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array {
   const head = Uint8Array.of(generalVersion, extensionVersion);
   return prefixed(concatBytes(head, explicitBytes({ era, nonce: 0, tip: 0n }, frame), call));
 }
@@ -268,7 +268,7 @@ export function fingerprintsOf(extrinsic: Uint8Array, frame: Frame): string[] {
 }
 
 /** The fingerprint of a call that carries its own proof. */
-export const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
+const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
 
 // ----------------------------------------------------------------------------------------------- bytes
 

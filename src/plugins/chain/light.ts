@@ -96,7 +96,7 @@ export function withLightClients(
 }
 
 /** The text of a raw specification that names peers. */
-export function readSpecification(endpoint: string): string {
+function readSpecification(endpoint: string): string {
   const path = resolve(endpoint.slice(lightScheme.length));
   const unusable = (why: string, cause?: unknown) =>
     new StoreError("unavailable", `the chain specification ${path} ${why}`, { cause });

@@ -3,7 +3,8 @@
  * that the reference in the documentation is the one the schema gives.
  */
 import { describe, expect, test } from "bun:test";
-import { checkConfig, parseConfig, settingsWithoutEffect } from "../../../src/config/config.ts";
+import { checkConfig, parseConfig } from "../../../src/config/config.ts";
+import { figures } from "../../../src/config/figures.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
 import { configWarnings } from "../../../src/config/relations.ts";
 import { parseDurationSetting } from "../../../src/config/schema.ts";
@@ -19,6 +20,15 @@ enabled = true
 enabled = true
 public_endpoints = ["https://cache.example.org"]
 `;
+
+/** Settings of earlier versions that went with what they set. */
+const removedSettings = [
+  ...["reserved_requests_max", "arriving_max", "refusals_max", "refusal_delay"].map((name) => `server.${name}`),
+  ...["cache_reserve", "destination_queue_max", "outbound_requests_max", "peer_listen", "peers"].map(
+    (name) => `relay.${name}`,
+  ),
+  ...["summary_entries_max", "ack_ids_max"].map((name) => `cache.${name}`),
+];
 
 function problemsOf(text: string): string[] {
   const result = parseConfig(text);
@@ -230,17 +240,23 @@ describe("settings of earlier versions", () => {
     return result;
   };
 
-  test.each(settingsWithoutEffect())("%s is accepted, has no effect, and its warning says what counts", (setting) => {
-    const [section = "", name = ""] = setting.split(".");
-    for (const value of ["7s", 7, "nonsense", ["a"]]) {
-      const enabled = section === "directory" ? { enabled: true } : {};
-      const { config, retired } = read({ [section]: { ...enabled, [name]: value } });
-      expect(config).toEqual(read({}).config);
-      expect(retired).toEqual([
-        { setting, message: expect.stringMatching(/^is no longer a setting and has no effect: .{8,}$/) },
-      ]);
-    }
-  });
+  const figureNames = Object.entries(figures).flatMap(([section, own]) =>
+    Object.keys(own).map((name) => `${section}.${name}`),
+  );
+  test.each([...removedSettings, ...figureNames])(
+    "%s is accepted, has no effect, and its warning says what counts",
+    (setting) => {
+      const [section = "", name = ""] = setting.split(".");
+      for (const value of ["7s", 7, "nonsense", ["a"]]) {
+        const enabled = section === "directory" ? { enabled: true } : {};
+        const { config, retired } = read({ [section]: { ...enabled, [name]: value } });
+        expect(config).toEqual(read({}).config);
+        expect(retired).toEqual([
+          { setting, message: expect.stringMatching(/^is no longer a setting and has no effect: .{8,}$/) },
+        ]);
+      }
+    },
+  );
 
   test("the warning names the value with its unit", () => {
     const { retired } = read({

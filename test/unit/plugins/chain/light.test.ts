@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chainPlugin } from "../../../../src/plugins/chain/chain.ts";
-import { readSpecification, withLightClients } from "../../../../src/plugins/chain/light.ts";
+import { withLightClients } from "../../../../src/plugins/chain/light.ts";
 import { type Host, nameOf, parseHeader, Rpc } from "../../../../src/plugins/chain/rpc.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
@@ -38,7 +38,7 @@ describe("the specification of a light client", () => {
   test.each(refusals)("%s is refused with its path and the reason", (_, given, reason) => {
     let thrown: unknown;
     try {
-      readSpecification(given);
+      withLightClients(host, { endpoints: [given], finality: "finalized" }, () => {});
     } catch (error) {
       thrown = error;
     }
@@ -49,7 +49,7 @@ describe("the specification of a light client", () => {
   });
 
   test("is taken when it is raw and names peers", () => {
-    expect(JSON.parse(readSpecification(endpoint))).toEqual(whole);
+    expect(() => withLightClients(host, { endpoints: [endpoint], finality: "finalized" }, () => {})).not.toThrow();
   });
 });
 
@@ -112,7 +112,8 @@ async function opened(answer: (method: string, params: readonly unknown[]) => Ch
     () => {},
     async () => () => ({
       terminate: async () => {},
-      addChain: async () => {
+      addChain: async ({ chainSpec }) => {
+        expect(JSON.parse(chainSpec)).toEqual(whole);
         addCount++;
         const replies: string[] = [];
         let wake = () => {};
