@@ -3,8 +3,7 @@
  * to sockets, and decodes what a session sends: its proof, in headers or in the first frame, and acknowledgements. The
  * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the recipient get it at once,
  * and the first acknowledgement wins; a session that joins and a delivery that begins wait for each other, so that nothing
- * falls between the two. What waits is bounded in sessions, envelopes, bytes and time.
- * Source: rules section 5 "Live sessions" and "Devices", and section 10.
+ * falls between the two. All that waits is bounded. Source: rules sections 5 ("Live sessions", "Devices") and 10.
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
@@ -27,7 +26,7 @@ import {
   retrievalHeaders,
   sameEndpoint,
 } from "../../../core/message/proof.ts";
-import { withDeadline } from "../../../core/std/bounded.ts";
+import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import { type Counting, ownCounting, type RateLimit, type RateLimiter, rateKeysMax } from "../../counting.ts";
@@ -170,6 +169,8 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly connects: RateLimiter;
   /** Of all sessions. */
   unackedBytes: number;
+  /** Of the envelopes acknowledged last: other processes may repeat one before its result is stored. */
+  readonly acknowledged: BoundedMap<Uuid, ReturnType<typeof Bun.hash>>;
   closed: boolean;
 };
 
@@ -187,6 +188,7 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     opening: 0,
     connects: (parts.counting ?? ownCounting).limiter("live connections", bounds.connects),
     unackedBytes: 0,
+    acknowledged: new BoundedMap(4_096),
     closed: false,
   };
 }
@@ -204,8 +206,7 @@ export const closeCodes = {
 
 /** Sockets of the DID that accept envelopes. */
 export function liveSockets(registry: SessionRegistry, did: Did): SessionWebSocket[] {
-  const proven = registry.proven.get(did);
-  return proven === undefined ? [] : [...proven].filter((socket) => socket.data.state === "live");
+  return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.state === "live");
 }
 
 /** Adds `value` to the set at `key`; the answer is a function that removes it. */
@@ -231,7 +232,7 @@ export function shut(socket: SessionWebSocket, code: number, reason: string): vo
 
 export function endProofWait(registry: SessionRegistry, socket: SessionWebSocket): void {
   registry.unproven.delete(socket);
-  if (socket.data.timer !== null) clearTimeout(socket.data.timer);
+  clearTimeout(socket.data.timer ?? undefined);
   socket.data.timer = null;
 }
 
@@ -287,11 +288,10 @@ function addDelivery(registry: SessionRegistry, did: Did): () => void {
 
 /** The ends of the deliveries to a DID that are in flight. */
 export function deliveriesEnding({ deliveries }: SessionRegistry, did: Did): Promise<void>[] {
-  const endOf = (delivery: InFlight) => {
+  return [...(deliveries.get(did) ?? [])].map((delivery) => {
     delivery.ended ??= Promise.withResolvers<void>();
     return delivery.ended.promise;
-  };
-  return [...(deliveries.get(did) ?? [])].map(endOf);
+  });
 }
 
 /** What a document allows listeners: keys in it that a Relay service lists. */
@@ -312,8 +312,11 @@ export function keyText(document: DidDocument | null, keyId: string): KeyText | 
 
 /** To every device of the recipient at once; one outcome for each session. */
 export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelivery): Promise<LiveOutcome>[] {
-  const sockets = liveSockets(registry, delivery.envelope.to);
-  const text = sockets.length === 0 ? null : decodeUtf8(delivery.envelope.bytes);
+  const { to, messageId, bytes } = delivery.envelope;
+  const sockets = liveSockets(registry, to);
+  if (sockets.length === 0) return [];
+  if (registry.acknowledged.get(messageId) === Bun.hash(bytes)) return [Promise.resolve("acknowledged")];
+  const text = decodeUtf8(bytes);
   return text === null ? [] : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
 }
 
@@ -338,13 +341,14 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
   // Another process may be delivering it too: each finds out of the other only here.
   const known = session.unacked.get(envelope.messageId);
   if (known !== undefined) return equalBytes(known.bytes, envelope.bytes) ? known.outcome : Promise.resolve("gone");
-  if (!hasRoom(registry, session, envelope)) return Promise.resolve("gone");
+  if (!hasRoom(registry, session, envelope.bytes.length)) return Promise.resolve("gone");
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
   const settle = (outcome: LiveOutcome) => {
     if (!session.unacked.delete(envelope.messageId)) return;
     clearTimeout(timer);
     session.unackedBytes -= envelope.bytes.length;
     registry.unackedBytes -= envelope.bytes.length;
+    if (outcome === "acknowledged") registry.acknowledged.set(envelope.messageId, Bun.hash(envelope.bytes));
     resolve(outcome);
     terminateUnread(socket);
   };
@@ -357,11 +361,9 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
   return promise;
 }
 
-function hasRoom(registry: SessionRegistry, session: SessionSocket, envelope: LiveDelivery["envelope"]): boolean {
+function hasRoom(registry: SessionRegistry, { state, unacked, unackedBytes }: SessionSocket, length: number): boolean {
   const { bounds } = registry;
-  const { unacked, unackedBytes } = session;
-  const { length } = envelope.bytes;
-  if (session.state !== "live") return false;
+  if (state !== "live") return false;
   if (registry.unackedBytes > 0 && registry.unackedBytes + length > bounds.unackedBytesTotalMax) return false;
   if (unacked.size === 0) return true;
   return unacked.size < bounds.unackedMax && unackedBytes + length <= bounds.unackedBytesMax;
