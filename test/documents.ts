@@ -1,6 +1,6 @@
 /**
- * The contract in docs/ against the program: every code and every route stands in `docs/interface.md`, every
- * citation in the source resolves to a heading or an entry, and every decision has one number.
+ * The contract in docs/ against the program: every code and every route is in `docs/interface.md`, every citation in
+ * the source has its heading or entry, and every decision has one number.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { describeFault, faultCodes } from "../src/core/fault.ts";

@@ -1,7 +1,6 @@
 /**
- * What the differential test compares after each block: what the model says about every call with what
- * the block says, and the model's state with what the plugin reads from the chain. A difference is a line
- * that names where it is and both sides.
+ * The comparisons of the differential test after each block: the model's result of every call with the block's, and the
+ * model's state with what the plugin reads from the chain. A difference is a line that names its place and both sides.
  */
 import type { TypeRegistry } from "@polkadot/types";
 import type { DispatchError, EventRecord } from "@polkadot/types/interfaces";

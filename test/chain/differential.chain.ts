@@ -64,7 +64,7 @@ describe("the runtime and the model", () => {
     seriesMs + 90_000,
   );
 
-  test("agree on a chain that takes version 3 alone", async () => {
+  test("agree on a chain that accepts only version 3", async () => {
     const key = encodeHex0x(plainProofsKey);
     const onChain = async (plain: boolean) => {
       await node.ask("dev_setStorage", [[[key, plain ? "0x01" : "0x00"]]]);

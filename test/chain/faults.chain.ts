@@ -1,6 +1,6 @@
 /**
- * What goes wrong with nodes, connections and accounts: no call is lost, none is doubled, none is called
- * failed that was not, and a chain that can't be asked is never taken for an empty one.
+ * Failures of nodes, connections and accounts: no call is lost, sent twice or wrongly called failed, and a chain that
+ * can't be asked is never treated as an empty one.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
@@ -208,7 +208,7 @@ describe("a connection", () => {
     expect(await other.then(() => "", String)).toContain("storage DeliveryPolicy.Dids is missing");
   });
 
-  test("that never stood lets the program start, and is waited for", async () => {
+  test("that was never open lets the program start, and is tried again", async () => {
     const proxy = openProxy(node.endpoint);
     proxy.cut();
     await withStore(
@@ -226,7 +226,7 @@ describe("a connection", () => {
 });
 
 describe("a node", () => {
-  test("that is killed in the middle of submissions, and one that stands behind it, are not asked", async () => {
+  test("that was killed during submissions, or is behind the other one, is not asked", async () => {
     const mortal = await startNode({ manual: true });
     await mortal.ask("dev_newBlock", [{ count: 3 }]);
     await withStore(
@@ -286,7 +286,7 @@ describe("calls", () => {
       await eachOnce(ledger, identities);
     }));
 
-  test("that a node took and lost are sent again", () =>
+  test("that a node accepted and lost are sent again", () =>
     behindProxy(async (proxy, ledger) => {
       let lost = 0;
       proxy.answer = ({ method }) =>
@@ -299,7 +299,7 @@ describe("calls", () => {
       await eachOnce(ledger, identities);
     }));
 
-  test("are dropped when no block took them within their life, and their nonce serves the next", () =>
+  test("are dropped when no block includes them within their life, and the next call uses their nonce", () =>
     behindProxy(
       async (proxy, ledger) => {
         proxy.answer = ({ method }) =>
@@ -315,7 +315,7 @@ describe("calls", () => {
       { lifetime_blocks: 8 },
     ));
 
-  test("are found after a restart, whether a block took them meanwhile or not", async () => {
+  test("are found after a restart, whether a block included them meanwhile or not", async () => {
     const outbox = freshPath("outbox");
     const identities = Array.from({ length: 12 }, stranger);
     const submissions = await withStore({ outbox }, async (_, ledger) => {
@@ -351,7 +351,7 @@ describe("calls", () => {
     );
   });
 
-  test("of one proof that is handed in twice are one submission", () =>
+  test("of one proof that is submitted twice are one submission", () =>
     withStore({}, async (_, ledger) => {
       const identity = stranger();
       await settle(ledger, [await taken(ledger, identity)]);
@@ -365,7 +365,7 @@ describe("calls", () => {
       expect((await ledger.account(identity.did)).record?.version).toBe(2n);
     }));
 
-  test("that lay in blocks which no node has any more are decided by the state", async () => {
+  test("in blocks that no node has any more are decided by the state", async () => {
     const outbox = freshPath("outbox");
     const proxy = openProxy(node.endpoint);
     const identity = stranger();
@@ -408,7 +408,7 @@ describe("calls", () => {
 });
 
 describe("the best head", () => {
-  test("holds a call as in_block until the block is final, and gives it back when the block is not", () =>
+  test("shows a call as in_block until the block is final, and as pending again when the block is reverted", () =>
     behindProxy(async (proxy, ledger) => {
       const frozen = await node.ask<string>("chain_getFinalizedHead");
       proxy.answer = ({ method }) => (method === "chain_getFinalizedHead" ? { result: frozen } : null);
@@ -431,7 +431,7 @@ describe("the best head", () => {
 });
 
 describe("a runtime upgrade", () => {
-  test("makes the metadata be read anew, and what was signed for the other runtime is signed again", () =>
+  test("makes the driver read the metadata and sign pending calls again", () =>
     behindProxy(async (proxy, ledger) => {
       type Version = Record<string, unknown>;
       const version = await node.ask<Version>("state_getRuntimeVersion");
@@ -480,8 +480,8 @@ describe("a runtime upgrade", () => {
   });
 });
 
-describe("memory of answers", () => {
-  test("asks the node once per block for one question, however often it is put", () =>
+describe("the cache of answers", () => {
+  test("asks the node one question once per block, however often it is read", () =>
     behindProxy(async (proxy, ledger) => {
       const { did } = stranger();
       await ledger.account(did);

@@ -138,11 +138,11 @@ test("without the chain reads answer 502 and never that something is missing, un
   expect(await statusOf(`/resolve/${did}`)).toBe(404);
 }, 120_000);
 
-test("it ends by itself on request", async () => {
+test("it ends when it is asked to", async () => {
   expect(await node.kill("SIGTERM")).toBe(0);
 });
 
-test("nothing that it wrote shows what stands behind the endpoint's host", async () => {
+test("nothing that it wrote shows the part of an endpoint after its host", async () => {
   const outputs = await Promise.all(started.map(({ output }) => output()));
   expect(outputs.join("\n")).toContain("the connection to the chain has ended");
   for (const secret of secrets) expect(outputs.join("\n")).not.toContain(secret);

@@ -1,7 +1,7 @@
 /**
- * What nobody pays for is limited on the reference runtime: a DID makes sixteen calls with a proof at once and one
- * more for each hundred blocks, and four more that save or end it. A Directory refuses what goes beyond, and what it
- * has taken waits for its block.
+ * Limits of the reference runtime for calls that nobody pays for: a DID makes sixteen calls with a proof at once and
+ * one more for each hundred blocks, and four more that save or end it. A Directory refuses calls beyond that, and a
+ * call that it has accepted waits for its block.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
@@ -76,7 +76,7 @@ async function spend(person: Identity, from: number, to: number): Promise<void> 
 }
 
 describe("calls with a proof", () => {
-  test("beyond the allowance are refused with the time to wait, but for rotations and deletion", async () => {
+  test("beyond the allowance are refused with the time to wait, except rotations and deletion", async () => {
     const person = await registered();
     const { number: first } = (await ledger.head()).finalized;
     await spend(person, 0, atOnce);
@@ -118,7 +118,7 @@ describe("calls with a proof", () => {
     expect(await outsider({ ...person, root }, end, BigInt(atOnce))).toBe("custom 52");
   }, 180_000);
 
-  test("that two hand in for the last place are one in a block, and the other waits and is not failed", async () => {
+  test("that two submit for the last place: one enters a block, the other waits and does not fail", async () => {
     const person = early;
     const { did } = person;
     await spend(person, 1, atOnce - 1);

@@ -1,4 +1,4 @@
-/** The campaign's light client: the driver over `light:<specification>`, without the word of any node. */
+/** The campaign's light client: the driver over `light:<specification>`, which trusts no node. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { isFault } from "../../src/core/fault.ts";

@@ -1,6 +1,6 @@
 /**
- * Between the plugin and a node: passes everything on, and on command cuts, refuses, or answers instead of
- * the node. So a test can have a node that dies, hangs, lies or loses what it was given.
+ * A proxy between the plugin and a node: it passes everything on, and on command it cuts, refuses, or answers in the
+ * node's place. So a test can have a node that dies, hangs, lies or loses what it received.
  */
 
 type Request = { readonly id: number; readonly method: string; readonly params: unknown[] };

@@ -1,6 +1,6 @@
 /**
- * Random calls for the differential test: mostly valid ones for what stands, with every kind of damage
- * now and then. Times lie a minute or more from any limit, because a call is looked at in two blocks.
+ * Random calls for the differential test: most are valid in the present state, some are damaged in one of many ways.
+ * Times are a minute or more from any limit, because a call is checked in two blocks.
  */
 
 import type { Account, DidDocument, LedgerProofs } from "../../src/core/ledger/account.ts";

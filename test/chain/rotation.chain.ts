@@ -1,6 +1,6 @@
 /**
- * Another key of the operator is another account. A Directory goes on with it over the same outbox once the calls of
- * the former one have ended; what the former account registered stays its own, and so does its deposit.
+ * A Directory with another operator key, which is another account. It continues on the same outbox once the calls of
+ * the former account have ended; the records and deposits of the former account stay its own.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

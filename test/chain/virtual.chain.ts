@@ -31,7 +31,7 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
     },
   );
 
-  test("where a minority builds a fork of its own, which goes when it comes back", async () => {
+  test("where a minority builds a fork of its own, which is dropped when it rejoins", async () => {
     const seeds = Array.from({ length: 20 }, (_, n) => 500 + n);
     expect(await findings(seeds, { calls: 40, faults: ["partition", "kill"], endpoints: 2 })).toEqual([]);
   });

@@ -1,4 +1,4 @@
-/** A thousand registrations at once: none lost, none doubled, none called failed that was not. */
+/** A thousand registrations at once: none is lost, registered twice or wrongly called failed. */
 import { afterAll, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";

@@ -1,6 +1,6 @@
 /**
- * The bus over nats-server keeps the contract, and gets along with a server that is killed, slow, started
- * again or strict. Says so when there is no server on this machine.
+ * The bus over nats-server keeps the contract while the server is killed, slow, restarted or strict. Reports when this
+ * machine has no server.
  */
 import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -93,7 +93,7 @@ if (absence !== null) {
       return pair;
     };
 
-    test("is killed is nobody at once, and works by itself once it is there again", async () => {
+    test("is killed answers nobody at once, and works again by itself when the server is back", async () => {
       const [here, there] = await ends();
       let missed = 0;
       await there.subscribe("s", () => bytes("yes"), { missed: () => missed++ }).ready;
@@ -115,7 +115,7 @@ if (absence !== null) {
       expect(missed).toBeGreaterThan(0);
     }, 40_000);
 
-    test("is asked often keeps nothing of what was asked", async () => {
+    test("is asked often keeps no request in memory", async () => {
       const [here] = await ends();
       await until(() => here.stats().connected);
       const errorsKept = async (requests: number): Promise<number> => {
@@ -127,7 +127,7 @@ if (absence !== null) {
       expect((await errorsKept(2_000)) - before).toBeLessThan(200);
     }, 40_000);
 
-    test("stands still is nobody after the timeout, keeps bounded memory, and goes on", async () => {
+    test("is frozen answers nobody after the timeout, keeps bounded memory, and goes on", async () => {
       const [here, there] = await ends();
       await there.subscribe("s", () => bytes("yes")).ready;
       server.freeze();
@@ -143,7 +143,7 @@ if (absence !== null) {
       await until(async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes");
     }, 40_000);
 
-    test("is cut off from one process is nobody for that one alone, and what it missed is announced", async () => {
+    test("is cut off from one process answers nobody to that one alone, and announces what it missed", async () => {
       const line = openLine(server.port);
       const subject_prefix = `fault${prefixes++}`;
       const apart = await openNatsBus(optionsFor(line.url, { subject_prefix }), environment);
@@ -170,7 +170,7 @@ if (absence !== null) {
       line.close();
     }, 80_000);
 
-    test("is not there yet opens at once and works when it comes", async () => {
+    test("is not running yet opens at once and works when it runs", async () => {
       await server.stop();
       const [here, there] = await ends();
       let asked = 0;

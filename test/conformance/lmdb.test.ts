@@ -1,6 +1,6 @@
 /**
- * The LMDB driver keeps the contract, with folds after a few operations and across reopening. Drivers that bound the
- * ids they know share them out as they share entries.
+ * The LMDB driver keeps the contract, also when its journal is folded into pages after a few operations, and across
+ * reopening. Drivers that bound the ids they remember share them like entries.
  */
 import { expect, test } from "bun:test";
 import { rmSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** What tests of drivers share: options as the plugin's own schema parses them, and capabilities with replaced methods. */
+/**
+ * Helpers of the tests of drivers: options as the plugin's own schema parses them, and capabilities with replaced
+ * methods.
+ */
 import { capabilityMethods } from "../../src/storage/bind.ts";
 import type { Capabilities, StoragePlugin } from "../../src/storage/contract.ts";
 

@@ -9,9 +9,9 @@ import { PortBus, serveBus, ThreadsBus } from "../../src/plugins/port/contracts.
 import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { folderInMemory, scratchPaths } from "../support/scratch.ts";
-import { storeThread } from "../support/store-thread.ts";
 import { runBusConformance } from "./bus.ts";
 import { runConformance } from "./kit.ts";
+import { storeThread } from "./store-thread.ts";
 
 const newPath = scratchPaths("port", folderInMemory());
 const two = storeThread(2);

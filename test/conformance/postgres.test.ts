@@ -1,4 +1,4 @@
-/** The PostgreSQL driver keeps the contract, on a server of its own; says so when there is none. */
+/** The PostgreSQL driver keeps the contract, on a server of its own. Reports when this machine has no server. */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
@@ -7,10 +7,10 @@ import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
-import { inTurn } from "../support/store-thread.ts";
 import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
 import { chunkOf, did, entry, id, ids, kinds, listAll, pageOf, quota } from "./samples.ts";
+import { inTurn } from "./store-thread.ts";
 
 const absence = postgresAbsence();
 let server: PostgresServer | null = null;

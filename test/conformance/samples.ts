@@ -1,6 +1,4 @@
-/**
- * Entries and ids for the cases. Time in the cases is small numbers that the case chooses.
- */
+/** Entries and ids for the cases. Times in the cases are small numbers. */
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {

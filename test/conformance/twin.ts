@@ -1,6 +1,6 @@
 /**
- * The naive twin: a mailbox in the simplest words there are, one list that every operation walks
- * through. Slow on purpose; it decides what the drivers must answer.
+ * The naive twin: a mailbox as one list that every operation walks through. Slow on purpose; drivers must answer like
+ * it.
  */
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import type {

@@ -1,6 +1,6 @@
 /**
- * A proxy between a client and a server that loses answers: the request reaches the server and is carried
- * out, and the connection ends before the client hears of it.
+ * A proxy between a client and a server that loses answers: the server executes the request, and the connection ends
+ * before the client gets the answer.
  */
 import type { Socket } from "bun";
 

@@ -1,6 +1,6 @@
 /**
- * The child of the ledger's crash test: registers DIDs and gives each an alias until it is killed, and says
- * every submission that was answered, one line each, before it goes on.
+ * The child of the ledger's crash test: until it is killed, it registers DIDs, gives each an alias, and prints a line
+ * for every answered submission before the next one.
  */
 import { writeSync } from "node:fs";
 import { isFault } from "../../src/core/fault.ts";

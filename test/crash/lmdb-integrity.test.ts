@@ -307,7 +307,7 @@ describe("the scrub", () => {
     }
   });
 
-  test("takes no commit that falls into its reading for damage", async () => {
+  test("does not mistake a commit during its reading for damage", async () => {
     const path = await copied();
     const store = await open(path);
     const { scrub, logged, failed } = scrubOf(path);

@@ -272,7 +272,7 @@ describe("an export", () => {
     await memory.close();
   });
 
-  test("leaves out what is damaged, and says so", async () => {
+  test("leaves out damaged records and reports them", async () => {
     const path = folder();
     await filled(path);
     const file = join(path, "data.mdb");

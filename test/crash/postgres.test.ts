@@ -1,6 +1,6 @@
 /**
- * What the PostgreSQL driver does when things break: an answer is given only for what stands, nothing is
- * stored twice, what is away is `unavailable`, and everything works again by itself.
+ * The PostgreSQL driver when servers and connections fail: an answer is true, nothing is stored twice, an unreachable
+ * server is `unavailable`, and everything works again by itself.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";

@@ -1,7 +1,7 @@
 /**
- * The child of the crash test: stores, acknowledges, claims and keeps receipts with many callers at once
- * until it is killed. It says what it begins before it begins it, and what was answered as soon as it
- * was, each as one line written at once. `unsafe` answers before the commit: the rig must notice.
+ * The child of the crash test: until it is killed, many callers at once store, acknowledge, claim and write receipts.
+ * It prints each operation before it begins and as soon as it is answered, one line each. With `unsafe` it answers
+ * before the commit, which the rig must notice.
  */
 import { writeSync } from "node:fs";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";

@@ -1,6 +1,6 @@
 /**
- * What a person sees who gets a command wrong, on the executable: one line that says what is wrong, the
- * exit code of a failure, no stack; and the same as an object with `--json`.
+ * Failures of commands on the executable: one line with the reason, the exit code of a failure, no stack; and the same
+ * as an object with `--json`.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -114,7 +114,7 @@ describe("with --json", () => {
     });
   });
 
-  test("behind -- it is no option", async () => {
+  test("after -- it is not an option", async () => {
     const { code, stderr } = await waypost("key", "show", "--", "--json");
     expect([code, stderr.trim()]).toEqual([1, "--json: there is no such file"]);
   });
@@ -162,7 +162,7 @@ test("an address where something else answers is reported as such", async () => 
   }
 });
 
-test("one key file that can't be read hides no other", async () => {
+test("an unreadable key file hides no other", async () => {
   const keys = join(cwd, "some-keys");
   expect((await waypost("did", "create", "--name", "dora", "--no-wait", "--keys", keys)).code).toBe(0);
   writeFileSync(join(keys, "broken.json"), "{", { mode: 0o600 });
@@ -176,7 +176,7 @@ test("one key file that can't be read hides no other", async () => {
   ]);
 });
 
-test("looking at a store that is not there says so and makes none", async () => {
+test("storage stats of a missing store reports that and creates none", async () => {
   const { code, stdout, stderr } = await waypost("storage", "stats", "--config", "taken.toml");
   expect([code, stdout, stderr.includes("holds no store yet")]).toEqual([1, "", true]);
   const doctor = await waypost("doctor", "--config", "taken.toml");
@@ -270,12 +270,12 @@ describe("send --explain", () => {
     expect(answer.steps).toContainEqual({ what, state: "stops", detail: expect.any(String) });
   });
 
-  test("says that without a Cache only a delivery shows it", async () => {
+  test("says that without a Cache only a delivery shows whether it arrives", async () => {
     const { code, stdout } = await waypost(...explained, "--to", "bob", "--hint", "direct", "--json");
     expect([code, JSON.parse(stdout)]).toEqual([1, expect.objectContaining({ verdict: "unknown" })]);
   });
 
-  test("reports a file that is not there as any failure", async () => {
+  test("reports a missing file like any failure", async () => {
     const { code, stderr } = await waypost("send", "--explain", "--as", "alice", "--to", "bob", "--file", "nowhere");
     expect([code, stderr.trim()]).toEqual([1, "there is no file nowhere (no_file)"]);
   });

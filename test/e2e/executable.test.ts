@@ -36,7 +36,7 @@ test("it prints its version and its commands", async () => {
   }
 });
 
-test("files that lie around where it starts have no say", async () => {
+test("files in the folder where it starts have no effect", async () => {
   const folder = join(cwd, "around");
   mkdirSync(folder, { recursive: true });
   const mark = join(folder, "ran");
@@ -49,7 +49,7 @@ test("files that lie around where it starts have no say", async () => {
   expect(existsSync(join(folder, "elsewhere"))).toBe(false);
 });
 
-test("where its native part can't be unpacked, a store says so, and commands without one work", async () => {
+test("if its native addon can't be unpacked, a store reports it, and commands without a store work", async () => {
   const folder = join(cwd, "unpacked");
   placeExample("cache.toml", folder);
   const env = { TMPDIR: join(cwd, "nowhere") };
@@ -259,7 +259,7 @@ describe("the page and the description", () => {
   });
 });
 
-test("doctor and storage stats look into stores that nobody serves", async () => {
+test("doctor and storage stats open stores that no node uses", async () => {
   const folder = join(cwd, "doctor");
   const { url } = placeExample("all-in-one.toml", folder);
   await (await startNode(["serve"], { cwd: folder, url })).kill("SIGTERM");

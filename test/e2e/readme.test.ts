@@ -1,6 +1,6 @@
 /**
- * The README against the executable: its journey is run line by line in an empty folder, and prints what
- * stands there but for ids, keys, times and places.
+ * The README against the executable: the journey runs line by line in an empty folder and prints the text of the
+ * README, except ids, keys, times and paths.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";

@@ -1,7 +1,7 @@
 /**
- * The commands for stores on the executable, beside a node under way: a backup that is killed and made again, a restore
- * elsewhere that is killed and made again, verify, top, export, import and compact. What was answered before a backup
- * began is in what comes out of it.
+ * The commands for stores on the executable, beside a running node: a backup and a restore elsewhere, both killed and
+ * repeated; verify, top, export, import and compact. Everything that was answered before a backup began is in the
+ * result.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -171,7 +171,7 @@ describe("beside a running node", () => {
     expect(await idsIn(fresh)).toEqual([...stored].sort());
   }, 60_000);
 
-  test("what needs the store alone says that a node has it", async () => {
+  test("a command that needs the store for itself reports that a node uses it", async () => {
     for (const words of [["compact"], ["restore", "--from", backup]]) {
       const { code, stderr } = await run(["storage", ...words, "--config", home.config], { cwd });
       expect([code, stderr.trim().split("\n").length]).toEqual([1, 1]);

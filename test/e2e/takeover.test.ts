@@ -182,7 +182,7 @@ describe.skipIf(process.platform !== "linux").each([1, 2, 3])("serve --take-over
     await session.catch(() => undefined);
   }, 60_000);
 
-  test("a process that ends before the stores are its own changes nothing", async () => {
+  test("a process that ends before it has the stores changes nothing", async () => {
     const node = running.at(-1) as RunningNode;
     const { cwd } = place;
     const wrong = await run(["serve", "--take-over"], { cwd, env: { WAYPOST_CACHE__SIGNING_KEY_FILE: "none" } });

@@ -1,7 +1,7 @@
 /**
- * Two executables of two workers each on one PostgreSQL and one nats-server: what one stores the other gives, sessions
- * are reached wherever they are, a database or a bus that is away comes back by itself, and a revoked key reads nowhere
- * a second later. Says so where the servers are missing.
+ * Two executables of two workers each on one PostgreSQL and one nats-server: each answers what another stored, sessions
+ * are reached from all of them, a failed database or bus comes back by itself, and a revoked key reads nothing a second
+ * later. Reports when the servers are missing.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -108,7 +108,7 @@ function declareCluster(): void {
     scratch.remove();
   }, 60_000);
 
-  test("every worker stores, and every other one gives", async () => {
+  test("each worker answers what any other stored", async () => {
     const ids = Array.from({ length: 24 }, () => crypto.randomUUID());
     const answers = await Promise.all(
       ids.map((id, n) => post(`${n % 2 === 0 ? urls.a : urls.b}/cache/store`, envelope(bob.did, id))),

@@ -1,7 +1,7 @@
 /**
- * The executable with workers, over LMDB: it reads its configuration again on SIGHUP, drains on SIGTERM, says what its
- * doctor sees, ends with code 1 when a worker dies, and after that or `kill -9` under load everything that was answered
- * is there. While the main thread hangs, the workers refuse what they can't do.
+ * The executable with workers, over LMDB: it reads its configuration again on SIGHUP, drains on SIGTERM, and exits with
+ * code 1 when a worker dies; after that, or after `kill -9` under load, everything that was answered is there. While
+ * the main thread hangs, the workers refuse requests that need it.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -184,7 +184,7 @@ const hanging = `
   if (isMainThread) process.on("SIGUSR2", () => { for (const endMs = Date.now() + ${hangMs}; Date.now() < endMs;); });
 `;
 
-test("while the thread of the stores hangs, all that is asked ends with 503 in time, and then it goes on", async () => {
+test("while the thread of the stores hangs, requests end with 503 in time; afterwards it goes on", async () => {
   const at = place("hanging", 3);
   const preload = join(at.folder, "hang.cjs");
   writeFileSync(preload, hanging);

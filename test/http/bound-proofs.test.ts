@@ -1,6 +1,6 @@
 /**
- * Version 3 over HTTP: what `/limits` and preparations say of it, that a prepared proof of it is taken, and that a
- * Directory takes the versions that it is configured for and its ledger knows.
+ * Proofs of version 3 over HTTP: `/limits` and preparations show it, a prepared proof of it is accepted, and a
+ * Directory accepts the versions that its configuration and its ledger have.
  */
 import { afterEach, expect, test } from "bun:test";
 import { decodeHex, encodeBase64 } from "../../src/core/codec/bytes.ts";
@@ -108,17 +108,20 @@ const sets: readonly (readonly [
   [["v1", "v2"], { plain: false }, []],
 ];
 
-test.each(sets)("settings %p on a ledger that takes %p are %p", async (configured, taken, proofs) => {
-  const directory = await directoryOf({
-    options: { registration_proofs: configured === null ? null : [...configured] },
-    around: taking(taken),
-  });
-  expect((await directory.limits())["registration_proofs"]).toEqual(proofs);
-  const reply = await directory.ask("POST", "/register-did", registerBodyOf(identityOf("any"), directory.nowMs()));
-  expect(reply.status === 400).toBe(!proofs.includes("v1"));
-});
+test.each(sets)(
+  "with settings %p and a ledger that accepts %p, the versions are %p",
+  async (configured, taken, proofs) => {
+    const directory = await directoryOf({
+      options: { registration_proofs: configured === null ? null : [...configured] },
+      around: taking(taken),
+    });
+    expect((await directory.limits())["registration_proofs"]).toEqual(proofs);
+    const reply = await directory.ask("POST", "/register-did", registerBodyOf(identityOf("any"), directory.nowMs()));
+    expect(reply.status === 400).toBe(!proofs.includes("v1"));
+  },
+);
 
-test("a ledger that takes version 3 alone gets it prepared without being asked", async () => {
+test("on a ledger that accepts only version 3, every preparation has version 3", async () => {
   const directory = await directoryOf({ around: taking({ plain: false }) });
   const prepared = await directory.ask("POST", "/register-did/prepare", members(identityOf("strict")));
   expect(prepared.body["proof_version"]).toBe("v3");

@@ -1,4 +1,4 @@
-/** Two Caches on one mailbox and one bus: a stream at one hears at once of what the other stored. */
+/** Two Caches on one mailbox and one bus: a stream at one shows at once what the other stored. */
 import { expect, test } from "bun:test";
 import type { MailboxKey } from "../../src/core/codec/did.ts";
 import { createStoredSignal } from "../../src/nodes/signals.ts";

@@ -172,7 +172,7 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     expect(await settled(ask(node, { subject: "other" }))).toBe("401 proof_invalid");
   });
 
-  test("of an unknown or deactivated DID is refused in the very same words", async () => {
+  test("of an unknown or deactivated DID gets the same refusal", async () => {
     const node = await cacheForBob();
     const words = async (change: Partial<ProofValues>) => {
       const { request_id: _, ...body } = (await (await ask(node, change)).json()) as JsonObject;
@@ -227,7 +227,7 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     expect(outcomes.filter((outcome) => outcome === "409 proof_replayed")).toHaveLength(19);
   });
 
-  test("asks nobody about a DID before its form, time and endpoint are right", async () => {
+  test("is checked for form, time and endpoint before the DID is looked up", async () => {
     const node = await cacheForBob();
     await settled(ask(node, { timestamp: "0" }));
     await settled(ask(node, { endpoint: "https://other.example" }));

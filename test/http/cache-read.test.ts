@@ -1,4 +1,4 @@
-/** What the Cache gives back: messages, chunks, summaries, states, acknowledgements and event proofs. */
+/** The reads of the Cache: messages, chunks, summaries, states, acknowledgements and event proofs. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64 } from "../../src/core/codec/bytes.ts";
@@ -167,7 +167,7 @@ describe("GET /cache/messages/{did}", () => {
     expect(idsOf(await messages(node, bob))).toEqual([uuidOf(2)]);
   });
 
-  test("takes a percent-encoded DID in either case and refuses what is none", async () => {
+  test("accepts a percent-encoded DID in either case and refuses anything else", async () => {
     const node = await cacheFor();
     for (const path of [bob.did.replaceAll(":", "%3A"), bob.did.replaceAll(":", "%3a"), bob.did])
       expect((await node.read(`/cache/messages/${path}`, proofHeaders(bob))).status).toBe(200);
@@ -208,7 +208,7 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
     expect(await outcomeOf(node.read(path, headers))).toBe("401 proof_invalid");
   });
 
-  test("says complete of the group, not of the page", async () => {
+  test("reports whether the group is complete, not the page", async () => {
     const node = await cacheFor({ page_entries_max: 2 });
     await storeAll(
       node,

@@ -439,7 +439,7 @@ describe("the store of the Relay in the same process", () => {
 });
 
 describe("the body", () => {
-  test("is refused beyond its limit before it is parsed, and when it is no JSON", async () => {
+  test("is refused beyond its limit before it is parsed, and when it is not JSON", async () => {
     const node = await cacheFor({ limits: { body_bytes_max: 1_000 } });
     expect(await outcomeOf(node.store("x".repeat(1_001)))).toBe("413 too_large");
     expect(await outcomeOf(node.store("{"))).toBe("400 invalid_json");

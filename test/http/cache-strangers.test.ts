@@ -1,6 +1,6 @@
 /**
- * Strangers at the Cache: their rate, their share of a mailbox, and how a sender stops being one. The
- * recipient's friends get through however much strangers store.
+ * Strangers at the Cache: their rate, their share of a mailbox, and how a sender becomes known. Known senders get
+ * through however much strangers store.
  */
 import { describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
@@ -79,7 +79,7 @@ describe("shares of a mailbox", () => {
     expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe("202 ok");
   });
 
-  test.each([1, 2, 5, 20])("leave a newcomer his place behind %d networks that take what they get", async (count) => {
+  test.each([1, 2, 5, 20])("leave a place to a newcomer after %d networks that took all they could", async (count) => {
     const node = await cacheFor({ recipient_entries_max: 4_000, client_rate: 100_000 });
     await befriend(node, alice);
     const filled = [];
@@ -92,7 +92,7 @@ describe("shares of a mailbox", () => {
     expect(await storeFrom(node, network(1), signedBy(alice, envelopeTo(bob, 9_011)))).toBe("202 ok");
   });
 
-  test("of known senders shrink as well: friends of bad faith leave a place to the others", async () => {
+  test("of known senders shrink as well: malicious ones leave a place to the others", async () => {
     const node = await cacheFor({ recipient_entries_max: 400, client_rate: 100_000 });
     const friends = [alice, carol, dave];
     for (const [place, friend] of friends.entries()) await befriend(node, friend, 70 + place);
@@ -127,13 +127,13 @@ describe("shares of a mailbox", () => {
     expect(await storeFrom(node, "127.0.0.2", envelopeTo(bob, 9_002))).toBe("202 ok");
   });
 
-  test("a repeat of what is held is no new entry", async () => {
+  test("a repeated envelope is no new entry", async () => {
     const node = await cacheFor({ recipient_entries_max: 100 });
     for (const i of times(100)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
     expect(await storeFrom(node, network(1), envelopeTo(bob, 1))).toBe("202 ok");
   });
 
-  test("say who fills whose mailbox: one line for a minute, and metrics", async () => {
+  test("report who fills whose mailbox: one log line a minute, and metrics", async () => {
     const node = await cacheFor();
     for (const i of times(105)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
     const lines = node.cacheLines.filter((line) => line.message === "a share of a mailbox is used up");
@@ -209,7 +209,7 @@ describe("the share of a network in the whole store", () => {
     expect(node.cacheLines.map(({ message }) => message)).toContain("a share of the store is used up");
   });
 
-  test("counts what known senders hand in there as well", async () => {
+  test("counts envelopes of known senders as well", async () => {
     const node = await cacheFor({ recipient_entries_max: 1_000, store_entries_max: 400, client_rate: 100_000 });
     await befriend(node, alice);
     expect(await fillFrom(node, network(1), alice, "507 storage_full")).toBe(200);

@@ -182,7 +182,7 @@ describe("a stream", () => {
     expect(new Set(seen).size).toBe(count);
   });
 
-  test("still hears of stores when another stream of its recipient has gone", async () => {
+  test("still gets new entries after another stream of its recipient ended", async () => {
     const node = await cacheFor();
     const [first, second] = [await follow(node), await follow(node)];
     await first.close();
@@ -192,7 +192,7 @@ describe("a stream", () => {
     await second.close();
   });
 
-  test("gets new entries also when nobody else is", async () => {
+  test("gets new entries of a Cache without a wake hook", async () => {
     const node = await cacheFor({ unreported: true });
     const stream = await follow(node);
     const event = stream.take(1);
@@ -261,7 +261,7 @@ describe("a stream", () => {
     await stream.close();
   });
 
-  test("ends with its life, so that its holder proves himself again", async () => {
+  test("ends after its longest life, so that the client must prove itself again", async () => {
     const node = await cacheFor({ stream_heartbeat: 5, stream_life: minuteMs });
     const stream = await follow(node);
     node.clock.nowMs = testNowMs + minuteMs;
@@ -276,7 +276,7 @@ describe("a stream", () => {
     ["when its recipient can't be asked about", (node) => Object.assign(node.recipients, { reachable: false })],
   ];
   for (const [name, withdraw] of withdrawals) {
-    test(`ends at its next look ${name}`, async () => {
+    test(`ends at its next check ${name}`, async () => {
       const node = await cacheFor({ stream_heartbeat: 5 });
       const stream = await follow(node);
       await node.store(envelopeTo(bob, 1));

@@ -1,4 +1,4 @@
-/** The wake hook against a real listener: what it says, how seldom, and that its failures stay its own. */
+/** The wake hook against a real listener: its content, its rate, and that its failures affect nothing else. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { connect } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
@@ -57,7 +57,7 @@ function hook(
 }
 
 describe("the wake hook", () => {
-  test("says a digest and a count, and nothing else", async () => {
+  test("sends a digest and a count, and nothing else", async () => {
     const { url, heard, atLeast } = listener(() => new Response(null, { status: 204 }));
     hook(url).hook.stored(bob.did, false);
     await atLeast(1);
@@ -77,7 +77,7 @@ describe("the wake hook", () => {
     ]);
   });
 
-  test("is silent while a stream of the recipient is open, and after it was closed", async () => {
+  test("makes no call while a stream of the recipient is open, or after its own end", async () => {
     const { url, heard, atLeast } = listener(() => new Response());
     const { hook: wake } = hook(url);
     wake.stored(bob.did, true);
@@ -88,7 +88,7 @@ describe("the wake hook", () => {
     expect(heard.map(({ body }) => body)).toEqual([{ recipient_digest: digest(alice.did), count: 1 }]);
   });
 
-  test("keeps what it could not say while too many calls are in flight", async () => {
+  test("keeps what it could not report while too many calls are in flight", async () => {
     const release = Promise.withResolvers<Response>();
     const { url, heard, atLeast } = listener(() => release.promise);
     const { hook: wake } = hook(url, { wake_interval: 40, inFlightMax: 1 });

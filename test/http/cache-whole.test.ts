@@ -1,6 +1,6 @@
 /**
- * Retrieval as a client does it that knows the interface and no cursor: whole messages, whole groups, and
- * an answer that holds little memory however long it is and however slowly it is taken.
+ * Retrieval by a client that knows the interface but no cursor: whole messages, whole groups, and answers that take
+ * little memory however long they are and however slowly they are read.
  */
 import { describe, expect, test } from "bun:test";
 import { connect } from "node:net";
@@ -86,7 +86,7 @@ describe("GET /cache/messages/{did} without a cursor", () => {
     expect("has_more" in answer || "next_cursor" in answer).toBe(false);
   });
 
-  test("holds at most its entries, and says how to go on", async () => {
+  test("has a bounded number of entries, and a cursor to the next ones", async () => {
     const node = await cacheFor({ retrieve_entries_max: 4 });
     await storeAll(
       node,
@@ -131,7 +131,7 @@ describe("GET /cache/messages/{did} without a cursor", () => {
     expect(calls).toEqual(["list"]);
   });
 
-  test("counts what it holds when entries go away while it goes out", async () => {
+  test("counts the entries that it has, even if some are removed while it is sent", async () => {
     const node = await cacheFor();
     await storeAll(
       node,
@@ -157,7 +157,7 @@ describe("GET /cache/chunks/{did}/{group} without a cursor", () => {
     expect(page).toMatchObject({ count: 1, complete: true, has_more: true });
   });
 
-  test("says what an unfinished group holds", async () => {
+  test("answers what an unfinished group has", async () => {
     const node = await cacheFor();
     await storeAll(node, setOf(7, 5, 700_000).slice(1));
     expect(await chunksOf(node, 7)).toMatchObject({ count: 4, complete: false, total_chunks: 5 });

@@ -1,7 +1,7 @@
 /**
- * A node of a chain, as far as the chain driver asks for one: finalized blocks that are empty until a test
- * fills them, the kept metadata of the reference runtime, empty storage. It makes no blocks by itself, and
- * a test may answer in its place.
+ * A chain node with everything that the chain driver asks for: finalized blocks that are empty until a test fills them,
+ * the kept metadata of the reference runtime, empty storage. It makes no blocks by itself, and a test may answer in its
+ * place.
  */
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";

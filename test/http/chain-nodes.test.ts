@@ -1,6 +1,6 @@
 /**
- * The chain driver's connection with nodes that misbehave: none of them ends the process, fills memory or
- * the log, holds up the end of the program, or makes it reveal what stands behind the host of an endpoint.
+ * The chain driver with nodes that misbehave: none of them ends the process, fills memory or the log, delays the end of
+ * the program, or makes it reveal the part of an endpoint after its host.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { createServer, type Socket } from "node:net";
@@ -103,7 +103,7 @@ describe("a connection to a node", () => {
     await until("the node to lose it", () => node.standing === 0);
   });
 
-  test("passes over news of nothing and answers to nobody", async () => {
+  test("ignores notifications without a subscription and answers without a request", async () => {
     const node = fakeNode();
     const unexpected = [
       '{"method":"x"}',
@@ -155,7 +155,7 @@ describe("a connection to a node", () => {
   });
 });
 
-describe("what stands behind the host of an endpoint", () => {
+describe("the part of an endpoint after its host", () => {
   test("is in no error of a connection", async () => {
     const node = fakeNode();
     const [path, key] = endpointSecrets;
@@ -183,7 +183,7 @@ describe("what stands behind the host of an endpoint", () => {
     expectNoSecrets(await rpc.over);
   });
 
-  test("is taken out of a text whole, in parts and decoded, and words around it stay", () => {
+  test("is removed from a text whole, in parts and decoded, and words around it stay", () => {
     const clean = withoutSecrets("wss://node.example/rpc/p%40ssword?k=abcdefgh&x=1");
     expect(clean("p@ssword p%40ssword abcdefgh k=abcdefgh /rpc/p%40ssword?k=abcdefgh&x=1 rpc 1")).not.toMatch(
       /ssword|abcd/,
@@ -243,7 +243,7 @@ describe("the way to the chain", () => {
     }
   });
 
-  test("asks a node that lets everybody in and throws them out again less and less often", async () => {
+  test("asks a node that soon ends every connection less and less often", async () => {
     const node = fakeNode();
     const { endpoints, logged } = endpointsTo([node.endpoint], {
       onSession: () => {
@@ -325,7 +325,7 @@ describe("submissions", () => {
     return { endpoints, submissions, stateOf: () => submissions.submission(blockHash(99))?.state, logged };
   }
 
-  test("looks every block through once, however slowly a node shows them", async () => {
+  test("scans every block once, however slowly a node answers", async () => {
     const node = fakeNode();
     node.answer = async ({ method }) => {
       if (method === "chain_getBlock") await Bun.sleep(60);
@@ -338,7 +338,7 @@ describe("submissions", () => {
     expect(stateOf()).toBe("pending");
   });
 
-  test("logs once why a node takes no calls of the operator, however often it tries", async () => {
+  test("logs once why a node accepts no calls of the operator, however often it tries", async () => {
     const node = fakeNode();
     const error = { code: 1010, message: "Invalid Transaction", data: "Inability to pay some fees" };
     node.answer = ({ id, method }) =>
@@ -350,37 +350,40 @@ describe("submissions", () => {
   });
 
   /** How many times the state was read before, each time of a head that was no longer the newest. */
-  test.each([0, 1, 8])("takes no call again that ended while its state was read, after %d reads", async (before) => {
-    const node = fakeNode();
-    const world = new World(1_800_000_000_000);
-    const person = identityOf("twice");
-    const call = registrationOf(person, { timestamp: "1700000000000" });
-    world.apply(call);
-    const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
-    const extrinsic = new Uint8Array([3, 0, 0]);
-    const { endpoints, submissions, stateOf } = await submissionsTo(
-      node,
-      { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 },
-      call,
-    );
-    await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);
-    let reads = 0;
-    node.answer = async ({ id, method, params }) => {
-      const keys = params[0] as readonly string[];
-      // The account is read with all its counters, and other questions are shorter.
-      if (method !== "state_queryStorageAt" || keys.length < 7) return null;
-      const isThere = reads > before;
-      node.head++;
-      if (reads++ === before) {
-        node.blocks.set(node.head, [encodeHex0x(extrinsic)]);
-        await until("the end of the first", () => stateOf() === "finalized");
-      } else await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
-      const changes = keys.map((key, index) => [key, isThere && index === 0 ? record : null]);
-      return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
-    };
-    const again = await submissions.submit(call, "x");
-    if (isFault(again)) expect(again.code).toBe("did_already_registered");
-    else expect(again.txHash).toBe(blockHash(99));
-    expect(reads).toBeGreaterThan(0);
-  });
+  test.each([0, 1, 8])(
+    "does not accept a call again that ended while its state was read, after %d reads",
+    async (before) => {
+      const node = fakeNode();
+      const world = new World(1_800_000_000_000);
+      const person = identityOf("twice");
+      const call = registrationOf(person, { timestamp: "1700000000000" });
+      world.apply(call);
+      const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
+      const extrinsic = new Uint8Array([3, 0, 0]);
+      const { endpoints, submissions, stateOf } = await submissionsTo(
+        node,
+        { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 },
+        call,
+      );
+      await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);
+      let reads = 0;
+      node.answer = async ({ id, method, params }) => {
+        const keys = params[0] as readonly string[];
+        // The account is read with all its counters, and other questions are shorter.
+        if (method !== "state_queryStorageAt" || keys.length < 7) return null;
+        const isThere = reads > before;
+        node.head++;
+        if (reads++ === before) {
+          node.blocks.set(node.head, [encodeHex0x(extrinsic)]);
+          await until("the end of the first", () => stateOf() === "finalized");
+        } else await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
+        const changes = keys.map((key, index) => [key, isThere && index === 0 ? record : null]);
+        return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
+      };
+      const again = await submissions.submit(call, "x");
+      if (isFault(again)) expect(again.code).toBe("did_already_registered");
+      else expect(again.txHash).toBe(blockHash(99));
+      expect(reads).toBeGreaterThan(0);
+    },
+  );
 });

@@ -205,7 +205,7 @@ describe("files", () => {
 });
 
 describe("several Caches", () => {
-  test("one that can't be reached does not hold up the other, and is named", async () => {
+  test("one that can't be reached does not delay the other, and is named", async () => {
     const carol = await enrol("carol");
     const service = {
       id: `${carol.did}#cache-2`,
@@ -289,7 +289,7 @@ describe("several Caches", () => {
     expect(pending.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1]]);
   });
 
-  test("one that answers with what can't be opened does not keep the others from being asked", async () => {
+  test("one that answers with unreadable messages does not keep the others from being asked", async () => {
     const dave = await enrol("dave.kept");
     await send(writeFile("kept.txt", "kept"), dave);
     const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];

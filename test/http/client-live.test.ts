@@ -1,6 +1,6 @@
 /**
- * Receiving as it happens: live sessions whose envelopes are on disk before they are acknowledged, and
- * the streams of a Cache. Over running nodes, with the SDK that `listen` and `receive --follow` use.
+ * Live reception over running nodes: envelopes of a live session are on disk before they are acknowledged, and streams
+ * of a Cache announce messages. With the SDK that `listen` and `receive --follow` use.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -129,7 +129,7 @@ test("chunks that have expired are dropped when the folder is opened", async () 
   expect(readdirSync(folder)).toEqual([]);
 });
 
-test("a chunk that can't be read is left where it is: nobody else has it", async () => {
+test("a chunk file that can't be read is kept: it may be the only copy", async () => {
   const folder = join(scratch, "unreadable");
   const chunks = await openLiveChunks(folder, Date.now());
   const messageId = crypto.randomUUID();
@@ -149,7 +149,7 @@ test("a proof by a key that the document does not authorize ends the session wit
   expect(error instanceof ClientError && [error.kind, error.code]).toEqual(["refused", "proof_invalid"]);
 });
 
-test("a Cache's stream rings when something is stored", async () => {
+test("a stream of a Cache announces a stored envelope", async () => {
   const [cache] = await cachesOf(client, bob, "");
   if (cache === undefined) throw new Error("no Cache");
   const stop = new AbortController();

@@ -1,6 +1,6 @@
 /**
- * `Waypost` over running nodes: identities that are found again, messages of every kind both ways, each
- * once and none acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
+ * `Waypost` over running nodes: identities that are found again, messages of every kind both ways, each once and none
+ * acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/http.ts";
@@ -188,7 +188,7 @@ describe("messages", () => {
 });
 
 describe("what can't be opened", () => {
-  test("is an event that can remove it, and stops nothing behind it", async () => {
+  test("is an event that can remove it, and does not stop later messages", async () => {
     const [alice, bob] = await Promise.all([open(), open()]);
     const envelope = {
       message_id: crypto.randomUUID(),

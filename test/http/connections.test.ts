@@ -1,4 +1,4 @@
-/** Connections beyond the bound are shut down by the server itself; those of others and short ones go on. */
+/** The server itself closes connections beyond the bound; those of other networks and short ones continue. */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { startConnectionGuard } from "../../src/nodes/http/connections.ts";

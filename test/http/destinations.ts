@@ -12,8 +12,8 @@ import {
   type EgressSettings,
   type ResolvedAddress,
 } from "../../src/nodes/relay/egress.ts";
-import { inboxCertificate, inboxKey } from "../support/certificates.ts";
 import { relayDefault } from "../support/settings.ts";
+import { inboxCertificate, inboxKey } from "./certificates.ts";
 
 /** What a test has opened, in order. */
 export const cleanups: (() => unknown)[] = [];

@@ -1,6 +1,6 @@
 /**
- * Three clients send to inboxes of their own that answer after 5 s, as fast as they may. An honest delivery
- * to a healthy inbox must not notice. The same attack without shares must be noticed, or this proves nothing.
+ * Three clients send as fast as they may to inboxes of their own that answer after 5 s. An honest delivery to a healthy
+ * inbox must stay fast. Without shares the same attack must slow it down, or this test proves nothing.
  */
 import { afterEach, expect, test } from "bun:test";
 import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";

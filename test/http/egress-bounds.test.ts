@@ -1,6 +1,6 @@
 /**
- * What a destination can cost and what a sender can learn: answers without end, slow ones, shares of the
- * node, circuits, equal errors, and the environment at start.
+ * The cost of a destination and what a sender can learn: endless and slow answers, shares of the node, circuits, equal
+ * errors, and the environment at start.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { checkOutboundEnvironment } from "../../src/nodes/relay/egress.ts";
@@ -91,7 +91,7 @@ describe("answers without end", () => {
 });
 
 describe("what a sender can learn", () => {
-  test("every way of not being there looks the same", async () => {
+  test("all unreachable destinations look the same", async () => {
     const cut = sniff("127.0.0.1");
     const garbage = serveRaw((write, end) => {
       write("garbage\r\n\r\n");
@@ -154,7 +154,7 @@ describe("a destination's share of the node", () => {
     expect(sender.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
   });
 
-  test("a slow destination does not hold up another one", async () => {
+  test("a slow destination does not delay another one", async () => {
     const slow = serve(() => new Promise(() => undefined));
     const quick = serve(() => new Response("ok"));
     const sender = egress();

@@ -1,10 +1,10 @@
 /**
- * Destinations that attack the Relay: spellings, names that change, redirects, proxies, certificates.
- * Real servers; wherever a request must not go, a listener counts connections.
+ * Destinations that attack the Relay: spellings, names that change, redirects, proxies, certificates. Real servers;
+ * wherever a request must not go, a listener counts connections.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
-import { testAuthority } from "../support/certificates.ts";
+import { testAuthority } from "./certificates.ts";
 import { at, cleanUp, cleanups, egress, egressSettings, post, serve, sniff, verdict } from "./destinations.ts";
 
 afterEach(cleanUp);

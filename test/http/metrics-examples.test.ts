@@ -1,4 +1,4 @@
-/** Every metric that the example alerts and the example dashboard name is one that a node has. */
+/** A node has every metric that the example alerts and the example dashboard name. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

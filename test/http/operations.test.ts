@@ -1,6 +1,6 @@
 /**
- * What an operator changes on a running node: shutting out, letting in, purging and reloading, over the Unix socket
- * of the admin listener and nowhere else; and that a list of blocks outlives a restart.
+ * The operator's changes of a running node: blocking, unblocking, purging and reloading, over the Unix socket of the
+ * admin listener and nowhere else; and the block list outlives a restart.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
@@ -12,8 +12,8 @@ import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
-import { LiveClient } from "../support/live-client.ts";
 import { registerAt, registerSelfSender, type SelfSender, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { LiveClient } from "./live-client.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);

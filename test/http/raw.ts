@@ -1,6 +1,6 @@
 /**
- * Raw HTTP over a socket, for requests that no client library would send: the bytes go out as given, and
- * what came back is answered when the server closes the connection or falls silent.
+ * Raw HTTP over a socket, for requests that no client library would send: the bytes are sent as given, and the result
+ * is what came back when the server closes the connection or falls silent.
  */
 import { connect } from "node:net";
 

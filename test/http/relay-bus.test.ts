@@ -1,10 +1,10 @@
-/** Live sessions across processes: two Relays on one bus, with the laws of one. */
+/** Live sessions across processes: two Relays on one bus keep the laws of one. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import { createPerson, envelopeTo, uuidOf } from "../support/cache-node.ts";
-import { authHeaders, goLive, LiveClient, sessionUrl } from "../support/live-client.ts";
 import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -81,7 +81,7 @@ describe("an envelope at one process", () => {
     expect(client.frames.slice(1)).toEqual([envelope, other]);
   });
 
-  test("goes on at once when nobody listens anywhere", async () => {
+  test("goes on at once when no process has a session", async () => {
     const { b } = await pair();
     const startMs = performance.now();
     const result = await b.send(envelopeTo(bob, 1));
@@ -118,7 +118,7 @@ describe("an envelope at one process", () => {
 });
 
 describe("a session that asked for notices", () => {
-  test("hears of what went to a Cache, wherever it was stored, once for what came together", async () => {
+  test("is notified of envelopes that went to a Cache, wherever they were stored, once for several together", async () => {
     const { a, b, bus } = await pair();
     const client = await live(a, "phone", "?notices=stored");
     Object.defineProperty(bus, "messageBytesMax", { value: 1_000, configurable: true });
@@ -169,7 +169,7 @@ describe("a session that joins", () => {
     expect([a.sessions.stats().sockets, b.sessions.stats().sockets]).toEqual([0, 1]);
   });
 
-  test("is welcomed after what another process had in flight has found its place", async () => {
+  test("is welcomed after the deliveries in flight in another process have ended", async () => {
     const { a, b } = await pair();
     const gate = Promise.withResolvers<void>();
     const { store } = b.cache.mailbox;

@@ -1,6 +1,6 @@
 /**
- * Relay processes as `docs/operating.md` says to run them: the example of "More than one Relay process",
- * on one shared port, with a Directory in this process.
+ * Relay processes as in `docs/operating.md`: the example of "More than one Relay process", on one shared port, with a
+ * Directory in this process.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";

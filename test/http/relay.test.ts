@@ -150,7 +150,7 @@ describe("delivering", () => {
     expect(performance.now() - startMs).toBeLessThan(3_000);
   });
 
-  test("a Relay or a Cache that says yes without meaning it has taken nothing", async () => {
+  test("a Relay or a Cache with a success of another form has accepted nothing", async () => {
     const relay = await relayFor({ withoutLocalCache: true });
     const liar = inboxFor(() => Response.json({ ok: true }));
     const bob = knownBob(relay, [relayAt(liar.url), cacheAt(liar.url)]);

@@ -1,7 +1,4 @@
-/**
- * A running node takes over every setting that is listed as reloadable, at once and without a restart, and
- * keeps the others.
- */
+/** A running node applies every reloadable setting at once, and keeps the others until a restart. */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";

@@ -1,4 +1,4 @@
-/** Long answers to clients that take them slowly, break off, or never read. */
+/** Long answers to clients that read them slowly, break off, or never read. */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";

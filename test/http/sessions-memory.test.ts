@@ -1,9 +1,11 @@
-/** What clients of live sessions that do not read can make the Relay hold: nothing for long. */
+/**
+ * The memory that the Relay keeps for clients of live sessions that do not read: bounded, and only for a short time.
+ */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
-import { authHeaders, goLive, sessionUrl } from "../support/live-client.ts";
 import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+import { authHeaders, goLive, sessionUrl } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {

@@ -1,20 +1,12 @@
-/** Live sessions: proof, acknowledgement, falling through, and no gap between connecting and listening. */
+/** Live sessions: proof, acknowledgement, fallback, and no gap between connecting and listening. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/account.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
 import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
-import {
-  authFrame,
-  authHeaders,
-  connectClaims,
-  goLive,
-  LiveClient,
-  sessionUrl,
-  signClaims,
-} from "../support/live-client.ts";
 import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+import { authFrame, authHeaders, connectClaims, goLive, LiveClient, sessionUrl, signClaims } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -420,7 +412,7 @@ describe("between connecting and listening", () => {
     expect((await hanging).code).toBe("cached");
   });
 
-  test("whatever clients do, every envelope is acknowledged live or lies in the Cache", async () => {
+  test("whatever clients do, every envelope is acknowledged live or is in the Cache", async () => {
     const { relay, url } = await world({ liveAckMs: 60 });
     const acknowledged = new Set<string>();
     let stop = false;

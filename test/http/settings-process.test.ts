@@ -176,6 +176,6 @@ test.each([
   expect(JSON.parse(ended.out)).toMatchObject({ level: "error", message: "the process ends", exit_code: code });
 });
 
-test("one that ends in order does not", () => {
+test("a process that ends in order logs no such line", () => {
   expect(endOf("endsInOrder(); process.exit(0);")).toEqual({ out: "", code: 0 });
 });

@@ -1,8 +1,7 @@
 /**
- * The effect of a setting follows its own value. Settings of one kind in one section are what a use can swap
- * without a word of the compiler; so each gets a value that no other has, and is found again where it acts:
- * in the size that is still taken, in the request that is refused first, in what a store or a destination
- * sees. The canary swaps two of them and must be noticed.
+ * Each setting has the effect of its own value. The compiler can't notice a swap of two settings of one kind, so each
+ * gets a value that no other has, and the test finds that value in its effect: in the largest accepted size, in the
+ * first refused request, in what a store or a destination sees. The canary swaps two settings and must be noticed.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { listSettings } from "../../src/config/reference.ts";
@@ -26,8 +25,8 @@ import {
 } from "../support/cache-node.ts";
 import { registerBodyOf, testDirectory } from "../support/directory.ts";
 import { identityOf } from "../support/identity.ts";
-import { LiveClient, sessionUrl } from "../support/live-client.ts";
 import { settings } from "../support/settings.ts";
+import { LiveClient, sessionUrl } from "./live-client.ts";
 import { cleanUp, inboxAt, inboxFor, relayFor, status } from "./relay-scenario.ts";
 
 afterAll(cleanUp);

@@ -1,6 +1,6 @@
 /**
- * What a node says must be signed: every signed operation shows the exact text of an example, and the example
- * verifies; the proofs among them are taken by the node's own decoders.
+ * The documentation of signed operations: every one shows the exact text of an example, and the example verifies; the
+ * node's own decoders accept the proofs among them.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { decodeBase64, decodeHex, parsePublicKey, utf8 } from "../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
- * The routes of every node, and the description of the interface: that it is complete, that its examples
- * are of the shapes beside them, and that every code it names is in the catalogue.
+ * The routes of every node, and the description of the interface: it is complete, its examples have the shapes beside
+ * them, and every code in it is in the catalogue.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { faultCodes } from "../../src/core/fault.ts";
@@ -60,7 +60,7 @@ describe("the routes of every node", () => {
     expect(text).toContain('waypost_mailbox_entries{store="main"} 0');
   });
 
-  test("the page stands for itself", async () => {
+  test("the page needs nothing from elsewhere", async () => {
     const response = await fetch(`${nodes.url}/docs`);
     expect(response.headers.get("content-security-policy")).toContain("default-src 'none'");
     const page = await response.text();
@@ -156,7 +156,7 @@ describe("the description", () => {
     }
   });
 
-  test("reads of the Cache need the six headers of the proof, and may send others", () => {
+  test("reads of the Cache require the six headers of the proof, and accept others", () => {
     const headersOf = (path: string, required: boolean): string[] =>
       (description.paths[path]?.get?.parameters ?? [])
         .filter((one) => one.in === "header" && one.required === required)

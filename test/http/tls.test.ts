@@ -1,6 +1,6 @@
 /**
- * TLS without a proxy: real handshakes before and after the files change, open connections that go on, and what is
- * said of files that are wrong.
+ * TLS without a proxy: real handshakes before and after the files change, open connections that continue, and the
+ * reports about wrong files.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -9,9 +9,9 @@ import { type TLSSocket, connect as tlsConnect } from "node:tls";
 import { loadCertificate } from "../../src/app/credentials.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
-import { nodeCertificates } from "../support/certificates.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { nodeCertificates } from "./certificates.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);
@@ -112,7 +112,7 @@ describe("a node with a certificate", () => {
     expect(await presented()).toBe("first");
   });
 
-  test("takes nobody else's address, though its socket can be shared", async () => {
+  test("refuses an address in use, though its socket could be shared", async () => {
     put("first");
     const { server, stores, directory } = configOf();
     const second = startTestNodes({

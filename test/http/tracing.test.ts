@@ -1,6 +1,6 @@
 /**
- * Traces: what the variables say, one span for each of the five statements below the span of the request, the
- * caller's trace carried on to where the Relay sends, and a collector that is away.
+ * Traces: the variables, one span for each of the five statements below the span of the request, the caller's trace in
+ * requests of the Relay, and a collector that is away.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -157,7 +157,7 @@ describe("a node with a collector", () => {
     expect(inboxHeaders.map((headers) => headers.get("traceparent"))).toEqual([`00-${traceId}-${root?.spanId}-01`]);
   });
 
-  test("who sends no trace, or asks for none, has none", async () => {
+  test("a request without a trace, or that asks for none, has none", async () => {
     inboxHeaders.length = 0;
     await post("/relay", envelope());
     await post("/relay", envelope(), { traceparent: traceparent.replace(/01$/, "00") });

@@ -1,6 +1,6 @@
 /**
- * A node of several threads over real sockets: connections spread, limits hold for all of them together, what one stores
- * another gives, sessions are reached wherever they are, and the end of one is the end of all.
+ * A node of several threads over real sockets: connections spread, limits hold for all together, each answers what
+ * another stored, sessions are reached from all of them, and the end of one ends the process.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { connect as connectSocket } from "node:net";
@@ -173,7 +173,7 @@ describe.each([2, 4])("a node of %d threads", (threads) => {
     }
   }, 60_000);
 
-  test("has one rate for a client, whichever worker its connections reach", async () => {
+  test("has one rate for a client, whichever workers its connections reach", async () => {
     // Four times the rate at once.
     const nodes = await nodesWith(threads, { relay: { rate_limit_loopback: true, client_rate: 2 } });
     const startMs = performance.now();
@@ -244,7 +244,7 @@ describe("a worker that", () => {
   const die = async (how: string): Promise<string> => {
     const { promise, resolve } = Promise.withResolvers<string>();
     const address = `127.0.0.1:${freePort()}`;
-    const entry = new URL("../support/dying-worker.ts", import.meta.url);
+    const entry = new URL("./dying-worker.ts", import.meta.url);
     const server = { listen: [address], workers: 2, drain_timeout: "1s" };
     const nodes = await startTestNodes({ server }, {}, { onFatal: resolve, workerEntry: entry });
     const channel = new BroadcastChannel("waypost test: die");

@@ -1,4 +1,7 @@
-/** The SDK hands envelopes to a Relay on a socket: repeats with the same bytes and the agreed pauses, and chunk sets that go on. */
+/**
+ * The SDK sends envelopes to a Relay on a socket: retries with the same bytes and the documented pauses, and chunk sets
+ * that continue.
+ */
 import { describe, expect, test } from "bun:test";
 import { ClientError, endpoint } from "../../src/client/http.ts";
 import { retryingDefault, sendPlan } from "../../src/client/send.ts";
@@ -22,7 +25,7 @@ function scriptedRelay(answers: readonly { status: number; success?: boolean; co
   return { bodies, paths, at: endpoint(`http://127.0.0.1:${server.port}`, 5_000), stop: () => server.stop(true) };
 }
 
-describe("handing over to the Relay", () => {
+describe("sending to the Relay", () => {
   type Retrying = Parameters<typeof sendPlan>[2]["retrying"];
   const quick: Retrying = { retries: 0, delaysMs: [1] };
   /** A message of one envelope. */
@@ -71,7 +74,7 @@ describe("handing over to the Relay", () => {
     expect(gone instanceof ClientError && gone.kind).toBe("unreachable");
   });
 
-  test("an interrupted set goes on where it stopped, with the bytes it would have had", async () => {
+  test("an interrupted set continues where it stopped, with the same bytes", async () => {
     const relay = scriptedRelay([{ status: 202 }, { status: 403, code: "policy_denied" }, { status: 202 }]);
     const options = { relay: relay.at, retrying: quick };
     let delivered = 0;

@@ -1,4 +1,6 @@
-/** The journal of what was received, held by another process: busy while it lives, and taken over when it died. */
+/**
+ * The journal of received messages while another process has it open: busy while that lives, and free when it has died.
+ */
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { openJournal } from "../../src/cli/files/inbox.ts";

@@ -1,4 +1,4 @@
-/** What the LMDB driver does besides the contract: its files, its lock, its disk, damage, failure. */
+/** The LMDB driver beyond the contract: its files, its lock, its disk, damage, failure. */
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -139,7 +139,7 @@ describe("the directory of a store", () => {
     await (await openLmdb(options(path), testEnvironment())).close();
   });
 
-  test("says whether a store is there, and asking makes none", async () => {
+  test("reports whether a store exists, without creating one", async () => {
     const path = folder();
     expect(lmdbPlugin.absence?.(options(path))).toContain(path);
     expect(existsSync(path)).toBe(false);
@@ -313,7 +313,7 @@ function flipBit(path: string, needle: Uint8Array): void {
 }
 
 describe("a flipped bit on the disk", () => {
-  test("in a message hides that message, says so, and no other", async () => {
+  test("in a message hides only that message, and is reported", async () => {
     const path = folder();
     const store = await openLmdb(options(path), testEnvironment());
     for (let n = 0; n < 9; n++) await store.capabilities.mailbox!.store(entry(n), quota());
@@ -410,7 +410,7 @@ describe("a commit", () => {
   const key = Buffer.from("key");
   const size = { kind: "record", bytes: 10 } as const;
 
-  test("whose caller throws leaves nothing behind and harms nobody", async () => {
+  test("whose caller throws leaves nothing behind and does not affect others", async () => {
     const environment = testEnvironment();
     const opened = await open(environment);
     const failed = opened.join(size, (batch) =>

@@ -1,4 +1,7 @@
-/** PostgreSQL over TLS with a password: right certificates and passwords are used, wrong ones reach nothing. */
+/**
+ * PostgreSQL over TLS with a password: right certificates and passwords are used, and a server with wrong ones gets no
+ * data.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, chownSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

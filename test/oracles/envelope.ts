@@ -1,8 +1,7 @@
 /**
- * A deliberate copy: the first decoder of envelopes, kept as it was, that `src/core/message/envelope.ts` is
- * compared with. From the bytes of a request to one normal form, by the rules of the outer format. The
- * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
- * Source: interface "DDN envelope", rules sections 2 and 10.
+ * A deliberate copy: the first decoder of envelopes, to compare `src/core/message/envelope.ts` with. From the bytes of
+ * a request to one normal form, by the rules of the outer format. The payload stays opaque, and the sender's bytes stay
+ * as they are except the two alternate names. Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, signatureBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../../src/core/codec/did.ts";

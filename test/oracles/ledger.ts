@@ -1,7 +1,7 @@
 /**
- * A ledger written a second time, on purpose and naively: mutable objects, no signatures, no SCALE, no code
- * shared with `src/core/ledger/rules.ts`. For a move it answers what docs/ledger.md 2 and rules sections 4
- * and 10 demand: the names of the events, or the name of the refusal.
+ * A second, naive ledger: mutable objects, no signatures, no SCALE, no code shared with `src/core/ledger/rules.ts`. For
+ * each call it answers what docs/ledger.md 2 and rules sections 4 and 10 demand: the names of the events, or the name
+ * of the refusal.
  */
 
 export type Domain = "document" | "alias" | "rootPubkey" | "control";

@@ -1,6 +1,6 @@
 /**
- * The second implementation of our SCALE layouts, on purpose: the @polkadot codec with the layouts of the
- * tables in docs/ledger.md 1.2 to 1.7, and nothing of `src/core/ledger/structures.ts`.
+ * A second implementation of our SCALE layouts: the @polkadot codec with the tables of docs/ledger.md 1.2 to 1.7, and
+ * no code of `src/core/ledger/structures.ts`.
  */
 import { TypeRegistry } from "@polkadot/types";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";

@@ -1,7 +1,4 @@
-/**
- * A deliberate copy: the first parsers of timestamps and durations, kept as they were, for the oracle of
- * envelopes.
- */
+/** A deliberate copy: the first parsers of timestamps and durations, for the oracle of envelopes. */
 
 const secondMs = 1_000;
 const minuteMs = 60 * secondMs;

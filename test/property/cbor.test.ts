@@ -1,4 +1,7 @@
-/** The CBOR of sealed records against a full codec: written alike, and nothing read that the codec reads otherwise. */
+/**
+ * The CBOR of sealed records against a full codec: it writes the same bytes, and reads nothing that the codec reads
+ * otherwise.
+ */
 import { describe, expect, test } from "bun:test";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
 import fc from "fast-check";
@@ -23,7 +26,7 @@ describe("the CBOR of records", () => {
     );
   });
 
-  test("nothing else is read: what is taken is what a full codec reads, in the same form", () => {
+  test("accepts only what a full codec reads to the same value", () => {
     fc.assert(
       fc.property(map, fc.nat(), fc.integer({ min: 0, max: 255 }), (members, at, byte) => {
         const bytes = encodeCborMap(members);

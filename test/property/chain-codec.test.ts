@@ -1,4 +1,7 @@
-/** What the chain driver reads and writes against the chain's own library: metadata of the reference runtime, storage keys, extrinsics, headers. */
+/**
+ * The chain driver's encodings against the chain's own library: metadata of the reference runtime, storage keys,
+ * extrinsics, headers.
+ */
 import { describe, expect, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
@@ -67,7 +70,7 @@ describe("the metadata of the reference runtime", () => {
     }
   });
 
-  test("names the protections that a chain of the family lacks", () => {
+  test("names the protections that a chain lacks", () => {
     const none = { pallets: new Set<string>(), calls: new Set<string>(), constants: new Set<string>() };
     const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
     expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(6);

@@ -1,6 +1,6 @@
 /**
- * The decoder of envelopes against the first one, which did the same with more passes: for every input the same
- * envelope or the same refusal, to the last pointer. `ENVELOPE_INPUTS=1000000` tries more; a failing input is printed.
+ * The decoder of envelopes against the first one, which needed more passes: for every input the same envelope or the
+ * same refusal, with the same pointers. `ENVELOPE_INPUTS=1000000` tries more; a failing input is printed.
  */
 import { expect, test } from "bun:test";
 import { configSchema } from "../../src/config/schema.ts";

@@ -1,4 +1,4 @@
-/** Whatever the bytes, decodeEnvelope answers or refuses; one flipped bit of what is signed is refused. */
+/** For any bytes, decodeEnvelope answers or refuses; one flipped bit of the signed members is refused. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { decodeBase64, decodeHex, equalBytes, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";

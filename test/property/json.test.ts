@@ -1,4 +1,4 @@
-/** Whatever the bytes: parseJson answers or refuses, and where it answers it agrees with JSON.parse. */
+/** For any bytes, parseJson answers or refuses, and its answers agree with JSON.parse. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { utf8 } from "../../src/core/codec/bytes.ts";

@@ -285,7 +285,7 @@ const opening: Move[] = [0, 1, 2].map((who) => ({
 }));
 
 describe("a random series of calls", () => {
-  test("leads where the naive twin goes, refusal by refusal", () => {
+  test("has the results of the naive twin, refusal by refusal", () => {
     const steps = fc.array(fc.record({ move, afterMs: fc.constantFrom(0, 1, 1_000) }), {
       minLength: 1,
       maxLength: 120,

@@ -1,4 +1,4 @@
-/** What crosses between threads arrives as it was sent: values of every kind, in order, and sharing nothing. */
+/** Values arrive in the other thread as they were sent: values of every kind, in order, and sharing nothing. */
 import { describe, expect, test } from "bun:test";
 import { MessageChannel } from "node:worker_threads";
 import fc from "fast-check";

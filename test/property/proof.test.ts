@@ -1,4 +1,4 @@
-/** One flipped bit anywhere in a proof is refused; whatever is presented, checking does not throw. */
+/** One flipped bit anywhere in a proof is refused; the check never throws. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did } from "../../src/core/codec/did.ts";

@@ -1,6 +1,6 @@
 /**
- * 10,000 random structures through our SCALE and through the @polkadot codec, both ways; then truncated
- * and mutated bytes, which must be refused or be exactly what the decoded value encodes to.
+ * 10,000 random structures through our SCALE and through the @polkadot codec, both ways; then truncated and mutated
+ * bytes, which must be refused or be exactly the encoding of the decoded value.
  */
 import { expect, test } from "bun:test";
 import fc from "fast-check";

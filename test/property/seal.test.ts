@@ -1,4 +1,4 @@
-/** Whatever is sealed opens to the same, for a random reader, place, name and content. */
+/** Any sealed record opens to the same, for a random reader, place, name and content. */
 import { expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";

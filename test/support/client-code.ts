@@ -1,4 +1,4 @@
-/** How work of the SDK ended. */
+/** The outcome of a call of the SDK, as a code. */
 import { ClientError } from "../../src/client/http.ts";
 
 /** The code of the `ClientError` that the work ends with; another error as text. */

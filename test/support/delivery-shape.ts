@@ -1,4 +1,4 @@
-/** What a DeliveryResult must look like, stated independently of the code that makes it. */
+/** The shape of a DeliveryResult, stated independently of the code that makes it. */
 import { expect } from "bun:test";
 
 const members = [

@@ -1,4 +1,4 @@
-/** A nats-server of a test's own on the loopback interface (Debian's package), and why there is none. */
+/** A nats-server of a test's own on the loopback interface (Debian's package), or the reason why there is none. */
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** Folders of a test file's own, removed when its tests are over. */
+/** Temporary folders of a test file, removed after its tests. */
 import { afterAll } from "bun:test";
 import { mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";

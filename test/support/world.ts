@@ -1,6 +1,6 @@
 /**
- * A ledger of maps around `applyCall`: the smallest thing that can hold several DIDs. It writes what a
- * call changes and nothing else, so that tests of the rules see the rules.
+ * A ledger of maps around `applyCall`: the smallest one that can hold several DIDs. It writes the effects of a call and
+ * nothing else, so that tests of the rules see only the rules.
  */
 
 import type { Did } from "../../src/core/codec/did.ts";

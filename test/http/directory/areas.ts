@@ -1,6 +1,6 @@
 /**
- * Every list of the Directory's scenarios with the settings that it plays under, once. The coverage test
- * counts over these areas and the chain plays them, so that a scenario which is in none is missed.
+ * All lists of the Directory's scenarios with the settings that each runs under. The coverage test counts over these
+ * areas and the chain tests run them, so a scenario that is in none is noticed.
  */
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { replacementScenarios } from "./document.scenarios.ts";

@@ -343,7 +343,7 @@ describe("pending registrations", () => {
   });
 });
 
-describe("a ledger whose pool says nothing, as a chain's", () => {
+describe("a ledger that does not show its pending calls, like a chain", () => {
   /** Counts what reaches the ledger; takes everything without a look at it. */
   async function silent() {
     const seen: LedgerCall[] = [];

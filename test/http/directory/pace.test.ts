@@ -85,7 +85,7 @@ describe("a network that registers many", () => {
     expect((await register(stage, { "Svc-Work": nonce }, body)).status).toBe(202);
   });
 
-  test("is not helped by work where the operator asks for none", async () => {
+  test("is refused despite a proof of work where the operator asks for none", async () => {
     const stage = await open({ registration_burst: 1, registration_rate: 1, registration_work_bits: 0 });
     await register(stage);
     const refused = await register(stage, { "Svc-Work": "1" });
@@ -100,7 +100,7 @@ describe("a network that registers many", () => {
     });
   });
 
-  test("a body that is refused for its shape costs nothing of the pace", async () => {
+  test("a body that is refused for its shape does not count against the rate", async () => {
     const stage = await open({ registration_burst: 1, registration_rate: 1 });
     for (let i = 0; i < 5; i++) expect((await register(stage, {}, { did: "no" })).status).toBe(400);
     expect((await register(stage)).status).toBe(202);

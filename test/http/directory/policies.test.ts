@@ -1,4 +1,4 @@
-/** Primary alias, policy links and policies over HTTP, where proofs are wanted and where they are not. */
+/** Primary alias, policy links and policies over HTTP, where proofs are required and where they are not. */
 import { afterAll, beforeAll, describe } from "bun:test";
 import { deniedScenarios, policyScenarios } from "./policies.scenarios.ts";
 import { openStage, playScenarios, type Stage } from "./stage.ts";

@@ -1,6 +1,6 @@
 /**
- * Scenarios of preparation. A client that knows no SCALE prepares, signs the bytes, adds the signature
- * and submits where the answer says: each action goes that way once, and settles.
+ * Scenarios of preparation. A client that knows no SCALE prepares, signs the bytes, adds the signature and submits to
+ * the route of the answer: each action is submitted once that way, and settles.
  */
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../../src/core/codec/bytes.ts";

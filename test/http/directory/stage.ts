@@ -1,8 +1,7 @@
 /**
- * The stage on which scenarios of the Directory play: one shared Directory, a ledger that can be made to
- * fail, and for each scenario identities of its own in the states that refusals need, so that a request which
- * is wrongly taken changes nothing for the next scenario. A scenario is a record, so that a test can count
- * which codes of which routes have one.
+ * The setup of the Directory's scenarios: one shared Directory, a ledger that fails on command, and for each scenario
+ * identities of its own in the states that refusals need, so that a wrongly accepted request changes nothing for the
+ * next scenario. A scenario is a record, so that a test can count which codes of which routes have one.
  */
 
 import { beforeAll, expect, test } from "bun:test";

@@ -1,6 +1,6 @@
 /**
- * A thread of tests that opens stores and lets several other ends use them, as the main thread of a node does
- * for its workers. `storeThread` starts it; the file itself is what runs there.
+ * A thread that opens stores and lets several other ends use them, as the main thread of a node does for its workers.
+ * `storeThread` starts it; the file itself runs there.
  */
 import { isMainThread, MessageChannel, type MessagePort, Worker, workerData } from "node:worker_threads";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
@@ -10,7 +10,7 @@ import { Channel } from "../../src/plugins/port/channel.ts";
 import { portStore, type StoreDescription, serveStore } from "../../src/plugins/port/contracts.ts";
 import { capabilityMethods } from "../../src/storage/bind.ts";
 import type { Capabilities, Store, StoreEnvironment } from "../../src/storage/contract.ts";
-import { optionsOf } from "../conformance/options.ts";
+import { optionsOf } from "./options.ts";
 
 /** `path` is the folder of an LMDB store, `null` opens one in memory. */
 export type StoreThread = {

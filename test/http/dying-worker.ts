@@ -1,4 +1,4 @@
-/** A worker of tests that throws or exits, outside of any request, when a message says so. */
+/** A worker for tests that throws or exits, outside of any request, when it gets a message to do so. */
 import { runWorker } from "../../src/app/worker.ts";
 
 const channel = new BroadcastChannel("waypost test: die");

@@ -1,9 +1,9 @@
-/** A recipient's device on a live session: opens the socket, proves itself, keeps what it gets. */
+/** A recipient's device in a live session: opens the socket, proves itself, keeps the frames it gets. */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
-import { freshNonce, type Person, testNowMs } from "./cache-node.ts";
-import { relayEndpoint } from "./relay-node.ts";
+import { freshNonce, type Person, testNowMs } from "../support/cache-node.ts";
+import { relayEndpoint } from "../support/relay-node.ts";
 
 export type Frame = Record<string, unknown>;
 
