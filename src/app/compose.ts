@@ -49,7 +49,7 @@ export type RunningNodes = {
   readonly url: string;
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
-  /** Threads that answer requests; that of the stores is one of them where there are at most two threads. */
+  /** Threads that answer requests; that of the stores is one of them where there are at most two. */
   readonly workers: number;
   readonly stores: OpenStores;
   /** Takes over what can change while running; names the rest. */
@@ -70,7 +70,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(render, now, () => serving?.loopLagSeconds() ?? 0);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const threads = startThreads({ ...options, log, count: threadCount(config, log, options.cores) });
+  const count = threadCount(config, log, options.cores);
+  const threads = startThreads({ ...options, log, count });
   const environment = { now, log, fatal: options.onFatal };
   const opened = await openStores(config, { environment, threads, takesOver: options.takesOver === true });
   const stores = measureStores(config, opened, metrics);
@@ -116,8 +117,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
     });
-    const workers = started.answering;
-    return { url: urls[0] ?? "", urls, adminUrls, workers, stores, reload, reloadFile: readAgain, stop: end };
+    return { url: urls[0] ?? "", urls, adminUrls, workers: count, stores, reload, reloadFile: readAgain, stop: end };
   } catch (error) {
     await threads.end();
     await release();

@@ -1,7 +1,7 @@
 /**
  * The threads that answer requests, and what makes one process of them: one log, one set of metrics and one end. The
- * main thread gives its stores and its bus to workers over message ports. Of one or two threads it is one that answers
- * as well; of more it has enough to do with the stores. A worker that ends by itself ends the process.
+ * main thread gives its stores and its bus to workers over message ports. With one or two threads it answers itself; with
+ * more it has enough to do with the stores. A worker that ends by itself ends the process.
  * Source: D190, D199.
  */
 import { readFileSync } from "node:fs";
@@ -53,8 +53,6 @@ export type Threads = {
 };
 
 export type ServingThreads = Serving & {
-  /** How many answer. */
-  readonly answering: number;
   /** Every worker reads the key of event proofs again. */
   readonly readEventKey: () => Promise<void>;
   /** The samples of every worker that answers in time. */
@@ -64,6 +62,7 @@ export type ServingThreads = Serving & {
 };
 
 type ThreadParts = {
+  /** How many answer. */
   readonly count: number;
   readonly log: Log;
   readonly workerEntry?: URL;
@@ -71,7 +70,7 @@ type ThreadParts = {
 };
 
 /**
- * How many threads a node has: as set, or one for each core.
+ * How many threads answer requests: as set, or one for each core.
  * Source: D199.
  */
 export function threadCount({ server }: Config, log: Log, cores: number = coresHere()): number {
@@ -86,7 +85,7 @@ export function threadCount({ server }: Config, log: Log, cores: number = coresH
 const defaultThreadsMax = 8;
 /**
  * A store takes 23 µs of the thread of the stores when a worker asks for it, and 74 µs when that thread answers it
- * itself. Answering a third of all requests would make it the busiest of three threads, which the others wait for.
+ * itself. Answering a third of all requests, it would be the busiest of three threads, which the others wait for.
  */
 const mainAnswersMax = 2;
 
@@ -128,9 +127,8 @@ const reloadMsMax = 10_000;
 export function startThreads(parts: ThreadParts): Threads {
   const { count } = parts;
   const mainAnswers = count <= mainAnswersMax;
-  const answering = mainAnswers ? count : count - 1;
   /** The index of the first worker: the main thread has 0 where it answers. */
-  const first = answering - (count - 1);
+  const first = mainAnswers ? 1 : 0;
   let ahead: Ahead | null = null;
   let ending = false;
   const onDeath = (index: number, reason: string): void => {
@@ -140,8 +138,8 @@ export function startThreads(parts: ThreadParts): Threads {
     running[index - first]?.channel.close();
   };
   const given = Promise.withResolvers<Given>();
-  const running: Running[] = Array.from({ length: count - 1 }, (_, place) =>
-    startWorker(first + place, { ...parts, answering, given: given.promise }, onDeath),
+  const running: Running[] = Array.from({ length: count - first }, (_, place) =>
+    startWorker(first + place, { ...parts, given: given.promise }, onDeath),
   );
   const askAll = async (method: string, args: readonly unknown[]): Promise<void> => {
     // A worker that has ended never answers.
@@ -152,8 +150,8 @@ export function startThreads(parts: ThreadParts): Threads {
   };
   return {
     listenAhead: async (config) => {
-      ahead = mainAnswers ? listenOnAll(config, answering) : new Map();
-      await askAll("listen ahead", [configOf(config, 1, answering), answering]);
+      ahead = mainAnswers ? listenOnAll(config, count) : new Map();
+      await askAll("listen ahead", [configOf(config, 1, count), count]);
     },
     serve: async (config, shared) => {
       const isAlone = count === 1;
@@ -163,7 +161,7 @@ export function startThreads(parts: ThreadParts): Threads {
       const memory = isAlone ? null : createCountingMemory();
       const all = isAlone ? config : { ...config, server: withFixedPorts(config.server, ahead !== null) };
       const parts = isAlone || bus.plugin !== "local" ? shared : { ...shared, bus: new ThreadsBus(bus) };
-      const ofAll = { threads: answering, relayId: createRelayId() };
+      const ofAll = { threads: count, relayId: createRelayId() };
       const { startedAtMs } = view;
       if (memory !== null)
         given.resolve({ parts, start: { ...ofAll, config: all, counting: memory, startedAtMs, ca: ca ?? null } });
@@ -172,11 +170,11 @@ export function startThreads(parts: ThreadParts): Threads {
         counting: memory === null ? ownCounting : sharedCounting(memory),
         ...(ahead === null ? {} : { ahead }),
       };
-      const own = mainAnswers ? [await startServing(configOf(all, 0, answering), ownParts)] : [];
+      const own = mainAnswers ? [await startServing(configOf(all, 0, count), ownParts)] : [];
       const workers = await Promise.all(running.map(async (one) => servingOf(one.channel, await one.ready)));
-      metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => answering);
+      metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => count);
       const readEventKey = (): Promise<void> => askAll("read key", []);
-      return { ...together([...own, ...workers]), ...measured(running), answering, readEventKey };
+      return { ...together([...own, ...workers]), ...measured(running), readEventKey };
     },
     end: async () => {
       ending = true;
@@ -243,7 +241,7 @@ function lagOf({ family, series }: FamilySample): number {
 
 function startWorker(
   index: number,
-  { log, workerEntry, answering, given }: ThreadParts & { readonly answering: number; readonly given: Promise<Given> },
+  { log, workerEntry, count, given }: ThreadParts & { readonly given: Promise<Given> },
   onDeath: (index: number, reason: string) => void,
 ): Running {
   const { promise: ready, resolve, reject } = Promise.withResolvers<Ready>();
@@ -265,7 +263,7 @@ function startWorker(
   const startWith = ({ start, parts }: Given): WorkerStart => ({
     ...start,
     index,
-    config: configOf(start.config, index, answering),
+    config: configOf(start.config, index, count),
     stores: [...parts.stores.stores].map(([name, store]) => serveStore(channel, name, store)),
     bus: serveBus(channel, parts.bus),
   });

@@ -105,7 +105,7 @@ const serverSchema = z.strictObject({
     .prefault(null)
     .meta(
       doc(
-        "Threads of the node (default: one for each core, at most 8). Two answer requests both; of more, one serves the stores only. Linux only.",
+        "Threads that answer requests, all on the same addresses (default: one for each core, at most 8). Linux only.",
       ),
     ),
   share_port: flag(false).meta(

@@ -68,9 +68,9 @@ const wide = {
 export async function openLoad(
   people: number,
   findings: Findings,
-  options: Pick<StageOptions, "store"> = {},
+  { server = [], ...options }: Pick<StageOptions, "store" | "env"> & { readonly server?: readonly string[] } = {},
 ): Promise<{ stage: Stage; model: Model }> {
-  const stage = await openStage({ ...options, lines: wide });
+  const stage = await openStage({ ...options, lines: { ...wide, server } });
   const model = new Model({ url: stage.url, people, find: (finding) => findings.expect(false, finding) });
   await model.open();
   return { stage, model };

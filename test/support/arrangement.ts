@@ -1,7 +1,7 @@
 /**
  * The arrangement of the nodes of tests. One process over memory, unless the environment says otherwise:
  *
- * - `WAYPOST_TEST_WORKERS=4`: every node has so many threads;
+ * - `WAYPOST_TEST_WORKERS=4`: every node answers with so many threads;
  * - `WAYPOST_TEST_STORE=lmdb`: over LMDB where the test would use memory;
  * - `WAYPOST_TEST_POSTGRES=<url>` and `WAYPOST_TEST_NATS=<url>`: every test node that has all three kinds becomes three
  *   nodes over one schema and one bus, each with two of the kinds, behind a router that picks any node with the kind

@@ -1,4 +1,4 @@
-/** How many threads a node has, by its settings and its machine. */
+/** How many threads a node answers with, by its settings and its machine. */
 import { describe, expect, test } from "bun:test";
 import { parseQuota, threadCount } from "../../../src/app/workers.ts";
 import { checkConfig } from "../../../src/config/config.ts";
