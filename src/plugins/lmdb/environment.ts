@@ -23,6 +23,7 @@ import {
   nonceKey,
   openRoot,
   tableBytes,
+  tableOf,
 } from "./format.ts";
 import { checkDataFile, readDataFile, transactionOf } from "./integrity.ts";
 import { type Snapshot, type StoreState, saveSnapshot, takeSnapshot } from "./snapshot.ts";
@@ -33,31 +34,6 @@ const commitMsMax = 60_000;
 const watchTurnsMax = 60;
 /** From here on the disk is slow: the store waits for the commit, and takes no new work. */
 const slowTurns = 5;
-
-export type Environment = View & {
-  /** A value in the library's own memory, valid until the next read of anything, or `null` when there is none. */
-  borrow(database: DatabaseName, key: Buffer): Uint8Array | null;
-  keys(database: DatabaseName, range: KeyRange): Buffer[];
-  /** Decides an operation when the next group commit begins, and resolves when that is on disk: a sync for many. */
-  join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T>;
-  /** The same for what nobody waits for yet, in a commit that begins soon, or at `beginCommit`. Throws when it is refused at once. */
-  joinLazily<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T>;
-  beginCommit(): void;
-  /** Runs a read when no group commit is under way. */
-  whenCommitted<T>(read: () => T): Promise<T>;
-  /** Reads the data file beside the library. Throws `corrupt` where it is damaged. */
-  readFile<T>(read: (file: DataFile) => T): T;
-  /** Throws when the store is closed or has failed. */
-  checkOpen(): void;
-  /** Throws also while a commit takes long: nothing new is begun then. */
-  checkWork(): void;
-  /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
-  fail(reason: string, cause: unknown): StoreError;
-  /** Gives `take` what was saved of this very state, and answers whether it got all. Must precede every commit. */
-  restore(take: (snapshot: Snapshot) => void): boolean;
-  /** Waits for what was begun, saves what `give` gives for the next start, and lets go of the files. */
-  close(give?: (snapshot: Snapshot) => void): Promise<void>;
-};
 
 type EnvironmentOptions = {
   readonly path: string;
@@ -80,35 +56,28 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
       await root.close();
       throw error;
     });
-    const databases = openDatabases(root);
     // The library syncs the file but never the directories that name it.
     for (const directory of [path, dirname(path)]) syncDirectory(directory);
     giveToOwner(path);
     const disk = options.disk ?? openDisk(join(path, dataFile));
-    const running = new Running(options, root, databases, disk, lock);
+    const environment = new Environment(options, root, disk, lock);
     try {
-      if (!isStamped) await running.stamp();
+      if (!isStamped) await environment.stamp();
     } catch (error) {
-      await running.close();
+      await environment.close();
       throw error;
     }
-    return running;
+    return environment;
   } catch (error) {
     lock.close();
     throw error;
   }
 }
 
-function openDatabases(root: RootDatabase<Buffer, Buffer>): Record<DatabaseName, Database<Buffer, Buffer>> {
-  const opened = databaseNames.map((name) => {
-    return [name, root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" })] as const;
-  });
-  return Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
-}
-
 type Commit = { turns: number; readonly reject: (error: StoreError) => void };
 
-class Running implements Environment {
+export class Environment implements View {
+  private readonly databases: Readonly<Record<DatabaseName, Database<Buffer, Buffer>>>;
   private readonly space: SpaceGuard;
   private readonly pending = new Set<Commit>();
   private readonly watch: ReturnType<typeof setInterval>;
@@ -121,10 +90,11 @@ class Running implements Environment {
   constructor(
     private readonly options: EnvironmentOptions,
     private readonly root: RootDatabase<Buffer, Buffer>,
-    private readonly databases: Record<DatabaseName, Database<Buffer, Buffer>>,
     private readonly disk: Disk,
     private readonly lock: LockFile,
   ) {
+    const opened = databaseNames.map((name) => [name, tableOf(root, name)] as const);
+    this.databases = Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
     this.space = withLoggedRefusals(
       openSpaceGuard(disk, options.space, () => this.freePageBytes()),
       options.host.log,
@@ -151,43 +121,30 @@ class Running implements Environment {
   }
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
-    this.checkOpen();
-    return this.reading(() => this.read(database, key));
+    return this.borrow(database, key)?.slice() ?? null;
   }
 
+  /** A value in the library's own memory, valid until the next read of anything, or `null` when there is none. */
   borrow(database: DatabaseName, key: Buffer): Uint8Array | null {
-    this.checkOpen();
     const found = this.reading(() => this.databases[database].getBinaryFast(key));
     return found === undefined ? null : plain(found);
   }
 
-  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
-    this.checkOpen();
-    return this.reading(() => this.readRange(database, range));
-  }
-
-  keys(database: DatabaseName, { start, end, limit }: KeyRange): Buffer[] {
-    this.checkOpen();
-    const range = { start, limit, ...(end === undefined ? {} : { end }) };
-    return this.reading(() => [...this.databases[database].getKeys(range)].map((key) => Buffer.from(key)));
-  }
-
-  private read(database: DatabaseName, key: Buffer): Uint8Array | null {
-    const found = this.databases[database].getBinaryFast(key);
-    return found === undefined ? null : plain(found).slice();
-  }
-
   /** Reads the whole range at once: no cursor and no read transaction outlives the call. */
-  private readRange(database: DatabaseName, { start, end, limit }: KeyRange): [Buffer, Uint8Array][] {
-    const found: [Buffer, Uint8Array][] = [];
-    const range = { start, limit, ...(end === undefined ? {} : { end }) };
-    for (const { key, value } of this.databases[database].getRange(range)) {
-      found.push([Buffer.from(key), plain(value).slice()]);
-    }
-    return found;
+  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
+    const copied = ({ key, value }: { key: Buffer; value: Buffer }): [Buffer, Uint8Array] => [
+      Buffer.from(key),
+      plain(value).slice(),
+    ];
+    return this.reading(() => Array.from(this.databases[database].getRange(range), copied));
+  }
+
+  keys(database: DatabaseName, range: KeyRange): Buffer[] {
+    return this.reading(() => Array.from(this.databases[database].getKeys(range), (key) => Buffer.from(key)));
   }
 
   private reading<T>(read: () => T): T {
+    this.checkOpen();
     try {
       return read();
     } catch (error) {
@@ -195,10 +152,12 @@ class Running implements Environment {
     }
   }
 
+  /** Decides an operation when the next group commit begins, and resolves when that is on disk: a sync for many. */
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
     return this.group.join(size, decide);
   }
 
+  /** The same for what nobody waits for yet, in a commit that begins soon, or at `beginCommit`. Throws when it is refused at once. */
   joinLazily<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
     return this.group.joinLazily(size, decide);
   }
@@ -207,6 +166,7 @@ class Running implements Environment {
     this.group.begin();
   }
 
+  /** Runs a read when no group commit is under way. */
   whenCommitted<T>(read: () => T): Promise<T> {
     return this.group.read(read);
   }
@@ -258,6 +218,7 @@ class Running implements Environment {
     }
   }
 
+  /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
   fail(reason: string, cause: unknown): StoreError {
     if (this.failure !== null) return this.failure;
     const text = cause === null ? reason : `${reason}: ${errorText(cause)}`;
@@ -270,6 +231,7 @@ class Running implements Environment {
     return this.failure;
   }
 
+  /** Throws when the store is closed or has failed. */
   checkOpen(): void {
     if (this.closed !== null) throw new StoreError("closed", "the store is closed");
     this.checkFailure();
@@ -279,6 +241,7 @@ class Running implements Environment {
     if (this.failure !== null) throw this.failure;
   }
 
+  /** Throws also while a commit takes long: nothing new is begun then. */
   checkWork(): void {
     this.checkOpen();
     for (const commit of this.pending) {
@@ -286,6 +249,7 @@ class Running implements Environment {
     }
   }
 
+  /** Reads the data file beside the library. Throws `corrupt` where it is damaged. */
   readFile<T>(read: (file: DataFile) => T): T {
     return readDataFile(join(this.options.path, dataFile), read);
   }
@@ -297,11 +261,13 @@ class Running implements Environment {
     return Math.max(this.disk.fileBytes() - used, 0);
   }
 
+  /** Waits for what was begun, saves what `give` gives for the next start, and lets go of the files. */
   close(give?: (snapshot: Snapshot) => void): Promise<void> {
     this.closed ??= this.letGo(give);
     return this.closed;
   }
 
+  /** Gives `take` what was saved of this very state, and answers whether it got all. Must precede every commit. */
   restore(take: (snapshot: Snapshot) => void): boolean {
     const nonce = this.get("meta", nonceKey);
     return nonce !== null && takeSnapshot(this.stateWith(nonce), take);

@@ -8,18 +8,13 @@ import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { howToGoOn } from "./records.ts";
 
-/** Databases of the environment. Their keys are bytes. */
+/** Databases whose records are sealed together with their keys: what is not in them is answered as absent. */
+export const boundDatabases = ["table", "receipts", "claims"] as const;
+/** Databases of the environment, in the order in which a start checks them. Their keys are bytes. */
 export const databaseNames = [
-  "meta",
-  "table",
-  "claims",
-  "claims-due",
-  "receipts",
-  "receipts-due",
-  "blocks",
-  "journal",
-  "pages",
-] as const;
+  ...(["meta", ...boundDatabases, "receipts-due", "claims-due"] as const),
+  ...(["journal", "pages", "blocks"] as const),
+];
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
@@ -57,6 +52,10 @@ export function openRoot(path: string, extra: { readonly readOnly?: true } = {})
   }
 }
 
+export function tableOf(root: RootDatabase<Buffer, Buffer>, name: string): Database<Buffer, Buffer> {
+  return root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
+}
+
 /** Bytes of the pages that a table takes. Cost: one look at its root page. */
 export function tableBytes(table: Database<Buffer, Buffer>): number {
   const stats = table.getStats() as Record<
@@ -64,6 +63,10 @@ export function tableBytes(table: Database<Buffer, Buffer>): number {
     number
   >;
   return (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
+}
+
+export function isDatabase(name: string): boolean {
+  return databaseNames.some((one) => one === name);
 }
 
 /** The names of the tables that an environment holds. */
@@ -75,10 +78,9 @@ function namesIn(root: RootDatabase<Buffer, Buffer>): string[] {
 /** The stamp of an environment, `null` where there is none. Throws when it holds tables that are not ours. */
 export function formatIn(root: RootDatabase<Buffer, Buffer>, path: string): string | null {
   const names = namesIn(root);
-  if (names.some((name) => !databaseNames.includes(name as DatabaseName))) throw notOurs(path);
+  if (!names.every(isDatabase)) throw notOurs(path);
   if (!names.includes("meta")) return null;
-  const meta = root.openDB<Buffer, Buffer>({ name: "meta", encoding: "binary", keyEncoding: "binary" });
-  const found = meta.get(formatKey);
+  const found = tableOf(root, "meta").get(formatKey);
   const text = found === undefined ? null : Buffer.from(found).toString();
   if (text !== null && !text.startsWith(formatText)) throw notOurs(path);
   return text;
@@ -104,10 +106,7 @@ export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string
 }
 
 function holdsAny(root: RootDatabase<Buffer, Buffer>): boolean {
-  return namesIn(root).some((name) => {
-    const table = root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
-    return [...table.getKeys({ limit: 1 })].length > 0;
-  });
+  return namesIn(root).some((name) => [...tableOf(root, name).getKeys({ limit: 1 })].length > 0);
 }
 
 export function notOurs(path: string): StoreError {

@@ -10,23 +10,12 @@ import { errorText } from "../../core/fault.ts";
 import { timerMsMax } from "../../core/std/bounded.ts";
 import { type ScrubReport, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
-import { currentFormat, formatKey } from "./format.ts";
+import { boundDatabases, currentFormat, databaseNames, formatKey, isDatabase } from "./format.ts";
 import { bodiesOf, howToGoOn, unsealed, unsealedUnder } from "./records.ts";
 import { isOutOfDescriptors } from "./space.ts";
 
 /** The check before opening reads at most this much: about a tenth of a second. Absence comes from these tables. */
 const startBytesMax = 64 * 1024 * 1024;
-const checkedFirst = [
-  "meta",
-  "table",
-  "receipts",
-  "claims",
-  "receipts-due",
-  "claims-due",
-  "journal",
-  "pages",
-  "blocks",
-];
 /** Values of these tables are read, and their checksums verified, when the index is loaded or a message is read. */
 const readLater = new Set(["journal", "pages", "blocks"]);
 
@@ -34,7 +23,7 @@ const readLater = new Set(["journal", "pages", "blocks"]);
 function recordProblem(table: string, { key, value }: FileRecord): string | null {
   const what = `a record of table "${table}"`;
   try {
-    if (table === "table" || table === "receipts" || table === "claims") unsealedUnder(key, value(), what);
+    if (isBound(table)) unsealedUnder(key, value(), what);
     else if (table === "journal" || table === "pages") unsealed(value(), what);
     else if (table === "blocks") return blockProblem(key, value());
     else if (table.endsWith("-due") && (key.length <= 8 || value()[0] !== 1)) return `${what} is damaged`;
@@ -43,6 +32,10 @@ function recordProblem(table: string, { key, value }: FileRecord): string | null
     if (error instanceof StoreError) return error.message.replace(howToGoOn, "");
     throw error;
   }
+}
+
+function isBound(table: string): boolean {
+  return boundDatabases.some((name) => name === table);
 }
 
 function blockProblem(key: Buffer, block: Buffer): string | null {
@@ -71,32 +64,30 @@ export function verifyRecords(file: DataFile): FileReport {
   const note = (problem: string | null) => {
     if (problem !== null && problems.length < problemsMax) problems.push(problem);
   };
-  const trees = listed(file, note);
-  // Records of an older format have other checksums: `storage migrate` verifies them.
-  const isCurrent = trees.length > 0 && formatOf(file) === currentFormat;
-  for (const tree of trees) {
+  const noting = (read: () => void) => {
     try {
-      for (const record of file.records(tree)) {
-        records++;
-        if (isCurrent) note(recordProblem(tree.name, record));
-      }
+      read();
     } catch (error) {
       if (!(error instanceof DamagedFile)) throw error;
       note(error.message);
     }
+  };
+  let trees: Tree[] = [];
+  noting(() => {
+    trees = file.trees();
+  });
+  // Records of an older format have other checksums: `storage migrate` verifies them.
+  const isCurrent = trees.length > 0 && formatOf(file) === currentFormat;
+  for (const tree of trees) {
+    noting(() => {
+      for (const record of file.records(tree)) {
+        records++;
+        if (isCurrent) note(recordProblem(tree.name, record));
+      }
+    });
   }
   note(pairProblem(trees));
   return { records, bytes: file.bytesRead, problems };
-}
-
-function listed(file: DataFile, note: (problem: string) => void): Tree[] {
-  try {
-    return file.trees();
-  } catch (error) {
-    if (!(error instanceof DamagedFile)) throw error;
-    note(error.message);
-    return [];
-  }
 }
 
 /** Throws `corrupt` when the file is damaged. */
@@ -123,7 +114,7 @@ function pairProblem(trees: readonly Tree[]): string | null {
 
 /** The format of the store, or `null` when the file is not a finished store of ours. */
 export function formatOf(file: DataFile): string | null {
-  if (file.trees().some(({ name }) => !checkedFirst.includes(name))) return null;
+  if (file.trees().some(({ name }) => !isDatabase(name))) return null;
   for (const { key, value } of file.recordsOf("meta")) if (key.equals(formatKey)) return value().toString();
   return null;
 }
@@ -145,7 +136,7 @@ export function checkDataFile(path: string, bytesMax = startBytesMax): void {
 function checkTables(file: DataFile, bytesMax: number): void {
   const format = formatOf(file);
   if (format === null) return;
-  const order = (tree: Tree) => checkedFirst.indexOf(tree.name);
+  const order = (tree: Tree) => (databaseNames as readonly string[]).indexOf(tree.name);
   const trees = file.trees().sort((a, b) => order(a) - order(b));
   for (const tree of trees) {
     if (tree.name === "blocks" && format === currentFormat) continue;
@@ -162,8 +153,6 @@ function checkTables(file: DataFile, bytesMax: number): void {
 
 const sliceBytes = 64 * 1024;
 const attemptsMax = 1_000;
-/** Absence is answered from these tables. A store that is damaged there must not go on. */
-const tablesOfAbsence = new Set(["table", "claims", "receipts"]);
 /** A damaged record is logged this often in a pass, and counted every time. */
 const logsPerPassMax = 20;
 
@@ -250,7 +239,8 @@ export class Scrub {
     if (this.logged++ < logsPerPassMax) {
       this.settings.log("error", "the scrub found damage: run `waypost storage verify`", { table, problem: text });
     }
-    if (tablesOfAbsence.has(table)) this.settings.fail(`the store is damaged: ${text}${howToGoOn}`);
+    // A store that is damaged there must not go on: it would answer absence.
+    if (isBound(table)) this.settings.fail(`the store is damaged: ${text}${howToGoOn}`);
   }
 
   private endPass(): void {

@@ -37,6 +37,9 @@ export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable }
 
 const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6 } as const;
 type Change = "acked" | "cut" | "dropped";
+/** What of a row is written when it is stored, beside its id and its place. */
+const storedWords = ["recipient", "labels", "group", "sequence", "total", "envelopeBytes", "previewBytes"] as const;
+const storedTimes = ["arrival", "expiresAtMs", "keptUntilMs"] as const;
 
 const latestBytes = 16;
 
@@ -69,16 +72,8 @@ export class JournalWriter {
     this.begin(codes.stored, slot);
     writer.u8(rows.behavior[slot]!);
     for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
-    writer.u32(rows.recipient[slot]!);
-    writer.u32(rows.labels[slot]!);
-    writer.u32(rows.group[slot]!);
-    writer.u32(rows.sequence[slot]!);
-    writer.u32(rows.total[slot]!);
-    writer.u32(rows.envelopeBytes[slot]!);
-    writer.u32(rows.previewBytes[slot]!);
-    writer.u53(rows.arrival[slot]!);
-    writer.u53(rows.expiresAtMs[slot]!);
-    writer.u53(rows.keptUntilMs[slot]!);
+    for (const name of storedWords) writer.u32(rows[name][slot]!);
+    for (const name of storedTimes) writer.u53(rows[name][slot]!);
     this.place(slot);
   }
 
@@ -133,16 +128,8 @@ function replayStored(rows: RowTable, slot: number, reader: Reader): void {
   rows.status[slot] = held;
   rows.behavior[slot] = reader.u8();
   for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
-  rows.recipient[slot] = reader.u32();
-  rows.labels[slot] = reader.u32();
-  rows.group[slot] = reader.u32();
-  rows.sequence[slot] = reader.u32();
-  rows.total[slot] = reader.u32();
-  rows.envelopeBytes[slot] = reader.u32();
-  rows.previewBytes[slot] = reader.u32();
-  rows.arrival[slot] = reader.u53();
-  rows.expiresAtMs[slot] = reader.u53();
-  rows.keptUntilMs[slot] = reader.u53();
+  for (const name of storedWords) rows[name][slot] = reader.u32();
+  for (const name of storedTimes) rows[name][slot] = reader.u53();
   replayPlace(rows, slot, reader);
 }
 

@@ -9,7 +9,6 @@
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
-  type Chunk,
   type Cursor,
   type MailboxEntry,
   type MailboxQuota,
@@ -35,6 +34,7 @@ import {
   lapsed,
   none,
   over,
+  type RowList,
   RowTable,
 } from "./rows.ts";
 import type { Snapshot } from "./snapshot.ts";
@@ -64,10 +64,10 @@ type IndexEvents = {
 export class MailboxIndex {
   readonly rows = new RowTable();
   readonly texts: TextTable;
-  private readonly recipients: RecipientIndex;
+  readonly recipients: RecipientIndex;
   private readonly ends = new EndHeap(this.rows);
-  /** Rows whose time has come, oldest first, chained by `next` and `previous`. */
-  private readonly sweepQueue = { first: none, last: none };
+  /** Rows whose time has come, oldest first. */
+  private readonly sweepQueue: RowList = { first: none, last: none };
   private lastArrival = 0;
   /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
   private latestMs = 0;
@@ -146,7 +146,7 @@ export class MailboxIndex {
     rows.sequence[slot] = chunk?.sequence ?? 0;
     rows.total[slot] = chunk?.total ?? 0;
     this.recipients.join(slot);
-    this.recipients.count(slot);
+    this.recipients.count(slot, 1);
     this.ends.push(slot);
     return slot;
   }
@@ -187,21 +187,16 @@ export class MailboxIndex {
   private settle(nowMs: number): void {
     // Rows whose time came are remembered by this time alone, so it may go back with the clock once all are swept.
     if (nowMs > this.latestMs || this.sweepQueue.first === none) this.latestMs = nowMs;
-    const { status, next, previous } = this.rows;
+    const { status } = this.rows;
     for (let slot = this.ends.take(nowMs); slot !== -1; slot = this.ends.take(nowMs)) {
       const before = status[slot]!;
       if (before === gone) {
         this.rows.release(slot);
         continue;
       }
-      if (before === held) this.recipients.uncount(slot);
+      if (before === held) this.recipients.count(slot, -1);
       status[slot] = before === held ? lapsed : over;
-      const queue = this.sweepQueue;
-      previous[slot] = queue.last;
-      next[slot] = none;
-      if (queue.last === none) queue.first = slot;
-      else next[queue.last] = slot;
-      queue.last = slot;
+      this.rows.append(slot, this.sweepQueue);
     }
   }
 
@@ -218,7 +213,7 @@ export class MailboxIndex {
         this.drop(slot);
         continue;
       }
-      this.recipients.unlink(slot, this.sweepQueue);
+      this.rows.unlink(slot, this.sweepQueue);
       rows.status[slot] = kept;
       this.ends.push(slot);
     }
@@ -229,7 +224,7 @@ export class MailboxIndex {
   private drop(slot: number): void {
     this.events.onDrop(slot);
     const isSwept = this.rows.status[slot] !== kept;
-    if (isSwept) this.recipients.unlink(slot, this.sweepQueue);
+    if (isSwept) this.rows.unlink(slot, this.sweepQueue);
     this.recipients.leave(slot);
     this.rows.forget(slot);
     if (isSwept) this.rows.release(slot);
@@ -243,7 +238,7 @@ export class MailboxIndex {
     for (const id of ids) {
       const slot = this.rows.find(recipient, idWords(id));
       if (slot === none || !this.isActive(slot, nowMs)) continue;
-      this.recipients.uncount(slot);
+      this.recipients.count(slot, -1);
       this.rows.status[slot] = acked;
       slots.push(slot);
     }
@@ -325,14 +320,6 @@ export class MailboxIndex {
 
   id(slot: number): Uuid {
     return idText(this.rows.words(slot));
-  }
-
-  labels(slot: number): readonly string[] {
-    return this.recipients.labels(slot);
-  }
-
-  chunk(slot: number): Chunk | null {
-    return this.recipients.chunk(slot);
   }
 
   previewBytes(slot: number): number | null {

@@ -141,7 +141,10 @@ export class DiskMailbox implements Mailbox {
       journal.change("acked", slot);
       touch(slot);
     }
-    const removed = slots.map((slot) => ({ messageId: this.index.id(slot), labels: this.index.labels(slot) }));
+    const removed = slots.map((slot) => ({
+      messageId: this.index.id(slot),
+      labels: this.index.recipients.labels(slot),
+    }));
     return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
   }
 
@@ -241,7 +244,7 @@ export class DiskMailbox implements Mailbox {
       if (envelope === null) continue;
       const slot = slots[i]!;
       const expiresAtMs = index.rows.expiresAtMs[slot]!;
-      found.push({ messageId: index.id(slot), chunk: index.chunk(slot), expiresAtMs, envelope });
+      found.push({ messageId: index.id(slot), chunk: index.recipients.chunk(slot), expiresAtMs, envelope });
     }
     return found;
   }
@@ -261,7 +264,7 @@ export class DiskMailbox implements Mailbox {
       if (isFault(found)) return found;
       const entries = found.slots.map((slot) => ({
         messageId: index.id(slot),
-        chunk: index.chunk(slot),
+        chunk: index.recipients.chunk(slot),
         expiresAtMs: expiresAtMs[slot]!,
         envelopeBytes: envelopeBytes[slot]!,
         cursor: index.cursor(slot),

@@ -9,6 +9,7 @@ import type { Database, RootDatabase } from "lmdb";
 import { StoreError } from "../../storage/contract.ts";
 import { dataFile, lockFolder, storeAbsence } from "./folder.ts";
 import {
+  boundDatabases,
   currentFormat,
   format2,
   formatIn,
@@ -17,6 +18,7 @@ import {
   notOurs,
   openRoot,
   tableBytes,
+  tableOf,
 } from "./format.ts";
 import { checkDataFile } from "./integrity.ts";
 import { allPages, later, replayPlace } from "./journal.ts";
@@ -27,7 +29,6 @@ import { acked, free, idText, kept, none, RowTable } from "./rows.ts";
 import { openDisk, openSpaceGuard } from "./space.ts";
 
 const recordsPerCommit = 1_000;
-const boundTables = ["table", "claims", "receipts"] as const;
 
 type Root = RootDatabase<Buffer, Buffer>;
 type Table = Database<Buffer, Buffer>;
@@ -61,7 +62,7 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   checkRoom(root, join(path, dataFile));
   await root.transaction(() => void meta.put(formatKey, Buffer.from(migratingFormat)));
   let records = 0;
-  for (const name of boundTables) records += await bindRecords(root, tableOf(root, name), name);
+  for (const name of boundDatabases) records += await bindRecords(root, tableOf(root, name), name);
   const messages = await rewriteIndex(root, meta);
   return `was migrated to the current format: ${records} records sealed again, ${messages} message ids kept`;
 }
@@ -70,7 +71,7 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
 function checkRoom(root: Root, file: string): void {
   const disk = openDisk(file);
   try {
-    const rewritten = [...boundTables, "pages", "journal"].reduce(
+    const rewritten = [...boundDatabases, "pages", "journal"].reduce(
       (sum, name) => sum + tableBytes(tableOf(root, name)),
       0,
     );
@@ -78,10 +79,6 @@ function checkRoom(root: Root, file: string): void {
   } finally {
     disk.close();
   }
-}
-
-function tableOf(root: Root, name: string): Table {
-  return root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
 }
 
 async function bindRecords(root: Root, table: Table, name: string): Promise<number> {

@@ -193,84 +193,51 @@ export class RecipientIndex {
     if (known !== undefined) return known;
     const made: Details = { labels: new Map(), groups: new Map() };
     this.details.set(recipient, made);
-    for (let slot = this.first(recipient); slot !== none; slot = this.rows.next[slot]!) this.addDetails(slot, made);
+    for (let slot = this.first(recipient); slot !== none; slot = this.rows.next[slot]!)
+      this.countDetails(slot, made, 1);
     return made;
   }
 
-  private addDetails(slot: number, { labels, groups }: Details): void {
+  /** A held row is counted under its labels and its group, or no more. */
+  private countDetails(slot: number, { labels, groups }: Details, sign: 1 | -1): void {
     const { group, sequence, envelopeBytes } = this.rows;
     for (const label of this.labels(slot)) {
       if (isStoreLabel(label)) continue;
       const usage = labels.get(label) ?? { entries: 0, bytes: 0 };
-      usage.entries++;
-      usage.bytes += envelopeBytes[slot]!;
-      labels.set(label, usage);
+      usage.entries += sign;
+      usage.bytes += sign * envelopeBytes[slot]!;
+      if (usage.entries === 0) labels.delete(label);
+      else labels.set(label, usage);
     }
     const number = group[slot]!;
     if (number === none) return;
     const chunks = groups.get(number) ?? new Map<number, number>();
-    groups.set(number, chunks.set(sequence[slot]!, slot));
+    if (sign === 1) groups.set(number, chunks.set(sequence[slot]!, slot));
+    else if (chunks.delete(sequence[slot]!) && chunks.size === 0) groups.delete(number);
   }
 
-  private removeDetails(slot: number, { labels, groups }: Details): void {
-    const { group, sequence, envelopeBytes } = this.rows;
-    for (const label of this.labels(slot)) {
-      if (isStoreLabel(label)) continue;
-      const usage = labels.get(label)!;
-      usage.entries--;
-      usage.bytes -= envelopeBytes[slot]!;
-      if (usage.entries === 0) labels.delete(label);
-    }
-    const number = group[slot]!;
-    const chunks = number === none ? undefined : groups.get(number);
-    if (chunks?.delete(sequence[slot]!) && chunks.size === 0) groups.delete(number);
-  }
-
-  /** A held row begins to count, as the last of its recipient. */
-  count(slot: number): void {
-    const recipient = this.rows.recipient[slot]!;
+  /** A held row begins to count, as the last of its recipient (1), or leaves its list, its group and the sums (-1). */
+  count(slot: number, sign: 1 | -1): void {
+    const { rows } = this;
+    const recipient = rows.recipient[slot]!;
     this.reserve(recipient);
-    const { next, previous, envelopeBytes } = this.rows;
-    const last = this.lastOf[recipient]!;
-    previous[slot] = last;
-    next[slot] = none;
-    if (last === none) this.firstOf[recipient] = slot;
-    else next[last] = slot;
-    this.lastOf[recipient] = slot;
-    const bytes = envelopeBytes[slot]!;
-    this.entriesOf[recipient]!++;
-    this.bytesOf[recipient]! += bytes;
-    this.entries++;
-    this.bytes += bytes;
-    this.countInStore(slot, 1);
-    const details = this.details.get(recipient);
-    if (details !== undefined) this.addDetails(slot, details);
-  }
-
-  /** A held row stops counting: it leaves its list, its group and the sums. */
-  uncount(slot: number): void {
-    const recipient = this.rows.recipient[slot]!;
     const list = { first: this.firstOf[recipient]!, last: this.lastOf[recipient]! };
-    this.unlink(slot, list);
+    if (sign === 1) rows.append(slot, list);
+    else rows.unlink(slot, list);
     this.firstOf[recipient] = list.first;
     this.lastOf[recipient] = list.last;
-    const bytes = this.rows.envelopeBytes[slot]!;
-    this.entriesOf[recipient]!--;
-    this.bytesOf[recipient]! -= bytes;
-    this.entries--;
-    this.bytes -= bytes;
-    this.countInStore(slot, -1);
+    const bytes = sign * rows.envelopeBytes[slot]!;
+    this.entriesOf[recipient]! += sign;
+    this.bytesOf[recipient]! += bytes;
+    for (const sum of [this, this.storeUsageAt(slot)]) {
+      if (sum === null) continue;
+      sum.entries += sign;
+      sum.bytes += bytes;
+    }
     const details = this.details.get(recipient);
     if (details === undefined) return;
     if (list.first === none) this.details.delete(recipient);
-    else this.removeDetails(slot, details);
-  }
-
-  private countInStore(slot: number, sign: 1 | -1): void {
-    const usage = this.storeUsageAt(slot);
-    if (usage === null) return;
-    usage.entries += sign;
-    usage.bytes += sign * this.rows.envelopeBytes[slot]!;
+    else this.countDetails(slot, details, sign);
   }
 
   /** A row has an id that the store knows until it leaves. */
@@ -297,15 +264,6 @@ export class RecipientIndex {
     const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0 };
     this.storeUsages.set(label, usage);
     return usage;
-  }
-
-  unlink(slot: number, list: { first: number; last: number }): void {
-    const { next, previous } = this.rows;
-    const [before, after] = [previous[slot]!, next[slot]!];
-    if (before === none) list.first = after;
-    else next[before] = after;
-    if (after === none) list.last = before;
-    else previous[after] = before;
   }
 
   /** A row names its texts no more. */

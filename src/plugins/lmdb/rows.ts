@@ -55,6 +55,9 @@ export function resized<T extends Elements>(from: T, to: T): T {
   return to;
 }
 
+/** Rows that are chained by \`next\` and \`previous\`; \`none\` for both ends without any. */
+export type RowList = { first: number; last: number };
+
 export class RowTable {
   /** Position in the order of arrival; cursors are made of it. */
   arrival = new Float64Array(firstCapacity);
@@ -78,7 +81,7 @@ export class RowTable {
   offset = new Uint32Array(firstCapacity);
   status = new Uint8Array(firstCapacity);
   behavior = new Uint8Array(firstCapacity);
-  /** Neighbours in the row's list. */
+  /** Neighbours in the row's list: its recipient's, or that of the sweep. */
   next = new Uint32Array(firstCapacity);
   previous = new Uint32Array(firstCapacity);
 
@@ -205,6 +208,22 @@ export class RowTable {
       else this.used++;
     }
     this.rehash();
+  }
+
+  append(slot: number, list: RowList): void {
+    this.previous[slot] = list.last;
+    this.next[slot] = none;
+    if (list.last === none) list.first = slot;
+    else this.next[list.last] = slot;
+    list.last = slot;
+  }
+
+  unlink(slot: number, list: RowList): void {
+    const [before, after] = [this.previous[slot]!, this.next[slot]!];
+    if (before === none) list.first = after;
+    else this.next[before] = after;
+    if (after === none) list.last = before;
+    else this.previous[after] = before;
   }
 
   words(slot: number): IdWords {

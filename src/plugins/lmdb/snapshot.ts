@@ -20,15 +20,6 @@ export type Elements =
   | Uint16Array<ArrayBuffer>
   | Uint8Array<ArrayBuffer>;
 
-/** Writes values, or reads them in the same order: whoever has some gives them through it, for both directions. */
-export type Snapshot = {
-  number(value: number): number;
-  /** Writes the elements, or fills them. */
-  array(elements: Elements): void;
-  numbers(values: Iterable<number>): number[];
-  json<T>(value: T): T;
-};
-
 /** What a snapshot belongs to. */
 export type StoreState = {
   readonly folder: string;
@@ -41,7 +32,8 @@ export type StoreState = {
 /** The snapshot is no copy of the index in this state of the store. */
 class UnfitSnapshot extends Error {}
 
-class SnapshotFile implements Snapshot {
+/** Writes values, or reads them in the same order: whoever has some gives them through it, for both directions. */
+export class Snapshot {
   private bytesSoFar = 0;
   private sum: bigint;
   private readonly sumView = new DataView(new ArrayBuffer(sumBytes));
@@ -55,6 +47,7 @@ class SnapshotFile implements Snapshot {
     this.sum = Bun.hash.xxHash3(`${version} ${fileBytes} ${transaction} ${nonce}`);
   }
 
+  /** Writes the elements, or fills them. */
   array(elements: Elements): void {
     const bytes = new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
     const sum = new Uint8Array(this.sumView.buffer);
@@ -109,7 +102,7 @@ export function saveSnapshot(state: StoreState, bytesMax: number, give: (snapsho
   try {
     const descriptor = openSync(path, "w", 0o600);
     try {
-      give(new SnapshotFile(descriptor, true, bytesMax, state));
+      give(new Snapshot(descriptor, true, bytesMax, state));
     } finally {
       closeSync(descriptor);
     }
@@ -126,7 +119,7 @@ export function takeSnapshot(state: StoreState, take: (snapshot: Snapshot) => vo
   try {
     descriptor = openSync(path, "r");
     rmSync(path);
-    take(new SnapshotFile(descriptor, false, Number.POSITIVE_INFINITY, state));
+    take(new Snapshot(descriptor, false, Number.POSITIVE_INFINITY, state));
     return true;
   } catch (error) {
     checkExpected(error);
