@@ -88,12 +88,12 @@ const headerTargets: readonly Target[] = [
           .join("\n"),
       ),
     ),
-    run: (input) => {
+    run: async (input) => {
       const headers = headersOf(input);
       const proof = decodeConnectHeaders(headers, { target, terms }, retrieval.now_ms);
       if (isFault(proof)) return `${proof.code} ${proof.detail.slice(0, 40)}`;
       check(proof.signature.length === 64, "a proof in good form has a signature");
-      const decided = decideRetrievalProof(proof, retrieval.subject);
+      const decided = await decideRetrievalProof(proof, retrieval.subject);
       check(isFault(decided), "a proof for another device does not verify");
       return `accepted ${isFault(decided) ? decided.code : ""}`;
     },

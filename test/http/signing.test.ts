@@ -68,7 +68,7 @@ describe("/openapi.json", () => {
     expect(bare).toEqual([]);
   });
 
-  test("the example of a retrieval is a proof that the example's document authorizes", () => {
+  test("the example of a retrieval is a proof that the example's document authorizes", async () => {
     const { headers = {} } = signedOf("cacheMessages");
     const presented = {
       serviceId: headers["X-Service-Id"] ?? null,
@@ -92,7 +92,7 @@ describe("/openapi.json", () => {
     const proof = decodeRetrievalProof(presented, rule, exampleMs);
     if (isFault(proof)) throw new Error(proof.detail);
     const subject = { did: exampleDid, document: exampleDocument, deactivated: false };
-    expect(isFault(decideRetrievalProof(proof, subject))).toBe(false);
+    expect(isFault(await decideRetrievalProof(proof, subject))).toBe(false);
   });
 
   test("the example of a signed envelope is signed by its sender", () => {

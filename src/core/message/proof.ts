@@ -7,7 +7,7 @@
  */
 import { sha256 } from "#sha256";
 import { decodeBase64, encodeHex, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519 } from "../codec/crypto.ts";
+import { verifyEd25519, verifyEd25519Aside } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
 import { type JsonObject, type JsonValue, renderCanonical } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
@@ -297,18 +297,29 @@ export type ProofSubject = { readonly document: DidDocument | null; readonly dea
  * endpoint, the service lists the key, and the key made the signature. 403 `proof_not_authorized` or 401
  * `proof_invalid`; else the claim that must be won before the operation runs.
  */
-export function decideRetrievalProof(proof: RetrievalProof, subject: ProofSubject | null): ReplayClaim | Fault {
-  const { claims } = proof;
+export async function decideRetrievalProof(
+  proof: RetrievalProof,
+  subject: ProofSubject | null,
+): Promise<ReplayClaim | Fault> {
+  const signed = authorizedProof(proof, subject);
+  if (isFault(signed)) return signed;
+  const isValid = await verifyEd25519Aside(proof.signature, signed.text, signed.key);
+  return isValid ? replayClaim(proof.claims, proof.rememberUntilMs) : wrongSignature(signed.text);
+}
+
+/** The text that the DID's key must have signed: everything but the signature is in order. */
+function authorizedProof(
+  { claims, serviceType }: RetrievalProof,
+  subject: ProofSubject | null,
+): { readonly text: Uint8Array; readonly key: Uint8Array } | Fault {
   if (subject === null || subject.deactivated || subject.document === null) return notAuthorized();
   const service = subject.document.service.find((candidate) => candidate.id === claims.serviceId);
-  if (service === undefined || service.type !== proof.serviceType) return notAuthorized();
+  if (service === undefined || service.type !== serviceType) return notAuthorized();
   if (!service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint))) return notAuthorized();
   if (service.authorization === null || !service.authorization.includes(claims.keyId)) return notAuthorized();
   const key = keyFor(subject, claims.keyId, "service");
   if (key === null) return notAuthorized();
-  const text = encodeRetrievalProof(claims);
-  if (!verifyEd25519(proof.signature, text, key)) return wrongSignature(text);
-  return replayClaim(claims, proof.rememberUntilMs);
+  return { text: encodeRetrievalProof(claims), key };
 }
 
 function wrongSignature(text: Uint8Array): Fault {

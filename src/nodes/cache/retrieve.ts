@@ -37,7 +37,7 @@ import type {
   Replay,
 } from "../../storage/contract.ts";
 import type { Answer, Call, Spliced } from "../http/route.ts";
-import type { RecipientSource, Subject } from "../recipients.ts";
+import type { RecipientSource } from "../recipients.ts";
 import {
   entryParts,
   groupParts,
@@ -168,7 +168,7 @@ export function openStream(parts: RetrieveParts, call: Call): Reply {
     const after = parseCursor(call.headers.get("last-event-id") || call.query.get("cursor"));
     const isPermitted = async () => {
       const subject = await parts.recipients.subject(did);
-      return !isFault(decideRetrievalProof(proof, subject)) && mailboxOf(did, subject?.life ?? 0) === mailbox;
+      return !isFault(await decideRetrievalProof(proof, subject)) && mailboxOf(did, subject?.life ?? 0) === mailbox;
     };
     return parts.streams.open(mailbox, { after, signal: call.signal, isPermitted });
   });
@@ -178,9 +178,11 @@ export function openStream(parts: RetrieveParts, call: Call): Reply {
 export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Answer | Fault> {
   const request = decodeAck(parts, call);
   if (isFault(request)) return request;
-  const proven = decideProof(request, await parts.recipients.subject(request.did));
-  if (isFault(proven)) return proven;
-  const { claim, mailbox } = proven;
+  const { did, proof } = request;
+  const subject = await parts.recipients.subject(did);
+  const claim = await decideRetrievalProof(proof, subject);
+  if (isFault(claim)) return claim;
+  const mailbox = mailboxOf(did, subject?.life ?? 0);
   const removed = await parts.mailbox.claimAndRemove(claim, mailbox, request.messageIds, call.nowMs);
   if (removed === null) return proofReplayed();
   const labels = removed.flatMap((message) => message.labels);
@@ -245,9 +247,10 @@ async function readProven(
 ): Promise<Answer | Fault> {
   const { did, proof } = proven;
   const found = recipients.subject(did);
-  const decided = decideProof(proven, found instanceof Promise ? await found : found);
-  if (isFault(decided)) return decided;
-  const { claim, mailbox } = decided;
+  const subject = found instanceof Promise ? await found : found;
+  const claim = await decideRetrievalProof(proof, subject);
+  if (isFault(claim)) return claim;
+  const mailbox = mailboxOf(did, subject?.life ?? 0);
   const soon = proof.claims.operation === "pull" ? replay.claimSoon?.(claim.tag, claim.untilMs, nowMs) : undefined;
   // The read follows in the turn in which the claim is answered, so that it waits for no commit of its own.
   const isFirst = soon === undefined ? await replay.claim(claim.tag, claim.untilMs, nowMs) : soon.isFirst;
@@ -256,12 +259,6 @@ async function readProven(
   // That nothing waits may be answered before the claim is on disk (D222).
   if (answer !== nothingWaiting) await soon?.durable();
   return answer;
-}
-
-/** What a valid proof must claim, and the mailbox that it opens. */
-function decideProof({ did, proof }: Proven, subject: Subject | null) {
-  const claim = decideRetrievalProof(proof, subject);
-  return isFault(claim) ? claim : { claim, mailbox: mailboxOf(did, subject?.life ?? 0) };
 }
 
 /**

@@ -241,7 +241,7 @@ async function permitOf(
 ): Promise<SessionPermit | Fault> {
   const { did, serviceId, endpoint, keyId } = proof.claims;
   const subject = await registry.recipients.subject(did);
-  const claim = decideRetrievalProof(proof, subject);
+  const claim = await decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
   const key = keyText(subject?.document ?? null, keyId) ?? "";
