@@ -138,82 +138,63 @@ function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Ro
   return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable" })];
 }
 
-function composeDirectory(
-  { directory, limits }: Config,
-  { stores, ledger, counting, blocks }: NodeParts & { ledger: Ledger },
-): Directory {
+function composeDirectory({ directory, limits }: Config, parts: NodeParts & { ledger: Ledger }): Directory {
+  const { stores } = parts;
   return createDirectory({
-    ledger,
+    ...parts,
     receipts: stores.capability("directory.store", "receipts"),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
     limits,
-    counting,
-    blocks,
   });
 }
 
-function composeCache(config: Config, parts: NodeParts): Cache {
-  const { stores, bus, recipients, blocks, eventKey, now, log, metrics, counting, onStored } = parts;
-  const { cache: settings, limits } = config;
+function composeCache({ cache, limits }: Config, { onStored, ...parts }: NodeParts): Cache {
+  const { stores, bus, recipients, eventKey } = parts;
   return createCache({
+    ...parts,
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
     receipts: stores.capability("cache.store", "receipts"),
     recipients: recipients("cache"),
     sign: eventKey.sign,
-    now,
-    settings,
+    settings: cache,
     limits,
-    log,
-    metrics,
     signal: createStoredSignal(bus),
-    blocks,
-    counting,
     ...(onStored === null ? {} : { onStored }),
   });
 }
 
 function composeSessions({ relay, limits, server }: Config, parts: NodeParts): LiveSessions {
-  const { recipients, stores, bus, counting, blocks, now, log } = parts;
-  const replay = stores.capability("relay.store", "replay");
-  const stored = createStoredSignal(bus);
   return createSessions({
-    recipients: recipients("relay"),
-    replay,
+    ...parts,
+    recipients: parts.recipients("relay"),
+    replay: parts.stores.capability("relay.store", "replay"),
     settings: relay,
     limits,
-    bus,
-    stored,
-    counting,
-    blocks,
+    stored: createStoredSignal(parts.bus),
     showSignedText: server.show_signed_text,
-    now,
-    log,
   });
 }
 
 type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };
 
-function composeRelay(config: Config, parts: NodeParts & RelayNeighbors): Relay {
-  const { cache, sessions, blocks, now, log, metrics } = parts;
-  const { relay: settings, limits } = config;
+function composeRelay(
+  { relay, cache: { public_endpoints: endpoints }, limits }: Config,
+  parts: NodeParts & RelayNeighbors,
+): Relay {
+  const { cache, stores, threads, relayId } = parts;
   return createRelay({
+    ...parts,
     recipients: parts.recipients("relay"),
-    receipts: parts.stores.capability("relay.store", "receipts"),
-    egress: createEgress({ settings, hosts: dividedHosts(settings, parts.threads), ...definedOf(parts) }),
-    localCache: cache === null ? null : { endpoints: config.cache.public_endpoints, store: cache.store },
-    sessions,
-    settings,
+    receipts: stores.capability("relay.store", "receipts"),
+    egress: createEgress({ settings: relay, hosts: dividedHosts(relay, threads), ...definedOf(parts) }),
+    localCache: cache === null ? null : { endpoints, store: cache.store },
+    settings: relay,
     limits,
-    blocks,
-    now,
     sleep: (ms) => Bun.sleep(ms),
     random: Math.random,
-    log,
-    metrics,
-    id: parts.relayId,
-    counting: parts.counting,
+    id: relayId,
   });
 }
 

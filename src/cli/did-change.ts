@@ -308,35 +308,22 @@ function parseAlias(text: string): string {
 }
 
 function registerAliasCommands(did: Command): void {
-  const alias = did.command("alias").description("change the names by which others find an identity");
-  changeCommand(
-    alias.command("add").argument("<alias>", "new alias", parseAlias).description("add an alias"),
-    (changing, alias: string) =>
-      applyAndReport(changing, { action: "add_alias", did: changing.identity.did, alias }, `${alias} added`),
+  const aliases = did.command("alias").description("change the names by which others find an identity");
+  const command = (name: string, description: string) =>
+    aliases.command(name).description(description).argument("<alias>", "alias", parseAlias);
+  changeCommand(command("add", "add an alias"), (changing, alias: string) =>
+    applyAndReport(changing, { action: "add_alias", did: changing.identity.did, alias }, `${alias} added`),
   );
-  changeCommand(
-    alias.command("remove").argument("<alias>", "alias", parseAlias).description("release an alias"),
-    (changing, alias: string) =>
-      applyAndReport(changing, { action: "remove_alias", did: changing.identity.did, alias }, `${alias} removed`),
+  changeCommand(command("remove", "release an alias"), (changing, alias: string) =>
+    applyAndReport(changing, { action: "remove_alias", did: changing.identity.did, alias }, `${alias} removed`),
   );
-  changeCommand(
-    alias
-      .command("rename")
-      .argument("<old>", "alias", parseAlias)
-      .argument("<new>", "new alias", parseAlias)
-      .description("replace one alias by another"),
-    (changing, oldAlias: string, newAlias: string) => {
-      const intent: Intent = { action: "update_alias", did: changing.identity.did, oldAlias, newAlias };
-      return applyAndReport(changing, intent, `${oldAlias} is now ${newAlias}`);
-    },
-  );
-  changeCommand(
-    alias
-      .command("primary")
-      .argument("<alias>", "alias", parseAlias)
-      .description("make this the only alias and release all others"),
-    (changing, alias: string) =>
-      applyAsOwner(changing, { extrinsic: "set_alias", did: changing.identity.did, alias }, `${alias} is the alias`),
+  const rename = command("rename", "replace one alias by another").argument("<new>", "new alias", parseAlias);
+  changeCommand(rename, (changing, oldAlias: string, newAlias: string) => {
+    const intent: Intent = { action: "update_alias", did: changing.identity.did, oldAlias, newAlias };
+    return applyAndReport(changing, intent, `${oldAlias} is now ${newAlias}`);
+  });
+  changeCommand(command("primary", "make this the only alias and release all others"), (changing, alias: string) =>
+    applyAsOwner(changing, { extrinsic: "set_alias", did: changing.identity.did, alias }, `${alias} is the alias`),
   );
 }
 

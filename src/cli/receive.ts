@@ -90,19 +90,19 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
 async function follow(session: Session, inbox: Inbox): Promise<void> {
   const signal = untilInterrupted();
   const reportRound = createRoundReporter(session);
-  const news = new Signal();
-  for (const cache of inbox.caches) void signalOnNews(cache, news, signal);
+  const arrivals = new Signal();
+  for (const cache of inbox.caches) void signalArrivals(cache, arrivals, signal);
   while (!signal.aborted) {
-    const quiet = news.next(followPollMs, signal);
+    const quiet = arrivals.next(followPollMs, signal);
     await receiveRound(session, inbox.receive(inbox.caches), reportRound);
     await quiet;
   }
 }
 
-async function signalOnNews(cache: CacheClient, news: Signal, signal: AbortSignal): Promise<void> {
+async function signalArrivals(cache: CacheClient, arrivals: Signal, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await cache
-      .stream(() => news.ring(), signal)
+      .stream(() => arrivals.ring(), signal)
       .catch((error: unknown) => {
         if (!(error instanceof ClientError)) throw error;
       });

@@ -3,8 +3,8 @@
  * way, `confirmed` once the finalized head has the DID. A receipt is written before the submission, so
  * that a crash in between is read as "under way", never as "nothing happened".
  * Order of checks: shape, DID, document id, timestamp, keys and document, alias, existing, pending,
- * signature. The same registration repeated while pending answers the same `tx_id`. Whoever registers many DIDs pays
- * for each with a proof of work.
+ * signature. The same registration repeated while pending answers the same `tx_id`. A client that registers many DIDs
+ * pays for each further one with a proof of work.
  * Source: interface "Registration state of a DID", rules sections 4 and 10 ("Registration").
  */
 import type { Static } from "@sinclair/typebox";

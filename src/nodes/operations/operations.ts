@@ -4,7 +4,7 @@
  * A purge removes everything that waits for a recipient, without a proof of the recipient: for duties such as a court
  * order. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
  */
-import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { BlockRequest, compileShape, LeaveRequest, PurgeRequest, ReloadRequest } from "../../core/schema/schema.ts";
@@ -221,20 +221,15 @@ async function purgeRecipient(
 ): Promise<Purged | Fault> {
   let purged: Purged = { entries: 0, bytes: 0 };
   for (let past = 0; past <= life; past++) {
-    const one = await purgeMailbox(mailbox, { did, life: past }, now);
+    const one = await purgeMailbox(mailbox, mailboxOf(did, past), now);
     if (isFault(one)) return one;
     purged = { entries: purged.entries + one.entries, bytes: purged.bytes + one.bytes };
   }
   return purged;
 }
 
-/** What arrives meanwhile is after the cursor, and is removed as well. */
-async function purgeMailbox(
-  mailbox: Mailbox,
-  { did, life }: { readonly did: Did; readonly life: number },
-  now: () => number,
-): Promise<Purged | Fault> {
-  const key = mailboxOf(did, life);
+/** Entries that arrive meanwhile are after the cursor, and are removed as well. */
+async function purgeMailbox(mailbox: Mailbox, key: MailboxKey, now: () => number): Promise<Purged | Fault> {
   let [entries, bytes] = [0, 0];
   let after: string | null = null;
   for (;;) {

@@ -282,7 +282,9 @@ export class Endpoints {
     this.aloneSinceMs ??= nowMs;
     const aloneMs = nowMs - this.aloneSinceMs;
     if (aloneMs >= aloneMsMax)
-      this.logOnce("no second endpoint of the chain answers; calls end by the word of one", { reason: "alone" });
+      this.logOnce("no second endpoint of the chain answers; calls end with the confirmation of one", {
+        reason: "alone",
+      });
     return aloneMs;
   }
 

@@ -279,7 +279,7 @@ class LightClient {
         if (!(error instanceof NodeRefusal) || error.code === methodNotFound) throw error;
         reason = error.message;
       }
-      if (await this.isOld(block)) throw new NodeRefusal(4_003, `peers may have let go of it: ${reason}`);
+      if (await this.isOld(block)) throw new NodeRefusal(4_003, `peers may have discarded it: ${reason}`);
     }
     throw new Error(reason);
   }

@@ -87,7 +87,7 @@ export type PoolEvent =
   | { readonly kind: "absent"; readonly entry: Entry }
   /** Every finalized block after `missed` up to the head was scanned. */
   | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
-  /** Where fingerprints lie in blocks that are not final. */
+  /** The fingerprints in blocks that are not final. */
   | { readonly kind: "unfinalized"; readonly blocks: ReadonlyMap<string, Block> }
   | { readonly kind: "tick"; readonly nowMs: number }
   | { readonly kind: "ended"; readonly entries: readonly Entry[] };

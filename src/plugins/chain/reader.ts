@@ -394,7 +394,7 @@ export class FinalizedScan {
   private miss(number: bigint): void {
     const isFirst = this.missed !== number - 1n;
     this.missed = number;
-    const text = "the node no longer has blocks that pending calls may lie in; the state decides";
+    const text = "the node no longer has blocks that may hold pending calls; the state decides";
     if (isFirst) this.log("warn", text, { from: String(number) });
   }
 }

@@ -88,7 +88,7 @@ export class Unusable extends Error {
   constructor(
     readonly kind: UnusableKind,
     message: string,
-    /** For `behind` and `forked`: how many blocks lie between its head and the one that was shown before. */
+    /** For `behind` and `forked`: the number of blocks between its head and the one that was shown before. */
     readonly distance = 0n,
   ) {
     super(message);

@@ -164,9 +164,9 @@ export class Submissions {
 
   private async enqueue(call: LedgerCall, label: string): Promise<Submission | Fault> {
     if (this.closing) throw new StoreError("closed", "the store is closed");
-    const standing = this.collision(call);
-    if (isFault(standing)) return standing;
-    if (standing !== null) return whenDurable(standing);
+    const excluding = this.collision(call);
+    if (isFault(excluding)) return excluding;
+    if (excluding !== null) return whenDurable(excluding);
     const { limits, environment, outbox, endpoints } = this.options;
     if (this.pool.size >= limits.pendingMax) {
       throw new StoreError("full", `the ledger holds ${limits.pendingMax} pending calls`);
@@ -205,9 +205,9 @@ export class Submissions {
   /** The pending call that excludes this one: the same call, or why it does. */
   private collision(call: LedgerCall): Kept | Fault | null {
     for (const claim of claimsOf(call)) {
-      const standing = this.claims.get(claimKey(claim));
-      const clash = standing === undefined ? null : decideClash(claim, standing.call, call);
-      if (clash === "same") return standing ?? null;
+      const other = this.claims.get(claimKey(claim));
+      const clash = other === undefined ? null : decideClash(claim, other.call, call);
+      if (clash === "same") return other ?? null;
       if (clash !== null) return clash;
     }
     return null;

@@ -262,7 +262,7 @@ export class Pool {
       try {
         await query("commit");
       } catch (error) {
-        if (!(error instanceof OutcomeUnknown) || !(await this.stands(slot, endMs))) throw error;
+        if (!(error instanceof OutcomeUnknown) || !(await this.isCommitted(slot, endMs))) throw error;
       }
       return { ok: true, value };
     } catch (error) {
@@ -273,7 +273,7 @@ export class Pool {
   }
 
   /** Whether the slot's last write was committed. The lock waits for a lost twin that still works on it. */
-  private async stands(slot: Slot, endMs: number): Promise<boolean> {
+  private async isCommitted(slot: Slot, endMs: number): Promise<boolean> {
     const text = this.named("select seq from {s}.writer where id = $1 for update");
     for (;;) {
       try {
@@ -299,7 +299,7 @@ export class Pool {
     });
   }
 
-  /** `{s}` in statements stands for the schema. */
+  /** `{s}` in statements is the schema. */
   private named(text: string): string {
     return text.replaceAll("{s}", this.settings.schema);
   }

@@ -196,7 +196,7 @@ describe("a light client answers", () => {
     await expect(rpc.ask("chain_getBlock", [hashes[39]], 100)).rejects.toThrow("no answer");
   });
 
-  test("that a block is gone when peers may have let go of it", async () => {
+  test("that a block is gone when peers may have discarded it", async () => {
     const long = chainOf(300);
     const { rpc } = await opened((method, params) => {
       if (method === "chain_getFinalizedHead") return { result: long.hashes.at(-1) };
@@ -204,7 +204,7 @@ describe("a light client answers", () => {
       return method === "chain_getBlock" ? { result: null } : null;
     });
     expect(await rpc.ask("chain_getBlockHash", [10], 1_500)).toBe(long.hashes[10] as string);
-    await expect(rpc.ask("chain_getBlock", [long.hashes[10]], 1_500)).rejects.toThrow("let go of it");
+    await expect(rpc.ask("chain_getBlock", [long.hashes[10]], 1_500)).rejects.toThrow("discarded it");
   });
 
   test("over one client, however often a connection is lost", async () => {
