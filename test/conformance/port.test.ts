@@ -1,5 +1,5 @@
 /** Stores and the bus behind message ports keep the contract, used from several ends in turn. */
-import { afterAll } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { MessageChannel } from "node:worker_threads";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
@@ -44,7 +44,7 @@ async function openAt(path: string, environment: StoreEnvironment): Promise<Stor
 }
 
 /** One end of a bus that another thread would have open: messages cross a port in either direction. */
-function portEnd(bus: Bus, environment: BusEnvironment): Bus {
+function portEnd(bus: Bus, environment: BusEnvironment): PortBus {
   const pair = new MessageChannel();
   ports.push(pair);
   return new PortBus(new Channel(pair.port2), serveBus(new Channel(pair.port1), bus), environment.log);
@@ -80,4 +80,24 @@ runBusConformance({
     const bus = new ThreadsBus(openLocalBus(environment));
     return [portEnd(bus, environment), bus];
   },
+});
+
+test("a thread that begins late reaches those who subscribed before, and knows who has ended", async () => {
+  const environment: BusEnvironment = { log: () => {} };
+  const bus = new ThreadsBus(openLocalBus(environment));
+  const early = portEnd(bus, environment);
+  const got: string[] = [];
+  const subscriptions = [bus, early].map((end, at) =>
+    end.subscribe(`of.${at}`, (message) => void got.push(`${message}`)),
+  );
+  await Promise.all(subscriptions.map(({ ready }) => ready));
+  const late = portEnd(bus, environment);
+  for (const at of [0, 1]) late.publish(`of.${at}`, Uint8Array.of(at));
+  expect(await late.request("of.2", Uint8Array.of(9), 1_000)).toBe("nobody");
+  expect(late.mayReach("of.1")).toBe(true);
+  for (const at of [0, 1]) late.publish(`of.${at}`, Uint8Array.of(at));
+  while (got.length < 4) await Bun.sleep(1);
+  expect(got.sort()).toEqual(["0", "0", "1", "1"]);
+  for (const { unsubscribe } of subscriptions) unsubscribe();
+  while (late.mayReach("of.1") !== false) await Bun.sleep(1);
 });

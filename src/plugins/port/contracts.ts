@@ -207,6 +207,10 @@ export class ThreadsBus implements Bus {
     return [...this.counts.keys()];
   }
 
+  mayReach(subject: string): boolean {
+    return this.counts.has(subject);
+  }
+
   publish(subject: string, message: Uint8Array): void {
     this.bus.publish(subject, message);
   }
@@ -333,7 +337,7 @@ export class PortBus implements Bus {
 
   publish(subject: string, message: Uint8Array): void {
     checkSubject(subject);
-    if (this.closed || this.isUnknown(subject)) return;
+    if (this.closed || !this.mayReach(subject)) return;
     if (message.length > this.messageBytesMax || this.channel.isSilent) this.dropped++;
     else this.channel.send(busTarget, "publish", [subject, message.slice()]);
   }
@@ -357,7 +361,7 @@ export class PortBus implements Bus {
 
   async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
-    if (this.closed || message.length > this.messageBytesMax || this.isUnknown(subject)) return "nobody";
+    if (this.closed || message.length > this.messageBytesMax || !this.mayReach(subject)) return "nobody";
     const asked = this.channel.call(busTarget, "request", [subject, message.slice(), timeoutMs]).catch(() => "nobody");
     const answer = await this.ending.orEvent(asked);
     return answer instanceof Uint8Array ? answer : "nobody";
@@ -376,8 +380,8 @@ export class PortBus implements Bus {
     this.ending.release();
   }
 
-  private isUnknown(subject: string): boolean {
-    return this.knowsAll && !this.known.has(subject);
+  mayReach(subject: string): boolean {
+    return !this.knowsAll || this.known.has(subject);
   }
 
   private async deliver({ subject, handler }: Receiver, message: Uint8Array): Promise<Uint8Array | undefined> {
