@@ -8,7 +8,7 @@
 
 declare const checked: unique symbol;
 
-/** Answers what is wrong with a value, with its place, or `null`. */
+/** Returns what is wrong with a value, with its place, or `null`. */
 export type Shape<T> = ((value: unknown, at: string) => string | null) & { readonly [checked]?: T };
 type OptionalShape<T> = Shape<T> & { readonly isOptional: true };
 type TypeOf<S> = S extends Shape<infer T> ? T : never;

@@ -23,7 +23,7 @@ import {
 } from "./directory.ts";
 import { jsonBody, localError, path } from "./http.ts";
 
-/** The counter value that a change uses up, and the clock it is made by. */
+/** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {
   readonly nonce: bigint;
   readonly nowMs: number;
@@ -132,7 +132,7 @@ function ownerRequest(update: OwnerUpdate): { route: string; members: Record<str
 /** `record` is `null` when nobody waited, and after a deletion. */
 export type Changed = { readonly accepted: Accepted; readonly record: Resolved | null };
 
-/** Signs and submits a change with the counter value of now, and waits for it when `waiting` is given. */
+/** Signs and submits a change with the current counter value, and waits for it when `waiting` is given. */
 export async function change(
   client: Client,
   intent: Intent,

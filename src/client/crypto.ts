@@ -1,8 +1,8 @@
 /**
- * The cryptography of the SDK: Ed25519 and X25519, keys derived from keys, and random ids. WebCrypto does the curves where
- * the runtime has both and signs as RFC 8032 says; elsewhere JavaScript does (`curves-fallback.ts`, about 15 KB of gzip,
- * loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the rule of every
- * node, which a test shows over the edge vectors.
+ * The cryptography of the SDK: Ed25519 and X25519, keys derived from keys, and random ids. WebCrypto computes the
+ * curves where the runtime has both and signs as RFC 8032 says; elsewhere JavaScript does (`curves-fallback.ts`, about
+ * 15 KB of gzip, loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the
+ * rule of every node, which a test shows over the edge vectors.
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
 import { sha256 } from "#sha256";
@@ -21,7 +21,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 export type Curves = {
   readonly publicKey: (seed: Uint8Array) => Promise<Uint8Array>;
   readonly sign: (message: Uint8Array, seed: Uint8Array) => Promise<Uint8Array>;
-  /** Of a signature and a key of the right lengths; of keys and signatures at the edge, WebCrypto may err. */
+  /** For a signature and a key of the right lengths. In edge cases, WebCrypto may answer wrongly. */
   readonly verify: (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array) => Promise<boolean>;
   /** Throws for a public key of small order. */
   readonly agree: (secret: Uint8Array, publicKey: Uint8Array) => Promise<Uint8Array>;
@@ -83,7 +83,7 @@ export async function verifyEd25519(
   const r = signature.subarray(0, 32);
   if (!isCanonical(publicKey) || isSmall(publicKey) || !isCanonical(r)) return false;
   if (!isBelow(signature.subarray(32), groupOrder)) return false;
-  // Some verifiers refuse every R of small order, and the nodes' does not.
+  // Some verifiers refuse every R of small order; the nodes' verifier does not.
   const decider = isSmall(r) ? await fallback() : await curves();
   return decider.verify(signature, message, publicKey);
 }
@@ -112,7 +112,7 @@ const smallOrdinates = [
   "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
 ].map(fromHex);
 
-/** Without the bit that says which x belongs to it. */
+/** The y coordinate, without the sign bit of x. */
 function ordinate(point: Uint8Array): Uint8Array {
   const y = point.slice();
   y[31] = (y[31] as number) & 0x7f;
@@ -163,7 +163,7 @@ const webCurves: Curves = {
       const key = await crypto.subtle.importKey("raw", copyOf(publicKey), "Ed25519", false, ["verify"]);
       return await crypto.subtle.verify("Ed25519", key, copyOf(signature), copyOf(message));
     } catch {
-      // What is no point of the curve is no key.
+      // The bytes are not a point of the curve.
       return false;
     }
   },

@@ -64,7 +64,7 @@ export type Exchange = {
   /** Built with `path`, so that every value is percent-encoded. */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** JSON text as it goes out; who signs or repeats a body keeps its bytes. */
+  /** JSON text as it is sent. A caller that signs or repeats a body keeps its bytes. */
   readonly body?: Uint8Array<ArrayBuffer>;
 };
 
@@ -129,7 +129,7 @@ function directly(url: string): object {
   return loopback ? { proxy: false } : {};
 }
 
-/** The body as it comes. Not every browser iterates a stream by itself. */
+/** The chunks of a body. Not every browser can iterate a stream. */
 async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
   const reader = response.body?.getReader();
   if (reader === undefined) return;

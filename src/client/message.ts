@@ -196,7 +196,7 @@ function boundedStream(): TransformStream<Uint8Array, Uint8Array<ArrayBuffer>> {
 
 // ---------------------------------------------------------------------------------------------- media type
 
-/** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; nothing is added when there is nothing to say. */
+/** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
 function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Relations): string {
   const parameters = [
     ...(replyTo === null ? [] : [`reply-to=${replyTo}`]),

@@ -203,11 +203,11 @@ export type LiveEnvelope = {
 export type LiveEvents = {
   /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
   readonly onReady: () => void;
-  /** Resolves with whether the envelope is stored; only then it is acknowledged. */
+  /** Resolves with whether the envelope is stored. Only then it is acknowledged. */
   readonly onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>;
 };
 
-/** A Relay that has gone without closing is noticed after three of these, where the runtime can ping. */
+/** Where the runtime can ping, a Relay that disappeared is noticed after three of these. */
 const pingMs = 20_000;
 const welcomeMs = 10_000;
 const closingMs = 1_000;
@@ -219,8 +219,8 @@ const refusedCodes: Readonly<Record<number, string>> = {
 };
 
 /**
- * Listens until the session ends or `signal` is aborted; returns whether the Relay had accepted it. Throws
- * `refused` when the Relay refuses the proof, and `unreachable` when the Relay can't be reached.
+ * Listens until the session ends or `signal` is aborted. Throws `refused` when the Relay refuses the proof, and
+ * `unreachable` when the Relay can't be reached.
  */
 export async function listenLive(reader: Reader, events: LiveEvents, signal: AbortSignal): Promise<void> {
   if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");

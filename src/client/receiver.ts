@@ -45,7 +45,7 @@ const liveAckMs = 4_500;
 /** Pause between two reads of the Caches when no stream announces anything. */
 const lookMs = 60_000;
 const refreshMs = hourMs;
-/** How long a live session is left when chunks arrive; they are assembled from the Cache. */
+/** How long the receiver leaves a live session when chunks arrive: they are assembled from the Cache. */
 const retreatMs = 3_000;
 /** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
@@ -58,9 +58,9 @@ const stopMs = 2_000;
 type Known = {
   state: "queued" | "acked" | "unreadable";
   readonly untilMs: number;
-  /** Where copies lie; `null` for what only a live session brought so far. */
+  /** Which Caches have copies; `null` while only a live session brought it. */
   copies: PendingMessage | null;
-  /** Answers the live session whether to acknowledge. */
+  /** Ends the wait of the live session: whether to acknowledge. */
   answer: ((keep: boolean) => void) | null;
 };
 
@@ -88,7 +88,7 @@ export class Receiver {
     });
   }
 
-  /** The next message; `null` after `stop`. Throws only what is a bug. */
+  /** The next message; `null` after `stop`. Throws only for bugs. */
   async next(): Promise<Message | null> {
     const message = await this.#queue.take();
     if (this.#failure !== null) throw this.#failure;
@@ -97,7 +97,8 @@ export class Receiver {
 
   async stop(): Promise<void> {
     this.#queue.close();
-    // What was reported as an event is not to be reported again by the next run; one turn sends the frames of a session.
+    // Acknowledgements of events go out first, so that the next run does not report them again. One turn of the event
+    // loop sends the frames of a session.
     await Promise.race([Promise.allSettled(this.#acking), pause(stopMs, this.#stop.signal)]);
     await pause(0, this.#stop.signal);
     this.#stop.abort();
@@ -118,7 +119,7 @@ export class Receiver {
       this.#catchUp(),
       this.#refresh(),
     ];
-    // Whichever fails by a bug ends the others.
+    // A loop that fails because of a bug ends the others.
     await Promise.all(
       loops.map((loop) =>
         loop.catch((error: unknown) => {
@@ -327,7 +328,7 @@ export class Receiver {
       parts = await this.#open(pending);
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
-      // From the Cache it is reported, and can be removed there.
+      // The copy in the Cache will be reported, and can be removed.
       this.#known.delete(messageId);
       return false;
     }
@@ -375,7 +376,7 @@ function partsOf(pending: PendingMessage, read: Awaited<ReturnType<typeof readMe
   return { id: pending.groupId ?? pending.parts[0]?.messageId ?? "", messageIds, written, data };
 }
 
-/** Wakes who waits. A ring while nobody waits is lost, so `next` is called before looking. */
+/** Wakes a waiting loop. A ring while nobody waits is lost, so a loop calls `next` before it reads. */
 export class Signal {
   #wake: () => void = () => undefined;
 

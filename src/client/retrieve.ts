@@ -172,7 +172,7 @@ type Sink = {
   readonly onChunk?: (done: number, total: number) => void;
 };
 
-/** Fetches, opens and hands on part after part; size and SHA-256 are those of the whole file. */
+/** Fetches and opens one part after the other and passes its data on. Size and SHA-256 are those of the whole file. */
 export async function readChunks(
   message: PendingMessage,
   recipient: Recipient,

@@ -1,10 +1,11 @@
 /**
- * Forward secrecy: the key that others seal to is replaced, by default once a week, and the old secret is
- * destroyed when everything that was sealed to it has expired. One component call publishes the new key
- * under the same id, so that every sender uses it from then on.
+ * Forward secrecy: the key that others seal to is replaced, by default once a week, and the old secret is destroyed
+ * when everything that was sealed to it has expired. One component call publishes the new key under the same id, so
+ * that every sender uses it from then on.
  *
  * Devices of one identity need not communicate. The next secret is derived from a chain key that they share and that is
- * replaced with it; a device that finds an unknown key in the document derives forward until it has that key's secret. Two devices that rotate at the same time publish the same key.
+ * replaced with it; a device that finds an unknown key in the document derives forward until it has that key's secret.
+ * Two devices that rotate at the same time publish the same key.
  * Source: docs/client.md "Forward secrecy".
  */
 import { equalBytes, parseAgreementKey, renderAgreementKey } from "../core/codec/bytes.ts";

@@ -313,7 +313,8 @@ const retriedStatuses = [429, 502, 503, 507];
 const retryAfterMsMax = 60_000;
 
 /**
- * Posts one envelope until the Relay reports success. Repeats have identical bytes. Throws the last failure: `refused` with the Relay's code, `unreachable` or `timed_out`.
+ * Posts one envelope until the Relay reports success. Repeats have identical bytes. Throws the last failure: `refused`
+ * with the Relay's code, `unreachable` or `timed_out`.
  */
 async function postEnvelope(
   to: Endpoint,

@@ -56,7 +56,7 @@ export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: 
   return { ok: false, problems: located, rest: checked.ok ? checked.config : checked.rest, placeOf };
 }
 
-/** A problem has its place in the file, unless a variable of the environment brought the setting. */
+/** A problem has its place in the file, unless a variable of the environment set it. */
 function locate(
   { setting, message }: InputProblem,
   placeOf: (setting: string) => Place | null,
@@ -172,7 +172,7 @@ const merged: readonly Merged[] = [
   },
 ];
 
-/** Settings that went with what they set, and what counts now. */
+/** Settings whose feature is gone, and what applies now. */
 const removed: Readonly<Record<string, string>> = {
   "server.reserved_requests_max": "a quarter of server.requests_max applies",
   "server.arriving_max": "16384 bodies may arrive at once",
@@ -194,7 +194,7 @@ type Retired = {
   readonly warnings: (config: Config) => InputProblem[];
 };
 
-/** Takes retired settings out of a value of the shape of the file, which is left as it is. */
+/** Removes retired settings from a copy of the file's value. */
 function takeRetired(input: unknown): Retired {
   if (!isTable(input)) return { input, warnings: () => [] };
   const rest: Table = structuredClone(input);
@@ -258,10 +258,10 @@ function renderSetting(config: Config, setting: string): string {
 // Nodes hold the sections of the configuration and read a setting where they use it. So a changed setting is written
 // into the section that everybody holds. All other settings shape listeners, stores or tables that are made once.
 
-/** What is made once at the start: listeners, stores, the bus, who the nodes are and where they learn and send. */
+/** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
 const fixed: { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] } = {
   server: ["listen", "admin_listen", "share_port", "workers"],
-  // A page of a stranger could change policies in the moment between the two.
+  // With a change in two steps, a stranger's page could change policies in between.
   directory: ["enabled", "store", "ledger", "unsigned_updates"],
   relay: [
     "enabled",

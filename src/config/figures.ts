@@ -1,7 +1,7 @@
 /**
- * Figures that operators do not set: each was a setting once that nobody had a reason to change. Nodes read them
- * beside the settings of their section, so that a test can still give another value. `config.ts` warns about
- * a file that names one.
+ * Constants that are not settings: each was a setting that nobody had a reason to change. Nodes read them beside the
+ * settings of their section, so that a test can still give another value. `config.ts` warns about a file that names
+ * one.
  */
 import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
 
@@ -84,7 +84,7 @@ export const figures = {
     recipient_streams_max: count(() => 8),
     // Proxies cut connections after 30 to 60 silent seconds.
     stream_heartbeat: duration(() => 15 * secondMs),
-    // Then the client shows a new proof, and comes back where it was.
+    // Then the client reconnects with a new proof, where it left off.
     stream_life: duration(() => 15 * minuteMs),
     // Push services count calls; a device that was woken fetches everything.
     wake_interval: duration(() => minuteMs),

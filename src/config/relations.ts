@@ -50,7 +50,9 @@ function serverProblems(config: Config): Broken[] {
   ];
 }
 
-/** Stores of a Directory or a Cache that several processes can't share. A Relay's hold what may differ for a while. */
+/**
+ * Stores of a Directory or a Cache that several processes can't share. The stores of a Relay may differ for a while.
+ */
 function lonelyStores({ directory, cache, stores }: Config): string[] {
   const used = [
     ...(directory.enabled ? [directory.store, directory.ledger] : []),

@@ -84,7 +84,7 @@ export type Need = {
   readonly store: string;
   readonly capability: CapabilityName;
   /**
-   * The least that will do. A store of a plugin that is volatile by nature (`memory`) is accepted all
+   * The weakest durability that is enough. A store of a plugin that is volatile by nature (`memory`) is accepted all
    * the same: naming it in the configuration is the explicit choice.
    */
   readonly durability: Durability;
@@ -114,7 +114,7 @@ export type OpenStores = {
 export type OpenStep = {
   readonly name: string;
   readonly open: (environment: StoreEnvironment) => Promise<Store>;
-  /** What is missing for it to be there, or `null`; nothing is made by asking. */
+  /** Why the store does not exist yet, or `null`. Creates nothing. */
   readonly absence: () => string | null;
   readonly migrate: (() => Promise<string>) | null;
   readonly maintenance: BoundMaintenance | null;
@@ -125,15 +125,14 @@ export function storeProblems(configuration: StoreConfiguration): InputProblem[]
   return plan(configuration).problems;
 }
 
-/** The stores that are needed, each to be opened by itself, for who looks at them without running nodes. */
+/** The stores that are needed, one by one, for commands that inspect them without running nodes. */
 export function neededStores(configuration: StoreConfiguration): OpenStep[] {
   return plan(configuration).steps;
 }
 
 /**
- * Opens every store that a need names. Problems of the configuration, and durabilities that turn out
- * too weak, are answered as a list; a store that can't be opened throws its `StoreError`, after the
- * ones already open were closed again.
+ * Opens every store that a need names. Returns a list when the configuration has problems or a store is not durable
+ * enough. When a store can't be opened, throws its `StoreError` after closing the others.
  */
 export async function openStores(
   configuration: StoreConfiguration,
@@ -162,7 +161,7 @@ function plan(configuration: StoreConfiguration): { steps: OpenStep[]; problems:
   return { steps, problems: [...onlyOnce(needs), ...problems] };
 }
 
-/** A node may need several things of one store that is not there. */
+/** Several needs may name one missing store. */
 function onlyOnce(problems: readonly InputProblem[]): InputProblem[] {
   return problems.filter(
     ({ setting, message }, at) =>
@@ -248,7 +247,7 @@ export function bindStores(needs: readonly Need[], stores: ReadonlyMap<string, S
   };
 }
 
-/** A store that does not come to its end must not keep the process for ever: what was answered is kept. */
+/** A store that does not close must not keep the process alive. Everything that was answered is already durable. */
 const closingMsMax = 30_000;
 
 async function closeAll(stores: Iterable<Store>): Promise<void> {
@@ -296,9 +295,9 @@ async function openNamed(
 
 // -------------------------------------------------------------------------------------------------- checks of plugins
 
-// Whatever an external plugin hands over is checked at the start, because no type checker saw it beside this program. An
-// older contract, a forgotten method or a missing `await` is reported under the plugin's name, not at the first request
-// as a 500.
+// What an external plugin returns is checked at the start, because no type checker has compared it with this program.
+// An older contract, a forgotten method or a missing `await` is reported under the plugin's name, not at the first
+// request as a 500.
 
 /** What a capability may lack. */
 type Optional = "version" | "claimSoon";
@@ -365,7 +364,7 @@ type ParsedOptions =
   | { readonly ok: true; readonly options: unknown }
   | { readonly ok: false; readonly problems: InputProblem[] };
 
-/** What `parse` answers; when it throws or answers something else, that is the problem of the whole table. */
+/** What `parse` answers; when it throws or returns something else, that is the problem of the whole table. */
 function parsedOptions(parse: () => unknown): ParsedOptions {
   const wrong = (message: string): ParsedOptions => ({ ok: false, problems: [{ setting: "", message }] });
   let answer: unknown;

@@ -26,7 +26,8 @@ export type Durability = "volatile" | "committed" | "flushed";
 
 /**
  * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
- * belongs to one at a time. `full`: there is no room. `corrupt`: stored bytes are damaged. `closed`: the store was closed.
+ * belongs to one at a time. `full`: there is no room. `corrupt`: stored bytes are damaged. `closed`: the store was
+ * closed.
  */
 export type StoreErrorCode = "unavailable" | "busy" | "full" | "corrupt" | "closed";
 

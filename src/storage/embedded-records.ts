@@ -46,7 +46,7 @@ export const poolPrefix = "q/";
 export const poolKey = (sequence: bigint) => `${poolPrefix}${ordered(sequence)}`;
 export const submissionKey = (txHash: string) => `s/${txHash}`;
 
-/** Of what a pending call claims. */
+/** The key of a claim. */
 export function claimKey(claim: Claim): string {
   switch (claim.kind) {
     case "counter":
@@ -170,7 +170,7 @@ function encodeJson(value: unknown): Uint8Array {
   return utf8(JSON.stringify(value));
 }
 
-/** What we wrote ourselves; only damage can make it something else. */
+/** For bytes that this program wrote: anything else is damage. */
 function decodeJson<T>(bytes: Uint8Array, what: string): T {
   const text = decodeUtf8(bytes);
   try {
@@ -295,7 +295,7 @@ export function numberAt(clock: Clock, nowMs: number): bigint {
   return clock.number + BigInt(Math.max(0, Math.floor((nowMs - clock.timeMs) / clock.blockTimeMs)));
 }
 
-/** What a dry run read: while that is unchanged, so is the verdict. */
+/** What a dry run read: while that is unchanged, so is its outcome. */
 export type Facts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
 
 export function readHead(view: TableView): Head {
@@ -408,7 +408,7 @@ export function prepareHead(view: TableChange, options: HeadOptions): Head {
   return changed;
 }
 
-/** Forgets settled submissions that are too old or too many, in bounded steps; answers the first that is kept. */
+/** Forgets settled submissions that are too old or too many, in bounded steps; returns the first that is kept. */
 export function forgetSettled(
   view: TableChange,
   limits: EmbeddedLimits,

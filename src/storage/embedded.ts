@@ -1,11 +1,10 @@
 /**
- * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a driver. A call that
- * was taken lies in the table until a block holds it or its life is over, so a crash loses none; a block
- * is one commit of the table. Nothing is written while no call is pending; block numbers go on by time.
+ * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a driver. An accepted call
+ * stays in the table until a block includes it or its lifetime ends, so a crash loses none. A block is one commit of
+ * the table. While no call is pending, nothing is written, and block numbers follow the time.
  *
- * Stated bounds: 10,000 pending calls (then `full`), 40 calls in a block, a life of 64 block times, of which
- * the time that the ledger was closed takes none; settled submissions are kept for 7 days and at most
- * 200,000 of them.
+ * Stated bounds: 10,000 pending calls (then `full`), 40 calls in a block, a lifetime of 64 block times while the ledger
+ * is open; settled submissions are kept for 7 days and at most 200,000 of them.
  * Source: rules section 4 ("Idempotence", "Status").
  */
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
@@ -84,7 +83,7 @@ type EmbeddedOptions = {
 };
 
 export type EmbeddedLedger = Ledger & {
-  /** Lets the block and the submissions at hand end, and takes no more. Idempotent. */
+  /** Finishes the running block and submissions, and accepts no more. Idempotent. */
   close(): Promise<void>;
 };
 
@@ -141,9 +140,8 @@ class Chain implements EmbeddedLedger {
     this.nextSequence = head.nextSequence;
     if ("get" in this.table) this.countPending(this.table);
     if (head.last.timeMs > this.options.now() + minuteMs) {
-      const ledgerTime = new Date(head.last.timeMs).toISOString();
       this.options.log("warn", "the clock is behind the ledger: it is wrong, or was when the last block was made", {
-        ledger_time: ledgerTime,
+        ledger_time: new Date(head.last.timeMs).toISOString(),
       });
     }
     this.arm();
@@ -242,7 +240,7 @@ class Chain implements EmbeddedLedger {
 
   proofs = async (): Promise<LedgerProofs> => this.taken;
 
-  /** At once where no other process writes the table: each envelope and each read of a record waits for it. */
+  /** Synchronous where no other process writes the table, because every envelope waits for such reads. */
   private read<T>(work: (view: TableView) => T): T | Promise<T> {
     return "get" in this.table ? work(this.table) : this.table.read(work);
   }
@@ -361,7 +359,7 @@ class Chain implements EmbeddedLedger {
     if (this.timer !== null || this.closing || idle) return;
     const { blockTimeMs } = this.options;
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
-    // A table that fails is asked again at doubling distances: soon enough for the calls that wait to outlive it.
+    // A failing table is tried again after doubling pauses, short enough for the pending calls to survive them.
     const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 3));
     this.timer = setTimeout(() => void this.accompany(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
   }
@@ -379,7 +377,7 @@ class Chain implements EmbeddedLedger {
         this.options.onHead?.("changed");
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
-        // A table in memory commits without ever leaving the event loop to others.
+        // A table in memory commits without a turn of the event loop, so others get one here.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
       }
       if (this.failures > 0) this.options.log("info", "blocks are made again", { failures: this.failures });
@@ -444,7 +442,7 @@ class Chain implements EmbeddedLedger {
     return { settled: oldest.length, more: oldest.length === this.limits.blockCallsMax, hash };
   }
 
-  /** Takes one call out of the pool, with what it changes and what became of it. */
+  /** Moves one call out of the pool: writes its changes and its outcome. */
   private settle(view: TableChange, entry: Pending & { readonly key: string }, block: Block): void {
     const kept = readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
@@ -464,8 +462,10 @@ class Chain implements EmbeddedLedger {
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }
 
-  // Calls expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
-  /** A call that breaks the program must not stop the calls behind it: it fails, and the log has the reason. */
+  /**
+   * A call that breaks the program fails, with the reason in the log, and does not stop the calls behind it. Calls
+   * expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
+   */
   private apply(view: TableView, entry: Pending): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");

@@ -36,7 +36,7 @@ function isTime(ms: number): boolean {
   return Number.isSafeInteger(ms) && ms >= 0;
 }
 
-/** Labels that were right and can't change: all entries of one network share theirs. */
+/** The last frozen labels that were valid: all entries of one network share them. */
 let frozenLabels: readonly string[] | null = null;
 
 function checkLabels(labels: readonly string[]): void {
@@ -53,7 +53,7 @@ export function isStoreLabel(label: string): boolean {
   return label.startsWith("via:");
 }
 
-/** What nobody has counted yet. */
+/** The sums of a label without entries. */
 export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 });
 
 /** Entries and bytes that are held: of all (`null`), or under one label. */

@@ -50,7 +50,7 @@ type Issue = {
   readonly keys?: readonly string[];
 };
 
-/** The findings without those about a value whose kind is wrong already. */
+/** Leaves out findings about a value whose type is already reported as wrong. */
 export function firstFindings<One extends Issue>(issues: readonly One[]): One[] {
   const wrongKinds = new Set(issues.filter(({ code }) => code === "invalid_type").map(({ path }) => path.join(".")));
   return issues.filter(({ code, path }) => code === "invalid_type" || !wrongKinds.has(path.join(".")));

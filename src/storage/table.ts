@@ -2,6 +2,7 @@
  * The narrow ordered table below the embedded ledger. Each driver that can hold a ledger offers one; the ledger itself is
  * written once, in `embedded.ts`.
  */
+import { BoundedMap } from "../core/std/bounded.ts";
 
 /**
  * Keys are well-formed strings of 1 to 1,024 UTF-8 bytes, in the order of those bytes; values are bytes.
@@ -49,7 +50,7 @@ export function checkKey(key: string): void {
   }
 }
 
-/** Order of the UTF-8 forms of two well-formed strings, without making them. */
+/** Order of the UTF-8 forms of two well-formed strings, without encoding them. */
 export function compareUtf8(a: string, b: string): number {
   const length = Math.min(a.length, b.length);
   for (let i = 0; i < length; i++) {
@@ -78,39 +79,27 @@ type DecodedLimits = {
 type Entry<T> = { readonly bytes: Uint8Array; readonly value: T };
 
 /**
- * A memo of what stored bytes decode to. It answers a remembered value only for exactly the bytes that the value was
- * decoded from, so it is never stale. Bounded by entries and by bytes; the oldest entry leaves first. When `decode`
- * throws, nothing is remembered. Callers share the values and the bytes, and change neither.
+ * Remembers what stored bytes decode to. A remembered value is returned only for exactly the bytes that it was decoded
+ * from, so it is never stale. Bounded by entries and by bytes; the oldest entry leaves first. When `decode` throws,
+ * nothing is remembered. Callers share the values and the bytes, and change neither.
  */
 export function rememberDecoded<T>(
   decode: (bytes: Uint8Array) => T,
-  limits: DecodedLimits,
+  { entriesMax, bytesMax }: DecodedLimits,
 ): (key: string, bytes: Uint8Array) => T {
-  const entries = new Map<string, Entry<T>>();
-  let held = 0;
-  const forget = (key: string, entry: Entry<T>): void => {
-    entries.delete(key);
-    held -= entry.bytes.length;
-  };
+  const entries = new BoundedMap<string, Entry<T>>(entriesMax, { max: bytesMax, of: ({ bytes }) => bytes.length });
   return (key, bytes) => {
     const entry = entries.get(key);
-    if (entry !== undefined) {
-      if (entry.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0) return entry.value;
-      forget(key, entry);
-    }
+    if (entry?.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0) return entry.value;
+    entries.delete(key);
     const value = decode(bytes);
     entries.set(key, { bytes, value });
-    held += bytes.length;
-    for (const [oldest, old] of entries) {
-      if (entries.size <= limits.entriesMax && held <= limits.bytesMax) break;
-      forget(oldest, old);
-    }
     return value;
   };
 }
 
 type StateMemo<T> = {
-  /** What was decoded for `key` in this very state; nothing is read. */
+  /** What was decoded for `key` in this state, without a read. */
   readonly known: (state: string | null, key: string) => T | undefined;
   /** Decodes what was read in `state`; `null` is a state without a name, in which nothing is known without a read. */
   readonly decode: (state: string | null, key: string, bytes: Uint8Array) => T;

@@ -1,6 +1,6 @@
 /**
- * Moving a store: its records as JSON lines, and reading them into another store, whichever driver either
- * has. The ledger moves only between drivers with an embedded one.
+ * Moving a store: its records as JSON lines, and reading them into another store, of the same or another driver. The
+ * ledger moves only between drivers with an embedded one.
  */
 import { decodeBase64, encodeBase64 } from "../core/codec/bytes.ts";
 import { type MailboxKey, parseUuid } from "../core/codec/did.ts";
@@ -134,8 +134,8 @@ const noLimit: MailboxQuota = {
 };
 
 /**
- * Puts records into an empty store. What is over at `nowMs` is left out and counted. After ledger pairs were
- * imported, the store must be opened again. Throws `unavailable` when messages wait in the store already, or
+ * Puts records into an empty store. Records that have ended at `nowMs` are left out and counted. After ledger pairs
+ * were imported, the store must be opened again. Throws `unavailable` when messages wait in the store already, or
  * identities are registered in it.
  */
 export async function importRecords(

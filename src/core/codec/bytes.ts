@@ -82,13 +82,15 @@ export function decodeBase64(text: string): Uint8Array | null {
   return decodeStrictBase64(text, "base64");
 }
 
-/** Bytes that decode at once when only their number is wanted. */
+/** Bytes that are decoded at once to count them. */
 const measureBytes = 48 * 1024;
 const measured = new Uint8Array(measureBytes);
 type MeasuringBytes = { setFromBase64(text: string, options: object): { readonly written: number } };
 const canMeasure = "setFromBase64" in Uint8Array.prototype;
 
-/** How many bytes `decodeBase64` would answer, or `null`. Cost: as decoding, but nothing is allocated. */
+/**
+ * The number of bytes that `decodeBase64` would return, or `null`. Costs as much as decoding, but allocates nothing.
+ */
 export function measureBase64(text: string): number | null {
   if (!canMeasure) return decodeBase64(text)?.length ?? null;
   if (text.length % 4 !== 0) return null;
@@ -138,7 +140,7 @@ function hexInJavaScript(digits: string): Uint8Array {
   return Uint8Array.from({ length: digits.length / 2 }, (_, i) => Number.parseInt(digits.slice(2 * i, 2 * i + 2), 16));
 }
 
-/** Bytes handed to `String.fromCharCode` at once: an argument each. */
+/** Bytes per call of `String.fromCharCode`, where each is an argument. */
 const charactersAtOnce = 0x8000;
 
 function base64InJavaScript(bytes: Uint8Array): string {
@@ -148,7 +150,7 @@ function base64InJavaScript(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-/** `atob` takes white space and leftover bits: only what encodes to the same text again is strict. */
+/** `atob` accepts white space and leftover bits, so the result must encode to the same text again. */
 function base64FromJavaScript(text: string, alphabet: "base64" | "base64url"): Uint8Array | null {
   if (alphabet === "base64url" && /[+/]/.test(text)) return null;
   const standard = alphabet === "base64" ? text : text.replaceAll("-", "+").replaceAll("_", "/");
@@ -159,7 +161,7 @@ function base64FromJavaScript(text: string, alphabet: "base64" | "base64url"): U
 
 const base58Digits = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/** base58btc is quadratic in its length: callers bound what they give. */
+/** The cost of base58btc is quadratic in the length: callers bound it. */
 export function encodeBase58(bytes: Uint8Array): string {
   const digits = convertRadix(bytes, 256, 58);
   return Array.from(digits, (digit) => base58Digits[digit]).join("");
@@ -204,7 +206,10 @@ export function parsePublicKey(text: string): Uint8Array | null {
   return bytes?.length === publicKeyBytes ? bytes : null;
 }
 
-/** Longest base58btc text of 34 bytes, with its `z`. Base58 is quadratic, so length is looked at first. */
+/**
+ * The longest base58btc text of 34 bytes, with its `z`. The length is checked first, because the cost of base58 is
+ * quadratic.
+ */
 const multibaseCharsMax = 49;
 
 /** The first byte of a multicodec prefix; the second one is always 01. */

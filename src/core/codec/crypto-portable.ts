@@ -1,6 +1,7 @@
 /**
- * Ed25519 in JavaScript: what `#crypto` means outside Bun, and there the SDK loads it only where WebCrypto does not do
- * (`client/crypto.ts`). Accepts and refuses the same signatures as `native.ts`; a test compares both over the edge vectors.
+ * Ed25519 in JavaScript: `#crypto` outside Bun. The SDK loads it only where WebCrypto does not suffice
+ * (`client/crypto.ts`). Accepts and refuses the same signatures as `native.ts`; a test compares both over the edge
+ * vectors.
  * Source: rules section 8, RFC 8032 section 5.1.7.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";

@@ -1,6 +1,6 @@
 /**
- * Identifiers: DIDs, DID URLs of components, UUIDs, aliases. Parsing answers the one normal form or a
- * Fault; a branded string has been parsed.
+ * Identifiers: DIDs, DID URLs of components, UUIDs, aliases. Parsing returns the one normal form or a Fault; a branded
+ * string has been parsed.
  * Source: rules section 1, docs/ledger.md 2.1 and 2.2.
  */
 import { type Fault, fault } from "../fault.ts";
@@ -40,7 +40,7 @@ export function parseDid(text: string): Did | Fault {
   return isDid(text) ? text : fault("invalid_did", "a DID is did:svc: and 16 to 96 base58btc characters");
 }
 
-/** The lower-case form of a UUID of any version, or `null`; the nil UUID is none. */
+/** The lower-case form of a UUID of any version, or `null`. The nil UUID is refused. */
 export function parseUuid(text: string): Uuid | null {
   if (text.length !== 36 || !uuidForm.test(text)) return null;
   const lower = text.toLowerCase();
@@ -68,7 +68,10 @@ export function didOfUrl(url: string): Did | null {
 
 const asciiSpaces = "\t\n\f\r ";
 
-/** Without ASCII white space at both ends. Looks at that alone, so that its cost is linear whatever is sent. */
+/**
+ * Removes ASCII white space at both ends. Its cost is linear for every input; that of a regular expression would not
+ * be.
+ */
 export function trimAscii(text: string): string {
   let [start, end] = [0, text.length];
   while (start < end && asciiSpaces.includes(text.charAt(start))) start++;
@@ -82,7 +85,7 @@ export function trimAscii(text: string): string {
  */
 export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): Alias | null {
   const trimmed = trimAscii(text);
-  // The grammar's characters are one byte each, so that units are bytes in whatever passes it.
+  // Every character of the grammar is one byte, so the length counts bytes.
   if (trimmed.length > bytesMax) return null;
   const alias = trimmed.replace(/[A-Z]/g, (c) => c.toLowerCase());
   return aliasForm.test(alias) ? (alias as Alias) : null;

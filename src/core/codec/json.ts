@@ -1,5 +1,5 @@
 /**
- * JSON from untrusted bytes. What two readers could understand differently is refused: duplicate names, lone
+ * JSON from untrusted bytes. Whatever two parsers could understand differently is refused: duplicate names, lone
  * surrogates, `__proto__`, numbers that are not finite. Depth and size are bounded before a long text is parsed, so
  * that no body can make the parser or a later walk expensive.
  * Cost: a short compact text, which most bodies are, is parsed and its tree measured once (`plainLength`); any other
@@ -30,7 +30,7 @@ type NameSpan = { readonly start: number; readonly end: number };
 type JsonReading = {
   readonly value: JsonValue;
   readonly text: string;
-  /** Some number is an integer beyond ±(2^53 - 1), which two readers may round differently. */
+  /** Some number is an integer beyond ±(2^53 - 1), which two parsers may round differently. */
   readonly unsafeInteger: boolean;
 };
 
@@ -77,7 +77,10 @@ function parseText(text: string): JsonValue | undefined {
   }
 }
 
-/** A text longer than `plainCharsMax` is parsed only when the scan has bounded it: then no value is `known`. */
+/**
+ * `known` is the value of a text that was parsed already. A text longer than `plainCharsMax` is parsed only after the
+ * scan has bounded it.
+ */
 function readStrictly(text: string, known: JsonValue | undefined, opaque: string | null): JsonReading | Fault {
   const structure = scanStructure(text, { outerNames: null, opaque });
   if (typeof structure === "string") return invalid(structure);
@@ -88,15 +91,15 @@ function readStrictly(text: string, known: JsonValue | undefined, opaque: string
   const census: Census = { members: 0, unsafeInteger: false, opaque };
   const problem = inspect(value, census, "outer");
   if (problem !== null) return invalid(problem);
-  // Every member has a colon of its own; a repeated name leaves the tree a member short.
+  // The text has one colon per member. A repeated name leaves the tree with fewer members.
   if (census.members !== structure.members) return invalid("a member name appears twice in one object");
   return { value, text, unsafeInteger: census.unsafeInteger };
 }
 
 /**
- * The length of a tree as compact JSON without escapes, or a negative number when the tree holds what only `inspect`
- * decides. A text of just this length holds no duplicate names and no white space: a dropped member could only be
- * made up for by a number written shorter than it is rendered, and below 1,000 no number can be.
+ * The length of a tree as compact JSON without escapes, or a negative number when only `inspect` can decide about the
+ * tree. A text of exactly this length has no duplicate names and no white space: only a number that is written shorter
+ * than it is rendered could hide a dropped member, and no number below 1,000 can be.
  */
 function plainLength(value: JsonValue, depth: number): number {
   switch (typeof value) {
@@ -113,7 +116,7 @@ function plainLength(value: JsonValue, depth: number): number {
   }
 }
 
-/** So low that no text makes up for it. */
+/** Low enough that no sum becomes positive. */
 const notPlain = -1e9;
 
 function plainArrayLength(values: readonly JsonValue[], depth: number): number {
@@ -150,14 +153,14 @@ function invalid(detail: string): Fault {
 
 const quoteCode = 0x22;
 const backslashCode = 0x5c;
-/** Characters of a string looked at one by one before `indexOf` is worth its call. */
+/** Characters of a string that are read one by one before `indexOf` pays off. */
 const plainRun = 24;
 
 type ScanOptions = { readonly outerNames: NameSpan[] | null; readonly opaque: string | null };
 
 /**
- * Counts colons and values outside strings and bounds the depth, without checking the grammar: it is exact
- * for every text that `JSON.parse` accepts, and for all others `JSON.parse` refuses. Answers why not.
+ * Counts colons and values outside strings and bounds the depth, without checking the grammar: the counts are exact for
+ * every text that `JSON.parse` accepts. Returns why a text is refused.
  */
 function scanStructure(
   text: string,
@@ -216,7 +219,7 @@ function scanStructure(
  */
 type Ahead = { quote: number; backslash: number };
 
-/** Where a string ends that begins at `start`, behind its closing quote; -1 without an end. */
+/** The position behind the closing quote of the string that begins at `start`; -1 without one. */
 function endOfString(text: string, start: number, ahead: Ahead): number {
   const { length } = text;
   let at = start;
@@ -248,7 +251,7 @@ type Census = { members: number; unsafeInteger: boolean; readonly opaque: string
 /** Where a value is: the outermost one, inside it, or inside its opaque member. */
 type Place = "outer" | "inner" | "opaque";
 
-/** Counts the members of a tree and answers what is wrong with it, or `null`. Depth is bounded by the scan. */
+/** Counts the members of a tree and returns what is wrong with it, or `null`. The scan has bounded the depth. */
 function inspect(value: JsonValue, census: Census, place: Place): string | null {
   switch (typeof value) {
     case "string":

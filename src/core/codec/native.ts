@@ -1,7 +1,7 @@
 /**
- * Ed25519, SHA-256 and BLAKE2b by the runtime's own code: what `#crypto`, `#sha256` and `#blake2` mean in Bun, and so
- * in every node. Elsewhere they mean `crypto-portable.ts`, `sha256-portable.ts` and `blake2-portable.ts`: three files,
- * so that a page loads each only when it needs it. Tests compare both sides.
+ * Native Ed25519, SHA-256 and BLAKE2b: `#crypto`, `#sha256` and `#blake2` in Bun, and so in every node. Elsewhere these
+ * are `crypto-portable.ts`, `sha256-portable.ts` and `blake2-portable.ts`: three files, so that a page loads each only
+ * when it needs it. Tests compare both sides.
  * Source: rules section 8.
  */
 import { createHash, createPrivateKey, createPublicKey, hash, type KeyObject, sign, verify } from "node:crypto";

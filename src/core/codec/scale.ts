@@ -7,7 +7,7 @@
 import { decodeUtf8, utf8 } from "./bytes.ts";
 import { u64Max } from "./json.ts";
 
-/** How one type is written and read. A reader that has failed answers anything: look at `failed`. */
+/** How one type is written and read. What a failed reader returns is meaningless: check `failed`. */
 export interface Codec<T> {
   write(writer: Writer, value: T): void;
   read(reader: Reader): T;
@@ -15,7 +15,7 @@ export interface Codec<T> {
 
 /** Cost: about 0.6 µs for an authorization payload of 250 bytes. */
 export function encodeWith<T>(codec: Codec<T>, value: T): Uint8Array {
-  // A codec may encode a part by itself; and what throws leaves its writer behind.
+  // A codec may call `encodeWith` itself, and one that throws leaves its writer half filled.
   const writer = idleWriter ?? new Writer();
   idleWriter = null;
   codec.write(writer, value);
@@ -86,7 +86,10 @@ class Writer {
     this.raw(bytes);
   }
 
-  /** `false` for what is not ASCII. Names and ids are short ASCII, where a loop beats a call out of the engine. */
+  /**
+   * Returns `false` when the text is not ASCII. For short texts, such as names and ids, a loop is faster than the
+   * encoder.
+   */
   private ascii(value: string): boolean {
     const { length } = value;
     this.compact(length);
@@ -99,7 +102,9 @@ class Writer {
     return true;
   }
 
-  /** Moves on, and answers the position before. It may exchange the buffer: look at `bytes` and `view` afterwards. */
+  /**
+   * Reserves `length` bytes and returns where they begin. May replace the buffer: read `bytes` and `view` afterwards.
+   */
   private skip(length: number): number {
     const from = this.at;
     this.at += length;
@@ -120,14 +125,14 @@ let idleWriter: Writer | null = null;
 
 const nothing = new Uint8Array(0);
 
-/** Walks untrusted bytes. The first breach sets `failed`; from then on every read answers an empty value. */
+/** Reads untrusted bytes. The first error sets `failed`; from then on every read returns an empty value. */
 export class Reader {
   at = 0;
   failed = false;
 
   constructor(readonly bytes: Uint8Array) {}
 
-  /** Moves on by `length` and answers the position before, or -1 when so much is not left. */
+  /** Skips `length` bytes and returns where they begin, or -1 when fewer are left. */
   skip(length: number): number {
     if (this.failed || this.bytes.length - this.at < length) {
       this.failed = true;
@@ -152,7 +157,7 @@ export class Reader {
     return value;
   }
 
-  /** A copy, so that what was decoded does not keep a whole request body alive. */
+  /** A copy, so that a decoded value does not keep the whole request body in memory. */
   raw(length: number): Uint8Array {
     const from = this.skip(length);
     return from < 0 ? nothing : this.bytes.slice(from, from + length);
@@ -318,8 +323,8 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
 }
 
 /**
- * The last field of a structure that was added later: not written while it has its first value, and read as that
- * where the bytes end before it. So what was written before the field was there is still read.
+ * A last field that a structure got in a later version. It is not written while it has its first value, and has that
+ * value when the bytes end before it, so bytes of earlier versions are still read.
  */
 export function trailing<T>(inner: Codec<T>, first: T): Codec<T> {
   return {
@@ -336,7 +341,7 @@ export function trailing<T>(inner: Codec<T>, first: T): Codec<T> {
   };
 }
 
-/** A list that is none when empty. An empty list written as some is read as the same empty list. */
+/** An option of a list: an empty list is written as none. An empty list written as some is read as the same list. */
 export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]> {
   const outer = option(inner);
   return {

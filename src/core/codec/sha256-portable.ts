@@ -1,6 +1,7 @@
 /**
- * SHA-256 in JavaScript: what `#sha256` means outside Bun, whole or in parts. WebCrypto has it only whole, and
- * the module of @noble/hashes holds SHA-512 as well, which alone is more than this. A test holds it to the native one.
+ * SHA-256 in JavaScript, of bytes at once or in parts: `#sha256` outside Bun. WebCrypto can't hash in parts, and the
+ * module of @noble/hashes also has SHA-512, which alone is larger than this file. A test compares it with the native
+ * one.
  * Source: FIPS 180-4.
  */
 export type Sha256 = { readonly update: (bytes: Uint8Array) => void; readonly digest: () => Uint8Array };
@@ -22,7 +23,7 @@ function fillConstants(): void {
 }
 fillConstants();
 
-/** One schedule for all: nothing waits while a block is compressed. */
+/** One schedule for all hashes: compressing a block is synchronous. */
 const schedule = new Int32Array(64);
 const at = (words: Int32Array, i: number): number => words[i] as number;
 const rotate = (word: number, bits: number): number => (word >>> bits) | (word << (32 - bits));
@@ -63,7 +64,7 @@ function compress(state: Int32Array, view: DataView, offset: number): void {
 
 const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-/** Hashes what comes in parts; after `digest` nothing more. */
+/** Hashes bytes that come in parts. Nothing may follow `digest`. */
 export function createSha256(): Sha256 {
   const state = initialState.slice();
   const block = new Uint8Array(blockBytes);

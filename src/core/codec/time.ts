@@ -43,7 +43,7 @@ function parseUtcMs(text: string): number | null {
   const fractionMs = length === 20 ? 0 : 10 * twoDigits(text, 20) + (twoDigits(text, 21) % 10);
   // A comparison with NaN, which anything but a digit makes, is false.
   const inRange = year >= 1970 && month >= 1 && month <= 12 && day >= 1 && hour <= 23;
-  // Days that every such month has; the others are for the general form.
+  // Every such month has these days; the general form handles the others.
   if (!(day <= (month === 2 ? 28 : 30))) return null;
   if (!inRange || !(minute <= 59 && second <= 59 && fractionMs <= 999)) return null;
   return Date.UTC(year, month - 1, day, hour, minute, second, fractionMs);
@@ -96,7 +96,7 @@ function parseOffset(sign: string | undefined, hours: string | undefined, minute
   return (sign === "-" ? -1 : 1) * (h * hourMs + m * minuteMs);
 }
 
-/** The day rendered last: texts of one day differ behind its date alone. */
+/** The day rendered last: the texts of one day begin with the same date. */
 const renderedDay = { day: Number.NaN, text: "" };
 
 /** ISO-8601 UTC with milliseconds and `Z`. Cost: a tenth of `toISOString` within a day. */

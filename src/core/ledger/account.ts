@@ -80,13 +80,13 @@ export type DeliveryPolicyLinks = {
 /** A 32-byte account id. The operator account of a Directory owns what it registers. */
 export type AccountId = Uint8Array;
 
-/** What the proofs of a ledger are about, and which it accepts (docs/ledger.md 1.8). */
+/** What the proofs of a ledger are bound to, and which versions it accepts (docs/ledger.md 1.8). */
 export type LedgerProofs = {
   /** 32 bytes that name the ledger. */
   readonly genesisHash: Uint8Array;
-  /** Takes version 3, which binds the ledger, and in a registration the account that submits it. */
+  /** Whether it accepts version 3, which binds the ledger and, in a registration, the account that submits it. */
   readonly bound: boolean;
-  /** Takes versions 1 and 2, and payloads that are signed plainly. */
+  /** Whether it accepts versions 1 and 2, and payloads that are signed plainly. */
   readonly plain: boolean;
 };
 
@@ -108,8 +108,8 @@ export type CounterName = "alias" | "document" | "rootPubkey" | "control";
 export type Counters = Readonly<Record<CounterName, bigint>>;
 
 /**
- * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive
- * a deleted record, so that an old authorization is dead for ever.
+ * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive a deleted
+ * record, so that an old authorization never works again.
  */
 export type Account = {
   readonly record: DidRecord | null;
@@ -184,7 +184,9 @@ export const scaleBounds = {
 
 export const embeddedBounds: LedgerBounds = scaleBounds;
 
-/** Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes only when the count of units does not decide. */
+/**
+ * Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes the text only when its length does not decide.
+ */
 export function longerThan(text: string, bytesMax: number): boolean {
   if (text.length > bytesMax) return true;
   return text.length * 3 > bytesMax && utf8(text).length > bytesMax;

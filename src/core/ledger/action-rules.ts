@@ -25,14 +25,14 @@ import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "./policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
-/** What the rules of a call look at. */
+/** What the rules of a call read. */
 export type LedgerInput = {
   /** The account of `call.did`. */
   readonly account: Account;
   /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
   readonly aliasHolder: (alias: string) => Did | null;
   readonly call: LedgerCall;
-  /** The time of the block, or of the question whether the call would be accepted. */
+  /** The time of the block, or of the dry run. */
   readonly nowMs: number;
   /** The account that signs owner calls and owns what is registered. */
   readonly operator: AccountId;
@@ -74,7 +74,7 @@ type ComponentEventName = (typeof actions)[DocumentAction]["event"];
 /** Entries of the alias index: those that now name the DID, and those that name nobody. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
-/** `policy` is `null` when the entry goes. A persona policy has the scope `persona` only. */
+/** A `policy` of `null` removes the entry. A persona policy has the scope `persona` only. */
 type PolicyChange = {
   readonly scope: PolicyScope;
   readonly key: Did;
@@ -89,9 +89,9 @@ export type Applied = {
   readonly events: readonly LedgerEvent[];
 };
 
-/** What one operation decides; the record's version, time and counter are not its business. */
+/** What the rule of one operation decides. Version, time and counter of the record follow in `applyChange`. */
 type Change = {
-  /** The members of the record that become different; `null` removes the record. */
+  /** The members of the record that change; `null` removes the record. */
   readonly record: Partial<DidRecord> | null;
   readonly aliases?: AliasChange;
   readonly policies?: readonly PolicyChange[];
@@ -204,7 +204,7 @@ export function decideChange(input: LedgerInput, intent: Intent, record: DidReco
 
 type DocumentIntent = Extract<Intent, { readonly action: DocumentAction }>;
 
-/** Adding a method, key agreement or service makes a document where there is none; nothing else does. */
+/** Adding a method, key agreement or service creates a document where there is none; nothing else does. */
 const makingDocument: ReadonlySet<ActionName> = new Set(["AddVerificationMethod", "AddKeyAgreement", "AddService"]);
 
 function changeDocument(input: LedgerInput, intent: DocumentIntent, record: DidRecord): Outcome {
@@ -229,7 +229,7 @@ function patch<L extends keyof DidDocument>(name: L, list: DidDocument[L] | Ledg
   return isRefusal(list) ? list : { [name]: list };
 }
 
-/** References from services do not keep a method; those from `authentication` do. */
+/** A method that `authentication` lists can't be removed; one that only services name can. */
 function removeMethod(document: DidDocument, id: string): Patch {
   const left = without(document.verificationMethod, id, "VerificationMethodNotFound");
   if (isRefusal(left)) return left;
@@ -347,7 +347,7 @@ function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal |
   return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");
 }
 
-/** The alias of a registration is soft: one that can't be given is left out and reported as an event. */
+/** An alias that can't be given does not fail a registration: it is left out and reported as an event. */
 export function registrationAlias(
   input: LedgerInput,
   text: string | null,
@@ -390,7 +390,7 @@ export function setLinks(did: Did, links: DeliveryPolicyLinks, bounds: LedgerBou
   };
 }
 
-/** Adding a device that is there clears its tombstone. */
+/** Adding an existing device clears its tombstone. */
 function addDevice(input: LedgerInput, { did, deviceId }: IntentOf<"add_device">, record: DidRecord): Outcome {
   const events = [{ name: "DeviceAdded", did, deviceId }] as const;
   if (holdsDevice(record, deviceId)) {

@@ -54,16 +54,19 @@ type ActionRow = {
   readonly callIndex: number;
   /** The items that the payload holds, in the order of the call's arguments. Every other item of the structure is none. */
   readonly items: readonly ItemName[];
-  /** What becomes of which list of the record, where that is all: a client knows by it when the action is settled. */
+  /**
+   * For an action that changes one list of the record and nothing else: which list, and how. Clients see by it when the
+   * action is settled.
+   */
   readonly change?: {
     readonly list: "verificationMethod" | "authentication" | "keyAgreement" | "service" | "aliases";
     readonly effect: "put" | "remove";
   };
   readonly event: string;
-  /** `null`: the ledger knows the action, and no route accepts it. */
+  /** `null` when no route accepts the action. */
   readonly route: {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
-    /** A value behind the DID is the subject of the first item. */
+    /** A parameter behind the DID names the subject of the first item. */
     readonly path: string;
   } | null;
 };
@@ -274,7 +277,7 @@ export type ControlName = NameBy<{ readonly counter: "control" }>;
 /** The actions that a route accepts. */
 export type RoutedAction = Exclude<ActionName, NameBy<{ readonly route: null }>>;
 
-/** The table for those who go over it row by row. */
+/** The table as rows of one type. */
 export const actionRows: Readonly<Record<ActionName, ActionRow>> = actions;
 const names = Object.keys(actions) as ActionName[];
 
@@ -303,7 +306,7 @@ type Counter = {
 };
 export type NonceDomain = Counter["nonceDomain"];
 
-/** The four counters, each with its payload structure, and what the ledger calls their breaches. */
+/** The four counters, each with the errors of the ledger for it. */
 export const counters: { readonly [C in CounterName]: Counter } = {
   document: {
     nonceDomain: "document_nonce",
@@ -336,7 +339,7 @@ export const counters: { readonly [C in CounterName]: Counter } = {
 /** The form of an item in a body. */
 type ItemForm<T> = {
   readonly member: string;
-  /** Of JSON that has the item's shape (`core/schema`). Refuses with `invalid_request` and the pointer. */
+  /** Parses JSON that has the item's shape (`core/schema`). Refuses with `invalid_request` and the pointer. */
   readonly parse: (json: never, did: Did, pointer: string) => T | Fault;
   readonly render: (value: T) => unknown;
   /** What a path that leads to the item must name, and its place in the item. */
@@ -410,7 +413,7 @@ export function itemsOf(intent: Intent): Partial<Items> {
   return Object.fromEntries(actionRows[intent.action].items.map((name) => [name, given[name]]));
 }
 
-/** What the members of a body ask for; the body has the shape of the action. Refuses with `invalid_request`. */
+/** The intent in the members of a body, which already has the shape of the action. Refuses with `invalid_request`. */
 export function parseIntent(action: RoutedAction, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
   const intent: Record<string, unknown> = { action, did };
   for (const name of actions[action].items) {

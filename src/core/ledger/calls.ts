@@ -289,8 +289,7 @@ export function counterOf(call: LedgerCall): { readonly domain: CounterName; rea
 
 /**
  * What a call will use up or take: a counter value, the registration of a DID, an alias. A second call with one of a
- * pending call's claims is refused when it is handed in, rather than accepted and failed by the block that applies the
- * first.
+ * pending call's claims is refused when it is submitted; otherwise it would be accepted and then fail in its block.
  */
 export type Claim =
   | { readonly kind: "counter"; readonly did: Did; readonly domain: CounterName; readonly nonce: bigint }
@@ -310,9 +309,9 @@ export function claimsOf(call: LedgerCall): Claim[] {
 }
 
 /**
- * What becomes of a call whose claim a pending call already holds: the same registration again, whatever
- * its time and signature, is the first one (`same`); `null` when the two don't hurt each other. Refuses
- * with `nonce_mismatch`, `registration_pending` or `alias_taken`.
+ * What becomes of a call whose claim a pending call already holds: the same registration again, whatever its time and
+ * signature, is the first one (`same`); `null` when the two are compatible. Refuses with `nonce_mismatch`,
+ * `registration_pending` or `alias_taken`.
  */
 export function decideClash(claim: Claim, pending: LedgerCall, call: LedgerCall): Fault | "same" | null {
   switch (claim.kind) {

@@ -1,7 +1,7 @@
 /**
- * The DID document: its one normal form, its JSON form in, its rules, and which of its keys may sign. Ids
- * are absolute inside; lists are always present. Shape is a matter of the schema (400); what the ledger would refuse,
- * full lists and keys that are not admitted among it, is a matter of `checkDocument` (422).
+ * The DID document: its one normal form, how JSON becomes it, its rules, and which of its keys may sign. Ids are
+ * absolute inside; lists are always present. The schema checks the shape (400); `checkDocument` checks what the ledger
+ * would refuse (422), such as full lists and keys that are not admitted.
  * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and 10.
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";
@@ -21,12 +21,12 @@ import {
 } from "./account.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
-/** Keys by their methods: ledgers give the same ones again until a record changes. */
+/** Keyed by method: ledgers return the same objects until a record changes. */
 const methodKeys = new WeakMap<VerificationMethod, Uint8Array | null>();
 
 /**
  * The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible.
- * Cost: decoding base58 and a look at the curve, once for each method that a ledger remembers.
+ * Cost: decoding base58 and checking the point, once for each method that a ledger remembers.
  */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
   const known = methodKeys.get(method);
@@ -168,7 +168,7 @@ export function checkVerificationMethod(
   return flaw ?? (isAdmittedMethod(method) ? null : flawed(keyNotAdmitted));
 }
 
-/** The rules for one key agreement. Its key belongs to another curve and is not looked at. */
+/** The rules for one key agreement. Its key belongs to another curve and is not checked. */
 export function checkKeyAgreement(agreement: KeyAgreement, did: Did, bounds: LedgerBounds): LedgerRefusal | null {
   return checkMethodBounds(agreement, bounds) ?? checkMethodForm(agreement, did);
 }
@@ -253,8 +253,8 @@ function checkServiceForm(service: Service): LedgerRefusal | null {
 }
 
 /**
- * Whether every id of a document is an absolute id of its own DID. The ledger does not ask, as the
- * family's chain does not; JSON comes in that way, and a `doc_blob` is held to it by the Directory.
+ * Whether every id of a document is an absolute id of its own DID. The ledger, like the family's chain, does not check
+ * this. Documents in JSON are normalized to it, and the Directory demands it of a `doc_blob`.
  */
 export function hasOwnIds(document: DidDocument, did: Did): boolean {
   const own = (id: string) => parseDidUrl(id, did) === id;
@@ -274,7 +274,7 @@ export const rootKeyId = "root";
 /** What is known of a DID when somebody signs for it; a document alone has no root key. */
 type KeySubject = { readonly document: DidDocument | null; readonly rootPubkey?: Uint8Array | null };
 
-/** The one rule which Ed25519 key may sign for a DID under a key id; `null` when none may. */
+/** The one rule for which Ed25519 key may sign for a DID under a key id; `null` when none may. */
 export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {
   const { document, rootPubkey = null } = subject;
   if (purpose === "change" && keyId === rootKeyId) return rootPubkey;

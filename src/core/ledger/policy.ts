@@ -1,7 +1,6 @@
 /**
- * Policy records: what the ledger keeps of how a recipient, a tag or a persona wants to be served, and the limits of
- * it, for the ledger and for the Directory's own check of a body. What they mean for an envelope is in
- * `core/message/policy.ts`.
+ * Policy records: how a recipient, a tag or a persona wants to be served, as the ledger keeps it, and the limits that
+ * the ledger and the Directory check. What they mean for an envelope is in `core/message/policy.ts`.
  * Source: docs/ledger.md 2.7, rules section 10 ("Policy writes", "Persona policy on the ledger").
  */
 import { u64Max } from "../codec/json.ts";

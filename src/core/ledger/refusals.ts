@@ -98,7 +98,7 @@ export class LedgerRefusal {
       readonly expected?: bigint;
       /** Which rule of the error was broken, where one error has several. */
       readonly detail?: string;
-      /** The rule speaks of a whole document, not of a change to one. */
+      /** Whether the rule concerns a whole document, not a change to one. */
       readonly wholeDocument?: true;
     } = {},
   ) {}

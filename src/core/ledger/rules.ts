@@ -1,7 +1,7 @@
 /**
- * The ledger as a pure function: account + call + time → changed account, events, or a refusal.
- * The embedded ledger of the drivers and the pre-check of the Directory both run it; the reference
- * runtime of the chain follows the same rules.
+ * The ledger as a pure function: account + call + time → changed account, events, or a refusal. The embedded ledger
+ * runs it, and so does the chain driver before it submits a call; the reference runtime of the chain follows the same
+ * rules.
  * Source: docs/ledger.md 1.3 to 1.11 and 2, rules sections 4 and 10 ("Stricter than the family's chain").
  */
 import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
@@ -143,7 +143,7 @@ const policyScopes = {
   set_persona_policy: "persona",
 } as const satisfies Record<PolicyCall["name"], PolicyScope>;
 
-/** For policies a deactivated DID does not exist, and the record itself stays untouched. */
+/** Policies treat a deactivated DID as absent. The record itself does not change. */
 function setPolicy(input: LedgerInput, call: PolicyCall): Applied | LedgerRefusal {
   const { account, operator } = input;
   const { record } = account;
@@ -171,8 +171,8 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 // ours (docs/ledger.md 2.3 and 2.4, rules section 10 "Document time").
 
 /**
- * A new record, owned by the operator. The counters of an earlier record under the same DID go on. An alias
- * that is not free or no alias is left out, with an event, because the runtime does so.
+ * Makes a record that the operator owns. The counters of an earlier record of the DID continue. An alias that is taken
+ * or malformed is left out, with an event, as in the runtime.
  */
 function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;

@@ -173,7 +173,7 @@ const controlActionCodec = variants<ControlAction>(
   >[0],
 );
 
-/** The items of an action one after the other. */
+/** The items of an action in their order. */
 function itemsCodec(action: ActionName): Codec<object> {
   return structure(Object.fromEntries(actionRows[action].items.map((item) => [item, itemCodecs[item]])));
 }
@@ -207,7 +207,7 @@ export const recordCodec = structure<DidRecord>({
   deactivated: boolean,
 });
 
-/** Of our own making: how the embedded ledger keeps an account. */
+/** Our own structure: how the embedded ledger keeps an account. */
 export const accountCodec: Codec<Account> = structure<Account>({
   record: option(recordCodec),
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
@@ -290,10 +290,7 @@ export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload 
   }
 }
 
-/**
- * The JSON pointer to the first member of a request, in the order of the payload, that differs from the
- * payload does.
- */
+/** The JSON pointer to the first member of a request, in the order of the payload, that differs from the payload. */
 export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {
   if (payload.did !== intent.did) return "/did";
   if (payload.action !== intent.action) return "/action";

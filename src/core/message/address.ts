@@ -53,7 +53,10 @@ function parseGroups(text: string, endsAddress: boolean): number[] | null {
   return bytes;
 }
 
-/** `10.0.0.0/8`, `fd00::/8`, or a single address; `null` when the text is no network or has bits behind its prefix. */
+/**
+ * `10.0.0.0/8`, `fd00::/8`, or a single address; `null` when the text is not a network, or has bits set behind its
+ * prefix.
+ */
 export function parseNetwork(text: string): Network | null {
   const slash = text.indexOf("/");
   const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
@@ -108,10 +111,10 @@ export function isPublicAddress(address: Address): boolean {
 
 const loopback = networks("127.0.0.0/8", "::1/128");
 
-/** How `127.0.0.1`, `::1` and `::ffff:127.0.0.1` begin, and hardly any other address. */
+/** `127.0.0.1`, `::1` and `::ffff:127.0.0.1` begin like this, and hardly any other address does. */
 const loopbackStart = /^(?:127\.|0|:)/;
 
-/** Whether a client's address is this machine itself, also in its IPv4-mapped form. Every request asks. */
+/** Whether a client's address is this machine itself, also in its IPv4-mapped form. Called for every request. */
 export function isLoopbackAddress(text: string): boolean {
   if (text === "127.0.0.1") return true;
   if (!loopbackStart.test(text)) return false;
@@ -277,8 +280,8 @@ function unmapText(address: string): string {
 }
 
 /**
- * The network that a client is counted under, as hex: an IPv4 address, or the /64 of an IPv6 one, which one person
- * owns. Texts that are no address stay, cut to 64 characters.
+ * The network under which a client counts, as hex: an IPv4 address, or the /64 of an IPv6 address, which one person
+ * owns. A text that is not an address stays as it is, cut to 64 characters.
  */
 export function clientNetwork(client: string): string {
   const address: Address | null = unmapAddress(parseAddress(client));
@@ -287,8 +290,8 @@ export function clientNetwork(client: string): string {
 }
 
 /**
- * The network that what waits of a client counts under, from the one above: the /48 of an IPv6 address. Whoever
- * rents a line has 256 networks of /64, and a tenant of a data centre 65,536.
+ * The network under which the stored messages of a client count, from its `clientNetwork`: the /48 of an IPv6 address.
+ * A home line has 256 networks of /64, a tenant of a data centre 65,536.
  */
 export function storingNetwork(network: string): string {
   return /^[0-9a-f]{16}$/.test(network) ? network.slice(0, 12) : network;
@@ -306,7 +309,7 @@ export function parseListenAddress(text: string): ListenAddress | null {
   return { hostname: (m[1] ?? m[2]) as string, port: Number(m[3]) };
 }
 
-/** Only clients of this machine reach it. */
+/** Whether only clients of this machine can reach the listener. */
 export function isLoopbackListener(text: string): boolean {
   const place = parseListenAddress(text);
   if (place === null) return false;

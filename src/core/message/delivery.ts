@@ -1,7 +1,7 @@
 /**
- * The delivery plan as a pure reducer: facts about a recipient in, then outcomes of attempts in, and out
- * comes the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both
- * come with the events. It always ends, within the attempts of its limits for each destination and the bounds of its limits.
+ * The delivery plan as a pure reducer: it gets facts about a recipient and then the outcomes of attempts, and returns
+ * the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both come with the
+ * events. It always ends: its limits bound the attempts at each destination, and the time of all.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
 import type { Did, Uuid } from "../codec/did.ts";
@@ -36,7 +36,7 @@ type NonDeliveryReport = {
   readonly message_id: Uuid;
   readonly recipient: Did;
   readonly reason: FaultCode;
-  /** Sending the same again can't help. */
+  /** Sending the same again would not help. */
   readonly final: boolean;
   readonly attempts: readonly AttemptReport[];
 };
@@ -120,12 +120,14 @@ export type DeliveryPlan = {
   readonly direct: readonly Destination[];
   readonly caches: readonly Destination[];
   readonly copies: number;
-  /** What is answered when there is nowhere to go. */
+  /** The code when there is no destination. */
   readonly nowhere: "service_not_found" | "not_deliverable";
   readonly limits: DeliveryLimits;
 };
 
-/** Where to go and in which order. Cost: one pass over the services, once for each document that a ledger remembers. */
+/**
+ * The destinations in their order. Cost: one pass over the services, once for each document that a ledger remembers.
+ */
 export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
   const { inboxes, relays, caches } = publishedBy(facts.services);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
@@ -148,7 +150,7 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
 
 type Published = Readonly<Record<"inboxes" | "relays" | "caches", readonly Destination[]>>;
 
-/** By the services of a document, which are the same list until the document changes. */
+/** Keyed by the list of services, which is the same object until the document changes. */
 const published = new WeakMap<readonly Service[], Published>();
 
 function publishedBy(services: readonly Service[]): Published {
@@ -181,10 +183,10 @@ function destinations(services: readonly Service[], type: string, channel: Chann
 
 // --------------------------------------------------------------------------------------------- reducer
 
-/** How a destination was left. `final`: the recipient's own refusal, after which nothing else is tried. */
+/** How the attempts at a destination ended. `final`: the recipient's own refusal, after which no other is tried. */
 type Verdict = "success" | "final" | "refused" | "unreachable" | "timeout";
 
-/** One attempt as it went; reported only when the delivery fails. */
+/** One attempt and its outcome; reported only when the delivery fails. */
 type Attempted = { readonly destination: Destination; readonly outcome: AttemptOutcome };
 
 type Left = { readonly destination: Destination; readonly verdict: Verdict; readonly outcome: AttemptOutcome };
@@ -275,7 +277,7 @@ function attempt(state: DeliveryState, nowMs: number): DeliveryTurn {
   return { state: next, step: { kind: "attempt", destination, timeoutMs } };
 }
 
-/** Leaves a destination for which no time is left; what it answered before, if it was asked, still counts. */
+/** Skips a destination for which no time is left. An answer that it gave before still counts. */
 function passBy(state: DeliveryState): DeliveryState {
   const left = state.pending === null ? state.left : [...state.left, state.pending];
   return { ...state, left, pending: null, at: state.at + 1, attemptsHere: 0 };
@@ -450,8 +452,8 @@ const failureMessages: Record<FailureCode, string> = {
 };
 
 /**
- * 422 when everybody refused, was gone or may not be reached, or the Cache answered 4xx; 504 when the
- * last ones only timed out; else 502. The Caches, where there are any, are the last ones.
+ * 422 when every destination refused, no longer exists or must not be reached, or the Cache answered 4xx; 504 when the
+ * last ones only timed out; otherwise 502. Caches come last.
  */
 function failureCode(state: DeliveryState, nowMs: number): FailureCode {
   const { plan, left } = state;

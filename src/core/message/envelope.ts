@@ -1,8 +1,8 @@
 /**
- * The envelope: from the bytes of a request to one normal form, by the rules of the outer format. The
- * payload stays opaque, and the sender's bytes are kept as they are but for the two alternate names.
- * Cost: for 1.3 KiB about twice what decoding and parsing the text as JSON costs, of which Base64 is a fifth; nothing of
- * the ciphertext is copied.
+ * The envelope: from the bytes of a request to one normal form, by the rules of the outer format. The payload stays
+ * opaque, and the sender's bytes are kept, except for two alternate names of members.
+ * Cost: for 1.3 KiB about twice what decoding and parsing the text as JSON costs, of which Base64 is a fifth; nothing
+ * of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, measureBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
@@ -63,8 +63,8 @@ const headerNonceBytesMax = 64;
 const errorsMax = 32;
 
 /**
- * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid` with
- * every rule that is broken. Looks at no clock.
+ * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid` with every rule that
+ * is broken. Reads no clock.
  */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
   if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
@@ -206,7 +206,7 @@ function chosenName(members: JsonObject, name: string, alternate: string, errors
   return alternate;
 }
 
-/** A member that must be there and be text. */
+/** The text of a required member. */
 function requiredText(members: JsonObject, name: string, errors: InputError[]): string | null {
   const value = members[name];
   if (typeof value === "string") return value;
@@ -214,7 +214,7 @@ function requiredText(members: JsonObject, name: string, errors: InputError[]): 
   return null;
 }
 
-/** Text of a member that may be absent: `null` then, and also when it is no text (which is an error). */
+/** The text of an optional member; `null` when it is absent, and when it is not text, which is an error. */
 function optionalText(members: JsonObject, name: string, errors: InputError[]): string | null {
   return members[name] === undefined ? null : requiredText(members, name, errors);
 }
@@ -266,7 +266,7 @@ export function isTag(text: string): boolean {
   return length >= 1 && length <= tagBytesMax && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
 }
 
-/** The size of the payload. Only `ciphertext_b64` is looked at; all other members are opaque. */
+/** The size of the payload. Only `ciphertext_b64` is read; all other members are opaque. */
 function readPayload(members: JsonObject, errors: InputError[]): number | null {
   const payload = members["payload"];
   if (!isJsonObject(payload)) {

@@ -1,8 +1,8 @@
 /**
- * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions, Directory updates and envelopes,
- * what a Cache signs for its events, and proof of work. Checking takes two pure steps: `decode…` checks form, time and
- * endpoint without knowing the DID; `decide…` checks what the DID publishes and answers a replay claim. The operation
- * runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
+ * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions, Directory updates and
+ * envelopes, what a Cache signs for its events, and proof of work. Checking takes two pure steps: `decode…` checks
+ * form, time and endpoint without knowing the DID; `decide…` checks what the DID publishes and answers a replay claim.
+ * The operation runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
  * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions"), D152.
  */
 import { sha256 } from "#sha256";
@@ -105,7 +105,7 @@ export function ackSubject(messageIds: readonly string[]): string {
   return [...ids].sort().join(",");
 }
 
-/** Equal but for slashes at the end; nothing else is normalised. */
+/** Equal but for slashes at the end; nothing else is normalized. */
 export function sameEndpoint(a: string, b: string): boolean {
   return a === b || withoutTrailingSlashes(a) === withoutTrailingSlashes(b);
 }
@@ -175,7 +175,7 @@ export function presentedProof(
   };
 }
 
-/** Reads members of a JSON object for `presentedProof`. What is not a text counts as absent. */
+/** Reads members of a JSON object for `presentedProof`. A member that is not text counts as absent. */
 export function memberReader(members: JsonObject): (name: string) => string | null {
   return (name) => {
     const value = members[name];
@@ -264,7 +264,7 @@ function decodeForm(
   const timestampMs = parseTimestamp(values.timestamp);
   if (timestampMs === null) return malformed("the timestamp");
   if (!nonceForm.test(values.nonce)) return malformed("the nonce");
-  // Two characters of Base64 more than the bytes need are already too many to decode.
+  // A text that is too long for a signature is not decoded.
   const signature = values.signature.length > 2 * signatureBytes ? null : decodeBase64(values.signature);
   if (signature?.length !== signatureBytes) return malformed("the signature");
   if (Math.abs(nowMs - timestampMs) > skewMs) return fault("proof_expired", "the timestamp is outside the clock skew");

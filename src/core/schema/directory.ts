@@ -149,7 +149,7 @@ const signerKeyId = Type.Optional(
   Type.String({ description: "root or <did>#<fragment>", default: "root", examples: ["root"] }),
 );
 
-/** Our own: a client that names it knows what version 3 binds. */
+/** An extension: a client that sends it knows what version 3 binds. */
 const proofVersion = Type.Optional(
   Type.String({ description: "v3 for the version that binds the ledger and the Directory", examples: ["v3"] }),
 );

@@ -123,8 +123,8 @@ const kindErrors: ReadonlySet<ValueErrorType> = new Set([
 ]);
 
 /**
- * A value that has the kind of one variant of a union is answered with what that variant misses, at the place
- * where it does; only a value of no such kind is answered with the variants.
+ * For a value of the kind of one variant of a union: the errors of that variant. For any other value: the error that
+ * names the variants.
  */
 function* enterUnions(found: Iterable<ValueError>): Iterable<ValueError> {
   for (const error of found) {
@@ -139,7 +139,7 @@ function firstErrors(errors: Iterable<ValueError>): ValueError[] {
   return Iterator.from(errors).take(inputErrorsMax).toArray();
 }
 
-/** The first error in words, for who reads the detail alone, and how many more are listed. */
+/** The first error in words, for callers that show only the detail, and the number of the others. */
 function detailOf([first, ...others]: readonly InputError[]): string {
   if (first === undefined) return "the body is not acceptable";
   const where = first.pointer === "" ? "the body" : first.pointer;
@@ -198,8 +198,8 @@ export function closed<P extends TProperties>(properties: P, example?: unknown, 
 }
 
 /** An object of an answer: later versions may add members, so that clients ignore what they don't know. */
-export function open<P extends TProperties>(properties: P, example: unknown, description?: string): TObject<P> {
-  return Type.Object(properties, { examples: [example], ...(description === undefined ? {} : { description }) });
+export function open<P extends TProperties>(properties: P, example: unknown): TObject<P> {
+  return Type.Object(properties, { examples: [example] });
 }
 
 export const exampleTxHash = `0x${"5c".repeat(32)}`;
@@ -210,7 +210,7 @@ export const didText = Type.String({
   examples: [exampleDid],
 });
 export const didUrlText = Type.String({ description: "<did>#<fragment>", examples: [`${exampleDid}#k1`] });
-/** What other tools understand of the formats `u64` and `u128`, which are our own. */
+/** For other tools, which do not know our formats `u64` and `u128`. */
 const unsignedPattern = "^(0|[1-9][0-9]*)$";
 export const u64Text = Type.String({
   format: "u64",
@@ -241,8 +241,8 @@ export const signatureText = Type.String({
 export const uuidText = Type.String({ description: "UUID", examples: ["0190b3b4-0000-7000-8000-000000000001"] });
 
 /** A text with a documented list of values that the route checks itself, with a code of its own. */
-export function namedText(values: readonly string[], description?: string) {
-  return Type.String({ enum: values, ...(description === undefined ? {} : { description }) });
+export function namedText(values: readonly string[]) {
+  return Type.String({ enum: values });
 }
 
 export function nullable<S extends TSchema>(schema: S, description?: string) {

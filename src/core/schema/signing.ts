@@ -1,8 +1,9 @@
 /**
  * The documentation of what clients sign: each form once, with the text of a worked example and its signature, which
- * verify, and the routes of signed actions. OpenAPI shows the example at every signed operation; the page "Signing" shows
- * the forms.
- * Source: interface "Authentication" and "Signed DID-document updates", docs/ledger.md 1 and 4, rules sections 2, 4 and 10.
+ * verify, and the routes of signed actions. OpenAPI shows the example at every signed operation; the page "Signing"
+ * shows the forms.
+ * Source: interface "Authentication" and "Signed DID-document updates", docs/ledger.md 1 and 4, rules sections 2, 4 and
+ * 10.
  */
 import { decodeUtf8, encodeBase64, encodeHex0x, parsePublicKey, utf8 } from "../codec/bytes.ts";
 import { createSigner } from "../codec/crypto.ts";
@@ -153,7 +154,9 @@ export type SignedExample = {
   readonly body?: unknown;
 };
 
-/** What an operation needs signed; `optional`: it is accepted without too. Examples are made when they are shown. */
+/**
+ * What an operation needs signed; with `optional`, it is also accepted unsigned. Examples are made when they are shown.
+ */
 export type Signed = {
   readonly scheme: SchemeName;
   readonly optional?: true;

@@ -2,12 +2,12 @@
  * Bounds on memory, time and input: a map of bounded size, a deadline for a promise, and a capped read of a
  * stream. The timer of `withDeadline` is the only clock in the core.
  */
-/** Of values whose size strangers choose: `of` must answer the same for as long as the value is in the map. */
+/** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
 
 /**
- * A map that forgets: above a bound, the entry that was set longest ago goes. For memos and per-client state,
- * where forgetting costs work or precision but is never wrong.
+ * A map of bounded size: above a bound, it drops the entry that was set longest ago. For memos and per-client state,
+ * where a dropped entry costs work or precision but is never wrong.
  */
 export class BoundedMap<K, V> {
   /** A Map keeps the order of insertion, so the first key is the one set longest ago. */
@@ -60,7 +60,7 @@ export class BoundedMap<K, V> {
 
 // --------------------------------------------------------------------------------------------------------------- time
 
-/** What `withDeadline` answers when time runs out. */
+/** The result of `withDeadline` when time runs out. */
 export const late: unique symbol = Symbol("late");
 
 /** A longer delay makes a timer fire at once (the platform keeps it in 32 bits). About 24.8 days. */
@@ -85,7 +85,7 @@ export async function withDeadline<T>(
   }
 }
 
-/** Runs `work` once after so many milliseconds; the answer cancels it. */
+/** Runs `work` once after `ms`; the returned function cancels it. */
 export type After = (ms: number, work: () => void) => () => unknown;
 
 const afterByTimer: After = (ms, work) => {
@@ -94,8 +94,8 @@ const afterByTimer: After = (ms, work) => {
 };
 
 /**
- * Callers who wait for an event, each beside something of its own. A race with one lasting promise would leave a
- * reaction on that promise for every race, and with it the outcome of the race, for as long as the promise lasts.
+ * Callers that wait for work of their own or for a common event, whichever comes first. `Promise.race` with one
+ * long-lived promise would keep a reaction and the outcome of every race until that promise settles.
  */
 export class Waiters {
   private readonly ends = new Set<() => void>();
@@ -125,7 +125,7 @@ export class Waiters {
     });
   }
 
-  /** The event: all waiters go on. */
+  /** The event happens: all waiters continue. */
   release(): void {
     for (const end of this.ends) end();
   }
@@ -144,8 +144,8 @@ type ReadCap = {
 };
 
 /**
- * All bytes of `body` (none: empty), or why not: `over` when there are more than the cap, `late` when they did not all
- * come in time. In both cases, and when the stream fails, which rejects, the stream is cancelled.
+ * All bytes of `body`; `over` when there are more than the cap; `late` when they did not all arrive in time. Rejects
+ * when the stream fails. In these three cases the stream is cancelled.
  */
 export function readCapped(
   body: ReadableStream<Uint8Array> | null,
@@ -165,7 +165,7 @@ export async function readCapped(
     const reading = readAll(reader, cap.bytesMax);
     return await (cap.timeoutMs === undefined ? reading : withDeadline(reading, cap.timeoutMs));
   } finally {
-    // Cutting a stream that is at its end does nothing.
+    // Cancelling a stream that has ended does nothing.
     reader.cancel().catch(() => undefined);
   }
 }
