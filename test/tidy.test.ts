@@ -247,6 +247,8 @@ describe("what no file may hold", () => {
     { name: "forced types", pattern: /\bas unknown as\b/ },
     { name: "tests that do not run", pattern: /\b(test|it|describe)\.(skip|todo|only|failing)\b|\bmock\.module\b/ },
     { name: "re-exports of whole modules", pattern: /^export \* from/m, where: /^src\// },
+    // The rule on importers reads the names behind `export`.
+    { name: "lists of exports", pattern: /^export (?:\{[^}]*\};|(?:const|let) [[{])/m, where: /^src\// },
     { name: "a registry's address", pattern: /registry\.npmjs|registry\.yarnpkg|npmmirror|pkg\.github/ },
   ];
   test.each(banned)("$name", ({ pattern, where }) => {

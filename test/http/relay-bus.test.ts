@@ -93,6 +93,8 @@ describe("an envelope at one process", () => {
     const client = await live(a);
     expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
     expect(client.frames.length).toBe(2);
+    const direct = await b.send({ ...envelopeTo(bob, 2), delivery_hint: "direct" });
+    expect(direct.ndr?.attempts).toMatchObject([{ channel: "live", error: "not_acknowledged" }]);
   });
 
   test("goes on when it is larger than the bus takes, or the bus is away", async () => {

@@ -1,6 +1,6 @@
 /** One delivery for one message: what repeats are answered while a result is being written, and after it; and the text of the usual result. */
 import { describe, expect, test } from "bun:test";
-import { isFault } from "../../../../src/core/fault.ts";
+import { type Fault, fault, isFault } from "../../../../src/core/fault.ts";
 import {
   beginDelivery,
   type DeliveryPlan,
@@ -8,7 +8,7 @@ import {
   nextStep,
 } from "../../../../src/core/message/delivery.ts";
 import { decodeEnvelope, type Envelope } from "../../../../src/core/message/envelope.ts";
-import { createDedup, deliverOnce, runDelivery } from "../../../../src/nodes/relay/delivery.ts";
+import { createDedup, deliverOnce, type LocalCache, runDelivery } from "../../../../src/nodes/relay/delivery.ts";
 import { createEgress } from "../../../../src/nodes/relay/egress.ts";
 import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
 import { relayDefault } from "../../../support/settings.ts";
@@ -119,9 +119,11 @@ describe("a result", () => {
   });
 });
 
-test("what the one Cache of the process keeps at the first attempt is answered as the reducer answers it", async () => {
+type LocalReceipt = Exclude<Awaited<ReturnType<LocalCache["store"]>>, Fault>;
+
+/** A delivery to the Cache of the process, whose answers are given in turn. */
+async function deliverLocally(answers: readonly (LocalReceipt | Fault)[], changes: Partial<DeliveryPlan> = {}) {
   const envelope = envelopeOf(1);
-  const receipt = { accepted: true, deduped: false, proof: { signature: null } };
   const plan: DeliveryPlan = {
     messageId: envelope.messageId,
     recipient: envelope.to,
@@ -131,14 +133,19 @@ test("what the one Cache of the process keeps at the first attempt is answered a
     copies: 1,
     nowhere: "not_deliverable",
     limits: relayDefault,
+    ...changes,
   };
   const attempts: (number | null)[] = [];
+  const stores: unknown[] = [];
   const { result, text } = await runDelivery(
     {
       egress: createEgress({ settings: relayDefault }),
       localCache: {
         endpoints: ["https://cache.net/"],
-        store: async () => ({ receipt, text: JSON.stringify(receipt) }),
+        store: async (_, arrival) => {
+          stores.push(arrival);
+          return answers[stores.length - 1] ?? fault("internal_error", "asked too often");
+        },
       },
       sessions: null,
       now: () => 1e12,
@@ -148,7 +155,7 @@ test("what the one Cache of the process keeps at the first attempt is answered a
     },
     {
       envelope,
-      origin: { client: "192.0.2.1", network: "192.0.2.1" },
+      origin: { client: "192.0.2.1", network: "192.0.2.0/24" },
       document: null,
       plan,
       elsewhere: "gone",
@@ -156,9 +163,43 @@ test("what the one Cache of the process keeps at the first attempt is answered a
       viaNext: "",
     },
   );
-  const outcome = { httpStatus: 202, error: null, durationMs: 1, receipt };
-  const { step } = nextStep(beginDelivery(plan, 1e12).state, { kind: "outcome", outcome, jitter: 0.5, nowMs: 1e12 });
-  expect(step).toEqual({ kind: "finished", result });
-  expect(text).toBe(JSON.stringify(step.kind === "finished" ? step.result : null));
-  expect(attempts).toEqual([202]);
+  return { plan, result, text, attempts, stores };
+}
+
+describe("the one Cache of the process", () => {
+  const receipt = { accepted: true, deduped: false, proof: { signature: null } };
+  const stored = { receipt, text: JSON.stringify(receipt) };
+
+  test("keeps an envelope at the first attempt: the answer is the reducer's", async () => {
+    const { plan, result, text, attempts, stores } = await deliverLocally([stored]);
+    const outcome = { httpStatus: 202, error: null, durationMs: 1, receipt };
+    const { step } = nextStep(beginDelivery(plan, 1e12).state, { kind: "outcome", outcome, jitter: 0.5, nowMs: 1e12 });
+    expect(step).toEqual({ kind: "finished", result });
+    expect(text).toBe(JSON.stringify(step.kind === "finished" ? step.result : null));
+    expect(attempts).toEqual([202]);
+    expect(stores).toEqual([{ client: "192.0.2.1", network: "192.0.2.0/24", nowMs: 1e12 }]);
+  });
+
+  test("refuses an envelope: that is the first attempt, and final", async () => {
+    const { result, attempts, stores } = await deliverLocally([fault("policy_denied", "no")]);
+    expect(result).toMatchObject({ success: false, cache_attempted: true, cache_result: { code: "policy_denied" } });
+    expect(result.ndr?.attempts.length).toBe(1);
+    expect([attempts, stores.length]).toEqual([[403], 1]);
+  });
+
+  test("is away at first: the next attempt is a retry", async () => {
+    const { result, attempts } = await deliverLocally([fault("service_unavailable", "later"), stored]);
+    expect(result).toMatchObject({ code: "cached", retry_count: 1 });
+    expect(attempts).toEqual([503, 202]);
+  });
+
+  test("counts its copies where the policy asks for more than one", async () => {
+    const { result } = await deliverLocally([stored], { copies: 2 });
+    expect(result.cache_result).toEqual({ ...receipt, copies: 1 });
+  });
+
+  test("is not asked to keep what has expired", async () => {
+    const { result, stores } = await deliverLocally([stored], { expiresAtMs: 1e12 });
+    expect([result.code, stores]).toEqual(["message_expired", []]);
+  });
 });

@@ -1,18 +1,22 @@
 /** Group commits of `lmdb` over a disk that the test holds: what goes together, and what waits. */
 import { expect, test } from "bun:test";
-import { type CommitHost, GroupCommits } from "../../../../src/plugins/lmdb/commits.ts";
+import { type CommitHost, GroupCommits, type WriteSize } from "../../../../src/plugins/lmdb/commits.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const size = { kind: "removal", bytes: 0 } as const;
 const nothing: CommitHost["committed"] = { get: () => null, range: () => [] };
+const mib = 1024 * 1024;
 const turn = () => new Promise<void>((next) => void setImmediate(next));
+const turns = async (count = 3) => {
+  for (let n = 0; n < count; n++) await turn();
+};
 
 /** Commits that end when the test says so. */
-function heldDisk() {
+function heldDisk(checkRoom: CommitHost["checkRoom"] = () => {}) {
   const writes: { readonly keys: string[]; readonly end: () => void }[] = [];
   const host: CommitHost = {
     committed: nothing,
-    checkRoom: () => {},
+    checkRoom,
     checkOpen: () => {},
     checkFailure: () => {},
     write(batch) {
@@ -23,8 +27,11 @@ function heldDisk() {
     fail: (reason, cause) => new StoreError("unavailable", reason, { cause }),
   };
   const commits = new GroupCommits(host);
-  const put = (key: string) => commits.join(size, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
-  return { commits, writes, put };
+  const put = (key: string, of: WriteSize = size) =>
+    commits.join(of, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
+  const putLazily = (key: string) =>
+    commits.joinLazily(size, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
+  return { commits, writes, put, putLazily };
 }
 
 test("a commit begins at the end of the turn, with all that the turn brought", async () => {
@@ -70,13 +77,87 @@ test("turns that bring many are waited for, until there are enough for one commi
   expect(writes[0]!.keys.length).toBeLessThanOrEqual(200);
 });
 
-test("what nobody waits for goes with the next commit, and begins one only after a while or when somebody waits", async () => {
-  const { commits, writes, put } = heldDisk();
-  const putLazily = (key: string) =>
-    commits.joinLazily(size, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
-  const turns = async () => {
-    for (let n = 0; n < 3; n++) await turn();
+test("turns that bring few are not waited for", async () => {
+  const { writes, put } = heldDisk();
+  // Before the commit looks what a turn brought, the turn brings one.
+  const oneATurn = (n: number): void => {
+    setImmediate(() => {
+      void put(`${n}`);
+      if (n < 8) oneATurn(n + 1);
+    });
   };
+  oneATurn(1);
+  void put("0");
+  await turns(12);
+  expect(writes[0]?.keys.length).toBeLessThanOrEqual(2);
+});
+
+test("what is too much for one commit goes into the next ones at once", async () => {
+  const { writes, put } = heldDisk();
+  for (let n = 0; n < 3_000; n++) void put(`${n}`);
+  await turns(6);
+  expect(writes.map(({ keys }) => keys.length)).toEqual([2_048]);
+  writes[0]!.end();
+  await turns();
+  expect(writes.map(({ keys }) => keys.length)).toEqual([2_048, 952]);
+  writes[1]!.end();
+  await turns();
+  for (const key of ["a", "b", "c"]) void put(key, { kind: "removal", bytes: 5 * mib });
+  await turns();
+  writes[2]!.end();
+  await turns();
+  expect(writes.slice(2).map(({ keys }) => keys)).toEqual([["a", "b"], ["c"]]);
+});
+
+test("bytes that wait are bounded, and free again once their commit begins", async () => {
+  const { put } = heldDisk();
+  const large = { kind: "removal", bytes: 60 * mib } as const;
+  void put("a", large);
+  expect(await put("b", large).catch((error: unknown) => error)).toMatchObject({ code: "unavailable" });
+  await turns();
+  let refused = false;
+  put("c", large).catch(() => {
+    refused = true;
+  });
+  await turns();
+  expect(refused).toBe(false);
+});
+
+test("a read waits for the commit that is under way, and 4,096 can", async () => {
+  const { commits, writes, put } = heldDisk();
+  void put("a");
+  await turns();
+  let ran = 0;
+  const reads = Array.from({ length: 4_096 }, () => commits.read(() => ++ran));
+  expect(await commits.read(() => ++ran).catch((error: unknown) => error)).toMatchObject({ code: "unavailable" });
+  await turns();
+  expect(ran).toBe(0);
+  writes[0]!.end();
+  await Promise.all(reads);
+  expect(ran).toBe(4_096);
+});
+
+test("a commit of removals alone needs no room for what is stored", async () => {
+  const { commits } = heldDisk((kind, bytes) => {
+    if (kind === "store" && bytes > mib) throw new StoreError("full", "no room");
+  });
+  const fullOf = (kind: WriteSize["kind"]) => commits.join({ kind, bytes: mib }, (batch) => batch.full?.code ?? null);
+  expect(await fullOf("removal")).toBeNull();
+  expect(await fullOf("store")).toBe("full");
+});
+
+test("what nobody waits for and came during a commit begins one after a while", async () => {
+  const { writes, put, putLazily } = heldDisk();
+  void put("a");
+  await turns();
+  void putLazily("b");
+  writes[0]!.end();
+  for (let n = 0; n < 500 && writes.length < 2; n++) await Bun.sleep(2);
+  expect(writes.map(({ keys }) => keys)).toEqual([["a"], ["b"]]);
+});
+
+test("what nobody waits for goes with the next commit, and begins one only after a while or when somebody waits", async () => {
+  const { commits, writes, put, putLazily } = heldDisk();
   void putLazily("a");
   expect(commits.isIdle).toBe(false);
   await turns();
