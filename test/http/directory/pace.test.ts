@@ -1,5 +1,5 @@
 /** The pace of registrations: a burst, a rate, and the proof of work beyond them, which the client does by itself. */
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { afterEach, describe, expect, test } from "bun:test";
 import { directoryClient } from "../../../src/client/directory.ts";
 import { endpoint } from "../../../src/client/http.ts";
 import { encodeHex, utf8 } from "../../../src/core/codec/bytes.ts";
@@ -9,8 +9,6 @@ import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../../support/nodes.ts";
-import { paceScenarios } from "./registration.scenarios.ts";
-import { openStage, playScenarios, type Stage } from "./stage.ts";
 
 let directory: TestDirectory | null = null;
 let nodes: TestNodes | null = null;
@@ -31,15 +29,6 @@ async function open(settings: Partial<DirectorySettings>): Promise<TestDirectory
 let count = 0;
 const register = (stage: TestDirectory, headers: Record<string, string> = {}, body?: Json) =>
   stage.ask("POST", "/register-did", body ?? registerBodyOf(identityOf(`pace ${count++}`), stage.nowMs()), headers);
-
-describe("the scenarios", () => {
-  let stage: Stage;
-  beforeAll(async () => {
-    stage = await openStage({ registration_burst: 3, registration_rate: 1 });
-  });
-  afterAll(() => stage.close());
-  playScenarios(paceScenarios, () => stage);
-});
 
 describe("a network that changes many DIDs", () => {
   test("is refused beyond its burst, before the body is read, and reads all the same", async () => {
