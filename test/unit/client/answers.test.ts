@@ -36,14 +36,14 @@ const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [
 
 describe("answers", () => {
   for (const [name, schema, shape] of rows) {
-    test(`the documented example of ${name} is taken, with members that are new`, () => {
+    test(`the documented example of ${name} is accepted, with unknown members`, () => {
       const examples: unknown[] = schema["examples"];
       expect(examples.length).toBeGreaterThan(0);
       for (const example of examples) expect(shape({ ...(example as object), added_later: true }, "")).toBeNull();
     });
   }
 
-  test("what is missing or of another type is named with its place", () => {
+  test("a missing member, or one of another type, is reported with its place", () => {
     const good = { count: 1, messages: [{ message_id: "a", envelope: {} }] };
     expect(answers.messagesShape(good, "")).toBeNull();
     const bad: [unknown, string][] = [

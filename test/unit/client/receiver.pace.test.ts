@@ -26,7 +26,7 @@ test("an abort ends a pause at once, before it and during it", async () => {
   expect(controller.signal.aborted).toBe(true);
 });
 
-test("who brings more than the queue holds waits until one is taken", async () => {
+test("a producer waits while the queue is full, until an item is consumed", async () => {
   const queue = new Queue<number>(2);
   queue.put(1);
   queue.put(2);
@@ -42,7 +42,7 @@ test("who brings more than the queue holds waits until one is taken", async () =
   expect([hasSpace, queue.isFull]).toEqual([true, false]);
 });
 
-test("a queue that is closed gives nothing more and lets everybody go", async () => {
+test("a closed queue gives no more items and releases all who wait", async () => {
   const queue = new Queue<number>(1);
   const taker = queue.take();
   queue.close();

@@ -75,7 +75,7 @@ describe("a rotation", () => {
     expect(secrets(gone.identity)).toEqual(secrets(next).slice(1));
   });
 
-  test("that was cut off before it was in force destroys nothing, and is still due", async () => {
+  test("that was interrupted before its key was in force destroys nothing, and is still due", async () => {
     const identity = createIdentity("a", start);
     const pending = derived(identity);
     const { identity: found } = await reconcileAgreements(pending, await publish(identity), {
@@ -100,7 +100,7 @@ describe("a rotation", () => {
 });
 
 describe("devices of one identity", () => {
-  test("derive forward to what another has published, over weeks of absence", async () => {
+  test("derive the key that another device published, after weeks offline", async () => {
     const phone = createIdentity("a", start);
     const laptop = parseIdentity(renderIdentity(phone), "a");
     if (laptop === null) throw new Error("not read again");
@@ -125,7 +125,7 @@ describe("devices of one identity", () => {
     expect(keyOf(await publish(derived(phone)))).toBe(keyOf(await publish(derived(laptop))));
   });
 
-  test("say when a key can't be derived, and lose nothing they hold", async () => {
+  test("report a key that they can't derive, and keep their secrets", async () => {
     const identity = createIdentity("a", start);
     const stranger = await publish({ ...createIdentity("b", start), did: identity.did });
     const found = await reconcileAgreements(identity, { ...stranger, id: identity.did }, { nowMs: start, keptMs });

@@ -74,7 +74,7 @@ describe("sealing", () => {
     expect(encode(record, rfc8949EncodeOptions)).toEqual(plaintext);
   });
 
-  test("tries every secret held under the id, so that a replaced key still opens", async () => {
+  test("tries every secret of the id, so that a message to a replaced key still opens", async () => {
     const held = (id: string) => (id === keyId ? [new Uint8Array(32).fill(9), secret] : []);
     expect((await openPayload(await sealPayload(input), binding, held)).data).toEqual(data);
   });
@@ -172,14 +172,14 @@ describe("a record that a stranger sealed", () => {
     ["says another total than its envelope", encode({ ...record, total_chunks: 2 })],
     ["names a group that its envelope does not", encode({ ...record, message_group_id: "x" })],
   ];
-  test("opens when it is as it should be", async () => {
+  test("opens when it is valid", async () => {
     expect((await openPayload(await sealBytes(encode(record)), binding, secretsOf)).data).toEqual(data);
   });
   test("opens in the form of the first release: hex text and no group", async () => {
     const first = { ...record, sha256: record.sha256.toHex(), message_group_id: null };
     expect(await openPayload(await sealBytes(encode(first)), binding, secretsOf)).toEqual({ file: input.file, data });
   });
-  test("says which member is at fault", async () => {
+  test("names the invalid member", async () => {
     const sealed = await sealBytes(encode({ ...record, sha256: new Uint8Array(31) }));
     expect(openPayload(sealed, binding, secretsOf)).rejects.toThrow("sha256 must be a byte string of 32 bytes");
   });

@@ -18,7 +18,7 @@ function decoded(body: Uint8Array) {
 }
 
 describe("chunks", () => {
-  test("are the same bytes when they are built again, and no two alike", async () => {
+  test("have the same bytes when they are built again, and no two are equal", async () => {
     const chunks = await Promise.all(
       [0, 1, 2].map((i) => buildEnvelope(plan, i, content.subarray(i * 1_000, (i + 1) * 1_000))),
     );
@@ -56,7 +56,7 @@ describe("chunks", () => {
     expect(envelope.sender !== null && verifySender(envelope.sender, document)).toBe(true);
   });
 
-  test("open to the data of their place", async () => {
+  test("open to their part of the data", async () => {
     const { messageId, body } = await buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
     const binding = { messageId, to, chunk: { groupId: groupIdOf(plan), sequence: 1, total: 3 } };
     const opened = await openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [readerSecret]);

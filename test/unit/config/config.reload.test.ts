@@ -19,7 +19,7 @@ describe("a reload", () => {
     expect(decideReload(configOf(""), configOf(""))).toEqual({ changed: [], needsRestart: [] });
   });
 
-  test("takes over lists and levels, and names what needs a restart", () => {
+  test("applies lists and levels, and names what needs a restart", () => {
     const next = configOf('[server]\nlog_level = "debug"\nlisten = ["127.0.0.1:1"]\n[cache]\nallow_senders = ["x"]\n');
     const plan = decideReload(configOf(""), next);
     expect(plan).toEqual({ changed: ["server.log_level", "cache.allow_senders"], needsRestart: ["server.listen"] });
@@ -29,7 +29,7 @@ describe("a reload", () => {
     expect(decideReload(configOf(""), configOf('[stores.two]\nplugin = "memory"\n')).needsRestart).toEqual(["stores"]);
   });
 
-  test("writes into the sections that the nodes hold, and leaves the rest", () => {
+  test("writes into the sections that the nodes read, and leaves the rest", () => {
     const current = configOf("");
     const { server, cache } = current;
     const next = configOf('[server]\nlog_level = "error"\nlisten = ["127.0.0.1:1"]\n[cache]\ndeny_senders = ["y"]\n');

@@ -80,7 +80,7 @@ page_bytes_max = "1 MB"
   ]);
 });
 
-test("text that is no TOML is one problem of the file, with its place", () => {
+test("invalid TOML is one problem of the file, with its place", () => {
   expect(problemsOf("[server")).toEqual(["(file)"]);
   const result = parseConfig("[server]\nlisten = [\nx\n");
   expect(result).toMatchObject({ problems: [{ place: { line: 3, column: 1 } }] });
@@ -105,7 +105,7 @@ allow_private = ["10.0.0.0/8", "home"]
   ]);
 });
 
-test("problems between settings are reported beside those that are wrong by themselves", () => {
+test("problems between settings are reported together with settings that are wrong by themselves", () => {
   const text = `${allInOne}colour = 1\n[limits]\nchunk_bytes_max = "17MiB"\nttl_max = "soon"\n`;
   expect(problemsOf(text).sort()).toEqual(["cache.colour", "limits.chunk_bytes_max", "limits.ttl_max"]);
 });
@@ -168,7 +168,7 @@ describe("relations", () => {
     expect(lone('recipients = "directory.example.org"')).toEqual(["relay.recipients"]);
   });
 
-  test("a port is shared by Relays, and by nodes whose stores several processes share", () => {
+  test("a port may be shared by Relays, and by nodes with shared stores", () => {
     const share = "[server]\nshare_port = true\n";
     expect(with_(share)).toEqual(["server.share_port"]);
     expect(problemsOf(`${share}${loneRelay('recipients = "ledger:main"')}`)).toEqual([]);
@@ -195,7 +195,7 @@ describe("relations", () => {
 });
 
 describe("places", () => {
-  test("a problem carries the line and column of its setting, or of the table around it", () => {
+  test("a problem has the line and column of its setting, or of the table around it", () => {
     const text = '[server]\nlisten = [\n  "127.0.0.1:1",\n  "7400",\n]\n[relay]\n  client_rate = 0\n[stores.two]\n';
     const result = parseConfig(text);
     const places = result.ok ? [] : result.problems.map(({ setting, place }) => [setting, place]);
@@ -286,7 +286,7 @@ describe("settings of earlier versions", () => {
     expect(read({ cache: { clock_skew: "6m" } }).retired[0]?.message).toContain('limits.clock_skew = "6m" applies');
   });
 
-  test("a variable may name one as well", () => {
+  test("a variable of the environment may name one", () => {
     const env = { WAYPOST_CACHE__STREAM_LIFE: "1h" };
     expect(parseConfig(allInOne, { env })).toMatchObject({ ok: true, retired: [{ setting: "cache.stream_life" }] });
   });
@@ -300,7 +300,7 @@ describe("secrets", () => {
     expect(result).toMatchObject({ config: { stores: { db: { url: "secret of /run/secrets/url" } } } });
   });
 
-  test("that can't be read, or stand there twice, are problems", () => {
+  test("that can't be read, or are given twice, are problems", () => {
     const unreadable = parseConfig(text, {
       readFile: () => {
         throw new Error("no permission");
@@ -330,7 +330,7 @@ describe("warnings", () => {
     ['[server]\nlisten = ["0.0.0.0:7400"]', "server.admin_listen"],
   ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
 
-  test("a list entry that is no DID, a name from an example, and a store that forgets", () => {
+  test("an entry that is not a DID, an example name, and a volatile store are reported", () => {
     const listed = quiet.replace("[relay]", '[relay]\ndeny_senders = ["mallory"]');
     expect(warned(listed)).toEqual(["relay.deny_senders.0"]);
     expect(warned(allInOne)).toEqual(["cache.public_endpoints.0", "cache.store", "directory.ledger"]);
@@ -395,7 +395,7 @@ describe("what is said about settings", () => {
     expect(parseConfig(text)).toMatchObject({ ok: true, config: first.config });
   });
 
-  test("there are at most 70: what nobody has a reason to change is a figure", () => {
+  test("there are at most 70 settings", () => {
     expect(listSettings().length).toBeLessThanOrEqual(70);
   });
 
@@ -405,6 +405,6 @@ describe("what is said about settings", () => {
   });
 });
 
-test("a checked value may also come from a program", () => {
+test("a program may pass a value instead of a file", () => {
   expect(checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true } }).ok).toBe(true);
 });

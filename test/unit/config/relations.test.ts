@@ -36,10 +36,11 @@ describe("a broken relation is reported under its first setting", () => {
     ["a certificate without its key", "server.tls_cert_file", { relay, server: { tls_cert_file: "a" } }],
   ];
   test.each(rows)("%s", (_, setting, input) => expect(broken(input)).toEqual([setting]));
-  test("and what holds is not", () => expect(broken({ relay, server: { share_port: true } })).toEqual([]));
+  test("a relation that holds is not reported", () =>
+    expect(broken({ relay, server: { share_port: true } })).toEqual([]));
 });
 
-test("a setting is reported by itself, by a part of it, or by the table around it, and by no namesake", () => {
+test("a setting counts as reported by itself, a part of it, or the table around it, and not by a namesake", () => {
   const reported = [{ setting: "limits.chunk_bytes_max", message: "" }];
   expect(isReported("limits.chunk_bytes_max", reported)).toBe(true);
   expect(isReported("limits", reported)).toBe(true);

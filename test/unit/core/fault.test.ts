@@ -16,7 +16,7 @@ describe("jsonPointer", () => {
   });
 });
 
-test("the text of what was thrown", () => {
+test("errorText and errorStack describe any thrown value", () => {
   const error = new Error("broken");
   expect([errorText(error), errorText("text"), errorText(null)]).toEqual(["broken", "text", "null"]);
   expect(errorStack(error)).toContain("fault.test.ts");

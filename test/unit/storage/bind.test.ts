@@ -62,7 +62,7 @@ describe("binding", () => {
     );
   });
 
-  test("a name that every object has is no store", () => {
+  test("a name that every object has, such as toString, is not a store", () => {
     const needs = [need({ store: "toString" })];
     expect(settings(storeProblems({ stores: {}, plugins: builtInPlugins, needs }))).toEqual(["cache.mailbox"]);
   });
@@ -122,7 +122,7 @@ describe("binding", () => {
     expect(closed).toEqual(["good"]);
   });
 
-  test("a store that does not close is given up after 30 s, and the others are closed", async () => {
+  test("after 30 s, a store that does not close is abandoned, and the others are closed", async () => {
     const closed: string[] = [];
     const plugins = [
       sampleDriver("hanging", { durability: "flushed", hangs: true, closed }),

@@ -24,7 +24,7 @@ function inboxOf(limits: InboxLimits) {
   return { add, turn, gates, seen, reports };
 }
 
-test("no more handlers work at once than may, and the next begins when one ends", async () => {
+test("at most the allowed number of handlers run at once, and the next begins when one ends", async () => {
   const { add, turn, gates, seen } = inboxOf({ runningMax: 2, waitingMax: 10, waitingBytesMax: 1_000 });
   for (const bytes of [1, 2, 3]) add(bytes);
   await turn();
@@ -35,14 +35,14 @@ test("no more handlers work at once than may, and the next begins when one ends"
   expect(seen).toEqual([1, 2, 3]);
 });
 
-test("of too many that wait the oldest go, and whoever subscribed hears that some were missed", async () => {
+test("when too many messages wait, the oldest are dropped, and the subscriber is notified", async () => {
   const { add, turn, seen, reports } = inboxOf({ runningMax: 9, waitingMax: 2, waitingBytesMax: 1_000 });
   for (const bytes of [1, 2, 3]) add(bytes);
   await turn();
   expect([seen, reports]).toEqual([[2, 3], { dropped: 1, missed: 1 }]);
 });
 
-test("the newest message stays however large it is, alone", async () => {
+test("the newest message stays however large it is, and all others go", async () => {
   const { add, turn, seen, reports } = inboxOf({ runningMax: 9, waitingMax: 10, waitingBytesMax: 100 });
   add(60);
   add(500);

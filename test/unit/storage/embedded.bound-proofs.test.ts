@@ -35,7 +35,7 @@ const registered = (world: World) => {
 };
 
 describe("a registration of version 3", () => {
-  test("is for the account that submits it, on its ledger", () => {
+  test("is valid only for the account that submits it and for its ledger", () => {
     const world = worldThat(true);
     for (const wrong of [
       { genesisHash: other, submitter: operatorAccount },
@@ -51,7 +51,7 @@ describe("a registration of version 3", () => {
     registered(world);
   });
 
-  test("ends, and does not work again after a deletion", () => {
+  test("expires, and does not work again after a deletion", () => {
     const world = registered(worldThat(false));
     const intent: Intent = { did, action: "delete_did" };
     const terms = { nonce: 0n, validUntilMs: BigInt(startMs + 60_000), signerKeyId: "root" };
@@ -69,7 +69,7 @@ describe("a registration of version 3", () => {
   });
 });
 
-test("a document of version 3 is for its ledger and uses up the document nonce", () => {
+test("a document of version 3 is valid only for its ledger, and uses up the document nonce", () => {
   const world = registered(worldThat(true));
   const given = { timestamp: timestamp(), docBlob: encodeDidDocument(emptyDocument(did)) };
   expect(world.apply(setDocumentOf(alice, given, other))).toBe("InvalidSignature");
@@ -82,7 +82,7 @@ describe("an authorization of version 3", () => {
   const intent: Intent = { did, action: "add_alias", alias: "team" };
   const terms = { nonce: 0n, validUntilMs: BigInt(startMs + 60_000), signerKeyId: "root" };
 
-  test("is for its ledger, and for its kind of payload", () => {
+  test("is valid only for its ledger and its kind of payload", () => {
     const world = registered(worldThat(false));
     const call = authorizedCall(intent, terms, alice.root, genesisHash);
     if (!("signedPayload" in call)) throw new Error("the call carries a payload");
@@ -98,7 +98,7 @@ describe("an authorization of version 3", () => {
     expect(world.apply(call)).toEqual(["AliasAdded"]);
   });
 
-  test("stands beside a plain one where the ledger takes both", () => {
+  test("is accepted beside a plain one where the ledger accepts both", () => {
     const world = registered(worldThat(true));
     expect(world.apply(authorizedCall(intent, terms, alice.root))).toEqual(["AliasAdded"]);
     const next = { did, action: "remove_alias", alias: "team" } as const;
@@ -109,7 +109,7 @@ describe("an authorization of version 3", () => {
 });
 
 describe("older versions", () => {
-  test("are refused by a ledger that takes version 3 alone", () => {
+  test("are refused by a ledger that accepts only version 3", () => {
     const world = worldThat(false);
     for (const old of [String(startMs), `v2:0:${startMs + 60_000}`]) {
       expect(world.apply(registrationOf(alice, { timestamp: old }))).toBe("ProofVersionRefused");
@@ -121,7 +121,7 @@ describe("older versions", () => {
     );
   });
 
-  test("are all that a ledger of before takes", () => {
+  test("are the only ones that an older ledger accepts", () => {
     const world = worldThat(true);
     world.proofs = { ...everyProof, bound: false };
     expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe("ProofVersionRefused");
@@ -135,7 +135,7 @@ describe("older versions", () => {
   });
 });
 
-test("an embedded ledger keeps its name, and each has another", async () => {
+test("an embedded ledger keeps its name, and no two have the same", async () => {
   const table = new MemoryTable(1 << 20);
   const options = { blockTimeMs: 1_000, now: () => startMs, log: () => {}, operator: operatorAccount };
   const nameOf = async (given: Parameters<typeof openEmbeddedLedger>[0]) => {

@@ -20,7 +20,7 @@ import { identityOf } from "../../support/identity.ts";
 import { operatorAccount } from "../../support/world.ts";
 
 describe("a table that fails", () => {
-  test("refuses the submission and takes nothing", async () => {
+  test("refuses the submission and stores nothing", async () => {
     const made = stage(never);
     const ledger = await made.open({ pendingCallsMax: 1 });
     made.table.failure = new StoreError("unavailable", "no disk");
@@ -48,7 +48,7 @@ describe("a table that fails", () => {
     await ledger.close();
   });
 
-  test("behind the change gives the place in the pool back", async () => {
+  test("after the change gives the place in the pool back", async () => {
     const made = stage(never);
     const ledger = await made.open({ pendingCallsMax: 1 });
     made.table.failureBehind = new StoreError("unavailable", "no sync");
@@ -60,7 +60,7 @@ describe("a table that fails", () => {
     await ledger.close();
   });
 
-  test("while a block reads delays the block and fails no call", async () => {
+  test("while a block reads, delays the block and fails no call", async () => {
     const made = stage(2);
     const ledger = await made.open();
     const submission = taken(await ledger.submit(registration(alice), "register"));
@@ -72,7 +72,7 @@ describe("a table that fails", () => {
     await ledger.close();
   });
 
-  test("for longer than a call lives drops it, and frees what it claimed", async () => {
+  test("for longer than the lifetime of a call, drops the call and releases its claims", async () => {
     const made = stage(2);
     const ledger = await made.open();
     await register(ledger, alice);
@@ -117,7 +117,7 @@ describe("bounds", () => {
     await ledger.close();
   });
 
-  test("a pool of more blocks than a life has is emptied at once, and nothing is dropped", async () => {
+  test("a pool that fills more blocks than a lifetime is emptied at once, and no call is dropped", async () => {
     // One block a block time would take 8 seconds, more than `settled` waits.
     const made = stage(100);
     const ledger = await made.open({ blockCallsMax: 1 });
@@ -148,7 +148,7 @@ describe("bounds", () => {
     await ledger.close();
   });
 
-  test("keys that nothing can have are absent", async () => {
+  test("keys that no record can have are absent", async () => {
     const ledger = await stage().open();
     expect(await ledger.policy("tag", "x".repeat(2_000))).toBeNull();
     expect(await ledger.aliasHolder("Not Normal")).toBeNull();
@@ -160,7 +160,7 @@ describe("bounds", () => {
 });
 
 describe("block numbers", () => {
-  test("go on by time without a write, and one number is one block", async () => {
+  test("follow the time without a write, and one number is one block", async () => {
     const made = stage(1_000);
     const ledger = await made.open();
     const commits = made.table.commits;
@@ -208,7 +208,7 @@ describe("block numbers", () => {
     await ledger.close();
   });
 
-  test("go on when the clock was hours ahead: what is taken by the clock of now does not fail as expired", async () => {
+  test("continue after the clock was hours ahead, and calls accepted now do not expire", async () => {
     const made = stage(3);
     const ledger = await made.open();
     const hourMs = 3_600_000;
@@ -222,7 +222,7 @@ describe("block numbers", () => {
     await ledger.close();
   });
 
-  test("are not shown while a block that has them is still being written", async () => {
+  test("are not shown while their block is still being written", async () => {
     const made = stage(2);
     const ledger = await made.open();
     const submission = taken(await ledger.submit(registration(alice), "register"));

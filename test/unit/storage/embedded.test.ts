@@ -21,7 +21,7 @@ import { documentOf, registrationOf, setDocumentOf } from "../../support/identit
 import { operatorAccount } from "../../support/world.ts";
 
 describe("a call", () => {
-  test("is pending until a block holds it, and then stands", async () => {
+  test("is pending until a block includes it, and then final", async () => {
     const { open, nowMs } = stage();
     const ledger = await open();
     const submission = taken(await ledger.submit(registration(alice), "register"));
@@ -134,7 +134,7 @@ describe("a call", () => {
     await ledger.close();
   });
 
-  test("of two with one counter value exactly one is taken", async () => {
+  test("is accepted exactly once when two use the same counter value", async () => {
     const made = stage();
     const ledger = await made.open();
     await register(ledger, alice);
@@ -155,7 +155,7 @@ describe("a call", () => {
     await ledger.close();
   });
 
-  test("that a block overtakes between question and commit is asked about again", async () => {
+  test("is checked again when a block comes between the check and the commit", async () => {
     const made = stage();
     const ledger = await made.open();
     await register(ledger, alice);
@@ -187,7 +187,7 @@ describe("a call", () => {
     await ledger.close();
   });
 
-  test("that comes too late for the state fails in its block, with the reason", async () => {
+  test("that the state no longer permits fails in its block, with the reason", async () => {
     const made = stage();
     const ledger = await made.open();
     await register(ledger, alice);
@@ -282,7 +282,7 @@ describe("a registration", () => {
 });
 
 describe("what survives", () => {
-  test("pending calls go on after a crash, exactly once", async () => {
+  test("pending calls are applied after a crash, exactly once", async () => {
     const made = stage(never);
     const before = await made.open();
     const submissions = [
@@ -313,7 +313,7 @@ describe("what survives", () => {
     expect(new Set(hashes).size).toBe(3);
   });
 
-  test("a closed ledger takes nothing, makes no block and keeps what is pending", async () => {
+  test("a closed ledger accepts nothing, makes no block and keeps pending calls", async () => {
     const made = stage(5);
     const ledger = await made.open();
     const { txHash } = taken(await ledger.submit(registration(alice), "register"));

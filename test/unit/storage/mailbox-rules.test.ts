@@ -13,7 +13,7 @@ test("numbers of arrival follow the clock, grow with every entry, and stay exact
   expect(nextArrival(last, Number.MAX_SAFE_INTEGER)).toBe(2 ** 52 + 1);
 });
 
-test("a page takes its first entry however large it is, and none beyond its bounds", () => {
+test("a page has its first entry however large it is, and none beyond its bounds", () => {
   const page = new PageFill(3, 100);
   expect([page.accepts(500), page.accepts(1)]).toEqual([true, false]);
   const other = new PageFill(2, 100);
@@ -31,7 +31,7 @@ describe("cursors", () => {
     );
   });
 
-  test("that nobody wrote are refused, and no text but the written one means a position", () => {
+  test("of another form are refused, and exactly one text means a position", () => {
     for (const cursor of ["", "c", "0", "c01", "c-1", "cG", "c 1", "czzzzzzzzzzz", "c1 ", "C1"]) {
       expect(parseCursor(cursor)).toMatchObject({ code: "invalid_request" });
     }

@@ -55,7 +55,7 @@ describe("what bytes decode to", () => {
     expect(decodings()).toBe(4);
   });
 
-  test("is not remembered when decoding throws, and what was before is forgotten", () => {
+  test("is not remembered when decoding throws, and the value before is forgotten", () => {
     const { decode, decodings } = counting({ entriesMax: 8, bytesMax: 1_000 });
     decode("a", bytesOf("one"));
     for (let i = 0; i < 2; i++) expect(() => decode("a", new Uint8Array(0))).toThrow("nothing to decode");
@@ -63,7 +63,7 @@ describe("what bytes decode to", () => {
     expect(decodings()).toBe(4);
   });
 
-  test("leaves in the order it came when there are too many entries or bytes", () => {
+  test("is dropped in order of age when there are too many entries or bytes", () => {
     for (const limits of [
       { entriesMax: 2, bytesMax: 1_000 },
       { entriesMax: 8, bytesMax: 7 },
@@ -79,7 +79,7 @@ describe("what bytes decode to", () => {
     }
   });
 
-  test("is given, but not kept, when it alone is above the bound", () => {
+  test("is returned, but not remembered, when it alone exceeds the bound", () => {
     const { decode, decodings } = counting({ entriesMax: 8, bytesMax: 2 });
     for (let i = 0; i < 2; i++) expect(decode("a", bytesOf("one")).text).toBe("one");
     expect(decodings()).toBe(2);

@@ -22,12 +22,12 @@ test("the same bytes are read from hex and from Base64 of either alphabet, padde
   );
 });
 
-test("a text that mixes alphabets, is padded by half, has leftover bits or white space is none of them", () => {
+test("a text with mixed alphabets, half a padding, leftover bits or white space is refused", () => {
   const texts = ["+_8", "-/8=", "A", "AA=", "A===", "AAAA====", "AB", "AB==", "AA AA", "AAA=\n", "=", "0x1", "0xzz"];
   for (const text of texts) expect(decodePayloadText(text)).toBeNull();
 });
 
-test("base58btc is what another implementation writes, leading zeros included, and reads nothing else", () => {
+test("base58btc agrees with another implementation, leading zeros included, and other texts are refused", () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 40 }), fc.nat(4), (bytes, zeros) => {
       const value = Uint8Array.of(...new Array<number>(zeros).fill(0), ...bytes);

@@ -15,7 +15,7 @@ test("an account that was never deleted has no byte for its life", () => {
   expect(decodeWith(accountCodec, before)).toEqual({ ...account, life: 0 });
 });
 
-test("lives are kept, and there is one encoding of each", () => {
+test("the number of lives is stored, with one encoding for each", () => {
   for (const life of [1, 2, 4_294_967_295]) {
     const bytes = encodeWith(accountCodec, { ...emptyAccount, life });
     expect(decodeWith(accountCodec, bytes)?.life).toBe(life);

@@ -43,7 +43,7 @@ describe("JSON in", () => {
     expect(parseDocument(json, did)).toEqual({ ...whole, service: [{ ...cache, priority: 0 }] });
   });
 
-  test("relative ids are expanded wherever an id stands", () => {
+  test("relative ids are expanded in every place", () => {
     const relative = {
       id: did,
       verificationMethod: [{ ...k1, id: "#k1" }],
@@ -122,7 +122,7 @@ describe("JSON in", () => {
     });
   }
 
-  test("components alone have the same normal form, and pointers begin where the component stands", () => {
+  test("single components have the same normal form, and pointers begin at the component", () => {
     expect(normalizeMethod({ ...k1, id: "#k1" }, did, "")).toEqual(k1);
     expect(normalizeMethod(x1, did, "")).toEqual(x1);
     expect(pointerOf(normalizeMethod({ ...k1, id: "k1" }, did, "/verification_method"))).toBe(
@@ -142,7 +142,7 @@ function withoutNulls(service: Record<string, unknown>): Record<string, unknown>
 }
 
 describe("JSON out", () => {
-  test("carries all four lists, and authorization and priority only when set", () => {
+  test("has all four lists, and authorization and priority only when they are set", () => {
     expect(renderDocument(emptyDocument(did))).toEqual({
       id: did,
       verificationMethod: [],
@@ -240,14 +240,14 @@ describe("rules of a whole document", () => {
     ],
   ];
   for (const [name, patch, error] of cases) {
-    test(`${name}: ${error ?? "taken"}`, () => {
+    test(`${name}: ${error ?? "accepted"}`, () => {
       const refusal = checkDocument({ ...whole, ...patch }, did, embeddedBounds);
       expect(refusal?.error ?? null).toBe(error as null);
       if (isRefusal(refusal)) expect(faultOfRefusal(refusal).code).toBe("document_invalid");
     });
   }
 
-  test("rules are named in the order of the runtime", () => {
+  test("of several broken rules, the first in the runtime's order is reported", () => {
     const worse: DidDocument = {
       ...whole,
       id: bob.did,
@@ -272,7 +272,7 @@ describe("rules of a whole document", () => {
     }
   });
 
-  test("another table of bounds is kept as well", () => {
+  test("the bounds of another ledger apply as well", () => {
     expect(checkDocument(whole, did, { ...embeddedBounds, idBytes: did.length + 3 })?.error).toBe("InvalidDocument");
     expect(checkDocument(whole, did, { ...embeddedBounds, verificationMethods: 1 })?.error).toBe("InvalidDocument");
   });
@@ -303,7 +303,7 @@ describe("who may sign", () => {
 });
 
 describe("ids", () => {
-  test("own ids are absolute ids of the DID, in every place", () => {
+  test("hasOwnIds demands absolute ids of the DID in every place", () => {
     expect(hasOwnIds(whole, did)).toBe(true);
     const strangers: Partial<DidDocument>[] = [
       { verificationMethod: [{ ...k1, id: "#k1" }] },

@@ -221,7 +221,7 @@ describe("component operations", () => {
     });
   }
 
-  test("an update keeps the place in the list", () => {
+  test("an update keeps its place in the list", () => {
     const world = aliceWorld();
     world.apply(signed(world, { action: "AddVerificationMethod", did, verificationMethod: k2 }));
     const changed = { ...k1, publicKeyMultibase: k2.publicKeyMultibase };
@@ -229,7 +229,7 @@ describe("component operations", () => {
     expect(world.record(did).document?.verificationMethod).toEqual([changed, k2]);
   });
 
-  test("only additions make a document where there is none", () => {
+  test("only additions create a document where there is none", () => {
     const adds: Intent[] = [
       { action: "AddVerificationMethod", did, verificationMethod: k2 },
       { action: "AddKeyAgreement", did, keyAgreement: x1 },
@@ -273,7 +273,7 @@ describe("signers", () => {
     });
   }
 
-  test("rotation retires the old root key and leaves the methods alone", () => {
+  test("rotation ends the old root key and does not change the methods", () => {
     const world = aliceWorld();
     const next = keyOf("alice next");
     expect(world.apply(signed(world, { action: "UpdateRootPubkey", did, newRootPubkey: next.publicKey }))).toEqual([

@@ -198,7 +198,7 @@ function buildDocument(defects: ReadonlySet<string>, timestamp: string): { world
   return { world, call };
 }
 
-describe("of two defects the earlier one is named", () => {
+describe("of two errors, the earlier check reports", () => {
   for (const { name, defects, build } of kinds) {
     const inherent = name === "control" || name === "root key";
     test(name, () => {
@@ -211,7 +211,7 @@ describe("of two defects the earlier one is named", () => {
     });
     // The calls of these two kinds break their rule in any case; what they do without defects is shown elsewhere.
     if (!inherent) {
-      test(`${name}: without a defect it is taken`, () => {
+      test(`${name}: without an error it is accepted`, () => {
         const { world, call } = build(new Set());
         expect(world.apply(call)).toBeArray();
       });
@@ -280,7 +280,7 @@ describe("proofs of whole documents", () => {
     expect(world.apply(first)).toBe("DocumentStale");
   });
 
-  test("version 2 lives at most an hour", () => {
+  test("version 2 expires within an hour", () => {
     const world = aliceWorld();
     const hourMs = 3_600_000;
     const document = (expiry: number) =>
@@ -307,7 +307,7 @@ describe("proofs of whole documents", () => {
     expect(new World(startMs).apply({ ...call, alias: "not good" })).toBe("InvalidSignature");
   });
 
-  test("bytes behind a document, and a document of another DID, are refused", () => {
+  test("bytes after a document, and a document of another DID, are refused", () => {
     const trailing = new Uint8Array([...goodBlob, 0]);
     const foreign = encodeDidDocument(emptyDocument(bob.did));
     for (const docBlob of [trailing, foreign, new Uint8Array(0), new Uint8Array(16_385)]) {

@@ -52,7 +52,7 @@ describe("aliases", () => {
     expect(world.apply(signed(world, add("n8")))).toBe("TooManyAliases");
   });
 
-  test("stand in normal form inside the payload, and in any form in the argument", () => {
+  test("have their normal form in the payload, and any form in the argument", () => {
     const world = aliceWorld();
     const call = signed(world, add("salesgroup"));
     expect(world.apply({ ...call, alias: " SalesGroup " } as LedgerCall)).toEqual(["AliasAdded"]);
@@ -62,7 +62,7 @@ describe("aliases", () => {
     expect(world.apply(signed(world, add("OtherGroup")))).toBe("InvalidAliasPayload");
   });
 
-  test("break the grammar with two names", () => {
+  test("are refused for length or for grammar, with different errors", () => {
     const world = aliceWorld();
     const call = signed(world, add("x"));
     for (const [alias, error] of [
@@ -81,7 +81,7 @@ describe("aliases", () => {
     }
   });
 
-  test("are as long as the ledger's own bound, which a chain may have set lower", () => {
+  test("are bounded by the ledger, whose bound may be lower than ours", () => {
     const world = aliceWorld();
     const bounds = { ...embeddedBounds, aliasBytes: 3 };
     const take = (call: LedgerCall) => {
@@ -118,7 +118,7 @@ describe("aliases", () => {
     expect(world.apply({ name: "set_alias", did: bob.did, alias: "x" })).toBe("DidNotFound");
   });
 
-  test("are soft in a registration", () => {
+  test("that can't be given do not fail a registration", () => {
     const world = aliceWorld();
     world.aliases.set("taken", did);
     const at = (alias: string, label: string) =>
@@ -209,7 +209,7 @@ describe("control actions", () => {
     expect(set({ recipientPolicy: "r".repeat(129) })).toBe("PolicyRefTooLong");
   });
 
-  test("devices are added, renamed, buried, raised and removed", () => {
+  test("devices are added, renamed, tombstoned, restored and removed", () => {
     const world = aliceWorld();
     expect(act(world, { kind: "add_device", deviceId: "phone" })).toEqual(["DeviceAdded"]);
     expect(act(world, { kind: "tombstone_device", deviceId: "phone" })).toEqual(["DeviceTombstoned"]);
@@ -251,7 +251,7 @@ const recipientPolicy: DeliveryPolicy = {
 const personaPolicy: PersonaPolicy = { releasePricing: null, expirationBehavior: null, allowedRelays: ["relay-1"] };
 
 describe("policies", () => {
-  test("are set under their scope and leave the record alone", () => {
+  test("are set under their scope and do not change the record", () => {
     const world = aliceWorld();
     const before = world.account(did);
     expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toEqual(["PolicySet"]);
@@ -281,7 +281,7 @@ describe("policies", () => {
     });
   }
 
-  test("a policy at its bounds and one with nothing optional are taken", () => {
+  test("a policy at its bounds and one without optional members are accepted", () => {
     const world = aliceWorld();
     const most = {
       ...recipientPolicy,
@@ -304,7 +304,7 @@ describe("policies", () => {
       expect(world.apply({ name: "set_delivery_policy", did, policy })).toEqual(["PolicySet"]);
   });
 
-  test("a persona policy keeps its bounds", () => {
+  test("a persona policy beyond its bounds is refused", () => {
     const world = aliceWorld();
     const set = (patch: Partial<PersonaPolicy>) =>
       world.apply({ name: "set_persona_policy", did, policy: { ...personaPolicy, ...patch } });
@@ -314,7 +314,7 @@ describe("policies", () => {
     expect(set({ releasePricing: { asset: "a".repeat(32), amount: 2n ** 128n - 1n } })).toEqual(["PolicySet"]);
   });
 
-  test("need a living record that the operator owns", () => {
+  test("need an active record that the operator owns", () => {
     const world = aliceWorld();
     expect(world.apply({ name: "set_delivery_policy", did: bob.did, policy: recipientPolicy })).toBe("DidNotFound");
     world.operator = new Uint8Array(32).fill(1);
@@ -406,7 +406,7 @@ describe("about a call", () => {
     expect(aliasesNamed(registrationOf(alice, { timestamp: "1800000000" }))).toEqual([]);
   });
 
-  test("every refusal has a public code, and nonce errors carry what is expected", () => {
+  test("every refusal has a public code, and nonce errors name the expected value", () => {
     for (const error of ledgerErrors) expect(isFault(faultOfRefusal(refuse(error)))).toBe(true);
     for (const { nonceError } of Object.values(counters)) {
       const fault = faultOfRefusal(refuse(nonceError, { expected: 18446744073709551615n }));

@@ -198,7 +198,7 @@ describe("worked vectors", () => {
     expect(document.endsWith("050000000000000000b4c5dab8010000")).toBe(true);
   });
 
-  test("there is no message for what can't have been signed", () => {
+  test("there is no message for a proof that nobody can have signed", () => {
     const proof = { did, alias: null, pubkey: key.publicKey, docBlob: utf8("") };
     expect(registrationMessage({ ...proof, timestamp: "now" })).toBeNull();
     expect(registrationMessage({ ...proof, timestamp: "v2:1:5" })).toBeNull();
@@ -222,7 +222,7 @@ describe("proof timestamps", () => {
     });
   });
 
-  test("of any other form are none", () => {
+  test("of any other form are refused", () => {
     for (const text of [
       "",
       "v2",

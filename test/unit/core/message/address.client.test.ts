@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { clientAddress, isProxyNetwork } from "../../../../src/core/message/address.ts";
 
-describe("who calls", () => {
+describe("the client's address", () => {
   test("a forwarded address counts only from a trusted proxy, read from the right", () => {
     const of = clientAddress(["10.0.0.0/8", "2001:db8::/32", "unix"]);
     expect(of("198.51.100.1", "203.0.113.9")).toBe("203.0.113.9");
@@ -14,7 +14,7 @@ describe("who calls", () => {
     expect(clientAddress([])("198.51.100.1", "10.0.0.1")).toBe("10.0.0.1");
   });
 
-  test("a chain is followed through sixteen proxies and no further", () => {
+  test("a chain is followed through at most sixteen proxies", () => {
     const of = clientAddress(["10.0.0.0/8"]);
     const chain = (proxies: number) => ["198.51.100.1", ...Array(proxies).fill("10.1.1.1")].join(", ");
     expect(of(chain(15), "10.0.0.1")).toBe("198.51.100.1");

@@ -93,7 +93,7 @@ describe("addresses", () => {
     expect(isPublicAddress(parseAddress(text) as Uint8Array)).toBe(true);
   });
 
-  test("agrees with a second reading of the registries, everywhere and at every border", () => {
+  test("public addresses agree with an independent reading of the registries, at random and at every border", () => {
     const refusedV4 = new BlockList();
     const ranges =
       "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24";
@@ -141,7 +141,7 @@ describe("addresses", () => {
     expect(parseAddress(text)).toBeNull();
   });
 
-  test("every IPv6 address survives its usual spellings", () => {
+  test("every usual spelling of an IPv6 address is parsed to the same bytes", () => {
     fc.assert(
       fc.property(fc.uint8Array({ minLength: 16, maxLength: 16 }), (bytes) => {
         const groups = Array.from(
@@ -157,7 +157,7 @@ describe("addresses", () => {
     );
   });
 
-  test("networks hold exactly the addresses that share their prefix", () => {
+  test("a network contains exactly the addresses with its prefix", () => {
     fc.assert(
       fc.property(
         fc.uint8Array({ minLength: 4, maxLength: 4 }),
@@ -181,7 +181,7 @@ describe("addresses", () => {
     },
   );
 
-  test("loopback is recognised in its mapped form too", () => {
+  test("loopback is recognized in its mapped form too", () => {
     expect(["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"].every(isLoopbackAddress)).toBe(true);
     expect(["8.8.8.8", "::2", "::ffff:8.8.8.8", "", "localhost"].some(isLoopbackAddress)).toBe(false);
   });
@@ -277,7 +277,7 @@ describe("endpoints", () => {
     expect(parseEndpoint("https://self.waypost.net", "/relay/did", strict)).toBeNull();
   });
 
-  test("http passes only where it is allowed", () => {
+  test("http is accepted only where it is allowed", () => {
     expect(parseEndpoint("http://a.net/x", "", { ...strict, allowHttp: true })?.port).toBe(80);
   });
 
@@ -315,7 +315,7 @@ describe("endpoints", () => {
     expect(decideAddresses(endpoint, [], rules)).toBe(false);
   });
 
-  test("no text at all makes the parser throw or admit a local target silently", () => {
+  test("no text makes the parser throw or accept a local target", () => {
     const host = fc.oneof(fc.domain(), fc.ipV4Extended(), fc.ipV6(), fc.string());
     fc.assert(
       fc.property(host, fc.string(), (name, path) => {

@@ -312,7 +312,7 @@ describe("outcomes", () => {
     expect(JSON.stringify(result)).not.toContain("secret");
   });
 
-  test("a refusing Cache is quoted in cache_result", () => {
+  test("the refusal of a Cache is in cache_result", () => {
     const refusal = { code: "policy_denied", message: "no" };
     const { result } = play(facts([cache(c)]), { [c]: [{ ...status(403), refusal }] });
     expect(result.cache_result).toEqual({ code: "policy_denied", message: "no", http_status: 403 });
@@ -340,7 +340,7 @@ describe("time", () => {
     expect(run.result.code).toBe("cached");
   });
 
-  test("a silent session does not eat the time of the requests", () => {
+  test("a silent session does not use up the time of the requests", () => {
     const run = play(
       facts([inbox("https://i.net")], { live: true }),
       { live: [silent], "https://i.net": [timedOut] },
@@ -355,7 +355,7 @@ describe("time", () => {
     expect(run.result.code).toBe("upstream_timeout");
   });
 
-  test("when a wait took longer than planned, what was answered before it still counts", () => {
+  test("when a wait took longer than planned, the answer before it still counts", () => {
     const plan = planDelivery(facts([inbox("https://i.net")]));
     const first = beginDelivery(plan, 0);
     const waiting = nextStep(first.state, { kind: "outcome", outcome: unreachable, jitter: 0.5, nowMs: 10 });

@@ -99,7 +99,7 @@ describe("decodeEnvelope", () => {
     ]);
   });
 
-  test("bounds what it says about a body of unknown members", () => {
+  test("bounds its report about a body of unknown members", () => {
     const names = Array.from({ length: 200 }, (_, i) => [`${i}${"x".repeat(200)}`, 1]);
     const outcome = decode({ name: "", envelope: { ...base, ...Object.fromEntries(names) } });
     expect(isFault(outcome) && JSON.stringify(outcome).length).toBeLessThan(8_000);
@@ -159,12 +159,12 @@ describe("checkEnvelopeTime", () => {
   const codeAt = (nowMs: number, members: Record<string, unknown> = {}) =>
     checkEnvelopeTime(envelope(members), nowMs, limitsDefault)?.code ?? "in time";
 
-  test("refuses what lies more than the allowed skew in the future", () => {
+  test("refuses timestamps beyond the allowed skew in the future", () => {
     expect(codeAt(timeMs - 5 * minuteMs)).toBe("in time");
     expect(codeAt(timeMs - 5 * minuteMs - 1)).toBe("envelope_invalid");
   });
 
-  test("refuses what has outlived its ttl, 24 h when none is named", () => {
+  test("refuses an envelope older than its ttl, which is 24 h by default", () => {
     expect(codeAt(timeMs + 24 * hourMs - 1)).toBe("in time");
     expect(codeAt(timeMs + 24 * hourMs)).toBe("message_expired");
     expect(codeAt(timeMs + 1_000, { ttl: "1s" })).toBe("message_expired");
@@ -222,7 +222,7 @@ describe("the sender signature", () => {
     expect(verifySender(sender, documentOf(signed, { verificationMethod: agreement }))).toBe(false);
   });
 
-  test("dies with any change of what it covers", () => {
+  test("becomes invalid with any change of what it covers", () => {
     const signed = (signedEnvelopes as Signed[])[1] as Signed;
     const changes: Record<string, unknown> = {
       message_id: "0190b3b4-0000-7000-8000-000000000002",
@@ -241,7 +241,7 @@ describe("the sender signature", () => {
     }
   });
 
-  test("holds whatever the order of members and the white space", () => {
+  test("is valid whatever the order of members and the white space", () => {
     const signed = (signedEnvelopes as Signed[])[1] as Signed;
     const turned = Object.fromEntries(Object.entries(signed.envelope).reverse());
     const { sender } = accepted(decodeEnvelope(utf8(JSON.stringify(turned, null, 3)), limitsDefault));
@@ -278,7 +278,7 @@ describe("the payload is opaque", () => {
   const toText = "did:svc:1111111111111111111111";
   const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
 
-  test("takes any number of members and values inside it", () => {
+  test("accepts any number of members and values inside it", () => {
     expect(code(many(300))).toBe("accepted");
     expect(code({ list: Array.from({ length: 5_000 }, (_, i) => i) })).toBe("accepted");
     expect(code({ deep: [many(1_000), { list: new Array(50_000).fill("") }] })).toBe("accepted");
@@ -292,7 +292,7 @@ describe("the payload is opaque", () => {
     expect(code({ text: "[1,2],".repeat(100_000) })).toBe("accepted");
   });
 
-  test("refuses inside it what two readers could understand differently", () => {
+  test("refuses inside it what two parsers could understand differently", () => {
     const text = (payload: string) => {
       const body = `{"message_id":"${messageIdText}","to":"${toText}","timestamp":"1784203200","payload":${payload}}`;
       const decoded = decodeEnvelope(utf8(body), limitsDefault);
@@ -303,7 +303,7 @@ describe("the payload is opaque", () => {
     expect(text('{"a":9007199254740993}')).toBe("envelope_invalid");
   });
 
-  test("leaves the bounds outside of it as they are", () => {
+  test("keeps the bounds outside of it", () => {
     const outside = { message_id: messageIdText, to: toText, timestamp: "1784203200", payload: {}, ...many(300) };
     expect(isFault(decodeEnvelope(utf8(JSON.stringify(outside)), limitsDefault))).toBe(true);
     const list = `{"payload":{"list":[${"1,".repeat(9)}1]},"tag":[${"1,".repeat(4_100)}1]}`;

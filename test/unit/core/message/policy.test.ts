@@ -39,7 +39,7 @@ function effective(change: Partial<PolicyFacts>): EffectivePolicy {
 }
 
 describe("decidePolicy", () => {
-  test("leaves the node's limits and Cache eligibility to a recipient without any policy", () => {
+  test("keeps the node's limits and allows the Cache for a recipient without any policy", () => {
     expect(effective({})).toEqual({
       ttlMs: null,
       messageBytesMax: null,
@@ -122,7 +122,7 @@ describe("decidePolicy", () => {
     expect(code([["r1"]], null)).toBe("policy_denied");
   });
 
-  test("refuses a payload above the limit and takes one of exactly the limit", () => {
+  test("refuses a payload above the limit and accepts one of exactly the limit", () => {
     const limited = effective({ recipientPolicy: policy({ maxMessageBytes: 5 }) });
     expect(checkPayloadSize(limited, 5)).toBeNull();
     expect(checkPayloadSize(limited, 6)?.code).toBe("too_large");

@@ -98,7 +98,7 @@ describe("retrieval proofs", () => {
     expect(isFault(missing) && missing.detail).toContain("X-Signature");
   });
 
-  test("are refused with one and the same words whatever the DID does not authorize", async () => {
+  test("are refused with the same words, whatever the DID does not authorize", async () => {
     const isHere = ({ node_endpoints: own, claims }: Vector) =>
       own.some((endpoint) => sameEndpoint(endpoint, claims.cache_endpoint ?? ""));
     const refused = invalid.filter((vector) => vector.code === "proof_not_authorized");

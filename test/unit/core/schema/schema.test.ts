@@ -31,7 +31,7 @@ const parseUpdate = compileShape(directory.updateBody("UpdateVerificationMethod"
 const updateExample = (): Record<string, unknown> => example(directory.updateBody("UpdateVerificationMethod"));
 
 describe("the checker", () => {
-  test("answers the value itself when it has the shape", () => {
+  test("returns the value itself when it has the shape", () => {
     const body = updateExample();
     const parsed: unknown = parseUpdate(body);
     expect(parsed).toBe(body);
@@ -58,7 +58,7 @@ describe("the checker", () => {
     ]);
   });
 
-  test("reports for a value of a union what is wrong inside the variant it is meant as", () => {
+  test("reports the errors of the variant of a union that a value is closest to", () => {
     const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
     const service = (serviceEndpoint: unknown) => ({ ...renderService(exampleService), serviceEndpoint });
     expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([
@@ -100,7 +100,7 @@ describe("the checker", () => {
     expect(JSON.stringify(refusal(parseUpdate(body)))).not.toContain(secret);
   });
 
-  test("refuses exactly what the schema refuses, and says why in at least one place", () => {
+  test("refuses exactly what the schema refuses, with at least one error", () => {
     const schema = documents.documentInShape;
     const compiled = TypeCompiler.Compile(schema);
     const parse = compileShape(schema);
@@ -138,7 +138,7 @@ describe("text formats", () => {
     });
   }
 
-  test("numbers in texts show a pattern too, which takes what the format takes", () => {
+  test("number texts also have a pattern, which accepts what the format accepts", () => {
     for (const [schema, most] of [
       [shared.u64Text, 2n ** 64n - 1n],
       [shared.u128Text, 2n ** 128n - 1n],
@@ -161,7 +161,7 @@ describe("text formats", () => {
   });
 });
 
-test("every documented example has its own shape", () => {
+test("every documented example has the shape that it documents", () => {
   const schemas = [
     ...[shared, directory, documents, messages, policies].flatMap((module) => Object.values(module) as unknown[]),
   ].filter((value): value is TSchema => typeof value === "object" && value !== null && "examples" in value);

@@ -5,7 +5,7 @@ import { describe, expect, test } from "bun:test";
 import { BoundedMap, late, readCapped, Waiters, withDeadline } from "../../../../src/core/std/bounded.ts";
 
 describe("BoundedMap", () => {
-  test("over the bound the entry set longest ago goes", () => {
+  test("drops the entry that was set longest ago when there are too many", () => {
     const map = new BoundedMap<string, number>(2);
     map.set("a", 1);
     map.set("b", 2);
@@ -18,7 +18,7 @@ describe("BoundedMap", () => {
     expect([map.size, map.has("b"), map.get("a")]).toEqual([2, false, 3]);
   });
 
-  test("over the bound of bytes the entries set longest ago go, as many as it takes", () => {
+  test("drops the oldest entries, as many as necessary, when they have too many bytes", () => {
     const map = new BoundedMap<string, number>(10, { max: 100, of: (value) => value });
     for (const [key, bytes] of [
       ["a", 40],
@@ -56,15 +56,15 @@ describe("BoundedMap", () => {
 const never = () => new Promise<never>(() => undefined);
 
 describe("withDeadline", () => {
-  test("answers the value that comes in time", async () => {
+  test("returns a value that comes in time", async () => {
     expect(await withDeadline(Promise.resolve(7), 1_000)).toBe(7);
   });
 
-  test("passes a rejection in time through", async () => {
+  test("rejects when the work rejects in time", async () => {
     await expect(withDeadline(Promise.reject(new Error("no")), 1_000)).rejects.toThrow("no");
   });
 
-  test("answers late when the time is over", async () => {
+  test("returns late when time runs out", async () => {
     expect(await withDeadline(never(), 5)).toBe(late);
     expect(await withDeadline(never(), 0)).toBe(late);
     expect(await withDeadline(never(), -1)).toBe(late);
@@ -74,14 +74,14 @@ describe("withDeadline", () => {
     expect(await withDeadline(Promise.resolve("done"), -1)).toBe("done");
   });
 
-  test("a rejection after the deadline is nobody's", async () => {
+  test("ignores a rejection after the deadline", async () => {
     const { promise, reject } = Promise.withResolvers<never>();
     expect(await withDeadline(promise, 1)).toBe(late);
     reject(new Error("too late to matter"));
     await Bun.sleep(1);
   });
 
-  test("runs on another clock where it is given one, and cancels it", async () => {
+  test("uses another clock when it gets one, and cancels its timer", async () => {
     const pending = new Map<number, () => void>();
     const after = (ms: number, work: () => void) => {
       pending.set(ms, work);
@@ -94,7 +94,7 @@ describe("withDeadline", () => {
     expect(pending.size).toBe(0);
   });
 
-  test("a deadline beyond the range of timers is not over at once", async () => {
+  test("a deadline beyond the range of timers does not end at once", async () => {
     expect(
       await withDeadline(
         Bun.sleep(5).then(() => "slept"),
@@ -151,8 +151,8 @@ describe("readCapped", () => {
   });
 });
 
-describe("those who wait for an event", () => {
-  test("go on with it, or with what they had beside it", async () => {
+describe("callers that wait for an event", () => {
+  test("continue with it, or with their own work", async () => {
     const waiters = new Waiters();
     const [cut, done] = [waiters.orEvent(new Promise(never)), waiters.orEvent(Promise.resolve("done"))];
     const waiting = waiters.wait(60_000);
@@ -162,7 +162,7 @@ describe("those who wait for an event", () => {
     await waiting;
   });
 
-  test("leave nothing behind, whichever way they went on", async () => {
+  test("leave nothing behind in either case", async () => {
     const waiters = new Waiters();
     await waiters.orEvent(Promise.resolve());
     await expect(waiters.orEvent(Promise.reject(new Error("cut")))).rejects.toThrow("cut");

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { Heap } from "../../../../src/plugins/memory/expiry.ts";
 
 describe("Heap", () => {
-  test("gives items in order, whatever the order in which they came", () => {
+  test("returns items in order, whatever the order in which they were added", () => {
     const heap = new Heap<number>((a, b) => a < b);
     let seed = 7;
     const numbers = Array.from({ length: 500 }, () => {

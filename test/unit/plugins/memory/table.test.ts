@@ -7,7 +7,7 @@ import { failureOf, isFull } from "../../../conformance/samples.ts";
 describe("the memory table", () => {
   const bytes = (n: number) => Uint8Array.of(n & 0xff, n >> 8);
 
-  test("answers ranges as a sorted list would, after any changes, and undoes what throws", async () => {
+  test("returns ranges like a sorted list, after any changes, and undoes a commit that throws", async () => {
     const change = fc.record({
       puts: fc.array(
         fc.string({ unit: fc.constantFrom("a", "b", "c", "\u{ffff}", "\u{10000}"), minLength: 1, maxLength: 4 }),
@@ -46,7 +46,7 @@ describe("the memory table", () => {
     );
   });
 
-  test("keeps thousands of keys in order, in parts", async () => {
+  test("keeps thousands of keys in order", async () => {
     const table = new MemoryTable(1 << 24);
     const key = (n: number) => `k/${String(Math.imul(n, 40_503) & 0xffff).padStart(5, "0")}`;
     await table.commit((view) => {
