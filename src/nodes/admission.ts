@@ -10,17 +10,17 @@
 import type { Config } from "../config/schema.ts";
 import { type Did, parseDid } from "../core/codec/did.ts";
 import { type Fault, fault, isFault, withSignedText } from "../core/fault.ts";
-import type { DidDocument } from "../core/ledger/account.ts";
 import type { PersonaPolicy } from "../core/ledger/policy.ts";
 import {
   appliedTtlMs,
   checkExpiry,
   type Envelope,
   type EnvelopeLimits,
+  type EnvelopeSender,
   isTag,
   longestTtlMs,
   tagForm,
-  verifySender,
+  verifySenderAside,
 } from "../core/message/envelope.ts";
 import {
   checkPayloadSize,
@@ -39,13 +39,11 @@ import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subj
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
-  readonly sender: SenderFacts;
+  /** Whether the sender that the envelope names has signed it. */
+  readonly isSenderVerified: boolean;
   /** What applies, or its refusal; `null` when the recipient can't receive anyway, so that nobody asked. */
   readonly policy: EffectivePolicy | Fault | null;
 };
-
-/** What is known of the sender that the envelope names; `null` when it names none or none exists. */
-type SenderFacts = { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
 
 // ----------------------------------------------------------------------------------------------- gather
 
@@ -53,7 +51,7 @@ type SenderFacts = { readonly document: DidDocument | null; readonly deactivated
 export type FactsSource = (envelope: Envelope) => AdmissionFacts | Promise<AdmissionFacts>;
 
 /** The facts of an envelope without a sender: those of most, which all share one record. */
-type RecipientFacts = AdmissionFacts & { readonly sender: null };
+type RecipientFacts = AdmissionFacts & { readonly isSenderVerified: false };
 type RememberedFacts = { readonly state: string; readonly facts: RecipientFacts; readonly bytes: number };
 
 /**
@@ -80,20 +78,21 @@ export function createFactsSource(source: RecipientSource): FactsSource {
     if (state === undefined) return gatherRecipientFacts(source, did, tag);
     return typeof state === "string" ? factsAt(state, did, tag) : state.then((name) => factsAt(name, did, tag));
   };
-  const signedFacts = async (envelope: Envelope, from: Did): Promise<AdmissionFacts> => {
-    const { to, tag } = envelope;
-    const [facts, sender] = await Promise.all([recipientFacts(to, tag), source.subject(from)]);
-    return { ...facts, sender };
+  const signedFacts = async ({ to, tag }: Envelope, sender: EnvelopeSender): Promise<AdmissionFacts> => {
+    const [facts, from] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
+    // An envelope for nobody is refused anyway.
+    const isKnown = from !== null && !from.deactivated && facts.policy !== null;
+    return { ...facts, isSenderVerified: isKnown && (await verifySenderAside(sender, from.document)) };
   };
   return (envelope) =>
-    envelope.sender === null ? recipientFacts(envelope.to, envelope.tag) : signedFacts(envelope, envelope.sender.from);
+    envelope.sender === null ? recipientFacts(envelope.to, envelope.tag) : signedFacts(envelope, envelope.sender);
 }
 
 async function gatherRecipientFacts(source: RecipientSource, did: Did, tag: string | null): Promise<RecipientFacts> {
   const recipient = await source.subject(did);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;
-  return { recipient, policy, sender: null };
+  return { recipient, policy, isSenderVerified: false };
 }
 
 /**
@@ -162,7 +161,7 @@ export function decideAdmission(
   if (recipient.deactivated || policy === null) return fault("did_deactivated", "the recipient is deactivated");
   const refused =
     rules.checkRecipient?.(recipient) ??
-    checkParties(envelope, facts.sender, rules.operator) ??
+    checkParties(envelope, facts.isSenderVerified, rules.operator) ??
     rules.blocks?.checkParties(envelope) ??
     null;
   if (refused !== null) return refused;
@@ -181,11 +180,11 @@ export function decideAdmission(
  * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
  * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
  */
-function checkParties(envelope: Envelope, sender: SenderFacts, operator: OperatorRules): Fault | null {
+function checkParties(envelope: Envelope, isVerified: boolean, operator: OperatorRules): Fault | null {
   if (envelope.sender === null) {
     if (operator.require_sender_signature)
       return fault("sender_signature_invalid", "this node accepts signed envelopes only");
-  } else if (sender === null || sender.deactivated || !verifySender(envelope.sender, sender.document)) {
+  } else if (!isVerified) {
     const refusal = fault("sender_signature_invalid", "the sender signature does not verify");
     return withSignedText(refusal, envelope.sender.signedBytes);
   }

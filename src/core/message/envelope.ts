@@ -5,8 +5,8 @@
  * of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
-import { decodeBase64, measureBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519 } from "../codec/crypto.ts";
+import { decodeBase64, equalBytes, measureBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
+import { verifyEd25519, verifyEd25519Aside } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
@@ -133,9 +133,28 @@ function wholeSeconds(ms: number): number {
 
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
 export function verifySender(sender: EnvelopeSender, document: DidDocument | null): boolean {
-  if (document === null || document.id !== sender.from) return false;
-  const key = keyFor({ document }, sender.keyId, "send");
+  const key = senderKey(sender, document);
   return key !== null && verifyEd25519(sender.signature, sender.signedBytes, key);
+}
+
+type Verdict = { readonly key: Uint8Array; readonly isValid: boolean | Promise<boolean> };
+
+/** An envelope that the Relay hands to the Cache of its process is verified once. */
+const verdicts = new WeakMap<EnvelopeSender, Verdict>();
+
+/** The same beside the event loop. */
+export function verifySenderAside(sender: EnvelopeSender, document: DidDocument | null): boolean | Promise<boolean> {
+  const key = senderKey(sender, document);
+  if (key === null) return false;
+  const known = verdicts.get(sender);
+  if (known !== undefined && equalBytes(known.key, key)) return known.isValid;
+  const isValid = verifyEd25519Aside(sender.signature, sender.signedBytes, key);
+  verdicts.set(sender, { key, isValid });
+  return isValid;
+}
+
+function senderKey(sender: EnvelopeSender, document: DidDocument | null): Uint8Array | null {
+  return document === null || document.id !== sender.from ? null : keyFor({ document }, sender.keyId, "send");
 }
 
 /** The members of `GET /limits` that every node for envelopes answers (rules section 10). */

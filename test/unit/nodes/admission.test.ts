@@ -5,12 +5,7 @@ import { isFault } from "../../../src/core/fault.ts";
 import type { DeliveryPolicy } from "../../../src/core/ledger/policy.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
-import {
-  type AdmissionFacts,
-  createFactsSource,
-  decideAdmission,
-  type OperatorRules,
-} from "../../../src/nodes/admission.ts";
+import { createFactsSource, decideAdmission, type OperatorRules } from "../../../src/nodes/admission.ts";
 import type { RecipientSource, Subject } from "../../../src/nodes/recipients.ts";
 import { limitsDefault, relayDefault } from "../../support/settings.ts";
 import signedEnvelopes from "../../vectors/envelope/valid/signed.json";
@@ -82,40 +77,51 @@ describe("the parties of an envelope", () => {
     personaPolicies: [],
     blockTimeMs: 6_000,
   });
-  const code = (given: typeof signed, rules: Partial<OperatorRules>, sender: AdmissionFacts["sender"] = null) => {
+  type Sender = Pick<Subject, "document" | "deactivated">;
+  const code = async (given: typeof signed, rules: Partial<OperatorRules>, sender: Sender | null = null) => {
     const operator = { ...relayDefault, ...rules };
     const admission = { operator, limits: limitsDefault, checkPolicy: () => null };
-    const admitted = decideAdmission(given, { recipient, sender, policy: open }, admission, given.timestampMs);
+    const source: RecipientSource = {
+      subject: (did) => (did === recipient.did ? recipient : sender && { ...recipient, ...sender, did }),
+      policy: async () => null,
+      persona: async () => null,
+      blockTimeMs: async () => 6_000,
+    };
+    const facts = await createFactsSource(source)(given);
+    expect(facts.policy).toEqual(open);
+    const admitted = decideAdmission(given, facts, admission, given.timestampMs);
     return isFault(admitted) ? admitted.code : "admitted";
   };
 
-  test("may be unsigned unless signatures are required or senders are listed", () => {
-    expect(code(unsigned, {})).toBe("admitted");
-    expect(code(unsigned, { require_sender_signature: true })).toBe("sender_signature_invalid");
-    expect(code(unsigned, { allow_senders: [envelope.from] })).toBe("policy_denied");
-    expect(code(unsigned, { deny_senders: [envelope.from] })).toBe("admitted");
+  test("may be unsigned unless signatures are required or senders are listed", async () => {
+    expect(await code(unsigned, {})).toBe("admitted");
+    expect(await code(unsigned, { require_sender_signature: true })).toBe("sender_signature_invalid");
+    expect(await code(unsigned, { allow_senders: [envelope.from] })).toBe("policy_denied");
+    expect(await code(unsigned, { deny_senders: [envelope.from] })).toBe("admitted");
   });
 
-  test("are never taken on trust when there is a signature", () => {
-    expect(code(signed, {})).toBe("sender_signature_invalid");
-    expect(code(signed, {}, { document, deactivated: false })).toBe("admitted");
-    expect(code(signed, {}, { document, deactivated: true })).toBe("sender_signature_invalid");
-    expect(code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false })).toBe(
+  test("are never taken on trust when there is a signature", async () => {
+    expect(await code(signed, {})).toBe("sender_signature_invalid");
+    expect(await code(signed, {}, { document, deactivated: false })).toBe("admitted");
+    expect(await code(signed, {}, { document, deactivated: true })).toBe("sender_signature_invalid");
+    expect(await code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false })).toBe(
       "sender_signature_invalid",
     );
-    expect(code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
+    expect(await code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
   });
 
-  test("are held against the operator's lists of proven senders", () => {
+  test("are held against the operator's lists of proven senders", async () => {
     const known = { document, deactivated: false };
-    expect(code(signed, { require_sender_signature: true, allow_senders: [envelope.from] }, known)).toBe("admitted");
-    expect(code(signed, { allow_senders: [unsigned.to] }, known)).toBe("policy_denied");
-    expect(code(signed, { deny_senders: [envelope.from] }, known)).toBe("policy_denied");
+    expect(await code(signed, { require_sender_signature: true, allow_senders: [envelope.from] }, known)).toBe(
+      "admitted",
+    );
+    expect(await code(signed, { allow_senders: [unsigned.to] }, known)).toBe("policy_denied");
+    expect(await code(signed, { deny_senders: [envelope.from] }, known)).toBe("policy_denied");
   });
 
-  test("are held against the operator's lists of recipients", () => {
-    expect(code(unsigned, { deny_recipients: [unsigned.to] })).toBe("policy_denied");
-    expect(code(unsigned, { allow_recipients: [unsigned.to] })).toBe("admitted");
-    expect(code(unsigned, { allow_recipients: ["did:svc:3333333333333333333333"] })).toBe("policy_denied");
+  test("are held against the operator's lists of recipients", async () => {
+    expect(await code(unsigned, { deny_recipients: [unsigned.to] })).toBe("policy_denied");
+    expect(await code(unsigned, { allow_recipients: [unsigned.to] })).toBe("admitted");
+    expect(await code(unsigned, { allow_recipients: ["did:svc:3333333333333333333333"] })).toBe("policy_denied");
   });
 });

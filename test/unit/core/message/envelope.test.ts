@@ -1,7 +1,14 @@
 /** The envelope: every rule by its vectors, the normal form byte by byte, time, ttl and the sender's key. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { decodeHex, decodeUtf8, equalBytes, renderPublicKey, utf8 } from "../../../../src/core/codec/bytes.ts";
+import {
+  decodeHex,
+  decodeUtf8,
+  encodeHex,
+  equalBytes,
+  renderPublicKey,
+  utf8,
+} from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { isFault } from "../../../../src/core/fault.ts";
@@ -14,6 +21,7 @@ import {
   type EnvelopeLimits,
   renderEnvelopeLimits,
   verifySender,
+  verifySenderAside,
 } from "../../../../src/core/message/envelope.ts";
 import { limitsDefault } from "../../../support/settings.ts";
 import invalidEnvelopes from "../../../vectors/envelope/invalid/envelopes.json";
@@ -206,6 +214,21 @@ describe("the sender signature", () => {
       ed25519.verify(sender.signature, utf8(signed.signed_text), decodeHex(signed.public_key_hex) as Uint8Array),
     ).toBe(true);
     expect(verifySender(sender, documentOf(signed))).toBe(true);
+  });
+
+  test("is verified once beside the event loop, for each key that the document may give", async () => {
+    const signed = (signedEnvelopes as Signed[])[0] as Signed;
+    const { sender } = accepted(decode({ name: "", envelope: signed.envelope }));
+    if (sender === null) throw new Error("no sender");
+    const changed = documentOf({
+      ...signed,
+      public_key_hex: encodeHex(ed25519.getPublicKey(new Uint8Array(32).fill(99))),
+    });
+    const first = verifySenderAside(sender, documentOf(signed));
+    expect(verifySenderAside(sender, documentOf(signed))).toBe(first);
+    expect([await first, await verifySenderAside(sender, changed)]).toEqual([true, false]);
+    expect(await verifySenderAside(sender, null)).toBe(false);
+    expect(await verifySenderAside(sender, documentOf(signed))).toBe(true);
   });
 
   test("needs a key that the sender's document lists in authentication", () => {
