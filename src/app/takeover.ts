@@ -207,10 +207,8 @@ const healthTimeoutMs = 5_000;
 export async function isFollowed(config: Config, pid: number): Promise<boolean> {
   const unix = adminSocketOf(config);
   for (const endsAtMs = performance.now() + followMsMax; performance.now() < endsAtMs; await Bun.sleep(againMs)) {
-    const healthy = await fetch("http://localhost/healthz", {
-      unix,
-      signal: AbortSignal.timeout(healthTimeoutMs),
-    }).then(
+    const signal = AbortSignal.timeout(healthTimeoutMs);
+    const healthy = await fetch("http://localhost/healthz", { unix, signal }).then(
       ({ ok }) => ok,
       () => false,
     );
