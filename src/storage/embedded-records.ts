@@ -34,7 +34,7 @@ import {
 } from "../core/ledger/calls.ts";
 import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
-import { type Block, StoreError, type Submission, type SubmissionState } from "./contract.ts";
+import { type Block, StoreError, type Submission } from "./contract.ts";
 import type { TableChange, TableView } from "./table.ts";
 
 export const headKey = "head";
@@ -110,71 +110,47 @@ export type Head = {
 const headFormat = 1;
 
 export function encodeHead(head: Head): Uint8Array {
-  const { last, clock, nextSequence, settledFirst, settledNext } = head;
-  return encodeJson({
-    format: headFormat,
-    last: plainBlock(last),
-    clock: { ...clock, number: clock.number.toString() },
-    nextSequence: nextSequence.toString(),
-    settledFirst: settledFirst.toString(),
-    settledNext: settledNext.toString(),
-  });
+  return encodeJson({ format: headFormat, ...head });
 }
 
-type PlainHead = {
-  readonly format: number;
-  readonly last: PlainBlock;
-  readonly clock: { readonly number: string; readonly timeMs: number; readonly blockTimeMs: number };
-  readonly nextSequence: string;
-  readonly settledFirst: string;
-  readonly settledNext: string;
-};
-
 export function decodeHead(bytes: Uint8Array): Head {
-  const head = decodeJson<PlainHead>(bytes, "head");
-  if (head.format !== headFormat) throw corrupt(`format (${head.format}; this program writes ${headFormat})`);
-  return {
-    last: blockOf(head.last),
-    clock: { ...head.clock, number: BigInt(head.clock.number) },
-    nextSequence: BigInt(head.nextSequence),
-    settledFirst: BigInt(head.settledFirst),
-    settledNext: BigInt(head.settledNext),
-  };
+  const { format, ...head } = decodeJson<Head & { readonly format: number }>(bytes, "head");
+  if (format !== headFormat) throw corrupt(`format (${format}; this program writes ${headFormat})`);
+  return head;
 }
 
 export const countsKey = "counts";
 
 type Counts = { readonly nextSequence: bigint; readonly pending: number };
 
-export function encodeCounts({ nextSequence, pending }: Counts): Uint8Array {
-  return encodeJson({ nextSequence: nextSequence.toString(), pending });
+export function encodeCounts(counts: Counts): Uint8Array {
+  return encodeJson(counts);
 }
 
 export function decodeCounts(bytes: Uint8Array | null): Counts {
-  if (bytes === null) return { nextSequence: 0n, pending: 0 };
-  const { nextSequence, pending } = decodeJson<{ nextSequence: string; pending: number }>(bytes, "count of calls");
-  return { nextSequence: BigInt(nextSequence), pending };
+  return bytes === null ? { nextSequence: 0n, pending: 0 } : decodeJson<Counts>(bytes, "count of calls");
 }
 
-type PlainBlock = { readonly number: string; readonly hash: string; readonly timeMs: number };
-
-function plainBlock(block: Block): PlainBlock {
-  return { ...block, number: block.number.toString() };
-}
-
-function blockOf(plain: PlainBlock): Block {
-  return { ...plain, number: BigInt(plain.number) };
-}
-
+/** A `bigint` is decimal text. */
 function encodeJson(value: unknown): Uint8Array {
-  return utf8(JSON.stringify(value));
+  return utf8(JSON.stringify(value, (_, one: unknown) => (typeof one === "bigint" ? one.toString() : one)));
 }
+
+/** The members of our values that are `bigint`. */
+const bigintMembers: ReadonlySet<string> = new Set([
+  "number",
+  "nextSequence",
+  "settledFirst",
+  "settledNext",
+  "takenAt",
+]);
 
 /** For bytes that this program wrote: anything else is damage. */
 function decodeJson<T>(bytes: Uint8Array, what: string): T {
-  const text = decodeUtf8(bytes);
   try {
-    return JSON.parse(text ?? "") as T;
+    const reviver = (name: string, one: unknown) =>
+      bigintMembers.has(name) && typeof one === "string" ? BigInt(one) : one;
+    return JSON.parse(decodeUtf8(bytes) ?? "", reviver) as T;
   } catch {
     throw corrupt(what);
   }
@@ -232,43 +208,26 @@ export function decodePending(bytes: Uint8Array): Pending {
 /** A submission and the block number that the clock showed when it was accepted. */
 type Kept = { readonly submission: Submission; readonly takenAt: bigint };
 
-type PlainSubmission = {
-  readonly did: Did;
-  readonly call: LedgerCall["name"];
-  readonly label: string;
-  readonly state: SubmissionState;
+type StoredSubmission = Omit<Submission, "txHash" | "reason"> & {
   readonly reason: { readonly code: FaultCode; readonly detail: string; readonly extra: FaultExtra } | null;
-  readonly block: PlainBlock | null;
-  readonly submittedAtMs: number;
-  readonly takenAt: string;
+  readonly takenAt: bigint;
 };
 
-export function encodeSubmission({ submission, takenAt }: Kept): Uint8Array {
-  const { did, call, label, state, reason, block, submittedAtMs } = submission;
-  const plain: PlainSubmission = {
-    did,
-    call,
-    label,
-    state,
+export function encodeSubmission({ submission: { txHash: _, ...submission }, takenAt }: Kept): Uint8Array {
+  const { reason } = submission;
+  const stored: StoredSubmission = {
+    ...submission,
     reason: reason === null ? null : { code: reason.code, detail: reason.detail, extra: reason.extra },
-    block: block === null ? null : plainBlock(block),
-    submittedAtMs,
-    takenAt: takenAt.toString(),
+    takenAt,
   };
-  return encodeJson(plain);
+  return encodeJson(stored);
 }
 
 export function decodeSubmission(txHash: string, bytes: Uint8Array): Kept {
-  const { reason, block, takenAt, ...plain } = decodeJson<PlainSubmission>(bytes, "submission");
-  return {
-    takenAt: BigInt(takenAt),
-    submission: {
-      txHash,
-      ...plain,
-      reason: reason === null ? null : fault(reason.code, reason.detail, reason.extra),
-      block: block === null ? null : blockOf(block),
-    },
-  };
+  const { takenAt, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
+  const { reason } = submission;
+  const refusal = reason === null ? null : fault(reason.code, reason.detail, reason.extra);
+  return { takenAt, submission: { txHash, ...submission, reason: refusal } };
 }
 
 type Settled = { readonly txHash: string; readonly atMs: number };
