@@ -6,7 +6,7 @@
  * refusals").
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";
-import { type Did, normalizeAlias } from "../codec/did.ts";
+import type { Did } from "../codec/did.ts";
 import {
   type Account,
   type AccountId,
@@ -41,7 +41,7 @@ export type LedgerInput = {
 };
 
 /** Fields in the runtime's order. */
-type LedgerEvent =
+export type LedgerEvent =
   | { readonly name: "Registered"; readonly did: Did; readonly account: AccountId | null }
   | {
       readonly name: "AliasSet" | "AliasAdded" | "AliasRemoved" | "AliasConflict";
@@ -345,19 +345,6 @@ function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal |
   const holder = input.aliasHolder(alias);
   if (holder === null) return null;
   return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");
-}
-
-/** An alias that can't be given does not fail a registration: it is left out and reported as an event. */
-export function registrationAlias(
-  input: LedgerInput,
-  text: string | null,
-): { readonly aliases: readonly string[]; readonly events: readonly LedgerEvent[] } {
-  const { did } = input.call;
-  if (text === null) return { aliases: [], events: [] };
-  const alias = normalizeAlias(text, input.bounds.aliasBytes);
-  if (alias === null) return { aliases: [], events: [{ name: "AliasInvalid", did }] };
-  if (input.aliasHolder(alias) !== null) return { aliases: [], events: [{ name: "AliasConflict", did, alias }] };
-  return { aliases: [alias], events: [{ name: "AliasSet", did, alias }] };
 }
 
 // ---------------------------------------------------------------------------- devices, links, end of a DID

@@ -6,7 +6,7 @@
  */
 import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
 import { isAdmissibleKey, verifyEd25519 } from "../codec/crypto.ts";
-import { isDid } from "../codec/did.ts";
+import { isDid, normalizeAlias } from "../codec/did.ts";
 import {
   type Account,
   type AccountId,
@@ -19,8 +19,8 @@ import {
   type Applied,
   applyChange,
   decideChange,
+  type LedgerEvent,
   type LedgerInput,
-  registrationAlias,
   setLinks,
   setPrimaryAlias,
 } from "./action-rules.ts";
@@ -208,6 +208,19 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
       ...events,
     ],
   };
+}
+
+/** An alias that can't be given does not fail a registration: it is left out and reported as an event. */
+function registrationAlias(
+  input: LedgerInput,
+  text: string | null,
+): { readonly aliases: readonly string[]; readonly events: readonly LedgerEvent[] } {
+  const { did } = input.call;
+  if (text === null) return { aliases: [], events: [] };
+  const alias = normalizeAlias(text, input.bounds.aliasBytes);
+  if (alias === null) return { aliases: [], events: [{ name: "AliasInvalid", did }] };
+  if (input.aliasHolder(alias) !== null) return { aliases: [], events: [{ name: "AliasConflict", did, alias }] };
+  return { aliases: [alias], events: [{ name: "AliasSet", did, alias }] };
 }
 
 function newRecord(input: LedgerInput, given: Pick<DidRecord, "document" | "aliases" | "rootPubkey">): DidRecord {
