@@ -24,7 +24,7 @@ import {
   Writer,
 } from "./records.ts";
 import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
-import type { Snapshot } from "./snapshot.ts";
+import type { SavedIndex } from "./saved-index.ts";
 
 type Place = { readonly block: number; readonly offset: number };
 
@@ -202,15 +202,15 @@ class BlockTable {
     return { blocks, last };
   }
 
-  exchange(snapshot: Snapshot): void {
-    this.known = snapshot.number(this.known);
-    for (const first of snapshot.numbers([...this.parts.values()].map((part) => part.first))) {
+  exchange(saved: SavedIndex): void {
+    this.known = saved.number(this.known);
+    for (const first of saved.numbers([...this.parts.values()].map((part) => part.first))) {
       const part = this.part(first);
-      part.blocks = snapshot.number(part.blocks);
-      snapshot.array(part.sizes);
-      snapshot.array(part.live);
+      part.blocks = saved.number(part.blocks);
+      saved.array(part.sizes);
+      saved.array(part.live);
     }
-    for (const blocks of [this.empty, this.sparse]) for (const block of snapshot.numbers(blocks)) blocks.add(block);
+    for (const blocks of [this.empty, this.sparse]) for (const block of saved.numbers(blocks)) blocks.add(block);
   }
 
   private part(block: number): Part {
@@ -269,9 +269,9 @@ export class Bodies {
     return new BlockPacker(this.writer, this.next);
   }
 
-  exchange(snapshot: Snapshot): void {
-    this.next = snapshot.number(this.next);
-    this.blocks.exchange(snapshot);
+  exchange(saved: SavedIndex): void {
+    this.next = saved.number(this.next);
+    this.blocks.exchange(saved);
   }
 
   /** Finds the blocks on disk, once the rows are loaded. Reads no body, and checks the table of blocks on the way. */

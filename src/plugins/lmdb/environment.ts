@@ -26,7 +26,7 @@ import {
   tableOf,
 } from "./format.ts";
 import { checkDataFile, readDataFile, transactionOf } from "./integrity.ts";
-import { type Snapshot, type StoreState, saveSnapshot, takeSnapshot } from "./snapshot.ts";
+import { type SavedIndex, type StoreState, saveIndex, takeIndex } from "./saved-index.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
 const commitMsMax = 60_000;
@@ -262,15 +262,15 @@ export class Environment implements View {
   }
 
   /** Waits for what was begun, saves what `give` gives for the next start, and lets go of the files. */
-  close(give?: (snapshot: Snapshot) => void): Promise<void> {
+  close(give?: (saved: SavedIndex) => void): Promise<void> {
     this.closed ??= this.letGo(give);
     return this.closed;
   }
 
   /** Gives `take` what was saved of this very state, and answers whether it got all. Must precede every commit. */
-  restore(take: (snapshot: Snapshot) => void): boolean {
+  restore(take: (saved: SavedIndex) => void): boolean {
     const nonce = this.get("meta", nonceKey);
-    return nonce !== null && takeSnapshot(this.stateWith(nonce), take);
+    return nonce !== null && takeIndex(this.stateWith(nonce), take);
   }
 
   private stateWith(nonce: Uint8Array): StoreState {
@@ -280,16 +280,12 @@ export class Environment implements View {
   }
 
   /** A text that this transaction alone wrote names the state that is saved, whatever is restored or copied later. */
-  private async save(give: (snapshot: Snapshot) => void): Promise<void> {
-    try {
-      this.space.check("removal", 0);
-    } catch {
-      return;
-    }
+  private async save(give: (saved: SavedIndex) => void): Promise<void> {
+    this.space.check("removal", 0);
     const nonce = crypto.getRandomValues(new Uint8Array(16));
     await this.watched(() => this.writeAll([{ database: "meta", key: nonceKey, value: nonce }]));
     const bytesMax = this.disk.freeBytes() - this.options.space.floorBytes;
-    saveSnapshot(this.stateWith(nonce), bytesMax, give);
+    saveIndex(this.stateWith(nonce), bytesMax, give);
     giveToOwner(this.options.path);
   }
 
@@ -297,7 +293,7 @@ export class Environment implements View {
    * A failed environment is not closed, because the library might never return from it, and its lock is
    * kept: whatever the library still does, it does alone until the process ends.
    */
-  private async letGo(give?: (snapshot: Snapshot) => void): Promise<void> {
+  private async letGo(give?: (saved: SavedIndex) => void): Promise<void> {
     clearInterval(this.watch);
     clearInterval(this.readers);
     while ((this.pending.size > 0 || !this.group.isIdle) && this.failure === null) await Bun.sleep(1);

@@ -20,7 +20,7 @@ export type DatabaseName = (typeof databaseNames)[number];
 const formatText = "waypost lmdb store, format ";
 const formatNumber = 5;
 export const formatKey = Buffer.from("format");
-/** What names the state that the saved index belongs to (snapshot.ts). */
+/** What names the state that the saved index belongs to (saved-index.ts). */
 export const nonceKey = Buffer.from("index");
 export const currentFormat = `${formatText}${formatNumber}`;
 /** What `storage migrate` reads: a store of version 0.1.0, and one that it began to migrate, which no version opens. */

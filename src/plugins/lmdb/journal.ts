@@ -30,7 +30,7 @@ import {
   type Writer,
 } from "./records.ts";
 import { acked, free, held, kept, lapsed, pageSlots, type RowTable, type StoredArray, viewLike } from "./rows.ts";
-import type { Elements, Snapshot } from "./snapshot.ts";
+import type { Elements, SavedIndex } from "./saved-index.ts";
 
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
@@ -302,13 +302,13 @@ export class IndexPages {
     private readonly limits: FoldLimits = foldLimits,
   ) {}
 
-  /** Saves which pages are behind, or takes it from a snapshot. A fold that was under way begins again. */
-  exchange(snapshot: Snapshot): void {
-    const behind = snapshot.numbers([...this.dirty, ...(this.fold?.pages ?? [])]);
+  /** Saves which pages are behind, or takes it from the saved index. A fold that was under way begins again. */
+  exchange(saved: SavedIndex): void {
+    const behind = saved.numbers([...this.dirty, ...(this.fold?.pages ?? [])]);
     for (const page of behind) this.dirty.add(page);
-    this.first = snapshot.number(this.first);
-    this.next = snapshot.number(this.next);
-    this.operations = snapshot.number(this.operations);
+    this.first = saved.number(this.first);
+    this.next = saved.number(this.next);
+    this.operations = saved.number(this.operations);
   }
 
   /** Reads the pages and then the journal into the tables of the index. */

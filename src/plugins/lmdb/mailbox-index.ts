@@ -37,7 +37,7 @@ import {
   type RowList,
   RowTable,
 } from "./rows.ts";
-import type { Snapshot } from "./snapshot.ts";
+import type { SavedIndex } from "./saved-index.ts";
 
 /** What no row may fall behind, though the rows themselves are gone: the latest time that a call has named. */
 export type Latest = { readonly nowMs: number; readonly arrival: number };
@@ -151,15 +151,15 @@ export class MailboxIndex {
     return slot;
   }
 
-  /** Saves the index, or takes it from a snapshot. */
-  exchange(snapshot: Snapshot): void {
-    this.rows.exchange(snapshot);
-    this.recipients.exchange(snapshot);
-    this.ends.exchange(snapshot);
-    this.lastArrival = snapshot.number(this.lastArrival);
-    this.latestMs = snapshot.number(this.latestMs);
-    this.sweepQueue.first = snapshot.number(this.sweepQueue.first);
-    this.sweepQueue.last = snapshot.number(this.sweepQueue.last);
+  /** Saves the index, or takes it from the saved index. */
+  exchange(saved: SavedIndex): void {
+    this.rows.exchange(saved);
+    this.recipients.exchange(saved);
+    this.ends.exchange(saved);
+    this.lastArrival = saved.number(this.lastArrival);
+    this.latestMs = saved.number(this.latestMs);
+    this.sweepQueue.first = saved.number(this.sweepQueue.first);
+    this.sweepQueue.last = saved.number(this.sweepQueue.last);
   }
 
   /**
@@ -320,14 +320,5 @@ export class MailboxIndex {
 
   id(slot: number): Uuid {
     return idText(this.rows.words(slot));
-  }
-
-  previewBytes(slot: number): number | null {
-    const bytes = this.rows.previewBytes[slot]!;
-    return bytes === none ? null : bytes;
-  }
-
-  keepsPreview(slot: number): boolean {
-    return behaviors[this.rows.behavior[slot]!] === "KeepHeaderPreview";
   }
 }

@@ -22,7 +22,8 @@ import type { Environment } from "./environment.ts";
 import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
 import { Writer } from "./records.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { behaviors, none } from "./rows.ts";
+import type { SavedIndex } from "./saved-index.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
@@ -76,9 +77,9 @@ export class DiskMailbox implements Mailbox {
       return [index, pages, new Bodies(environment, index.rows, log)] as const;
     };
     [this.index, this.pages, this.bodies] = begin();
-    if (environment.restore((snapshot) => this.exchange(snapshot))) this.bodies.check();
+    if (environment.restore((saved) => this.exchange(saved))) this.bodies.check();
     else {
-      // What a damaged snapshot left behind goes.
+      // What a damaged saved index left behind goes.
       [this.index, this.pages, this.bodies] = begin();
       const begunMs = performance.now();
       this.index.finishLoading(this.pages.load(environment));
@@ -89,11 +90,11 @@ export class DiskMailbox implements Mailbox {
     this.planChores();
   }
 
-  /** Saves the index, or takes it from a snapshot. */
-  exchange(snapshot: Snapshot): void {
-    this.index.exchange(snapshot);
-    this.pages.exchange(snapshot);
-    this.bodies.exchange(snapshot);
+  /** Saves the index, or takes it from the saved index. */
+  exchange(saved: SavedIndex): void {
+    this.index.exchange(saved);
+    this.pages.exchange(saved);
+    this.bodies.exchange(saved);
   }
 
   // ---------------------------------------------------------------------------------------------- writing
@@ -300,9 +301,10 @@ export class DiskMailbox implements Mailbox {
   }
 
   private preview(slot: number): Uint8Array | null {
-    const bytes = this.index.keepsPreview(slot) ? this.index.previewBytes(slot) : null;
-    if (bytes === null || bytes === 0) return bytes === null ? null : new Uint8Array(0);
-    return this.bodies.read([slot], "preview")[0]!;
+    const { previewBytes, behavior } = this.index.rows;
+    const bytes = previewBytes[slot]!;
+    if (bytes === none || behaviors[behavior[slot]!] !== "KeepHeaderPreview") return null;
+    return bytes === 0 ? noBytes : this.bodies.read([slot], "preview")[0]!;
   }
 
   stats(nowMs: number): ReturnType<Mailbox["stats"]> {

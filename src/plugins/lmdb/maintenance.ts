@@ -166,7 +166,6 @@ function syncFile(path: string): void {
 }
 
 const attemptsMax = 100;
-type Root = ReturnType<typeof openRoot>;
 
 type Snapshot = { readonly file: DataFile; readonly close: () => Promise<void> };
 
@@ -184,8 +183,15 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
       const file = DataFile.open(data);
       // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
       if (file.transaction === before) {
-        if (formatOf(file) !== currentFormat) throw otherFormat(path);
-        return { file, close: () => released(root, pin, file) };
+        if (formatOf(file) !== currentFormat) {
+          throw new StoreError("unavailable", `${path} has not the current format: see \`waypost storage migrate\``);
+        }
+        const close = async () => {
+          file.close();
+          pin.done();
+          await root.close();
+        };
+        return { file, close };
       }
       file.close();
       pin.done();
@@ -196,16 +202,6 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
     await root.close();
     throw error instanceof DamagedFile ? damaged(data, error) : error;
   }
-}
-
-async function released(root: Root, pin: { done(): void }, file: DataFile): Promise<void> {
-  file.close();
-  pin.done();
-  await root.close();
-}
-
-function otherFormat(path: string): StoreError {
-  return new StoreError("unavailable", `${path} is no store of the current format: see \`waypost storage migrate\``);
 }
 
 type Skipped = (problem: string) => void;

@@ -10,7 +10,7 @@ import { type Chunk, type MailboxStats, StoreError } from "../../storage/contrac
 import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { howToGoOn } from "./records.ts";
 import { free, held, none, type RowTable, resized } from "./rows.ts";
-import type { Snapshot } from "./snapshot.ts";
+import type { SavedIndex } from "./saved-index.ts";
 
 /** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
 export class TextTable {
@@ -88,11 +88,11 @@ export class TextTable {
     this.users[number]!++;
   }
 
-  exchange(snapshot: Snapshot): void {
-    this.texts = snapshot.json(this.texts.map((text) => text ?? null)).map((text) => text ?? undefined);
+  exchange(saved: SavedIndex): void {
+    this.texts = saved.json(this.texts.map((text) => text ?? null)).map((text) => text ?? undefined);
     const { length } = this.texts;
     if (length > this.users.length) this.users = resized(this.users, new Uint32Array(2 * length));
-    snapshot.array(this.users.subarray(0, length));
+    saved.array(this.users.subarray(0, length));
     if (this.numbers.size === 0) this.finishLoading();
   }
 
@@ -277,16 +277,16 @@ export class RecipientIndex {
     }
   }
 
-  /** Saves what is counted, or takes it from a snapshot. Details are counted again when somebody asks. */
-  exchange(snapshot: Snapshot): void {
-    this.texts.exchange(snapshot);
-    this.entries = snapshot.number(this.entries);
-    this.bytes = snapshot.number(this.bytes);
+  /** Saves what is counted, or takes it from the saved index. Details are counted again when somebody asks. */
+  exchange(saved: SavedIndex): void {
+    this.texts.exchange(saved);
+    this.entries = saved.number(this.entries);
+    this.bytes = saved.number(this.bytes);
     const { length } = this.texts;
     this.reserve(length);
     for (const array of [this.entriesOf, this.bytesOf, this.firstOf, this.lastOf])
-      snapshot.array(array.subarray(0, length));
-    for (const usage of snapshot.json([...this.storeUsages.values()])) this.storeUsages.set(usage.label, usage);
+      saved.array(array.subarray(0, length));
+    for (const usage of saved.json([...this.storeUsages.values()])) this.storeUsages.set(usage.label, usage);
   }
 
   /**

@@ -7,7 +7,7 @@
  */
 import type { Uuid } from "../../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/policy.ts";
-import type { Elements, Snapshot } from "./snapshot.ts";
+import type { Elements, SavedIndex } from "./saved-index.ts";
 
 export const none = 0xffffffff;
 
@@ -182,21 +182,21 @@ export class RowTable {
     if (slots > this.capacity) this.grow(Math.ceil(slots * 1.25));
   }
 
-  /** Saves the rows, or takes them from a snapshot. */
-  exchange(snapshot: Snapshot): void {
-    this.fresh = snapshot.number(this.fresh);
-    this.used = snapshot.number(this.used);
-    this.firstFree = snapshot.number(this.firstFree);
-    this.seed = snapshot.number(this.seed);
+  /** Saves the rows, or takes them from the saved index. */
+  exchange(saved: SavedIndex): void {
+    this.fresh = saved.number(this.fresh);
+    this.used = saved.number(this.used);
+    this.firstFree = saved.number(this.firstFree);
+    this.seed = saved.number(this.seed);
     this.expect(this.fresh);
     const links = linkArrays.map((name) => ({ elements: this[name], perRow: 1 }));
     for (const { elements, perRow } of [...this.stored(), ...links]) {
-      snapshot.array(elements.subarray(0, this.fresh * perRow));
+      saved.array(elements.subarray(0, this.fresh * perRow));
     }
-    const buckets = snapshot.number(this.buckets.length);
+    const buckets = saved.number(this.buckets.length);
     if (buckets !== this.buckets.length) this.buckets = new Uint32Array(buckets);
-    snapshot.array(this.buckets);
-    snapshot.array(this.freeIn.subarray(0, Math.ceil(this.fresh / pageSlots)));
+    saved.array(this.buckets);
+    saved.array(this.freeIn.subarray(0, Math.ceil(this.fresh / pageSlots)));
   }
 
   /** After the arrays were loaded: finds the rows and the gaps. */
@@ -356,10 +356,10 @@ export class EndHeap {
     return slot;
   }
 
-  exchange(snapshot: Snapshot): void {
-    this.size = snapshot.number(this.size);
+  exchange(saved: SavedIndex): void {
+    this.size = saved.number(this.size);
     if (this.size >= this.heap.length) this.heap = new Uint32Array(Math.ceil(this.size * 1.25));
-    snapshot.array(this.heap.subarray(0, this.size + 1));
+    saved.array(this.heap.subarray(0, this.size + 1));
   }
 
   /** Puts slots into the empty heap. Cost: O(n), and least when their ends rise too. */

@@ -50,7 +50,7 @@ export async function openLmdb(
       scrub.stop();
       await ledger.close();
       mailbox.close();
-      await environment.close((snapshot) => mailbox.exchange(snapshot));
+      await environment.close((saved) => mailbox.exchange(saved));
     };
     return {
       plugin: "lmdb",

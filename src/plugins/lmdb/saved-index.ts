@@ -10,7 +10,7 @@ import { join } from "node:path";
 
 /** Counts up whenever what is saved, or its order, changes. */
 const version = 2;
-const snapshotFile = "index.saved";
+const savedFile = "index.saved";
 const sumBytes = 8;
 
 export type Elements =
@@ -20,7 +20,7 @@ export type Elements =
   | Uint16Array<ArrayBuffer>
   | Uint8Array<ArrayBuffer>;
 
-/** What a snapshot belongs to. */
+/** What a saved index belongs to. */
 export type StoreState = {
   readonly folder: string;
   /** Length of the data file: one that was cut short is read as a whole. */
@@ -29,11 +29,11 @@ export type StoreState = {
   readonly nonce: string;
 };
 
-/** The snapshot is no copy of the index in this state of the store. */
-class UnfitSnapshot extends Error {}
+/** What was saved is no copy of the index in this state of the store. */
+class UnfitIndex extends Error {}
 
 /** Writes values, or reads them in the same order: whoever has some gives them through it, for both directions. */
-export class Snapshot {
+export class SavedIndex {
   private bytesSoFar = 0;
   private sum: bigint;
   private readonly sumView = new DataView(new ArrayBuffer(sumBytes));
@@ -52,23 +52,23 @@ export class Snapshot {
     const bytes = new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
     const sum = new Uint8Array(this.sumView.buffer);
     this.bytesSoFar += bytes.length;
-    if (this.bytesSoFar > this.bytesMax) throw new UnfitSnapshot();
+    if (this.bytesSoFar > this.bytesMax) throw new UnfitIndex();
     if (!this.isSaving) this.fill(bytes);
     this.sum = Bun.hash.xxHash3(bytes, this.sum);
     if (this.isSaving) {
       this.sumView.setBigUint64(0, this.sum);
       const written = writevSync(this.descriptor, [bytes, sum]);
-      if (written < bytes.length + sumBytes) throw new UnfitSnapshot();
+      if (written < bytes.length + sumBytes) throw new UnfitIndex();
       return;
     }
     this.fill(sum);
-    if (this.sumView.getBigUint64(0) !== this.sum) throw new UnfitSnapshot();
+    if (this.sumView.getBigUint64(0) !== this.sum) throw new UnfitIndex();
   }
 
   private fill(bytes: Uint8Array): void {
     for (let at = 0; at < bytes.length; ) {
       const length = readSync(this.descriptor, bytes, at, bytes.length - at, null);
-      if (length === 0) throw new UnfitSnapshot();
+      if (length === 0) throw new UnfitIndex();
       at += length;
     }
   }
@@ -96,13 +96,13 @@ export class Snapshot {
   }
 }
 
-/** Saves what `give` gives, if that is at most so many bytes. A snapshot that can't be written is left out. */
-export function saveSnapshot(state: StoreState, bytesMax: number, give: (snapshot: Snapshot) => void): void {
-  const path = join(state.folder, snapshotFile);
+/** Saves what `give` gives, if that is at most so many bytes. What can't be written is left out. */
+export function saveIndex(state: StoreState, bytesMax: number, give: (saved: SavedIndex) => void): void {
+  const path = join(state.folder, savedFile);
   try {
     const descriptor = openSync(path, "w", 0o600);
     try {
-      give(new Snapshot(descriptor, true, bytesMax, state));
+      give(new SavedIndex(descriptor, true, bytesMax, state));
     } finally {
       closeSync(descriptor);
     }
@@ -112,14 +112,14 @@ export function saveSnapshot(state: StoreState, bytesMax: number, give: (snapsho
   }
 }
 
-/** Takes the snapshot of this state, if there is one; answers whether `take` got all of it. */
-export function takeSnapshot(state: StoreState, take: (snapshot: Snapshot) => void): boolean {
-  const path = join(state.folder, snapshotFile);
+/** Takes what was saved of this state, if that is there; answers whether `take` got all of it. */
+export function takeIndex(state: StoreState, take: (saved: SavedIndex) => void): boolean {
+  const path = join(state.folder, savedFile);
   let descriptor: number | null = null;
   try {
     descriptor = openSync(path, "r");
     rmSync(path);
-    take(new Snapshot(descriptor, false, Number.POSITIVE_INFINITY, state));
+    take(new SavedIndex(descriptor, false, Number.POSITIVE_INFINITY, state));
     return true;
   } catch (error) {
     checkExpected(error);
@@ -131,5 +131,5 @@ export function takeSnapshot(state: StoreState, take: (snapshot: Snapshot) => vo
 
 /** A refusal of the operating system has a code. */
 function checkExpected(error: unknown): void {
-  if (!(error instanceof UnfitSnapshot || (error instanceof Error && "code" in error))) throw error;
+  if (!(error instanceof UnfitIndex || (error instanceof Error && "code" in error))) throw error;
 }
