@@ -78,7 +78,7 @@ export class TextTable {
 
   private set(number: number, text: string): void {
     this.texts[number] = text;
-    if (number >= this.users.length) this.users = resized(this.users, new Uint32Array(2 * number));
+    if (number >= this.users.length) this.users = resized(this.users, 2 * number);
   }
 
   loadUser(number: number): void {
@@ -91,7 +91,7 @@ export class TextTable {
   exchange(saved: SavedIndex): void {
     this.texts = saved.json(this.texts.map((text) => text ?? null)).map((text) => text ?? undefined);
     const { length } = this.texts;
-    if (length > this.users.length) this.users = resized(this.users, new Uint32Array(2 * length));
+    if (length > this.users.length) this.users = resized(this.users, 2 * length);
     saved.array(this.users.subarray(0, length));
     if (this.numbers.size === 0) this.finishLoading();
   }
@@ -349,9 +349,9 @@ export class RecipientIndex {
     const before = this.entriesOf.length;
     if (recipient < before) return;
     const to = Math.max(recipient + 1, before * 2);
-    this.entriesOf = resized(this.entriesOf, new Uint32Array(to));
-    this.bytesOf = resized(this.bytesOf, new Float64Array(to));
-    this.firstOf = resized(this.firstOf, new Uint32Array(to).fill(none));
-    this.lastOf = resized(this.lastOf, new Uint32Array(to).fill(none));
+    this.entriesOf = resized(this.entriesOf, to);
+    this.bytesOf = resized(this.bytesOf, to);
+    this.firstOf = resized(this.firstOf, to).fill(none, before);
+    this.lastOf = resized(this.lastOf, to).fill(none, before);
   }
 }

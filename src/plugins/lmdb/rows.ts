@@ -38,9 +38,14 @@ export const pageSlots = 512;
 export type StoredArray = { readonly elements: Elements; readonly perRow: 1 | 4 };
 
 /** An array of the same kind over so many elements of a buffer. */
-export function viewLike(elements: Elements, buffer: ArrayBuffer, at: number, length: number): Elements {
-  if (elements instanceof Float64Array) return new Float64Array(buffer, at, length);
-  return elements instanceof Uint32Array ? new Uint32Array(buffer, at, length) : new Uint8Array(buffer, at, length);
+export function viewLike<T extends Elements>(elements: T, buffer: ArrayBuffer, at: number, length: number): T {
+  const Kind = elements.constructor as new (buffer: ArrayBuffer, at: number, length: number) => T;
+  return new Kind(buffer, at, length);
+}
+
+/** The same with so many elements. Its former memory is free at once, and not when the collector runs. */
+export function resized<T extends Elements>(from: T, length: number): T {
+  return viewLike(from, from.buffer.transfer(length * from.BYTES_PER_ELEMENT), 0, length);
 }
 
 /** What an index page holds of its rows: the widest elements first, so that each array is aligned. */
@@ -49,11 +54,6 @@ const pageArrays = [
   ...(["sequence", "total", "envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
 ];
 const linkArrays = ["next", "previous", "chain"] as const;
-
-export function resized<T extends Elements>(from: T, to: T): T {
-  to.set(from);
-  return to;
-}
 
 /** Rows that are chained by \`next\` and \`previous\`; \`none\` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -173,13 +173,18 @@ export class RowTable {
 
   /** Makes room for slots below `slots`; those that were not handed out are free. */
   reserve(slots: number): void {
-    if (slots > this.capacity) this.grow(Math.max(slots, Math.floor(this.capacity * 1.5)));
+    this.expect(slots);
     if (slots > this.fresh) this.fresh = slots;
   }
 
-  /** Room for so many slots and some more, when they are known beforehand. */
+  /** Memory for so many slots, and a quarter more when it grows. */
   expect(slots: number): void {
-    if (slots > this.capacity) this.grow(Math.ceil(slots * 1.25));
+    if (slots <= this.capacity) return;
+    this.capacity = Math.ceil(slots * 1.25);
+    for (const name of [...pageArrays, ...linkArrays]) {
+      Object.assign(this, { [name]: resized(this[name], this.capacity * (name === "id" ? 4 : 1)) });
+    }
+    this.freeIn = resized(this.freeIn, Math.ceil(this.capacity / pageSlots));
   }
 
   /** Saves the rows, or takes them from the saved index. */
@@ -261,7 +266,7 @@ export class RowTable {
   private rehash(): void {
     let size = firstCapacity;
     while (size * loadMax < this.used) size *= 2;
-    const buckets = new Uint32Array(size).fill(none);
+    const buckets = resized(this.buckets, size).fill(none);
     this.buckets = buckets;
     const { chain, status, fresh } = this;
     for (let slot = 0; slot < fresh; slot++) {
@@ -270,16 +275,6 @@ export class RowTable {
       chain[slot] = buckets[bucket]!;
       buckets[bucket] = slot;
     }
-  }
-
-  private grow(to: number): void {
-    for (const name of [...pageArrays, ...linkArrays]) {
-      const length = name === "id" ? 4 * to : to;
-      const bytes = new ArrayBuffer(length * this[name].BYTES_PER_ELEMENT);
-      Object.assign(this, { [name]: resized(this[name], viewLike(this[name], bytes, 0, length)) });
-    }
-    this.freeIn = resized(this.freeIn, new Uint16Array(Math.ceil(to / pageSlots)));
-    this.capacity = to;
   }
 }
 
@@ -378,7 +373,7 @@ export class EndHeap {
 
   push(slot: number): void {
     this.size++;
-    if (this.size >= this.heap.length) this.heap = resized(this.heap, new Uint32Array(Math.ceil(this.size * 1.5)));
+    if (this.size >= this.heap.length) this.heap = resized(this.heap, Math.ceil(this.size * 1.5));
     const { heap } = this;
     const end = this.endMs(slot);
     let at = this.size;
