@@ -6,6 +6,7 @@ python3 waypost.py http://127.0.0.1:7400 makes the whole journey: two identities
 import base64, hashlib, json, os, sys, time, urllib.error, urllib.parse, urllib.request, uuid
 from datetime import datetime, timezone
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -22,6 +23,7 @@ def b64(data): return base64.b64encode(data).decode()
 def unb64(text): return base64.b64decode(text, validate=True)
 def now(): return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 def quote(text): return urllib.parse.quote(text, safe="")
+def raw_public(secret): return secret.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def base58(data):
@@ -120,8 +122,8 @@ class Identity:
     def sign(self, data): return b64(self.root.sign(data))
 
     def register(self):
-        root = "z" + base58(b"\xed\x01" + self.root.public_key().public_bytes_raw())
-        agreement = "z" + base58(b"\xec\x01" + self.agreement.public_key().public_bytes_raw())
+        root = "z" + base58(b"\xed\x01" + raw_public(self.root))
+        agreement = "z" + base58(b"\xec\x01" + raw_public(self.agreement))
         service = lambda name, kind: {"id": f"{self.did}#{name}", "type": kind, "serviceEndpoint": [self.url],
                                       "authorization": [self.key_id]}
         timestamp = now()
@@ -242,7 +244,7 @@ def seal(record, envelope, found):
     recipient = X25519PublicKey.from_public_bytes(multibase_key(found["recipient_public_key_multibase"]))
     sealed = ChaCha20Poly1305(content_key(secret.exchange(recipient), aad)).encrypt(nonce, cbor(record), aad)
     return {"profile": PROFILE, "key_id": found["recipient_key_id"], "nonce_b64": b64(nonce),
-            "ephemeral_x25519_b64": b64(secret.public_key().public_bytes_raw()), "ciphertext_b64": b64(sealed)}
+            "ephemeral_x25519_b64": b64(raw_public(secret)), "ciphertext_b64": b64(sealed)}
 
 
 def unseal(envelope, secret):

@@ -91,6 +91,17 @@ type Report = {
   readonly end: () => void;
 };
 
+/** Writes to standard output; `false`: wait for "drain". A reader that has gone, as `head` does, ends the command. */
+export function print(text: string): boolean {
+  if (process.stdout.listenerCount("error") === 0) {
+    process.stdout.on("error", (error) => {
+      if ("code" in error && error.code === "EPIPE") process.exit(0);
+      throw error;
+    });
+  }
+  return process.stdout.write(text);
+}
+
 export function createReport(json: boolean): Report {
   const live = !json && process.stderr.isTTY === true;
   let shown = false;
@@ -110,7 +121,7 @@ export function createReport(json: boolean): Report {
     },
     result: (value, text) => {
       end();
-      process.stdout.write(`${json ? JSON.stringify(value) : text}\n`);
+      print(`${json ? JSON.stringify(value) : text}\n`);
     },
     end,
   };

@@ -4,7 +4,7 @@
  */
 import { Command, Help, type Option } from "commander";
 import { version } from "../version.ts";
-import { asksForJson, endingOf } from "./command.ts";
+import { asksForJson, endingOf, print } from "./command.ts";
 import { registerConfigCommands } from "./config.ts";
 import { registerDidCommand } from "./did.ts";
 import { registerInitCommands } from "./init.ts";
@@ -100,7 +100,7 @@ export function createProgram(json: boolean): Command {
     .configureHelp({ optionDescription: describeOption })
     .showHelpAfterError("Add --help to see how the command is used.");
   // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
-  if (json) program.configureOutput({ writeErr: () => undefined });
+  program.configureOutput({ writeOut: print, ...(json ? { writeErr: () => undefined } : {}) });
   registerDidCommand(program);
   registerSendCommands(program);
   registerReceiveCommands(program);

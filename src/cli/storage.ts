@@ -23,7 +23,7 @@ import { storesOf, toFailure } from "../app/stores.ts";
 import type { BoundMaintenance, OpenStep } from "../storage/bind.ts";
 import type { Store, StoreEnvironment, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
-import { createReport } from "./command.ts";
+import { createReport, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { syncFolder } from "./files/files.ts";
 
@@ -252,12 +252,13 @@ async function exportStore(options: Options): Promise<void> {
   const { work } = await theOne(options);
   const skipped: string[] = [];
   const out = options.to === undefined ? process.stdout : createWriteStream(options.to, { mode: 0o600, flush: true });
+  const write = out === process.stdout ? print : (text: string) => out.write(text);
   let records = 0;
   try {
-    out.write(`${JSON.stringify(exportHeader)}\n`);
+    write(`${JSON.stringify(exportHeader)}\n`);
     for await (const record of work.records((problem) => void skipped.push(problem))) {
       records++;
-      if (!out.write(`${encodeRecord(record)}\n`)) await new Promise((resume) => out.once("drain", resume));
+      if (!write(`${encodeRecord(record)}\n`)) await new Promise((resume) => out.once("drain", resume));
     }
   } catch (error) {
     toFailure(error);

@@ -79,6 +79,16 @@ describe("a failure is one line and exit code 1", () => {
   });
 });
 
+test.skipIf(process.platform === "win32").each(["--help", "did list", "storage export --config taken.toml"])(
+  "a reader that goes away ends the command without a word: %s",
+  async (words) => {
+    const line = '{ "$0" "$@" 2>err; echo $? >code; } | true';
+    const all = ["sh", "-c", line, await executable(), ...words.split(" ")];
+    await Bun.spawn(all, { cwd, env: { ...process.env, HOME: cwd } }).exited;
+    expect([readFileSync(join(cwd, "code"), "utf8"), readFileSync(join(cwd, "err"), "utf8")]).toEqual(["0\n", ""]);
+  },
+);
+
 describe("with --json", () => {
   const oneLine = (text: string): unknown => {
     expect(text.endsWith("\n") && text.indexOf("\n") === text.length - 1).toBe(true);
