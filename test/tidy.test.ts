@@ -183,7 +183,6 @@ describe("exports", () => {
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "cli/operations.ts": ["renderTop", "sparkline"],
     "client/receiver.ts": ["Queue"],
-    "client/rotation.ts": ["reconcileAgreements"],
     "nodes/http/connections.ts": ["decideSurplus"],
     "plugins/port/channel.ts": ["Ring", "ringBytes"],
     // Parsers, which fuzzing and tables of bad inputs call.
@@ -191,7 +190,7 @@ describe("exports", () => {
     "plugins/chain/rpc.ts": ["parseCount", "withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
-    "client/change.ts": ["signOwnerUpdate"],
+    "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
     "client/reader.ts": ["proofHeaders"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Tables that tests go through row by row.

@@ -7,7 +7,14 @@
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import { type Changed, change, changeAsOwner, type OwnerUpdate } from "../client/change.ts";
+import {
+  type Changed,
+  change,
+  changeAsOwner,
+  type OwnerUpdate,
+  type Rotated,
+  rotateAgreement,
+} from "../client/change.ts";
 import { activeDocument } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
 import { ClientError } from "../client/http.ts";
@@ -19,7 +26,6 @@ import {
   rotationMsDefault,
   signingSeed,
 } from "../client/keys.ts";
-import { type Rotated, rotateAgreement } from "../client/rotation.ts";
 import {
   equalBytes,
   parseAgreementKey,

@@ -15,7 +15,7 @@ import { createIdentity, type Identity } from "../client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../client/registration.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
-import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/policy.ts";
+import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
 import {
   addIdentityFlag,
   addWaitFlags,

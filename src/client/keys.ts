@@ -32,7 +32,7 @@ export type HeldAgreement = HeldKey & { readonly destroyAtMs: number | null };
 /**
  * Where the secrets of key agreements come from: each is derived from a chain key that is replaced with it,
  * so that no later state reveals an earlier secret, and every device that began with the same state derives the same
- * next key (`rotation.ts`).
+ * next key (`change.ts`).
  */
 export type AgreementChain = {
   /** How many secrets were derived from the chain. */

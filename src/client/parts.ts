@@ -10,6 +10,7 @@ export {
   type OwnerUpdate,
   type PersonaPolicyMembers,
   type PolicyLinks,
+  rotateAgreement,
   signIntent,
 } from "./change.ts";
 export {
@@ -47,6 +48,5 @@ export {
   readMessage,
   type Sender,
 } from "./retrieve.ts";
-export { rotateAgreement } from "./rotation.ts";
 export { openPayload, sealPayload } from "./seal.ts";
 export { bytesSource, type SendPlan, type Sent, type Source, sendPlan } from "./send.ts";

@@ -242,7 +242,7 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
   socket.addEventListener("message", ({ data }) => {
     heardMs = performance.now();
     const frame = typeof data === "string" ? parseRecord(data) : null;
-    if (ready) void take(socket, frame, { reader, events }).catch(fail);
+    if (ready) void receiveFrame(socket, frame, { reader, events }).catch(fail);
     else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
       ready = true;
       events.onReady();
@@ -297,7 +297,7 @@ async function authFrame(reader: Reader): Promise<string> {
 }
 
 /** Frames that are not an envelope to this recipient are not acknowledged; the Relay handles them. */
-async function take(
+async function receiveFrame(
   socket: WebSocket,
   frame: Record<string, unknown> | null,
   { reader, events }: { readonly reader: Reader; readonly events: LiveEvents },

@@ -248,7 +248,7 @@ export class Waypost {
     if (rotateMs === false) return;
     try {
       // Once a week, and loaded then.
-      const { rotateAgreement } = await import("./rotation.ts");
+      const { rotateAgreement } = await import("./change.ts");
       const rotated = await rotateAgreement(this.#client, this.#identity, {
         nowMs: nowMs(),
         everyMs: rotateMs,

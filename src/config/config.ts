@@ -75,7 +75,7 @@ const wording = { error: describeFinding };
 
 /** Checks a value of the shape of the file, including the relations between settings. */
 export function checkConfig(input: unknown): ConfigResult {
-  const retired = takeRetired(input);
+  const retired = removeRetired(input);
   const parsed = configSchema.safeParse(retired.input, wording);
   const problems = parsed.success
     ? []
@@ -195,12 +195,12 @@ type Retired = {
 };
 
 /** Removes retired settings from a copy of the file's value. */
-function takeRetired(input: unknown): Retired {
+function removeRetired(input: unknown): Retired {
   if (!isTable(input)) return { input, warnings: () => [] };
   const rest: Table = structuredClone(input);
   const replaced = merged.flatMap((one) => merge(rest, one));
-  const unused = Object.keys(removed).filter((setting) => take(rest, setting) !== undefined);
-  const dropped = figureNames().filter((setting) => take(rest, setting) !== undefined);
+  const unused = Object.keys(removed).filter((setting) => removeSetting(rest, setting) !== undefined);
+  const dropped = figureNames().filter((setting) => removeSetting(rest, setting) !== undefined);
   return {
     input: rest,
     warnings: (config) => [
@@ -220,7 +220,7 @@ function withoutEffect(instead: string): string {
 
 /** The shortest of several values counts, unless the new setting is there. */
 function merge(input: Table, { from, to, defaultMs, minMs }: Merged): { setting: string; to: string }[] {
-  const found = from.map((setting) => ({ setting, value: take(input, setting) }));
+  const found = from.map((setting) => ({ setting, value: removeSetting(input, setting) }));
   const present = found.filter(({ value }) => value !== undefined);
   const [section = "", name = ""] = to.split(".");
   const table = isTable(input[section]) ? input[section] : {};
@@ -232,7 +232,7 @@ function merge(input: Table, { from, to, defaultMs, minMs }: Merged): { setting:
   return present.map(({ setting }) => ({ setting, to }));
 }
 
-function take(input: Table, setting: string): unknown {
+function removeSetting(input: Table, setting: string): unknown {
   const [section = "", name = ""] = setting.split(".");
   const table = input[section];
   if (!isTable(table) || !Object.hasOwn(table, name)) return undefined;

@@ -10,7 +10,7 @@
 import type { Config } from "../config/schema.ts";
 import { type Did, parseDid } from "../core/codec/did.ts";
 import { type Fault, fault, isFault, withSignedText } from "../core/fault.ts";
-import type { PersonaPolicy } from "../core/ledger/policy.ts";
+import type { PersonaPolicy } from "../core/ledger/account.ts";
 import {
   appliedTtlMs,
   checkExpiry,

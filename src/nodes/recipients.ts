@@ -8,13 +8,14 @@ import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson, parseU64, parseU128 } from "../core/codec/json.ts";
 import { isFault } from "../core/fault.ts";
-import type { DeliveryPolicyLinks, DidDocument } from "../core/ledger/account.ts";
 import {
   type DeliveryPolicy,
+  type DeliveryPolicyLinks,
+  type DidDocument,
   type ExpirationBehavior,
   expirationBehaviors,
   type PersonaPolicy,
-} from "../core/ledger/policy.ts";
+} from "../core/ledger/account.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { parseDocument } from "../core/schema/identity.ts";
 import { BoundedMap, readCapped } from "../core/std/bounded.ts";

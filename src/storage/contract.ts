@@ -14,9 +14,16 @@
  */
 import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
-import type { Account, LedgerBounds, LedgerProofs } from "../core/ledger/account.ts";
+import type {
+  Account,
+  DeliveryPolicy,
+  ExpirationBehavior,
+  LedgerBounds,
+  LedgerProofs,
+  PersonaPolicy,
+  PolicyScope,
+} from "../core/ledger/account.ts";
 import type { LedgerCall } from "../core/ledger/calls.ts";
-import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 
 /**
  * What a settled promise survives: `volatile` nothing (memory), `committed` a crash of the process,

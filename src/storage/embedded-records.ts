@@ -22,7 +22,15 @@ import { type Did, isDid } from "../core/codec/did.ts";
 import { decodeWith, encodeWith } from "../core/codec/scale.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { type Fault, type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
-import { type Account, type AccountId, emptyAccount, type LedgerProofs } from "../core/ledger/account.ts";
+import {
+  type Account,
+  type AccountId,
+  type DeliveryPolicy,
+  emptyAccount,
+  type LedgerProofs,
+  type PersonaPolicy,
+  type PolicyScope,
+} from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
 import {
   aliasesNamed,
@@ -32,7 +40,6 @@ import {
   decodeLedgerCall,
   type LedgerCall,
 } from "../core/ledger/calls.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import type { TableChange, TableView } from "./table.ts";
@@ -285,7 +292,7 @@ export function sameFacts(before: Facts, now: Facts): boolean {
 }
 
 /** Writes the claims of a pending call. `holder`: its pool key. */
-export function holdClaims(view: TableChange, call: LedgerCall, holder: string): void {
+export function writeClaims(view: TableChange, call: LedgerCall, holder: string): void {
   for (const claim of claimsOf(call)) view.put(claimKey(claim), utf8(holder));
 }
 

@@ -15,14 +15,16 @@ import { errorStack, type Fault, fault, isFault } from "../core/fault.ts";
 import {
   type Account,
   type AccountId,
+  type DeliveryPolicy,
   embeddedBounds,
   emptyAccount,
   type LedgerProofs,
   longerThan,
+  type PersonaPolicy,
+  type PolicyScope,
 } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
 import { type Block, type HeadPhase, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
@@ -47,7 +49,6 @@ import {
   forgetSettled,
   type Head,
   headKey,
-  holdClaims,
   maxOf,
   numberAt,
   type Pending,
@@ -68,6 +69,7 @@ import {
   sharedMarginMs,
   submissionKey,
   writeApplied,
+  writeClaims,
 } from "./embedded-records.ts";
 import { rememberInState, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
@@ -98,7 +100,7 @@ export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<Embe
   return ledger;
 }
 
-type Taken = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string };
+type NewCall = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string };
 
 class Chain implements EmbeddedLedger {
   private readonly table: Table | SharedTable;
@@ -127,7 +129,7 @@ class Chain implements EmbeddedLedger {
     private readonly options: EmbeddedOptions,
     private readonly limits: EmbeddedLimits,
     private clock: Clock,
-    private readonly taken: LedgerProofs,
+    private readonly acceptedProofs: LedgerProofs,
   ) {
     this.table = options.table;
     this.shared = "get" in options.table ? null : options.table;
@@ -238,7 +240,7 @@ class Chain implements EmbeddedLedger {
 
   operator = async (): Promise<AccountId> => this.options.operator;
 
-  proofs = async (): Promise<LedgerProofs> => this.taken;
+  proofs = async (): Promise<LedgerProofs> => this.acceptedProofs;
 
   /** Synchronous where no other process writes the table, because every envelope waits for such reads. */
   private read<T>(work: (view: TableView) => T): T | Promise<T> {
@@ -260,7 +262,7 @@ class Chain implements EmbeddedLedger {
     if (refused !== null) return refused;
     const bytes = encodeLedgerCall(call);
     if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
-    return this.accompany(this.take({ call, bytes, label, facts }));
+    return this.accompany(this.accept({ call, bytes, label }, facts));
   }
 
   /** A refused call costs no write. */
@@ -271,34 +273,28 @@ class Chain implements EmbeddedLedger {
 
   private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
     const { operator } = this.options;
+    const { acceptedProofs: proofs } = this;
     const account = accountOf(view.get(accountKey(call.did)));
     const aliasHolder = (alias: string) => readHolder(view, alias);
-    const outcome = applyCall({
-      account,
-      aliasHolder,
-      call,
-      nowMs,
-      operator,
-      proofs: this.taken,
-      bounds: embeddedBounds,
-    });
+    const outcome = applyCall({ account, aliasHolder, call, nowMs, operator, proofs, bounds: embeddedBounds });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 
-  private async take({ call, bytes, label, facts }: Taken & { readonly facts: Facts }): Promise<Submission | Fault> {
+  private async accept(added: NewCall, facts: Facts): Promise<Submission | Fault> {
+    const { call } = added;
     let counted = false;
     try {
-      const taken = await this.table.commit((view) => {
+      const accepted = await this.table.commit((view) => {
         const refused = sameFacts(facts, readFacts(view, call)) ? null : this.dryRun(view, call);
         if (refused !== null) return refused;
         const standing = findCollision(view, call);
         if (standing !== null) return standing;
         const sequence = this.countCall(view);
         counted = true;
-        return this.enqueue(view, { call, bytes, label, sequence });
+        return this.enqueue(view, added, sequence);
       });
       this.arm();
-      return taken;
+      return accepted;
     } catch (error) {
       if (counted && this.shared === null) this.pendingCalls--;
       throw error;
@@ -320,10 +316,7 @@ class Chain implements EmbeddedLedger {
     return nextSequence;
   }
 
-  private enqueue(
-    view: TableChange,
-    { call, bytes, label, sequence }: Taken & { readonly sequence: bigint },
-  ): Submission {
+  private enqueue(view: TableChange, { call, bytes, label }: NewCall, sequence: bigint): Submission {
     const hash = blake2b256(concatBytes(bytes, utf8(poolKey(sequence))));
     const submission: Submission = {
       txHash: encodeHex0x(hash),
@@ -338,7 +331,7 @@ class Chain implements EmbeddedLedger {
     const takenAt = this.numberByTime();
     view.put(poolKey(sequence), encodePending(hash, bytes));
     view.put(submissionKey(submission.txHash), encodeSubmission({ submission, takenAt }));
-    holdClaims(view, call, poolKey(sequence));
+    writeClaims(view, call, poolKey(sequence));
     return submission;
   }
 

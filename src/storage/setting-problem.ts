@@ -59,8 +59,8 @@ export function firstFindings<One extends Issue>(issues: readonly One[]): One[] 
 /** The name that was probably meant: at most one edit for every three letters. */
 export function nearestName(name: string, known: readonly string[]): string | null {
   const wanted = name.toLowerCase().replaceAll("-", "_");
-  const [best] = known.map((one) => ({ one, edits: distance(wanted, one) })).sort((a, b) => a.edits - b.edits);
-  return best !== undefined && best.edits <= Math.ceil(best.one.length / 3) ? best.one : null;
+  const [nearest] = known.map((one) => ({ one, edits: distance(wanted, one) })).sort((a, b) => a.edits - b.edits);
+  return nearest !== undefined && nearest.edits <= Math.ceil(nearest.one.length / 3) ? nearest.one : null;
 }
 
 /** `; did you mean path?`, or nothing. */

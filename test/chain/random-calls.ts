@@ -3,11 +3,10 @@
  * Times are a minute or more from any limit, because a call is checked in two blocks.
  */
 
-import type { Account, DidDocument, LedgerProofs } from "../../src/core/ledger/account.ts";
+import type { Account, DeliveryPolicy, DidDocument, LedgerProofs } from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import type { DeliveryPolicy } from "../../src/core/ledger/policy.ts";
 import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 
 export type Chance = {

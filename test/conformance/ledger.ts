@@ -5,10 +5,15 @@
 
 import { expect } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
-import { type Account, type DidRecord, emptyAccount } from "../../src/core/ledger/account.ts";
+import {
+  type Account,
+  type DeliveryPolicy,
+  type DidRecord,
+  emptyAccount,
+  type PersonaPolicy,
+} from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, documentOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import type { ConformanceCase, Subject } from "./kit.ts";

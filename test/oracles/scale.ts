@@ -7,14 +7,15 @@ import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
 import { blake2b128 } from "../../src/core/codec/crypto.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
 import type {
+  DeliveryPolicy,
   DeliveryPolicyLinks,
   DidDocument,
   DidRecord,
+  PersonaPolicy,
   Service,
   VerificationMethod,
 } from "../../src/core/ledger/account.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type {
   AliasPayload,
   ControlAction,

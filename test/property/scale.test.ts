@@ -7,16 +7,18 @@ import fc from "fast-check";
 import type { Did } from "../../src/core/codec/did.ts";
 import {
   scaleBounds as bounds,
+  type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type DidDocument,
   type DidRecord,
+  type ExpirationBehavior,
+  type PersonaPolicy,
   type Service,
   type VerificationMethod,
 } from "../../src/core/ledger/account.ts";
 import { type AliasAction, actionsOf, type DocumentAction } from "../../src/core/ledger/actions.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
-import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import type { ControlAction } from "../../src/core/ledger/structures.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";

@@ -7,8 +7,7 @@ import type { Config } from "../../src/config/schema.ts";
 import { encodeBase58, encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
+import type { DeliveryPolicy, DidDocument, PersonaPolicy, Service } from "../../src/core/ledger/account.ts";
 import {
   ackSubject,
   encodeRetrievalProof,

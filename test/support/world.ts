@@ -6,14 +6,15 @@
 import type { Did } from "../../src/core/codec/did.ts";
 import {
   type Account,
+  type DeliveryPolicy,
   type DidRecord,
   embeddedBounds,
   emptyAccount,
   type LedgerProofs,
+  type PersonaPolicy,
 } from "../../src/core/ledger/account.ts";
 import type { Applied } from "../../src/core/ledger/action-rules.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
 

@@ -11,18 +11,20 @@ import {
   type Account,
   type AccountId,
   type CounterName,
+  type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type DidDocument,
   type DidRecord,
   type LedgerBounds,
   type LedgerProofs,
   longerThan,
+  type PersonaPolicy,
+  type PolicyScope,
   scaleBounds,
 } from "./account.ts";
 import { type ActionName, actions, type DocumentAction, type Intent, type IntentOf } from "./actions.ts";
 import type { LedgerCall } from "./calls.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "./policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What the rules of a call read. */

@@ -20,7 +20,14 @@ import {
   vector,
 } from "../codec/scale.ts";
 import { type Fault, fault } from "../fault.ts";
-import { type CounterName, type DeliveryPolicyLinks, longerThan, scaleBounds } from "./account.ts";
+import {
+  type CounterName,
+  type DeliveryPolicy,
+  type DeliveryPolicyLinks,
+  longerThan,
+  type PersonaPolicy,
+  scaleBounds,
+} from "./account.ts";
 import {
   type ActionName,
   actionRows,
@@ -32,7 +39,6 @@ import {
   itemsOf,
 } from "./actions.ts";
 import { parseProofTimestamp, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "./policy.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodePayload, deliveryPolicyCodec, personaPolicyCodec } from "./structures.ts";
 

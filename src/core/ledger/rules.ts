@@ -11,9 +11,12 @@ import {
   type Account,
   type AccountId,
   type CounterName,
+  checkDeliveryPolicy,
+  checkPersonaPolicy,
   type DidDocument,
   type DidRecord,
   longerThan,
+  type PolicyScope,
 } from "./account.ts";
 import {
   type Applied,
@@ -43,7 +46,6 @@ import {
   proofLifeMsMax,
   registrationMessage,
 } from "./document-codec.ts";
-import { checkDeliveryPolicy, checkPersonaPolicy, type PolicyScope } from "./policy.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 import { authorizationMessage, decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
 
@@ -179,7 +181,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
   if (!isDid(call.did)) return refuse("InvalidDidFormat");
-  const stamp = takenTimestamp(input, call.timestamp);
+  const stamp = acceptedTimestamp(input, call.timestamp);
   if (isRefusal(stamp)) return stamp;
   if (stamp.version !== "v1" && stamp.nonce !== 0n) return refuse("InvalidProofTimestamp");
   const untimely = checkExpiry(stamp, nowMs, "RegistrationExpired");
@@ -240,7 +242,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
-  const stamp = takenTimestamp(input, call.timestamp);
+  const stamp = acceptedTimestamp(input, call.timestamp);
   if (isRefusal(stamp)) return stamp;
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
@@ -278,7 +280,7 @@ function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall)
 }
 
 /** The time of a proof whose version this ledger accepts. The Directory checks how old a version 1 time may be. */
-function takenTimestamp({ proofs, nowMs }: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
+function acceptedTimestamp({ proofs, nowMs }: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
   const stamp = parseProofTimestamp(text);
   if (stamp === null) return refuse("InvalidProofTimestamp");
   if (!(stamp.version === "v3" ? proofs.bound : proofs.plain)) return refuse("ProofVersionRefused");

@@ -32,10 +32,14 @@ import {
   type Account,
   type CounterName,
   type Counters,
+  type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type Device,
   type DidRecord,
+  type ExpirationBehavior,
+  expirationBehaviors,
   type KeyAgreement,
+  type PersonaPolicy,
   type Service,
   scaleBounds,
   type VerificationMethod,
@@ -57,7 +61,6 @@ import {
   type Terms,
 } from "./actions.ts";
 import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
-import { type DeliveryPolicy, type ExpirationBehavior, expirationBehaviors, type PersonaPolicy } from "./policy.ts";
 
 const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);

@@ -6,8 +6,13 @@
 import { parseAgreementKey } from "../codec/bytes.ts";
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
-import type { DeliveryPolicyLinks, DidDocument } from "../ledger/account.ts";
-import type { DeliveryPolicy, ExpirationBehavior, PersonaPolicy } from "../ledger/policy.ts";
+import type {
+  DeliveryPolicy,
+  DeliveryPolicyLinks,
+  DidDocument,
+  ExpirationBehavior,
+  PersonaPolicy,
+} from "../ledger/account.ts";
 
 /** All that is known when an envelope's policy is decided. `null` is known absence. */
 export type PolicyFacts = {

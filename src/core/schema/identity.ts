@@ -7,9 +7,15 @@
 import { Type } from "@sinclair/typebox";
 import type { Did } from "../codec/did.ts";
 import { type Fault, isFault } from "../fault.ts";
-import { type DidDocument, renderDocument, renderService, scaleBounds } from "../ledger/account.ts";
+import {
+  type DidDocument,
+  expirationBehaviors,
+  policyLimits,
+  renderDocument,
+  renderService,
+  scaleBounds,
+} from "../ledger/account.ts";
 import { normalizeDocument } from "../ledger/document.ts";
-import { expirationBehaviors, policyLimits } from "../ledger/policy.ts";
 import {
   closed,
   compileShape,

@@ -10,14 +10,17 @@ import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import {
   type Account,
+  type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type LedgerBounds,
   longerThan,
+  type PersonaPolicy,
+  type PolicyScope,
+  policyLimits,
   scaleBounds,
 } from "../../core/ledger/account.ts";
 import { parseAlias } from "../../core/ledger/actions.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
-import { type DeliveryPolicy, type PersonaPolicy, type PolicyScope, policyLimits } from "../../core/ledger/policy.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
   decideUpdateProof,

@@ -8,10 +8,15 @@ import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
 import { errorText, type Fault, fault } from "../../core/fault.ts";
-import { type Account, longerThan } from "../../core/ledger/account.ts";
+import {
+  type Account,
+  type DeliveryPolicy,
+  longerThan,
+  type PersonaPolicy,
+  type PolicyScope,
+} from "../../core/ledger/account.ts";
 import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall } from "../../core/ledger/rules.ts";
 import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";

@@ -6,7 +6,7 @@
  * Free slots of the lowest page are handed out first, so that what was stored together lies in few index pages.
  */
 import type { Uuid } from "../../core/codec/did.ts";
-import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/policy.ts";
+import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
 import type { Elements, SavedIndex } from "./saved-index.ts";
 
 export const none = 0xffffffff;

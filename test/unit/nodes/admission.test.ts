@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
 import { isFault } from "../../../src/core/fault.ts";
-import type { DeliveryPolicy } from "../../../src/core/ledger/policy.ts";
+import type { DeliveryPolicy } from "../../../src/core/ledger/account.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
 import { createFactsSource, decideAdmission, type OperatorRules } from "../../../src/nodes/admission.ts";

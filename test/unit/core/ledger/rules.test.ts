@@ -2,10 +2,14 @@
 
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
-import { type CounterName, embeddedBounds } from "../../../../src/core/ledger/account.ts";
+import {
+  type CounterName,
+  type DeliveryPolicy,
+  embeddedBounds,
+  type PersonaPolicy,
+} from "../../../../src/core/ledger/account.ts";
 import { counters, type Intent } from "../../../../src/core/ledger/actions.ts";
 import { aliasesNamed, counterOf, type LedgerCall } from "../../../../src/core/ledger/calls.ts";
-import type { DeliveryPolicy, PersonaPolicy } from "../../../../src/core/ledger/policy.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../../../src/core/ledger/rules.ts";
 import type { ControlAction } from "../../../../src/core/ledger/structures.ts";

@@ -1,7 +1,7 @@
 /** Which policy applies to an envelope, and what it permits. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
-import type { DeliveryPolicy } from "../../../../src/core/ledger/policy.ts";
+import type { DeliveryPolicy } from "../../../../src/core/ledger/account.ts";
 import {
   checkPayloadSize,
   checkRelay,

@@ -4,6 +4,7 @@
  */
 import { describe, expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
+import { reconcileAgreements } from "../../../src/client/change.ts";
 import {
   advanceChain,
   createIdentity,
@@ -13,7 +14,6 @@ import {
   renderIdentity,
 } from "../../../src/client/keys.ts";
 import { firstDocument } from "../../../src/client/registration.ts";
-import { reconcileAgreements } from "../../../src/client/rotation.ts";
 import { renderAgreementKey } from "../../../src/core/codec/bytes.ts";
 import type { DidDocument } from "../../../src/core/ledger/account.ts";
 
