@@ -333,16 +333,15 @@ function withFixedPorts(server: Config["server"], hasAddresses: boolean): Config
   };
 }
 
-/** Limits of what lasts are divided. A Unix socket is the first thread's: it can't be shared. */
+/** The limit of sessions is divided. A Unix socket is the first thread's: it can't be shared. */
 function configOf(config: Config, index: number, count: number): Config {
   if (count === 1) return config;
-  const { server, relay, cache } = config;
+  const { server, relay } = config;
   const own = (addresses: readonly string[]): string[] =>
     addresses.filter((address) => index === 0 || !address.startsWith("unix:"));
   return {
     ...config,
     server: { ...server, listen: own(server.listen), admin_listen: own(server.admin_listen) },
     relay: { ...relay, sessions_max: Math.ceil(relay.sessions_max / count) },
-    cache: { ...cache, streams_max: Math.ceil(cache.streams_max / count) },
   };
 }

@@ -103,7 +103,7 @@ const limiterNames = [
   "live connections",
   "cache clients",
 ] as const;
-/** Amounts of the public listeners, and of the admin listeners. `deliveries` are the message ids in delivery. */
+/** Amounts of the public listeners, and of the admin listeners. `deliveries` are the message ids in delivery; the last two count for recipients. */
 const shareNames = [
   ...(["public", "admin"] as const).flatMap((app) =>
     (["work", "reading", "bodies", "reserved work", "reserved reading", "reserved bodies", "answers"] as const).map(
@@ -111,6 +111,8 @@ const shareNames = [
     ),
   ),
   "deliveries",
+  "streams",
+  "live sessions",
 ] as const;
 
 type LimiterName = (typeof limiterNames)[number];
@@ -231,6 +233,7 @@ const headBytes = 64;
 const bytesPerCell = 24;
 const spinsMax = 200;
 const lockWaitMs = 1;
+const lockWaitsMax = 2_000;
 
 function createSharedMemory(cellsMin: number): SharedMemory {
   const cells = 2 ** Math.ceil(Math.log2(Math.max(setLength, cellsMin)));
@@ -278,9 +281,13 @@ class SharedTable {
     return this.keys.reduce((count, key) => (key === 0n ? count : count + 1), 0);
   }
 
-  /** Runs `use` while no other thread uses the table. `use` must be short and must not call back here. */
+  /**
+   * Runs `use` while no other thread uses the table. `use` must be short and must not call back here. A thread that was
+   * ended while it had the lock keeps it; after two seconds the lock is taken from it, so that the process can end.
+   */
   locked<T>(use: () => T): T {
     for (let spins = 0; Atomics.compareExchange(this.lock, 0, 0, 1) !== 0; spins++) {
+      if (spins > spinsMax + lockWaitsMax) break;
       // Whoever holds it may not be running just now.
       if (spins > spinsMax) Atomics.wait(this.lock, 0, 1, lockWaitMs);
     }

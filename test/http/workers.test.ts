@@ -72,6 +72,10 @@ function fieldOf(fields: unknown, name: string): unknown {
   return typeof fields === "object" && fields !== null ? Reflect.get(fields, name) : undefined;
 }
 
+function codeOf(error: unknown): string {
+  return String(fieldOf(error, "code"));
+}
+
 async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
   for (const endMs = performance.now() + 10_000; !(await holds()); await Bun.sleep(20)) {
     if (performance.now() > endMs) throw new Error("it did not come to that in time");
@@ -208,6 +212,53 @@ describe.each([2, 4])("a node of %d threads", (threads) => {
     slow.destroy();
     await until(async () => (await held()) === 0);
     expect((await post(`${nodes.url}/cache/store`, large)).status).toBe(400);
+  }, 60_000);
+
+  test("has one bound of sessions for a recipient, and a device that connects again keeps its place", async () => {
+    const nodes = await nodesWith(threads);
+    const bob = await enrol(nodes, "bob");
+    const client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
+    const stop = new AbortController();
+    const listening = new Set<string>();
+    const begin = async (device: string): Promise<boolean> => {
+      const [place] = await liveEndpoints(client, bob, device);
+      if (place === undefined) throw new Error("no Relay to listen at");
+      const ready = Promise.withResolvers<boolean>();
+      const events = { onReady: () => ready.resolve(true), onEnvelope: async () => true };
+      void listenLive(place, events, stop.signal).then(
+        () => ready.resolve(false),
+        () => ready.resolve(false),
+      );
+      const isReady = await ready.promise;
+      if (isReady) listening.add(device);
+      return isReady;
+    };
+    const devices = Array.from({ length: 24 }, (_, at) => `device-${at}`);
+    await Promise.all(devices.map(begin));
+    expect(listening.size).toBe(16);
+    const [one = ""] = listening;
+    // Wherever its connections arrive: each ends the one before.
+    for (let again = 0; again < 6; again++) expect(await begin(one)).toBe(true);
+    expect(await begin("another")).toBe(false);
+    stop.abort();
+  }, 60_000);
+
+  test("has one bound of streams for a recipient", async () => {
+    const nodes = await nodesWith(threads);
+    const bob = await enrol(nodes, "bob");
+    await post(`${nodes.url}/cache/store`, envelope(bob.did));
+    const [cache] = await cachesOf(connect({ directoryUrl: nodes.url, relayUrl: nodes.url }), bob, "");
+    const stop = new AbortController();
+    const outcomes = await Promise.all(
+      Array.from({ length: 24 }, () => {
+        const { promise, resolve } = Promise.withResolvers<string>();
+        void cache?.stream(() => resolve("open"), stop.signal).catch((error: unknown) => resolve(codeOf(error)));
+        return promise;
+      }),
+    );
+    stop.abort();
+    expect(outcomes.filter((one) => one === "open").length).toBe(8);
+    expect(new Set(outcomes)).toEqual(new Set(["open", "rate_limited"]));
   }, 60_000);
 
   test("delivers to a live session from every worker, and one message once", async () => {

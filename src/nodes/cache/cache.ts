@@ -103,11 +103,11 @@ export type Cache = {
 type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
 
 export function createCache(parts: CacheParts): Cache {
-  const { settings, mailbox, now, receipts, log, metrics } = parts;
+  const { settings, mailbox, now, receipts, log, metrics, counting = ownCounting } = parts;
   const [endpoint] = settings.public_endpoints;
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const signal = parts.signal ?? noSignal;
-  const streams = createStreams({ mailbox, now, settings, signal });
+  const streams = createStreams({ mailbox, now, settings, signal, counting });
   const node: CacheNode = {
     ...parts,
     streams,
@@ -115,10 +115,7 @@ export function createCache(parts: CacheParts): Cache {
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
     quotas: createQuotas(settings),
-    clientRate: (parts.counting ?? ownCounting).limiter(
-      "cache clients",
-      limitOf(settings, "client_rate", "client_burst"),
-    ),
+    clientRate: counting.limiter("cache clients", limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
     facts: createFactsSource(parts.recipients),
     onStored: (recipient, mailbox) => {

@@ -16,6 +16,7 @@ import type { Did, MailboxKey } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
+import type { Counting } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer } from "../http/route.ts";
 import type { StoredSignal } from "../signals.ts";
@@ -26,6 +27,7 @@ type StreamParts = {
   readonly now: () => number;
   readonly settings: StreamSettings;
   readonly signal: StoredSignal;
+  readonly counting: Counting;
 };
 
 type StreamSettings = Pick<
@@ -66,6 +68,7 @@ export function createStreams(parts: StreamParts): Streams {
   const open = new Map<MailboxKey, Set<Stream>>();
   /** One subscription of the bus for all streams of a recipient. */
   const followed = new Map<MailboxKey, Promise<() => void>>();
+  const places = parts.counting.share("streams", settings.streams_max, { clientMax: settings.recipient_streams_max });
   let count = 0;
   let closed = false;
 
@@ -77,7 +80,10 @@ export function createStreams(parts: StreamParts): Streams {
   };
   const end = (stream: Stream) => {
     const own = open.get(stream.recipient);
-    if (own?.delete(stream) === true) count--;
+    if (own?.delete(stream) === true) {
+      count--;
+      places.give(stream.recipient, 1);
+    }
     if (own?.size === 0) {
       open.delete(stream.recipient);
       const unfollow = followed.get(stream.recipient);
@@ -106,7 +112,9 @@ export function createStreams(parts: StreamParts): Streams {
   return {
     async open(recipient, { after, signal: aborted, isPermitted }) {
       if (closed) return fault("shutting_down", "the node is shutting down");
-      if (count >= settings.streams_max || (open.get(recipient)?.size ?? 0) >= settings.recipient_streams_max)
+      // A reload may have changed it.
+      places.resize(settings.streams_max);
+      if (!places.take(recipient, 1))
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
       const endsAtMs = now() + settings.stream_life;
       const place = { cursor: after, stale: false, ended: false, wake: null };

@@ -30,6 +30,7 @@ import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import { type Counting, ownCounting, type RateLimit, type RateLimiter, rateKeysMax } from "../../counting.ts";
+import type { FairShare } from "../../http/capacity.ts";
 import type { Log } from "../../http/log.ts";
 import { pathOf } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
@@ -75,14 +76,12 @@ export type SessionParts = {
   readonly settings: Config["relay"];
   readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: Partial<SessionBounds>;
-  /** Reaches the sessions of other processes. */
   readonly bus?: Bus;
   readonly counting?: Counting;
   /** Says what Caches stored, to the sessions that asked for it. */
   readonly stored?: StoredSignal;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
-  /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
   readonly now: () => number;
   readonly log: Log;
@@ -117,7 +116,6 @@ type Unacked = {
 /** What the server keeps for each socket. */
 export type SessionSocket = {
   readonly target: SessionTarget;
-  /** The address of the client. */
   readonly client: string;
   readonly wishes: SessionWishes;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
@@ -167,6 +165,8 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   opening: number;
   readonly unproven: Set<SessionWebSocket>;
   readonly connects: RateLimiter;
+  /** Sessions of each DID that are joining or live, in all threads of the process. */
+  readonly places: FairShare;
   /** Of all sessions. */
   unackedBytes: number;
   /** Of the envelopes acknowledged last: other processes may repeat one before its result is stored. */
@@ -176,6 +176,8 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
 
 export function createRegistry(parts: SessionParts): SessionRegistry {
   const bounds = { ...sessionBounds, ...parts.bounds };
+  const { counting = ownCounting, settings } = parts;
+  const clientMax = settings.recipient_sessions_max;
   return {
     ...parts,
     bounds,
@@ -186,7 +188,8 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     sockets: new Set(),
     unproven: new Set(),
     opening: 0,
-    connects: (parts.counting ?? ownCounting).limiter("live connections", bounds.connects),
+    places: counting.share("live sessions", Number.POSITIVE_INFINITY, { clientMax }),
+    connects: counting.limiter("live connections", bounds.connects),
     unackedBytes: 0,
     acknowledged: new BoundedMap(4_096),
     closed: false,
@@ -286,7 +289,6 @@ function addDelivery(registry: SessionRegistry, did: Did): () => void {
   };
 }
 
-/** The ends of the deliveries to a DID that are in flight. */
 export function deliveriesEnding({ deliveries }: SessionRegistry, did: Did): Promise<void>[] {
   return [...(deliveries.get(did) ?? [])].map((delivery) => {
     delivery.ended ??= Promise.withResolvers<void>();
@@ -304,7 +306,6 @@ export function authorizedEndpoints(document: DidDocument | null): AuthorizedEnd
   }));
 }
 
-/** The key with an id. */
 export function keyText(document: DidDocument | null, keyId: string): KeyText | null {
   const method = document?.verificationMethod.find((candidate) => candidate.id === keyId);
   return method === undefined ? null : `${keyId} ${method.publicKeyMultibase}`;
@@ -391,7 +392,6 @@ function isAuthorized({ permit }: SessionSocket, authorized: readonly Authorized
 
 // ----------------------------------------------------------------------------------------------------------- frames
 
-/** Longest frame that a client may send. */
 export const frameBytesMax = 16 * 1024;
 
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
