@@ -9,7 +9,8 @@ import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { recordCodec } from "../../src/core/ledger/structures.ts";
-import { Endpoints, type EndpointsEvents, type EndpointsOptions } from "../../src/plugins/chain/endpoints.ts";
+import { chainPlugin } from "../../src/plugins/chain/chain.ts";
+import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
 import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
@@ -19,6 +20,7 @@ import { type Head, Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
+import { optionsOf } from "../conformance/options.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
 import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "./chain-node.ts";
@@ -53,29 +55,27 @@ function expectNoSecrets(text: string): void {
 
 const host = systemHost(Date.now);
 const operator = new Uint8Array(32).fill(1);
-const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
+
+/** A heartbeat that comes in no test, and calls that are soon sent again. */
+const settingsOf = (endpoints: readonly string[], changes: Readonly<Record<string, unknown>> = {}) => {
+  const times = { request_timeout_ms: 1_000, block_time_ms: 60_000, resend_ms: 50, in_flight_max: 10, pending_max: 10 };
+  return optionsOf(chainPlugin, { endpoints, operator_key_file: "key", outbox: "outbox", ...times, ...changes });
+};
 
 function endpointsTo(
   addresses: readonly string[],
   events: Partial<EndpointsEvents> = {},
-  times: Partial<EndpointsOptions> = {},
+  changes: Readonly<Record<string, unknown>> = {},
 ) {
   const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
   const endpoints = new Endpoints(
     {
-      endpoints: addresses,
-      finality: "finalized",
-      names,
+      settings: settingsOf(addresses, changes),
       operator,
-      blockTimeMs: null,
       host,
       runtimes: new Map(),
       anchor: null,
-      requestMs: 1_000,
-      pollMs: 60_000,
-      reconnectMsMax: 10_000,
       genesis: null,
-      ...times,
       log: (_, message, fields = {}) => logged.push({ message, fields }),
     },
     { onSession: () => {}, onHead: () => {}, onBest: () => {}, ...events },
@@ -147,7 +147,7 @@ describe("a connection to a node", () => {
     const endpoint = `ws://127.0.0.1:${typeof address === "object" ? address?.port : 0}`;
     expect(await textOf(rpcTo(endpoint, 50))).toContain("no connection within 50 ms");
     await until("the socket to be gone", () => sockets.size === 0);
-    const { endpoints } = endpointsTo([endpoint], {}, { requestMs: 60_000 });
+    const { endpoints } = endpointsTo([endpoint], {}, { request_timeout_ms: 60_000 });
     endpoints.start();
     await until("the opening", () => sockets.size === 1);
     await endpoints.close();
@@ -222,12 +222,8 @@ describe("the way to the chain", () => {
       const { signal } = new AbortController();
       const session = await Session.open({
         endpoint: node.endpoint,
-        finality: "finalized",
-        names,
+        settings: settingsOf([node.endpoint]),
         operator,
-        requestMs: 1_000,
-        pollMs: 60_000,
-        blockTimeMs: null,
         host,
         signal,
         genesis: null,
@@ -306,18 +302,16 @@ describe("submissions", () => {
     };
     await outbox.keep({ sequence: 0n, call, submission, signed: [signed], renewals: 0 });
     const events = { onSession: () => submissions.resume(), onHead: (head: Head) => submissions.onHead(head) };
-    const { endpoints } = endpointsTo([node.endpoint], events, { pollMs: 10 });
+    const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10 });
     const logged: string[] = [];
     const submissions = new Submissions({
       endpoints,
       reader: new Reader(endpoints),
       outbox,
       key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
-      tip: 0n,
+      settings: settingsOf([node.endpoint]),
       host,
-      limits: { pendingMax: 10, inFlightMax: 10, resendMs: 50, lifetimeBlocks: 64 },
       environment: { now: Date.now, log: (_, message) => logged.push(message) },
-      watchBest: false,
     });
     submissions.start();
     endpoints.start();

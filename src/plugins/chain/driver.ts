@@ -25,7 +25,7 @@ import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
 import { Reader } from "./reader.ts";
 import { type Host, systemHost } from "./rpc.ts";
-import type { Head } from "./session.ts";
+import { type Head, heartbeatMs } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
@@ -103,18 +103,11 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const outbox = new Outbox(parts.table, parts.reserveTable, retention);
   const isKnown = outbox.genesis() !== null;
   takeOver(outbox, key.address, environment);
-  const pollMs = options.block_time_ms ?? blockTimeMsDefault;
-  const keepAnchor = anchorWriter({ outbox, environment, host, everyMs: pollMs });
+  const keepAnchor = anchorWriter({ outbox, environment, host, everyMs: heartbeatMs(options) });
   const endpoints = new Endpoints(
     {
-      endpoints: options.endpoints,
-      finality: options.finality,
-      names: { did_registry: options.did_registry_pallet, delivery_policy: options.delivery_policy_pallet },
+      settings: options,
       operator: key.publicKey,
-      requestMs: options.request_timeout_ms,
-      pollMs,
-      blockTimeMs: options.block_time_ms ?? null,
-      reconnectMsMax: options.reconnect_max_ms,
       host,
       runtimes: parts.runtimes ?? new Map(),
       takesCanary: parts.takesCanary ?? false,
@@ -144,16 +137,9 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     reader,
     outbox,
     key,
-    tip: options.tip,
-    limits: {
-      pendingMax: options.pending_max,
-      inFlightMax: options.in_flight_max,
-      resendMs: options.resend_ms ?? 2 * pollMs,
-      lifetimeBlocks: options.lifetime_blocks,
-    },
+    settings: options,
     environment,
     host,
-    watchBest: options.finality === "finalized",
   });
   submissions.start();
   endpoints.start();

@@ -12,14 +12,13 @@
  */
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { blockTimeMsDefault } from "./layouts.ts";
 import { isLight, nameOf } from "./rpc.ts";
 import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
 
-export type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
-  readonly endpoints: readonly string[];
+type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
   readonly genesis: string | null;
   readonly anchor: Anchor | null;
-  readonly reconnectMsMax: number;
   readonly log: StoreEnvironment["log"];
 };
 
@@ -116,7 +115,8 @@ export class Endpoints {
 
   /** Tries the endpoints in turn, so a bad first one is not preferred. */
   private async run(): Promise<void> {
-    const { endpoints, log, reconnectMsMax } = this.options;
+    const { log, settings } = this.options;
+    const { endpoints, reconnect_max_ms: reconnectMsMax } = settings;
     let pauseMs = firstPauseMs;
     for (let turn = 0, failed: Unusable[] = []; !this.closed; turn++) {
       const endpoint = endpoints[turn % endpoints.length] as string;
@@ -192,20 +192,20 @@ export class Endpoints {
   }
 
   private show(head: Head): void {
-    if (this.options.finality === "finalized")
+    if (this.options.settings.finality === "finalized")
       this.anchorBlock = { number: head.number, hash: head.hash, seenAtMs: this.options.host.nowMs() };
     this.events.onHead(head);
   }
 
   /** Counts endpoints without the anchor; when most of them have lacked it for long, the anchor is given up. */
   private dispute(endpoint: string, { kind, distance }: Unusable): void {
-    const { endpoints, host, log } = this.options;
+    const { settings, host, log } = this.options;
     if (kind !== "behind" && kind !== "forked") return void this.disputes.delete(endpoint);
     const nowMs = host.elapsedMs();
     const sinceMs = this.disputes.get(endpoint) ?? nowMs;
     this.disputes.set(endpoint, sinceMs);
     const patienceMs = this.blockTimeMs() * (disputeBlocks[kind] + distanceBlocks * Number(distance));
-    if (this.disputes.size * 2 <= endpoints.length || nowMs - sinceMs < patienceMs) return;
+    if (this.disputes.size * 2 <= settings.endpoints.length || nowMs - sinceMs < patienceMs) return;
     log("error", "most endpoints lack a block that was final before; the driver follows them from now on", {
       block: String(this.anchorBlock?.number),
       hash: this.anchorBlock?.hash,
@@ -216,7 +216,7 @@ export class Endpoints {
 
   private blockTimeMs(): number {
     const [runtime] = this.options.runtimes.values();
-    return this.options.blockTimeMs ?? runtime?.blockTimeMs ?? this.options.pollMs;
+    return this.options.settings.block_time_ms ?? runtime?.blockTimeMs ?? blockTimeMsDefault;
   }
 
   // ------------------------------------------------------------------------------------------ second endpoint
@@ -250,7 +250,7 @@ export class Endpoints {
 
   /** When every other endpoint contradicts the one in use, its connection ends. */
   private contradicted(session: OpenSession): void {
-    const others = this.options.endpoints.length - 1;
+    const others = this.options.settings.endpoints.length - 1;
     this.logOnce("two endpoints of the chain disagree; no call ends meanwhile", { reason: "block or state" });
     if (++this.contradictions < others || others < 2) return;
     this.contradictions = 0;
@@ -273,7 +273,7 @@ export class Endpoints {
 
   /** Whether answers need no comparison: with one endpoint, or with a light client, which proves its answers. */
   private isAlone(): boolean {
-    const { endpoints, finality } = this.options;
+    const { endpoints, finality } = this.options.settings;
     return endpoints.length < 2 || finality === "best" || isLight(this.currentEndpoint);
   }
 
@@ -290,7 +290,7 @@ export class Endpoints {
 
   private async openWitness(): Promise<OpenSession | null> {
     if (this.witness !== null) return this.witness;
-    const others = this.options.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
+    const others = this.options.settings.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
     const endpoint = others[this.witnessTurn++ % others.length] as string;
     try {
       const witness = (await this.open(endpoint, true)) as OpenSession;

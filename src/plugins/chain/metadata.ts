@@ -27,7 +27,7 @@ import {
 } from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
 
-export type PalletNames = Readonly<Record<PalletRole, string>>;
+type PalletNames = Readonly<Record<PalletRole, string>>;
 
 export type RuntimeMetadata = {
   readonly frame: Frame;

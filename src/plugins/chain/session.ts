@@ -3,18 +3,18 @@
  * needs; then it follows the heads. Every request has a deadline. The connection ends when the node leaves a request
  * unanswered, shows a head that can't be true, or goes back behind a finalized block.
  *
- * Heartbeat: the driver asks for the head once a block time, so it notices a dead connection after at most
- * `pollMs + requestMs`.
+ * Heartbeat: the driver asks for the head once a block time, so it notices a dead connection after at most a block time
+ * and `request_timeout_ms`.
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
 import type { LedgerProofs } from "../../core/ledger/account.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
-import { canaryName } from "./layouts.ts";
+import type { ChainOptions } from "./chain.ts";
+import { blockTimeMsDefault, canaryName } from "./layouts.ts";
 import {
   metadataCall,
   metadataVersions,
-  type PalletNames,
   parseMetadataCall,
   type RuntimeMetadata,
   readAccountState,
@@ -39,22 +39,15 @@ import {
   type SignedBlock,
 } from "./rpc.ts";
 
-type Finality = "finalized" | "best";
-
 /** A finalized block that a node showed, and when: every later head must follow it. */
 export type Anchor = { readonly number: bigint; readonly hash: string; readonly seenAtMs: number };
 
 export type SessionOptions = {
   readonly endpoint: string;
-  readonly finality: Finality;
-  readonly names: PalletNames;
+  readonly settings: ChainOptions;
   readonly operator: Uint8Array;
-  readonly requestMs: number;
   /** Ends the connection, also while it is being opened. */
   readonly signal: AbortSignal;
-  readonly pollMs: number;
-  /** Overrides the block time that the chain states. */
-  readonly blockTimeMs: number | null;
   readonly host: Host;
   /** The genesis that this store belongs to, once it is known. */
   readonly genesis: string | null;
@@ -120,6 +113,8 @@ const failingMsMax = 30_000;
 const submitPatience = 6;
 /** Most runtimes whose metadata is kept; blocks of more than two at a time are rare. */
 const runtimesMax = 8;
+/** How often the driver asks for the head. */
+export const heartbeatMs = ({ block_time_ms }: ChainOptions): number => block_time_ms ?? blockTimeMsDefault;
 /** Largest difference between a node's clock and ours. */
 export const clockSkewMs = 300_000;
 
@@ -143,7 +138,8 @@ export class Session {
   private readonly refreshBest = singleFlight(() => this.followBest());
 
   static async open(options: SessionOptions): Promise<Session> {
-    const { endpoint, requestMs, signal, host } = options;
+    const { endpoint, settings, signal, host } = options;
+    const requestMs = settings.request_timeout_ms;
     let rpc: Rpc | null = null;
     try {
       rpc = await Rpc.open(endpoint, { waitMs: requestMs, signal, host });
@@ -175,7 +171,7 @@ export class Session {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain has ended");
     let answer: unknown;
     try {
-      answer = await this.rpc.ask(method, params, this.options.requestMs);
+      answer = await this.rpc.ask(method, params, this.options.settings.request_timeout_ms);
     } catch (error) {
       const text = `the chain did not answer: ${errorText(error)}`;
       if (error instanceof NodeRefusal) throw new StateGone("unavailable", text, { cause: error });
@@ -194,7 +190,7 @@ export class Session {
   /** Submits an extrinsic. A missing answer says nothing about the connection; heads do. */
   async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
     try {
-      const waitMs = submitPatience * this.options.requestMs;
+      const waitMs = submitPatience * this.options.settings.request_timeout_ms;
       await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
       this.failingSinceMs = null;
       return { verdict: "taken", refusal: null };
@@ -248,7 +244,7 @@ export class Session {
   }
 
   private async subscribe(): Promise<void> {
-    const { finality, requestMs } = this.options;
+    const { finality, request_timeout_ms: requestMs } = this.options.settings;
     const heads = finality === "best" ? "NewHeads" : "FinalizedHeads";
     await this.rpc.subscribe(`chain_subscribe${heads}`, this.refresh, requestMs);
     await this.rpc.subscribe("chain_subscribeNewHeads", this.refreshBest, requestMs);
@@ -258,7 +254,7 @@ export class Session {
 
   private poll(): void {
     if (this.ended) return;
-    this.cancelPoll = this.options.host.after(this.options.pollMs, () => {
+    this.cancelPoll = this.options.host.after(heartbeatMs(this.options.settings), () => {
       this.refresh();
       this.poll();
     });
@@ -286,15 +282,15 @@ export class Session {
   }
 
   finalizedHash(): Promise<string> {
-    const asked = this.options.finality === "best" ? "chain_getBlockHash" : "chain_getFinalizedHead";
+    const asked = this.options.settings.finality === "best" ? "chain_getBlockHash" : "chain_getFinalizedHead";
     return this.ask(asked, [], parseHash);
   }
 
   private checkHead({ number, metadata }: Head): void {
-    const { anchor, finality, host, pollMs, passive } = this.options;
+    const { anchor, settings, host, passive } = this.options;
     const before = anchor();
-    if (finality === "best" || passive || before === null) return;
-    const blockTimeMs = this.options.blockTimeMs ?? metadata.blockTimeMs ?? pollMs;
+    if (settings.finality === "best" || passive || before === null) return;
+    const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
     checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
   }
 
@@ -321,7 +317,8 @@ export class Session {
   /** A node that is not behind must have the block that was shown before. */
   private async checkAnchor(): Promise<void> {
     const anchor = this.options.anchor();
-    if (anchor === null || this.head === null || this.options.finality === "best" || this.options.passive) return;
+    if (anchor === null || this.head === null || this.options.settings.finality === "best" || this.options.passive)
+      return;
     if ((await this.hashAt(anchor.number)) === anchor.hash) return;
     const text = `it has another block ${anchor.number} than the one that was final before`;
     throw new Unusable("forked", text, this.head.number - anchor.number);
@@ -338,11 +335,12 @@ export class Session {
       throw new Unusable("differs", `its runtime is ${canaryName}, which breaks rules on command and is for tests`);
     }
     const name = `${this.genesis}/${specVersion}/${transactionVersion}`;
-    const { runtimes, names } = this.options;
+    const { runtimes, settings } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
     const bytes = await this.metadataBytes(hash);
+    const names = { did_registry: settings.did_registry_pallet, delivery_policy: settings.delivery_policy_pallet };
     const metadata = readMetadata(bytes, { version, genesis, names });
     if (Array.isArray(metadata)) {
       throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);

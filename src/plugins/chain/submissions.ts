@@ -16,6 +16,7 @@ import {
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
+import type { ChainOptions } from "./chain.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./layouts.ts";
 import { storageKeys } from "./metadata.ts";
@@ -41,27 +42,16 @@ import {
   UnfinalizedBlocks,
 } from "./reader.ts";
 import type { Host } from "./rpc.ts";
-import { clockSkewMs, type Head, silence } from "./session.ts";
-
-type SubmissionLimits = {
-  readonly pendingMax: number;
-  readonly inFlightMax: number;
-  readonly resendMs: number;
-  /** The life of an extrinsic in blocks: a power of two from 4 to 4,096. */
-  readonly lifetimeBlocks: number;
-};
+import { clockSkewMs, type Head, heartbeatMs, silence } from "./session.ts";
 
 type SubmissionsOptions = {
   readonly endpoints: Endpoints;
   readonly reader: Reader;
   readonly outbox: Outbox;
   readonly key: OperatorKey;
-  readonly tip: bigint;
-  readonly limits: SubmissionLimits;
+  readonly settings: ChainOptions;
   readonly environment: Pick<StoreEnvironment, "now" | "log">;
   readonly host: Host;
-  /** Also scans unfinalized blocks, to show `in_block`. */
-  readonly watchBest: boolean;
 };
 
 /** What belongs to an entry of the pool. */
@@ -84,6 +74,7 @@ const notShown = fault("chain_submission_rejected", "the block does not show the
 
 export class Submissions {
   private readonly pool: SubmissionPool;
+  private readonly resendMs: number;
   private readonly kept = new Map<string, Kept>();
   private readonly claims = new Map<string, Kept>();
   private readonly unfinalized: UnfinalizedBlocks;
@@ -102,9 +93,10 @@ export class Submissions {
   private loggedRefusal = "";
 
   constructor(private readonly options: SubmissionsOptions) {
-    const { limits, outbox, endpoints, environment } = options;
-    const { resendMs, lifetimeBlocks } = limits;
-    this.pool = new SubmissionPool({ windowMax: limits.inFlightMax, resendMs, lifetimeBlocks });
+    const { settings, outbox, endpoints, environment } = options;
+    const { in_flight_max: windowMax, lifetime_blocks: lifetimeBlocks } = settings;
+    this.resendMs = settings.resend_ms ?? 2 * heartbeatMs(settings);
+    this.pool = new SubmissionPool({ windowMax, resendMs: this.resendMs, lifetimeBlocks });
     this.scan = new FinalizedScan(environment.log);
     this.unfinalized = new UnfinalizedBlocks({
       endpoints,
@@ -121,7 +113,7 @@ export class Submissions {
 
   start(): void {
     const tick = () => {
-      this.cancelTick = this.options.host.after(Math.max(50, this.options.limits.resendMs / 2), tick);
+      this.cancelTick = this.options.host.after(Math.max(50, this.resendMs / 2), tick);
       this.onTick();
     };
     tick();
@@ -167,9 +159,9 @@ export class Submissions {
     const excluding = this.collision(call);
     if (isFault(excluding)) return excluding;
     if (excluding !== null) return whenDurable(excluding);
-    const { limits, environment, outbox, endpoints } = this.options;
-    if (this.pool.size >= limits.pendingMax) {
-      throw new StoreError("full", `the ledger holds ${limits.pendingMax} pending calls`);
+    const { settings, environment, outbox, endpoints } = this.options;
+    if (this.pool.size >= settings.pending_max) {
+      throw new StoreError("full", `the ledger holds ${settings.pending_max} pending calls`);
     }
     const session = endpoints.session();
     const signed = this.sign(call, session, isOwned(call) ? this.pool.freeNonce(session.head.nonce) : null);
@@ -229,16 +221,17 @@ export class Submissions {
 
   /** The era begins at the finalized head, or at the best one when finality has fallen behind. */
   private sign(call: LedgerCall, { head, best }: OpenSession, nonce: number | null): Signed {
-    const { key, limits, tip } = this.options;
+    const { key, settings } = this.options;
+    const { tip, lifetime_blocks: periodBlocks } = settings;
     const { frame } = head.metadata;
     const begin = best !== null && best.number > head.number + finalityLagMax ? best : head;
     const birthHash = Uint8Array.fromHex(begin.hash.slice(2));
-    const era = { birth: begin.number, birthHash, periodBlocks: limits.lifetimeBlocks };
+    const era = { birth: begin.number, birthHash, periodBlocks };
     return {
       ...encodeExtrinsic(call, { era, nonce, tip }, { frame, key }),
       nonce,
       birth: era.birth,
-      death: era.birth + BigInt(limits.lifetimeBlocks),
+      death: era.birth + BigInt(periodBlocks),
       specVersion: frame.specVersion,
       out: false,
     };
@@ -359,8 +352,9 @@ export class Submissions {
     });
   }
 
+  /** Scans unfinalized blocks, to show `in_block`. */
   onBest(hash: string): void {
-    if (this.options.watchBest) this.unfinalized.onBest(hash);
+    if (this.options.settings.finality === "finalized") this.unfinalized.onBest(hash);
   }
 
   /** Runs one step after another; a step that fails for lack of an answer runs again later. */
