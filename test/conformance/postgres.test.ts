@@ -45,7 +45,14 @@ if (absence !== null) {
   test(`skipped: ${absence}`, () => {});
 } else {
   beforeAll(async () => {
-    server = await startPostgres(["fsync=off", "max_connections=50", "shared_buffers=64MB"]);
+    server = await startPostgres([
+      "fsync=off",
+      "autovacuum=off",
+      "full_page_writes=off",
+      "jit=off",
+      "max_connections=50",
+      "shared_buffers=64MB",
+    ]);
   }, 60_000);
   afterAll(() => server?.end());
   runConformance({

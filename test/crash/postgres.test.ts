@@ -2,7 +2,9 @@
  * The PostgreSQL driver when servers and connections fail: an answer is true, nothing is stored twice, an unreachable
  * server is `unavailable`, and everything works again by itself.
  */
+
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/postgres.ts";
@@ -95,6 +97,19 @@ async function untilWorks(operation: () => Promise<unknown>, msMax = 20_000): Pr
     if (last === null) return;
     if (performance.now() > endMs) throw last;
   }
+}
+
+/** Has run `statement` in a transaction of a connection of its own, which lasts until `end`. */
+async function transactionOf(statement: string): Promise<{ readonly end: () => Promise<void> }> {
+  const client = new SQL({ url: server.url, max: 1 });
+  await client.unsafe("begin");
+  await client.unsafe(statement);
+  return {
+    end: async () => {
+      await client.unsafe("commit");
+      await client.close();
+    },
+  };
 }
 
 const suite = absence === null ? describe : () => test(`skipped: ${absence}`, () => {});
@@ -190,23 +205,21 @@ suite("the PostgreSQL store when things break", () => {
     const mailbox = mailboxOf(store);
     await mailbox.store(entry(1), quota());
     const schema = `fault_${schemas - 1}`;
-    const lock = server.sql(`begin; lock table ${schema}.mailbox; select pg_sleep(1.5); commit`);
-    await Bun.sleep(300);
+    const lock = await transactionOf(`lock table ${schema}.mailbox`);
     expect(await codeOf(() => mailbox.store(entry(2), quota()))).toBe("unavailable");
-    await lock;
+    await lock.end();
     expect(await mailbox.store(entry(2), quota())).toEqual({ kind: "stored" });
   }, 60_000);
 
   test("an exhausted pool answers unavailable in time and recovers", async () => {
     const mailbox = mailboxOf(await openFresh({ connections: 2, statement_timeout_ms: 500 }));
     await mailbox.store(entry(1), quota());
-    const lock = server.sql(`begin; lock table fault_${schemas - 1}.mailbox; select pg_sleep(1.5); commit`);
-    await Bun.sleep(300);
+    const lock = await transactionOf(`lock table fault_${schemas - 1}.mailbox`);
     const begunMs = performance.now();
     const reads = Array.from({ length: 200 }, () => codeOf(() => mailbox.message(box(0), entry(1).messageId, 2_000)));
     expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));
     expect(performance.now() - begunMs).toBeLessThan(10_000);
-    await lock;
+    await lock.end();
     await untilWorks(() => mailbox.store(entry(2), quota()));
   }, 60_000);
 
@@ -216,11 +229,12 @@ suite("the PostgreSQL store when things break", () => {
     open.push(store);
     const receipts = store.capabilities.receipts!;
     const row = `('\\x${digestOf("key")}', '\\x07', 5000, 1000)`;
-    // One transaction: nobody sees its row before the pause has ended, and meanwhile it excludes every other.
-    const other = server.sql(`insert into ${schema}.receipt values ${row}; select pg_sleep(1)`);
-    await Bun.sleep(400);
-    expect(await receipts.putIfAbsent("key", bytesOf(1, 20), 5_000, 1_000)).toEqual(new Uint8Array([7]));
-    await other;
+    // Nobody sees its row before the commit, and meanwhile it excludes every other.
+    const other = await transactionOf(`insert into ${schema}.receipt values ${row}`);
+    const answer = receipts.putIfAbsent("key", bytesOf(1, 20), 5_000, 1_000);
+    await Bun.sleep(200);
+    await other.end();
+    expect(await answer).toEqual(new Uint8Array([7]));
     expect(await receipts.get("key", 1_000)).toEqual(new Uint8Array([7]));
   }, 60_000);
 
@@ -242,11 +256,10 @@ suite("the PostgreSQL store when things break", () => {
     const mailbox = mailboxOf(await openFresh({ partition_ms: 1_000 }));
     await mailbox.store(entry(1), quota());
     const late = 10_000 + 600_000 + 1_000;
-    const reader = server.sql(`begin; select count(*) from ${schema}.held; select pg_sleep(1.5); commit`);
-    await Bun.sleep(400);
+    const reader = await transactionOf(`select count(*) from ${schema}.held`);
     expect(await mailbox.expire(late, 100)).toBeLessThan(3);
     expect(await server.sql(`select count(*) from ${schema}.part where kind = 'held'`)).toBe("1\n");
-    await reader;
+    await reader.end();
     for (let step = 0; step < 4; step++) await mailbox.expire(late, 100);
     expect(await server.sql(`select count(*) from ${schema}.part`)).toBe("0\n");
     expect(await server.sql(`select sum(entries) from ${schema}.mailbox`)).toBe("0\n");
