@@ -6,7 +6,7 @@ import type { z } from "zod";
 import { minuteMs, secondMs } from "../core/codec/time.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, firstFindings, meant, nearestName, problemsOfIssue } from "../storage/setting-problem.ts";
-import { figures } from "./figures.ts";
+import { constants } from "./constants.ts";
 import { listSettings } from "./reference.ts";
 import { isReported, relationProblems } from "./relations.ts";
 import { type Config, configSchema, parseDurationSetting, renderDurationSetting, type SectionName } from "./schema.ts";
@@ -200,7 +200,7 @@ function removeRetired(input: unknown): Retired {
   const rest: Table = structuredClone(input);
   const replaced = merged.flatMap((one) => merge(rest, one));
   const unused = Object.keys(removed).filter((setting) => removeSetting(rest, setting) !== undefined);
-  const dropped = figureNames().filter((setting) => removeSetting(rest, setting) !== undefined);
+  const dropped = constantNames().filter((setting) => removeSetting(rest, setting) !== undefined);
   return {
     input: rest,
     warnings: (config) => [
@@ -241,15 +241,15 @@ function removeSetting(input: Table, setting: string): unknown {
   return value;
 }
 
-function figureNames(): string[] {
-  return Object.entries(figures).flatMap(([section, own]) => Object.keys(own).map((name) => `${section}.${name}`));
+function constantNames(): string[] {
+  return Object.entries(constants).flatMap(([section, own]) => Object.keys(own).map((name) => `${section}.${name}`));
 }
 
 function renderSetting(config: Config, setting: string): string {
   const [section = "", name = ""] = setting.split(".");
   const value: unknown = Reflect.get(Reflect.get(config, section), name);
-  const figure: unknown = Reflect.get(Reflect.get(figures, section) ?? {}, name);
-  const isCount = isTable(figure) && figure["form"] === "count";
+  const constant: unknown = Reflect.get(Reflect.get(constants, section) ?? {}, name);
+  const isCount = isTable(constant) && constant["form"] === "count";
   return typeof value === "number" && !isCount ? renderDurationSetting(value) : String(value);
 }
 
@@ -305,12 +305,12 @@ export function decideReload(current: Config, next: Config): ReloadPlan {
   return { changed, needsRestart };
 }
 
-/** Writes the settings of `plan.changed`, and the figures that follow from them, into the sections that nodes hold. */
+/** Writes the settings of `plan.changed`, and the constants that follow from them, into the sections that nodes hold. */
 export function applyReload(current: Config, next: Config, plan: ReloadPlan): void {
   for (const setting of plan.changed) {
     const [section, name] = setting.split(".") as [SectionName, string];
     Reflect.set(current[section], name, Reflect.get(next[section], name));
-    for (const figure of Object.keys(Reflect.get(figures, section) ?? {}))
-      Reflect.set(current[section], figure, Reflect.get(next[section], figure));
+    for (const constant of Object.keys(Reflect.get(constants, section) ?? {}))
+      Reflect.set(current[section], constant, Reflect.get(next[section], constant));
   }
 }

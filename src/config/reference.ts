@@ -28,7 +28,7 @@ type Described = {
   readonly _zod: { readonly def: { readonly type: string; readonly defaultValue?: unknown } };
 };
 type Shape = { readonly shape: Readonly<Record<string, Described>> };
-/** A section, or one whose figures are put beside its settings. */
+/** A section, or one whose constants are put beside its settings. */
 type Section = Described & { readonly unwrap: () => Shape | { readonly in: Shape } };
 
 export function listSettings(): Setting[] {

@@ -6,7 +6,7 @@
 import { z } from "zod";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { workBitsMax } from "../core/message/proof.ts";
-import { deliveryMsMax, figures, liveAckMsMin, withFigures } from "./figures.ts";
+import { constants, deliveryMsMax, liveAckMsMin, withConstants } from "./constants.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
 
@@ -338,20 +338,20 @@ const cacheSchema = z.strictObject({
 });
 
 export const configSchema = z.strictObject({
-  server: serverSchema.transform((server) => withFigures(server, figures.server)).prefault({}),
+  server: serverSchema.transform((server) => withConstants(server, constants.server)).prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
   bus: busSchema.prefault({}),
-  limits: limitsSchema.transform((limits) => withFigures(limits, figures.limits)).prefault({}),
-  directory: directorySchema.transform((directory) => withFigures(directory, figures.directory)).prefault({}),
-  relay: relaySchema.transform((relay) => withFigures(relay, figures.relay)).prefault({}),
-  cache: cacheSchema.transform((cache) => withFigures(cache, figures.cache)).prefault({}),
+  limits: limitsSchema.transform((limits) => withConstants(limits, constants.limits)).prefault({}),
+  directory: directorySchema.transform((directory) => withConstants(directory, constants.directory)).prefault({}),
+  relay: relaySchema.transform((relay) => withConstants(relay, constants.relay)).prefault({}),
+  cache: cacheSchema.transform((cache) => withConstants(cache, constants.cache)).prefault({}),
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */
 export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache"] as const;
 export type SectionName = (typeof sectionNames)[number];
 
-/** The settings of every section, and its figures beside them. */
+/** The settings of every section, and its constants beside them. */
 export type Config = z.output<typeof configSchema>;
 /** A configuration as a file would say it, before defaults. */
 export type ConfigInput = z.input<typeof configSchema>;

@@ -123,7 +123,7 @@ describe("the server", () => {
   });
 });
 
-describe("figures", () => {
+describe("limits and rates", () => {
   test("of every node act on the next request, and /limits shows them", async () => {
     const limitsOf = async () => (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;
     const before = await limitsOf();

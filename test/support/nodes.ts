@@ -5,7 +5,7 @@
 
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/compose.ts";
-import type { figures } from "../../src/config/figures.ts";
+import type { constants } from "../../src/config/constants.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -22,13 +22,13 @@ export type TestNodes = RunningNodes & {
   readonly logged: () => Promise<void>;
 };
 
-/** Figures that no file sets, for a test that can't wait for the real ones. */
-type OtherFigures = { readonly [Section in keyof typeof figures]?: Readonly<Record<string, number | boolean>> };
+/** Constants that no file sets, for a test that can't wait for the real ones. */
+type OtherConstants = { readonly [Section in keyof typeof constants]?: Readonly<Record<string, number | boolean>> };
 
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
 export async function startTestNodes(
   input: ConfigInput = {},
-  others: OtherFigures = {},
+  others: OtherConstants = {},
   options: Partial<StartOptions> = {},
 ): Promise<TestNodes> {
   const own = `http://127.0.0.1:${freePort()}`;
@@ -52,7 +52,7 @@ export async function startTestNodes(
   const running: RunningNodes[] = [];
   for (const config of arranged.configs) {
     for (const [section, values] of Object.entries(others))
-      Object.assign(config[section as keyof OtherFigures], values);
+      Object.assign(config[section as keyof OtherConstants], values);
     const started = startNodes(config, {
       log: (level, message, fields) => lines.push({ level, message, fields }),
       onFatal: (reason) => {

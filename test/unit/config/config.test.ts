@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
-import { figures } from "../../../src/config/figures.ts";
+import { constants } from "../../../src/config/constants.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
 import { configWarnings } from "../../../src/config/relations.ts";
 import { parseDurationSetting } from "../../../src/config/schema.ts";
@@ -240,10 +240,10 @@ describe("settings of earlier versions", () => {
     return result;
   };
 
-  const figureNames = Object.entries(figures).flatMap(([section, own]) =>
+  const constantNames = Object.entries(constants).flatMap(([section, own]) =>
     Object.keys(own).map((name) => `${section}.${name}`),
   );
-  test.each([...removedSettings, ...figureNames])(
+  test.each([...removedSettings, ...constantNames])(
     "%s is accepted, has no effect, and its warning says what counts",
     (setting) => {
       const [section = "", name = ""] = setting.split(".");

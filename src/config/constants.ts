@@ -8,16 +8,16 @@ import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
 type Values = Readonly<Record<string, unknown>>;
 
 type Value = number | boolean;
-type Figure<Section = never, V extends Value = Value> = {
+type Constant<Section = never, V extends Value = Value> = {
   readonly form: "duration" | "count" | "flag";
   /** What it is, or how it follows from the settings of the same section. */
   readonly of: (section: Section) => V;
 };
 
 type Of<Section, V> = (section: Section) => V;
-const duration = <S = Values>(of: Of<S, number>): Figure<S, number> => ({ form: "duration", of });
-const count = <S = Values>(of: Of<S, number>): Figure<S, number> => ({ form: "count", of });
-const flag = <S = Values>(of: Of<S, boolean>): Figure<S, boolean> => ({ form: "flag", of });
+const duration = <S = Values>(of: Of<S, number>): Constant<S, number> => ({ form: "duration", of });
+const count = <S = Values>(of: Of<S, number>): Constant<S, number> => ({ form: "count", of });
+const flag = <S = Values>(of: Of<S, boolean>): Constant<S, boolean> => ({ form: "flag", of });
 
 /**
  * A delivery must end before the sender's connection, which may be silent for 30 s, is cut. Before it begins,
@@ -27,7 +27,7 @@ export const deliveryMsMax = 20 * secondMs;
 /** Least time that a delivery leaves to a live client. */
 export const liveAckMsMin = 100;
 
-export const figures = {
+export const constants = {
   server: {
     // 25 MiB, the usual largest body, arrive in it at 3.5 Mbit/s.
     body_deadline: duration(() => minuteMs),
@@ -91,10 +91,10 @@ export const figures = {
   },
 } as const;
 
-type Figures<Section> = Readonly<Record<string, Figure<Section>>>;
+type Constants<Section> = Readonly<Record<string, Constant<Section>>>;
 
-/** The settings of a section with its figures beside them. */
-export function withFigures<Section extends object, Own extends Figures<Section>>(
+/** The settings of a section with its constants beside them. */
+export function withConstants<Section extends object, Own extends Constants<Section>>(
   section: Section,
   own: Own,
 ): Section & { [Name in keyof Own]: ReturnType<Own[Name]["of"]> } {
