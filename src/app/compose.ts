@@ -52,11 +52,11 @@ export type RunningNodes = {
   /** Threads that answer requests; that of the stores is one of them where there are at most two. */
   readonly workers: number;
   readonly stores: OpenStores;
-  /** Takes over what can change while running; names the rest. */
+  /** Applies the settings that can change while running; the answer names the others. */
   readonly reload: (next: Config) => Promise<ReloadPlan>;
   /** Reads the configuration again and applies it; a text gives the reason why not. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
-  /** Takes nothing new, finishes what is in flight, closes the stores. Idempotent. */
+  /** Accepts nothing new, finishes requests in flight, closes the stores. Idempotent. */
   readonly stop: () => Promise<void>;
 };
 

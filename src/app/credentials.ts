@@ -36,7 +36,7 @@ type CertificateProblem = InputProblem & {
 
 export type LoadedCertificate = Certificate & {
   readonly notAfterMs: number;
-  /** What is valid and probably not meant. */
+  /** Properties of a valid certificate that are probably a mistake. */
   readonly warnings: readonly InputProblem[];
 };
 
@@ -140,7 +140,7 @@ function nameWarnings({ cert }: Files, leaf: X509Certificate, hosts: readonly st
 }
 
 export type CertificateWatch = {
-  /** Looks at the files now. A problem leaves the certificate in use as it is. */
+  /** Reads the files now. After a problem, the certificate in use stays. */
   readonly renew: () => "renewed" | "unchanged" | CertificateProblem;
   /** Seconds since 1970 of the end of the certificate in use. */
   readonly notAfterSeconds: () => number;
@@ -157,7 +157,7 @@ type WatchParts = {
   readonly log: Log;
 };
 
-/** Looks at the content every ten seconds: two files of some KiB, so nothing depends on their times. */
+/** Compares the content every ten seconds: two files of some KiB, so their times don't matter. */
 export function watchCertificate({ config, first, apply, now, log }: WatchParts): CertificateWatch {
   let current = first;
   const renew: CertificateWatch["renew"] = () => {
@@ -171,7 +171,7 @@ export function watchCertificate({ config, first, apply, now, log }: WatchParts)
     log("warn", "the certificate was renewed", { not_after: isoOf(certificate.notAfterMs) });
     return "renewed";
   };
-  // A renewal writes two files. A look between the two finds a pair that does not match; the next look finds one that does.
+  // A renewal writes two files. A check between the two finds a pair that does not match; the next one finds the new pair.
   let [seen, reported] = ["", ""];
   const timer = setInterval(() => {
     const outcome = renew();
@@ -197,7 +197,7 @@ export function certificateOf(config: Config, nowMs: number): LoadedCertificate 
 
 const eventKeySetting = "cache.signing_key_file";
 
-/** A key that signed before the present one; what it signed verifies until then. */
+/** A former key; clients accept its signatures until `untilMs`. */
 type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
 
 /** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */

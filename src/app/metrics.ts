@@ -119,7 +119,7 @@ export const loopLagFamily = {
 } as const;
 
 export function registerHttpGauges(metrics: Metrics, app: App): void {
-  // What all threads count together is the same in each; refusals are delayed by each for itself.
+  // Counts over all threads are the same in each; delayed refusals are counted by each thread alone.
   const gauge = (name: string, help: string, read: () => number): void =>
     metrics.gauge({ name, help, merge: "max" }, read);
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);

@@ -27,7 +27,7 @@ import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";
 import type { EventKey } from "./credentials.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
-/** What differs between running for real and running in a test. */
+/** Tests set these; a running node has none. */
 export type NodeOverrides = {
   /** How names of destinations become addresses. */
   readonly resolve?: Resolver;
@@ -39,7 +39,7 @@ export type ComposeParts = NodeOverrides & {
   readonly stores: OpenStores;
   readonly bus: Bus;
   readonly counting: Counting;
-  /** Threads that share the limits which nobody counts for all of them. */
+  /** Number of threads: each gets a part of the limits that are not counted for all of them together. */
   readonly threads: number;
   /** Names the Relay of this process to itself. */
   readonly relayId: string;
@@ -126,7 +126,7 @@ function receiptsOf({ cache, relay }: Config, stores: OpenStores): Receipts {
   return stores.capability(`${node}.store`, "receipts");
 }
 
-/** The node asks where it learns about recipients; a Directory, its own ledger. */
+/** A Directory resolves from its own ledger, another node from its source of recipients. */
 function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Route[] {
   const { directory, relay, cache, limits } = config;
   if (directory.enabled) {
@@ -202,7 +202,7 @@ function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
   return { ...(resolve === undefined ? {} : { resolve }), ...(ca === undefined ? {} : { ca }) };
 }
 
-/** One source for each answer of the configuration, so that all nodes of the process share what it remembers. */
+/** Nodes of the process with the same setting share one source, and so its cache. */
 function sharedRecipients(config: Config, parts: Pick<ComposeParts, "stores" | "bus">): NodeParts["recipients"] {
   const sources = new Map<string, RecipientSource>();
   return (node) => {

@@ -30,7 +30,7 @@ import { checksOf, factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
 import type { Ahead } from "./takeover.ts";
 
-/** What only the process as a whole knows. */
+/** The process, as one of its threads sees it. */
 export type ProcessView = {
   readonly startedAtMs: number;
   readonly renderMetrics: () => Promise<string>;
@@ -57,11 +57,11 @@ type ServingParts = SharedParts &
 export type Serving = {
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
-  /** Takes over what can change while running; every thread has done so when it resolves. */
+  /** Applies the settings that can change while running; every thread has done so when it resolves. */
   readonly reload: (next: Config) => Promise<void>;
-  /** Takes over the block list that another thread has changed. */
+  /** Reads the block list that another thread has changed. */
   readonly readBlocks: () => Promise<void>;
-  /** Takes nothing new and finishes what is in flight. */
+  /** Accepts nothing new, and finishes requests in flight. */
   readonly drain: () => Promise<void>;
   /** Whether each answer ends its connection from now on. */
   readonly setLeaving: (isLeaving: boolean) => void;
@@ -105,7 +105,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   }
 }
 
-/** A change is answered when all threads of the process act on it. Other processes hear of it over the bus. */
+/** Answers a change when all threads of the process apply it. Other processes are notified over the bus. */
 function spreadAtOnce(blocks: Blocks, blocksChanged: () => Promise<void>): Blocks {
   return {
     ...blocks,
@@ -196,7 +196,7 @@ function createApps(config: Config, parts: AppParts): Apps {
     checks: () => checksOf(common.probes),
     facts: () => factsOf(config, parts.stores),
   });
-  // The page is the operator's: on a listener of its own, or where only this machine can ask.
+  // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
   const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts.eventKey, parts.now()))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;

@@ -1,7 +1,7 @@
 /**
  * Taking the addresses over from a node that runs with the same configuration (`waypost serve --take-over`), so that an
  * upgrade refuses no request:
- * 1. The running node is asked to leave soon: it goes on, and each answer ends its connection.
+ * 1. The running node is asked to leave soon: it continues, and closes each connection after its next answer.
  * 2. The new process opens the stores, if they are not of a kind that belongs to one process at a time.
  * 3. It listens on the same ports, in every thread that will answer, and the kernel is asked to give all new connections
  *    to it. Their requests wait. The running node is asked to leave now: it stops listening, answers what it has, closes
@@ -28,7 +28,7 @@ export type Ahead = ReadonlyMap<string, AheadListener<SessionSocket>>;
 
 /** Active clients reconnect within it; connections that are silent for longer are closed. */
 const leavingMs = 2_000;
-/** In which handshakes that began with the running node end, and it accepts what the kernel has taken for it. */
+/** Time for handshakes with the running node to end, and for it to accept the connections that the kernel has for it. */
 const settlingMs = 250;
 /** Below the 30 s after which a silent connection is cut. */
 const waitMsMax = 25_000;
@@ -110,7 +110,7 @@ function isRefused(error: unknown): boolean {
 
 // ------------------------------------------------------------------------------------------------ listeners
 
-/** One of `threads` that listen on the ports which the running node still has. */
+/** The listeners of one of `threads` threads, on the ports that the running node still has. */
 export function listenOnAll(config: Config, threads: number): Ahead {
   const tls = certificateOf(config, Date.now());
   const ahead = new Map<string, AheadListener<SessionSocket>>();
@@ -129,7 +129,7 @@ export function listenOnAll(config: Config, threads: number): Ahead {
   return ahead;
 }
 
-/** What waits is refused. */
+/** Refuses the requests that wait. */
 export function giveUp(ahead: Ahead | null): void {
   for (const listener of ahead?.values() ?? []) listener.close();
 }
