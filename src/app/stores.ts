@@ -16,12 +16,11 @@ import { builtInPlugins, loadPlugins } from "../plugins/load.ts";
 import {
   bindStores,
   type Need,
-  neededStores,
   type OpenStep,
   type OpenStores,
   openStores,
+  planStores,
   type StoreConfiguration,
-  storeProblems,
 } from "../storage/bind.ts";
 import type { Bus, BusEnvironment } from "../storage/bus.ts";
 import { type InputProblem, type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
@@ -38,7 +37,7 @@ async function storeConfiguration(config: Config): Promise<StoreConfiguration> {
 
 /** Every problem of the stores, found without opening one. */
 export async function checkStores(config: Config): Promise<InputProblem[]> {
-  return storeProblems(await storeConfiguration(config));
+  return planStores(await storeConfiguration(config)).problems;
 }
 
 /**
@@ -78,7 +77,7 @@ export function toFailure(error: unknown): never {
 
 /** The stores that the nodes of a configuration need, to be looked at one by one. */
 export async function storesOf(config: Config): Promise<OpenStep[]> {
-  return neededStores(await storeConfiguration(config));
+  return planStores(await storeConfiguration(config)).steps;
 }
 
 /** What a `202` promises must survive the death of the machine, so every need asks for `flushed`. */

@@ -19,35 +19,30 @@ export function relationProblems(config: Config, reported: readonly InputProblem
 /** Reported under the first of its settings. */
 type Broken = { readonly settings: readonly [string, ...string[]]; readonly message: string };
 
-function unless(holds: boolean, settings: Broken["settings"], message: string): Broken[] {
-  return holds ? [] : [{ settings, message }];
-}
-
-function serverProblems(config: Config): Broken[] {
+function* serverProblems(config: Config): Generator<Broken> {
   const { server, directory } = config;
-  const loopback = server.listen.every(isLoopbackListener);
-  return [
-    ...unless(
-      !directory.enabled || directory.unsigned_updates === "deny" || loopback,
-      ["directory.unsigned_updates", "server.listen"],
-      '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
-    ),
-    ...unless(
-      (server.tls_cert_file === null) === (server.tls_key_file === null),
-      ["server.tls_cert_file", "server.tls_key_file"],
-      "is set without its counterpart: set both tls_cert_file and tls_key_file",
-    ),
-    ...unless(
-      !server.share_port || process.platform === "linux",
-      ["server.share_port"],
-      "only Linux spreads the connections of a port over processes",
-    ),
-    ...unless(
-      !server.share_port || lonelyStores(config).length === 0,
-      ["server.share_port", "directory.enabled", "cache.enabled"],
-      `needs postgres stores: ${lonelyStores(config).join(", ")} belongs to one process, but requests for a Directory or a Cache reach several`,
-    ),
-  ];
+  if (directory.enabled && directory.unsigned_updates === "allow" && !server.listen.every(isLoopbackListener)) {
+    yield {
+      settings: ["directory.unsigned_updates", "server.listen"],
+      message: '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
+    };
+  }
+  if ((server.tls_cert_file === null) !== (server.tls_key_file === null)) {
+    yield {
+      settings: ["server.tls_cert_file", "server.tls_key_file"],
+      message: "is set without its counterpart: set both tls_cert_file and tls_key_file",
+    };
+  }
+  if (!server.share_port) return;
+  if (process.platform !== "linux") {
+    yield { settings: ["server.share_port"], message: "only Linux spreads the connections of a port over processes" };
+  }
+  const lonely = lonelyStores(config);
+  if (lonely.length === 0) return;
+  yield {
+    settings: ["server.share_port", "directory.enabled", "cache.enabled"],
+    message: `needs postgres stores: ${lonely.join(", ")} belongs to one process, but requests for a Directory or a Cache reach several`,
+  };
 }
 
 /**
@@ -61,62 +56,54 @@ function lonelyStores({ directory, cache, stores }: Config): string[] {
   return [...new Set(used)].filter((name) => stores[name]?.plugin !== "postgres").map((name) => `stores.${name}`);
 }
 
-function limitProblems({ limits, server }: Config): Broken[] {
-  const [chunk, unchunked, body] = [limits.chunk_bytes_max, limits.unchunked_bytes_max, limits.body_bytes_max].map(
-    (bytes) => renderSizeSetting(bytes),
-  );
-  const order = `must hold: chunk_bytes_max (${chunk}) <= unchunked_bytes_max (${unchunked}) <= body_bytes_max (${body})`;
-  return [
-    ...unless(
-      limits.chunk_bytes_max <= limits.unchunked_bytes_max,
-      ["limits.chunk_bytes_max", "limits.unchunked_bytes_max"],
-      order,
-    ),
-    ...unless(
-      limits.unchunked_bytes_max <= limits.body_bytes_max,
-      ["limits.unchunked_bytes_max", "limits.body_bytes_max"],
-      order,
-    ),
-    ...unless(
-      limits.header_bytes_max <= limits.body_bytes_max,
-      ["limits.header_bytes_max", "limits.body_bytes_max"],
-      `is above body_bytes_max (${body})`,
-    ),
-    ...unless(
-      2 * limits.body_bytes_max <= server.body_bytes_in_flight,
-      ["server.body_bytes_in_flight", "limits.body_bytes_max"],
-      `is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read; set at least "${renderSizeSetting(2 * limits.body_bytes_max)}"`,
-    ),
-  ];
+function* limitProblems({ limits, server }: Config): Generator<Broken> {
+  const {
+    chunk_bytes_max: chunk,
+    unchunked_bytes_max: unchunked,
+    body_bytes_max: body,
+    header_bytes_max: header,
+  } = limits;
+  const size = renderSizeSetting;
+  const message = `must hold: chunk_bytes_max (${size(chunk)}) <= unchunked_bytes_max (${size(unchunked)}) <= body_bytes_max (${size(body)})`;
+  if (chunk > unchunked) yield { settings: ["limits.chunk_bytes_max", "limits.unchunked_bytes_max"], message };
+  if (unchunked > body) yield { settings: ["limits.unchunked_bytes_max", "limits.body_bytes_max"], message };
+  if (header > body) {
+    const settings = ["limits.header_bytes_max", "limits.body_bytes_max"] as const;
+    yield { settings, message: `is above body_bytes_max (${size(body)})` };
+  }
+  if (2 * body > server.body_bytes_in_flight) {
+    yield {
+      settings: ["server.body_bytes_in_flight", "limits.body_bytes_max"],
+      message: `is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read; set at least "${size(2 * body)}"`,
+    };
+  }
 }
 
-function nodeProblems(config: Config): Broken[] {
+function* nodeProblems(config: Config): Generator<Broken> {
   const { directory, relay, cache } = config;
-  const needsSource = (node: "relay" | "cache"): Broken[] =>
-    unless(
-      !config[node].enabled || directory.enabled || config[node].recipients !== "local",
-      [`${node}.recipients`, "directory.enabled"],
-      'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
-    );
-  return [
-    ...unless(
-      directory.enabled || relay.enabled || cache.enabled,
-      ["(file)", "directory.enabled", "relay.enabled", "cache.enabled"],
-      "no node is enabled: set enabled = true under [directory], [relay] or [cache]",
-    ),
-    ...needsSource("relay"),
-    ...needsSource("cache"),
-    ...unless(
-      !cache.enabled || cache.public_endpoints.length > 0,
-      ["cache.public_endpoints"],
-      "a Cache needs at least one: the URL that recipients publish and sign",
-    ),
-    ...unless(
-      cache.recipient_bytes_max <= cache.store_bytes_max,
-      ["cache.recipient_bytes_max", "cache.store_bytes_max"],
-      `is above store_bytes_max (${renderSizeSetting(cache.store_bytes_max)})`,
-    ),
-  ];
+  if (!directory.enabled && !relay.enabled && !cache.enabled) {
+    yield {
+      settings: ["(file)", "directory.enabled", "relay.enabled", "cache.enabled"],
+      message: "no node is enabled: set enabled = true under [directory], [relay] or [cache]",
+    };
+  }
+  for (const node of ["relay", "cache"] as const) {
+    if (!config[node].enabled || directory.enabled || config[node].recipients !== "local") continue;
+    yield {
+      settings: [`${node}.recipients`, "directory.enabled"],
+      message: 'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
+    };
+  }
+  if (cache.enabled && cache.public_endpoints.length === 0) {
+    const message = "a Cache needs at least one: the URL that recipients publish and sign";
+    yield { settings: ["cache.public_endpoints"], message };
+  }
+  if (cache.recipient_bytes_max > cache.store_bytes_max) {
+    yield {
+      settings: ["cache.recipient_bytes_max", "cache.store_bytes_max"],
+      message: `is above store_bytes_max (${renderSizeSetting(cache.store_bytes_max)})`,
+    };
+  }
 }
 
 /** Whether a setting was already reported: itself, a part of it, or the table around it. */
@@ -130,77 +117,53 @@ export function isReported(setting: string, reported: readonly InputProblem[]): 
 // ----------------------------------------------------------------------------------------------------------- warnings
 
 export function configWarnings(config: Config): InputProblem[] {
-  return [
-    ...proxyWarnings(config),
-    ...listWarnings(config),
-    ...exampleWarnings(config),
-    ...volatileWarnings(config),
-    ...listenerWarnings(config),
-  ];
-}
-
-function proxyWarnings({ server }: Config): InputProblem[] {
-  return server.trusted_proxies.flatMap((network, index) =>
-    /\/0+$/.test(network)
-      ? [
-          {
-            setting: `server.trusted_proxies.${index}`,
-            message: `${network} trusts every client: anybody can choose the address that rate limits see`,
-          },
-        ]
-      : [],
-  );
+  return [...listWarnings(config), ...exampleWarnings(config), ...storeWarnings(config), ...listenerWarnings(config)];
 }
 
 const listNames = ["allow_recipients", "deny_recipients", "allow_senders", "deny_senders"] as const;
 
-function listWarnings(config: Config): InputProblem[] {
-  return (["relay", "cache"] as const).flatMap((node) =>
-    listNames.flatMap((list) =>
-      config[node][list].flatMap((entry, index) =>
-        isDid(entry)
-          ? []
-          : [{ setting: `${node}.${list}.${index}`, message: `${entry} is not a DID: the entry matches nobody` }],
-      ),
-    ),
-  );
+function* listWarnings(config: Config): Generator<InputProblem> {
+  for (const [i, network] of config.server.trusted_proxies.entries()) {
+    const message = `${network} trusts every client: anybody can choose the address that rate limits see`;
+    if (/\/0+$/.test(network)) yield { setting: `server.trusted_proxies.${i}`, message };
+  }
+  for (const node of ["relay", "cache"] as const) {
+    for (const list of listNames) {
+      for (const [i, entry] of config[node][list].entries()) {
+        const message = `${entry} is not a DID: the entry matches nobody`;
+        if (!isDid(entry)) yield { setting: `${node}.${list}.${i}`, message };
+      }
+    }
+  }
 }
 
 /** Names of examples (RFC 2606) that were left in a file. */
-function exampleWarnings(config: Config): InputProblem[] {
-  return (["relay", "cache"] as const).flatMap((node) =>
-    !config[node].enabled
-      ? []
-      : config[node].public_endpoints.flatMap((endpoint, index) =>
-          /(^|\.)example(\.(org|com|net))?$/.test(new URL(endpoint).hostname)
-            ? [
-                {
-                  setting: `${node}.public_endpoints.${index}`,
-                  message: `${endpoint} is a name from an example: nobody can reach this node by it`,
-                },
-              ]
-            : [],
-        ),
-  );
+function* exampleWarnings(config: Config): Generator<InputProblem> {
+  for (const node of ["relay", "cache"] as const) {
+    if (!config[node].enabled) continue;
+    for (const [i, endpoint] of config[node].public_endpoints.entries()) {
+      const message = `${endpoint} is a name from an example: nobody can reach this node by it`;
+      const isExample = /(^|\.)example(\.(org|com|net))?$/.test(new URL(endpoint).hostname);
+      if (isExample) yield { setting: `${node}.public_endpoints.${i}`, message };
+    }
+  }
 }
 
-function volatileWarnings({ cache, directory, stores }: Config): InputProblem[] {
+function* storeWarnings({ cache, directory, stores }: Config): Generator<InputProblem> {
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
-  const warnings: InputProblem[] = [];
   if (cache.enabled && isMemory(cache.store)) {
     const message = "keeps envelopes in memory: every envelope is lost when the process ends";
-    warnings.push({ setting: "cache.store", message });
+    yield { setting: "cache.store", message };
   }
   if (directory.enabled && isMemory(directory.ledger)) {
     const message = "keeps identities in memory: every identity is lost when the process ends";
-    warnings.push({ setting: "directory.ledger", message });
+    yield { setting: "directory.ledger", message };
   }
-  return warnings;
 }
 
-function listenerWarnings({ server, relay, cache }: Config): InputProblem[] {
+function* listenerWarnings({ server, relay, cache }: Config): Generator<InputProblem> {
   const isPublic = (relay.enabled || cache.enabled) && server.admin_listen.length === 0;
-  const open = server.listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address));
-  if (!isPublic || !open) return [];
-  return [{ setting: "server.admin_listen", message: "is empty: /metrics is public on the addresses of listen" }];
+  const isOpen = server.listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address));
+  const message = "is empty: /metrics is public on the addresses of listen";
+  if (isPublic && isOpen) yield { setting: "server.admin_listen", message };
 }

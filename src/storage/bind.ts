@@ -120,16 +120,6 @@ export type OpenStep = {
   readonly maintenance: BoundMaintenance | null;
 };
 
-/** What is wrong with the configuration, without opening anything. Empty when it can be opened. */
-export function storeProblems(configuration: StoreConfiguration): InputProblem[] {
-  return plan(configuration).problems;
-}
-
-/** The stores that are needed, one by one, for commands that inspect them without running nodes. */
-export function neededStores(configuration: StoreConfiguration): OpenStep[] {
-  return plan(configuration).steps;
-}
-
 /**
  * Opens every store that a need names. Returns a list when the configuration has problems or a store is not durable
  * enough. When a store can't be opened, throws its `StoreError` after closing the others.
@@ -138,7 +128,7 @@ export async function openStores(
   configuration: StoreConfiguration,
   environment: StoreEnvironment,
 ): Promise<OpenStores | InputProblem[]> {
-  const { steps, problems } = plan(configuration);
+  const { steps, problems } = planStores(configuration);
   if (problems.length > 0) return problems;
   const stores = new Map<string, Store>();
   try {
@@ -155,7 +145,8 @@ export async function openStores(
   return bindStores(configuration.needs, stores);
 }
 
-function plan(configuration: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
+/** The stores that are needed, one by one, and all problems of the configuration. Opens nothing. */
+export function planStores(configuration: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
   const needs = needProblems(configuration);
   const { steps, problems } = checkedStores(configuration);
   return { steps, problems: [...onlyOnce(needs), ...problems] };

@@ -126,36 +126,29 @@ function normalizeEach<F, T>(
  * key agreements, services, and at last that the keys are admitted. `null` when nothing is wrong.
  */
 export function checkDocument(document: DidDocument, did: Did, bounds: LedgerBounds): LedgerRefusal | null {
-  const flaw = findDocumentFlaw(document, did, bounds);
-  return flaw === null ? null : refuse(flaw.error, { ...flaw.extra, wholeDocument: true });
+  for (const flaw of documentFlaws(document, did, bounds)) {
+    if (flaw !== null) return refuse(flaw.error, { ...flaw.extra, wholeDocument: true });
+  }
+  return null;
 }
 
-function findDocumentFlaw(document: DidDocument, did: Did, bounds: LedgerBounds): LedgerRefusal | null {
-  if (longerThan(document.id, bounds.didBytes)) return flawed("id is too long");
-  const unbounded = findUnbounded(document, bounds);
-  if (unbounded !== null) return unbounded;
-  if (document.id !== did) return flawed("the document belongs to another DID");
-  for (const method of document.verificationMethod) {
-    const flaw = checkMethodForm(method, did);
-    if (flaw !== null) return flaw;
+function* documentFlaws(document: DidDocument, did: Did, bounds: LedgerBounds): Generator<LedgerRefusal | null> {
+  const { id, verificationMethod: methods, authentication, keyAgreement, service } = document;
+  if (longerThan(id, bounds.didBytes)) yield flawed("id is too long");
+  yield* boundFlaws(document, bounds);
+  if (id !== did) yield flawed("the document belongs to another DID");
+  for (const method of methods) yield checkMethodForm(method, did);
+  const known = new Set(methods.map((method) => method.id));
+  if (known.size < methods.length) yield twice("VerificationMethodAlreadyExists");
+  if (!authentication.every((listed) => known.has(listed))) {
+    yield refuse("VerificationMethodNotFound", { detail: "authentication names no method" });
   }
-  const methods = new Set(document.verificationMethod.map((method) => method.id));
-  if (methods.size < document.verificationMethod.length) return twice("VerificationMethodAlreadyExists");
-  for (const id of document.authentication) {
-    if (!methods.has(id)) return refuse("VerificationMethodNotFound", { detail: "authentication names no method" });
-  }
-  if (hasRepeats(document.authentication)) return twice("AuthenticationAlreadyExists");
-  for (const agreement of document.keyAgreement) {
-    const flaw = checkMethodForm(agreement, did);
-    if (flaw !== null) return flaw;
-  }
-  if (hasRepeats(document.keyAgreement.map((entry) => entry.id))) return twice("KeyAgreementAlreadyExists");
-  for (const service of document.service) {
-    const flaw = checkServiceForm(service);
-    if (flaw !== null) return flaw;
-  }
-  if (hasRepeats(document.service.map((entry) => entry.id))) return twice("ServiceAlreadyExists");
-  return document.verificationMethod.every(isAdmittedMethod) ? null : flawed(keyNotAdmitted);
+  if (hasRepeats(authentication)) yield twice("AuthenticationAlreadyExists");
+  for (const agreement of keyAgreement) yield checkMethodForm(agreement, did);
+  if (hasRepeats(keyAgreement.map((entry) => entry.id))) yield twice("KeyAgreementAlreadyExists");
+  for (const entry of service) yield checkServiceForm(entry);
+  if (hasRepeats(service.map((entry) => entry.id))) yield twice("ServiceAlreadyExists");
+  if (!methods.every(isAdmittedMethod)) yield flawed(keyNotAdmitted);
 }
 
 /** The rules for one verification method: its bounds, its form, and that its key is admitted. */
@@ -202,21 +195,15 @@ function hasRepeats(ids: readonly string[]): boolean {
   return new Set(ids).size < ids.length;
 }
 
-function findUnbounded(document: DidDocument, bounds: LedgerBounds): LedgerRefusal | null {
-  if (document.verificationMethod.length > bounds.verificationMethods) return flawed("too many verification methods");
-  if (document.authentication.length > bounds.authentications) return flawed("too many entries in authentication");
-  if (document.keyAgreement.length > bounds.keyAgreements) return flawed("too many key agreements");
-  if (document.service.length > bounds.services) return flawed("too many services");
-  if (document.authentication.some((id) => longerThan(id, bounds.idBytes))) return flawed("an id is too long");
-  for (const method of [...document.verificationMethod, ...document.keyAgreement]) {
-    const flaw = checkMethodBounds(method, bounds);
-    if (flaw !== null) return flaw;
-  }
-  for (const service of document.service) {
-    const flaw = checkServiceBounds(service, bounds);
-    if (flaw !== null) return flaw;
-  }
-  return null;
+function* boundFlaws(document: DidDocument, bounds: LedgerBounds): Generator<LedgerRefusal | null> {
+  const { verificationMethod, authentication, keyAgreement, service } = document;
+  if (verificationMethod.length > bounds.verificationMethods) yield flawed("too many verification methods");
+  if (authentication.length > bounds.authentications) yield flawed("too many entries in authentication");
+  if (keyAgreement.length > bounds.keyAgreements) yield flawed("too many key agreements");
+  if (service.length > bounds.services) yield flawed("too many services");
+  if (authentication.some((id) => longerThan(id, bounds.idBytes))) yield flawed("an id is too long");
+  for (const method of [...verificationMethod, ...keyAgreement]) yield checkMethodBounds(method, bounds);
+  for (const entry of service) yield checkServiceBounds(entry, bounds);
 }
 
 function checkMethodBounds(method: VerificationMethod, bounds: LedgerBounds): LedgerRefusal | null {

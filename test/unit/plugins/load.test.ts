@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { isFault } from "../../../src/core/fault.ts";
 import { builtInPlugins, isModulePath, loadPlugins } from "../../../src/plugins/load.ts";
-import { openStores, storeProblems } from "../../../src/storage/bind.ts";
+import { openStores, planStores } from "../../../src/storage/bind.ts";
 import { type Store, StoreError } from "../../../src/storage/contract.ts";
 import { testEnvironment } from "../../conformance/kit.ts";
 import { alice, failureOf, pageOf } from "../../conformance/samples.ts";
@@ -54,7 +54,7 @@ describe("an external plugin", () => {
     expect(await open.capability("x.replay", "replay").claim("tag", 2, 1)).toBe(false);
     await open.close();
     const wrong = { one: { plugin, options: { answer: "yes" } } };
-    const reported = storeProblems({ stores: wrong, plugins: all, needs: [need("one")] });
+    const reported = planStores({ stores: wrong, plugins: all, needs: [need("one")] }).problems;
     expect(reported).toEqual([{ setting: "stores.one.answer", message: "a boolean, please" }]);
   });
 
@@ -100,12 +100,12 @@ describe("an external plugin", () => {
       const stores = { main: { plugin, options: {} } };
       const { plugins, problems } = await loadPlugins(stores, base);
       expect(plugins).toEqual([]);
-      const reported = storeProblems({
+      const reported = planStores({
         stores,
         plugins: builtInPlugins,
         needs: [need("main")],
         pluginProblems: problems,
-      });
+      }).problems;
       expect(reported.map(({ setting }) => setting)).toEqual(["stores.main.plugin"]);
       expect(reported[0]!.message).toContain(name);
     });
@@ -123,7 +123,7 @@ describe("an external plugin", () => {
       const text = `export default { name: "p", provides: ["replay"], parseOptions: ${parser}, open: async () => null };`;
       const stores = { main: { plugin: module(`parse ${what}.ts`, text), options: {} } };
       const { plugins } = await loadPlugins(stores, base);
-      const reported = storeProblems({ stores, plugins, needs: [need("main")] });
+      const reported = planStores({ stores, plugins, needs: [need("main")] }).problems;
       expect(reported.map(({ setting }) => setting)).toEqual(["stores.main"]);
       expect(reported[0]!.message).toContain("parseOptions");
     });

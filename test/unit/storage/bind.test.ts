@@ -2,7 +2,7 @@
 import { describe, expect, jest, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
-import { configurable, type Need, openStores, storeProblems } from "../../../src/storage/bind.ts";
+import { configurable, type Need, openStores, planStores } from "../../../src/storage/bind.ts";
 import {
   type Durability,
   type InputProblem,
@@ -48,7 +48,7 @@ function sampleDriver(
 
 describe("binding", () => {
   test("every problem of the configuration is reported at once, under its setting", () => {
-    const problems = storeProblems({
+    const problems = planStores({
       stores: {
         main: { plugin: "memory", options: { records_max: 0, colour: "red" } },
         other: { plugin: "papyrus", options: {} },
@@ -56,7 +56,7 @@ describe("binding", () => {
       },
       plugins: [...builtInPlugins, sampleDriver("claims-only", { durability: "flushed" })],
       needs: [need(), need({ setting: "relay.store", store: "missing" }), need({ setting: "x", store: "claims" })],
-    });
+    }).problems;
     expect(settings(problems).sort()).toEqual(
       ["relay.store", "x", "stores.main.records_max", "stores.main.colour", "stores.other.plugin"].sort(),
     );
@@ -64,7 +64,7 @@ describe("binding", () => {
 
   test("a name that every object has, such as toString, is not a store", () => {
     const needs = [need({ store: "toString" })];
-    expect(settings(storeProblems({ stores: {}, plugins: builtInPlugins, needs }))).toEqual(["cache.mailbox"]);
+    expect(settings(planStores({ stores: {}, plugins: builtInPlugins, needs }).problems)).toEqual(["cache.mailbox"]);
   });
 
   test("a store that is too weak is refused and closed again, one that is volatile by choice is accepted", async () => {
