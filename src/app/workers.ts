@@ -148,33 +148,33 @@ export function startThreads(parts: ThreadParts): Threads {
     const refused = (await Promise.race([answered, dead.then(() => answered)])).find((one) => typeof one === "string");
     if (typeof refused === "string") throw failed(refused);
   };
+  const inAll = (threads: readonly Serving[], { metrics }: SharedParts): ServingThreads => {
+    metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => count);
+    return { ...together(threads), ...measured(running), readEventKey: () => askAll("read key", []) };
+  };
   return {
     listenAhead: async (config) => {
       ahead = mainAnswers ? listenOnAll(config, count) : new Map();
       await askAll("listen ahead", [configOf(config, 1, count), count]);
     },
     serve: async (config, shared) => {
-      const isAlone = count === 1;
-      const { now, resolve, bus, view, ca, metrics } = shared;
-      if (!isAlone && (now !== Date.now || resolve !== undefined))
-        throw new Error("workers can't get a clock or a resolver");
-      const memory = isAlone ? null : createCountingMemory();
-      const all = isAlone ? config : { ...config, server: withFixedPorts(config.server, ahead !== null) };
-      const parts = isAlone || bus.plugin !== "local" ? shared : { ...shared, bus: new ThreadsBus(bus) };
-      const ofAll = { threads: count, relayId: createRelayId() };
-      const { startedAtMs } = view;
-      if (memory !== null)
-        given.resolve({ parts, start: { ...ofAll, config: all, counting: memory, startedAtMs, ca: ca ?? null } });
-      const ownParts = {
-        ...{ ...parts, ...ofAll, sharePort: !isAlone },
-        counting: memory === null ? ownCounting : sharedCounting(memory),
-        ...(ahead === null ? {} : { ahead }),
-      };
-      const own = mainAnswers ? [await startServing(configOf(all, 0, count), ownParts)] : [];
+      const own = { threads: count, relayId: createRelayId() };
+      const listening = ahead === null ? {} : { ahead };
+      if (count === 1) {
+        const alone = { ...shared, ...own, ...listening, counting: ownCounting, sharePort: false };
+        return inAll([await startServing(config, alone)], shared);
+      }
+      const { now, resolve, bus, view, ca } = shared;
+      if (now !== Date.now || resolve !== undefined) throw new Error("workers can't get a clock or a resolver");
+      const parts = { ...shared, bus: bus.plugin === "local" ? new ThreadsBus(bus) : bus };
+      const fixed = { ...config, server: withFixedPorts(config.server, ahead !== null) };
+      const counting = createCountingMemory();
+      const start = { ...own, config: fixed, counting, startedAtMs: view.startedAtMs, ca: ca ?? null };
+      given.resolve({ parts, start });
+      const ofMain = { ...parts, ...own, ...listening, counting: sharedCounting(counting), sharePort: true };
+      const main = mainAnswers ? [await startServing(configOf(fixed, 0, count), ofMain)] : [];
       const workers = await Promise.all(running.map(async (one) => servingOf(one.channel, await one.ready)));
-      metrics.gauge({ name: "workers", help: "Threads that answer requests." }, () => count);
-      const readEventKey = (): Promise<void> => askAll("read key", []);
-      return { ...together([...own, ...workers]), ...measured(running), readEventKey };
+      return inAll([...main, ...workers], shared);
     },
     end: async () => {
       ending = true;
@@ -335,7 +335,6 @@ function withFixedPorts(server: Config["server"], hasAddresses: boolean): Config
 
 /** The limit of sessions is divided. A Unix socket is the first thread's: it can't be shared. */
 function configOf(config: Config, index: number, count: number): Config {
-  if (count === 1) return config;
   const { server, relay } = config;
   const own = (addresses: readonly string[]): string[] =>
     addresses.filter((address) => index === 0 || !address.startsWith("unix:"));
